@@ -1,0 +1,141 @@
+//! Time and randomness, passed in.
+//!
+//! Nothing in Hapax reads the time of day or draws a random number by itself:
+//! whoever wires a service hands both over, and a test hands over its own.
+//! A [`Clock`] answers with wall-clock time, because leases, expiries and
+//! schedules are compared with rows; waiting is the runtime's business.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// A moment, in whole milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// The moment `millis` milliseconds after the Unix epoch.
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// Whole seconds since the Unix epoch.
+    pub const fn as_secs(self) -> i64 {
+        self.0.div_euclid(1000)
+    }
+
+    /// The moment `wait` later, at most the end of time.
+    #[must_use]
+    pub fn after(self, wait: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)),
+        )
+    }
+
+    /// How long after `earlier` this moment is; zero when it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        let since_epoch = time
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Self(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+/// Where the time comes from.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    /// A clock that asks `read`; a service passes `SystemTime::now`.
+    pub fn new<T: Into<Timestamp>>(read: impl Fn() -> T + Send + Sync + 'static) -> Self {
+        Self(Arc::new(move || read().into()))
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Clock").field(&self.now()).finish()
+    }
+}
+
+/// Where random numbers come from.
+#[derive(Clone)]
+pub struct Random(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl Random {
+    /// A source that asks `draw` for 64 uniform bits.
+    pub fn new(draw: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(draw))
+    }
+
+    /// 64 uniform random bits.
+    pub fn bits(&self) -> u64 {
+        (self.0)()
+    }
+
+    /// A uniform number in `0.0..1.0`.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "53 bits are what a double holds"
+    )]
+    pub fn unit(&self) -> f64 {
+        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// 16 uniform random bytes, for an identifier.
+    pub(crate) fn bytes(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.bits().to_le_bytes());
+        bytes[8..].copy_from_slice(&self.bits().to_le_bytes());
+        bytes
+    }
+}
+
+impl fmt::Debug for Random {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Random")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_before_another_is_no_time_after_it() {
+        let early = Timestamp::from_millis(1_000);
+        assert_eq!(
+            early.since(early.after(Duration::from_secs(1))),
+            Duration::ZERO
+        );
+        assert_eq!(
+            early.after(Duration::from_secs(1)).since(early),
+            Duration::from_secs(1)
+        );
+    }
+
+    #[test]
+    fn a_unit_stays_below_one() {
+        assert!(Random::new(|| u64::MAX).unit() < 1.0);
+        assert!(Random::new(|| 0).unit() == 0.0);
+    }
+}

@@ -1,0 +1,185 @@
+//! What is known about the way of each event to each destination.
+//!
+//! Plain sailing needs no row per event: a [`Checkpoint`] says up to where a
+//! destination has settled everything, which events beyond that are settled
+//! too, and which may be on the wire. Only what is late, failing, blocked or
+//! dead is [`Parked`]. A [`Settlement`] changes all of it in one transaction.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+use crate::{clock::Timestamp, outbox::OutboxEvent};
+
+/// How far a destination has read: the highest id, and the snapshot that read it.
+///
+/// Where commit order is id order the snapshot is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Frontier {
+    /// The highest position read.
+    pub high: i64,
+    /// The store's own description of what was visible then.
+    pub snapshot: Option<Box<str>>,
+}
+
+/// What a destination has behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Everything up to here is delivered, parked or not routed here.
+    pub frontier: Frontier,
+    /// Positions beyond the frontier that are settled too.
+    pub settled: BTreeSet<i64>,
+    /// Positions beyond the frontier that are being offered for the first time.
+    ///
+    /// Written before the offer: if the relay dies, these count as one attempt.
+    pub offered: BTreeSet<i64>,
+}
+
+/// A destination, taken.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The number of this ownership: every settlement carries it.
+    pub epoch: i64,
+    /// Where to go on; its `offered` is empty, for those are parked now.
+    pub checkpoint: Checkpoint,
+    /// Order keys that have a parked delivery in the way, each with how many.
+    pub blocked_keys: Vec<(String, u64)>,
+}
+
+/// How a parked delivery waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParkedState {
+    /// Its event is not to be delivered before a moment.
+    Scheduled,
+    /// It failed and will be offered again.
+    Retrying,
+    /// An earlier event of its key is in the way.
+    Blocked,
+    /// It is given up.
+    Dead,
+}
+
+/// A delivery outside the flow.
+#[derive(Clone, Debug)]
+pub struct Parked {
+    /// The event.
+    pub event: Arc<OutboxEvent>,
+    /// How it waits.
+    pub state: ParkedState,
+    /// Attempts made so far.
+    pub attempt: u32,
+    /// When it falls due.
+    pub next_at: Timestamp,
+    /// The order key that it holds up, where order is kept.
+    pub order_key: Option<String>,
+}
+
+/// What to write about a delivery that is parked, or parked anew.
+#[derive(Clone, Debug)]
+pub struct Park {
+    /// The event's position.
+    pub position: i64,
+    /// How it waits.
+    pub state: ParkedState,
+    /// Attempts made so far.
+    pub attempt: u32,
+    /// When it falls due.
+    pub next_at: Timestamp,
+    /// The order key that it holds up, where order is kept.
+    pub order_key: Option<String>,
+    /// The last error, in one line.
+    pub last_error: Option<String>,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptOutcome {
+    /// The far side has it.
+    Delivered,
+    /// It may be taken later.
+    Unavailable,
+    /// It will never be taken.
+    Rejected,
+    /// The destination wants nothing any more.
+    Gone,
+    /// The relay died before it knew.
+    Interrupted,
+}
+
+impl AttemptOutcome {
+    /// The word that stands in rows, metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Unavailable => "unavailable",
+            Self::Rejected => "rejected",
+            Self::Gone => "gone",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// Reads back what [`AttemptOutcome::as_str`] wrote.
+    pub fn parse(text: &str) -> Option<Self> {
+        use AttemptOutcome::{Delivered, Gone, Interrupted, Rejected, Unavailable};
+        [Delivered, Unavailable, Rejected, Gone, Interrupted]
+            .into_iter()
+            .find(|outcome| outcome.as_str() == text)
+    }
+}
+
+/// One try, for the append-only log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The event's position.
+    pub position: i64,
+    /// Which try, from 1.
+    pub number: u32,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub duration: Duration,
+    /// How it ended.
+    pub outcome: AttemptOutcome,
+    /// The far side's status, where it gave one.
+    pub status: Option<u16>,
+    /// What went wrong, in one line.
+    pub error: Option<String>,
+    /// The beginning of the far side's response.
+    pub response_head: Bytes,
+}
+
+/// All that one turn of the relay writes down, in one transaction.
+#[derive(Clone, Debug, Default)]
+pub struct Settlement {
+    /// Whose deliveries these are.
+    pub destination: String,
+    /// The ownership under which this is written.
+    pub epoch: i64,
+    /// The new checkpoint, when it moved.
+    pub checkpoint: Option<Checkpoint>,
+    /// Attempts at parked deliveries that begin now: position and the attempt's number.
+    pub begin: Vec<(i64, u32)>,
+    /// Deliveries that are parked, or parked anew.
+    pub park: Vec<Park>,
+    /// Parked deliveries that arrived.
+    pub delivered: Vec<i64>,
+    /// Order keys whose first blocked delivery falls due now.
+    pub release: Vec<String>,
+    /// Attempts for the log.
+    pub attempts: Vec<Attempt>,
+    /// Why the destination is to be disabled, when it is.
+    pub disable: Option<String>,
+}
+
+/// How far behind a destination is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Events beyond the checkpoint, whether routed here or not, plus parked ones.
+    pub backlog: u64,
+    /// Deliveries waiting outside the flow, dead ones apart.
+    pub parked: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// When the oldest undelivered event was written.
+    pub oldest_at: Option<Timestamp>,
+}

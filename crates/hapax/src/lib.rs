@@ -1,0 +1,34 @@
+//! Hapax makes every retry safe.
+//!
+//! ```text
+//! client --Idempotency-Key--> [ http ] -> claim -> handler -> complete      one transaction:
+//!   |  retry client                        |  rows, answer, events   |      all of it or nothing
+//!   |                                      +-------- a store --------+
+//!   v                                                     | frontier
+//! same answer, byte for byte                         [ relay ]  lanes, retries, dead letters
+//!                                                         | at least once, same event id
+//!                                    webhooks, mail, functions, files
+//!                                                         v
+//!                                                   [ inbox ]  accepted once
+//! ```
+//!
+//! This crate holds the words, the decisions, the traits and the loops. It has no SQL, no HTTP,
+//! no environment, no global and no clock of its own: stores, protocols and sinks are crates
+//! beside it. The modules stand in the order in which a request meets them.
+
+pub mod key;
+pub mod idempotency;
+pub mod event;
+pub mod outbox;
+pub mod delivery;
+pub mod retry;
+pub mod sink;
+pub mod dead_letter;
+pub mod inbox;
+pub mod store;
+pub mod clock;
+pub mod failpoint;
+pub mod limits;
+pub mod telemetry;
+
+pub use clock::{Clock, Random, Timestamp};

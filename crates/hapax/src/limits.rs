@@ -1,0 +1,79 @@
+//! Every bound in one place, with its unit and its reason.
+//!
+//! A queue, body, header, key or retry that is not bounded is a way to fall
+//! over. Where a bound is a setting, this is its default or its ceiling.
+
+use std::time::Duration;
+
+/// Bytes of an idempotency key: long enough for any id, short enough to index.
+pub const KEY_BYTES_MAX: usize = 255;
+/// Bytes of a tenant or of an operation: they are index columns too.
+pub const SCOPE_PART_BYTES_MAX: usize = 255;
+/// Bytes of a request body by default.
+pub const BODY_BYTES_MAX: u64 = 1024 * 1024;
+/// Bytes of a request body that are kept in memory; what is longer goes to an unnamed file.
+pub const BODY_BYTES_IN_MEMORY: usize = 1024 * 1024;
+/// How deep JSON may nest: the canonicaliser recurses, and the stack is finite.
+pub const JSON_DEPTH_MAX: usize = 128;
+/// Parts of one multipart body.
+pub const MULTIPART_PARTS_MAX: usize = 256;
+/// Bytes of an answer that is stored: a row, not a file store.
+pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of completed answers that a node keeps in memory.
+pub const REPLAY_CACHE_BYTES: u64 = 8 * 1024 * 1024;
+/// How long a duplicate waits for the first to finish.
+pub const WAIT: Duration = Duration::from_secs(1);
+/// How long a handler may take before it is rolled back, unless the client has less time.
+pub const HANDLER: Duration = Duration::from_secs(30);
+/// How long a completed key is remembered by default.
+pub const RETENTION: Duration = Duration::from_hours(24);
+/// Below this a slow client's retry can come after the answer was forgotten: warn.
+pub const RETENTION_WARN: Duration = Duration::from_hours(1);
+/// The longest retention that an operation may ask for.
+pub const RETENTION_MAX: Duration = Duration::from_hours(720);
+/// How long a tombstone says "gone" after its key expired.
+pub const TOMBSTONE: Duration = Duration::from_hours(168);
+/// How long events stay after every destination has passed them.
+pub const EVENT_RETENTION: Duration = Duration::from_hours(168);
+/// How long the inbox remembers: longer than any sender's last retry.
+pub const INBOX_RETENTION: Duration = Duration::from_hours(720);
+/// Rows that one purge deletes: small enough not to be felt.
+pub const PURGE_ROWS: usize = 500;
+
+/// Bytes of an event's type.
+pub const EVENT_TYPE_BYTES_MAX: usize = 255;
+/// Bytes of an aggregate's type or id.
+pub const AGGREGATE_BYTES_MAX: usize = 255;
+/// Bytes of an event's payload.
+pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
+/// Headers of one event.
+pub const EVENT_HEADERS_MAX: usize = 64;
+/// Bytes of one event header, name and value.
+pub const EVENT_HEADER_BYTES_MAX: usize = 4096;
+/// Events of one transaction.
+pub const EVENTS_PER_TRANSACTION_MAX: usize = 10_000;
+/// Bytes of a message id or a consumer in the inbox.
+pub const MESSAGE_ID_BYTES_MAX: usize = 255;
+
+/// Events that the relay reads at once.
+pub const READ_EVENTS: usize = 1_000;
+/// Events of one destination that are read and not yet settled.
+pub const WINDOW_EVENTS: usize = 5_000;
+/// Bytes of payload in one destination's window; at least one event always fits.
+pub const WINDOW_BYTES: usize = 8 * 1024 * 1024;
+/// Events and bytes that the shared tail keeps for destinations at the head.
+pub const TAIL_BATCHES: usize = 8;
+/// How long a sink may take over one offer, the whole exchange.
+pub const OFFER: Duration = Duration::from_secs(15);
+/// The longest that the relay waits before it looks again by itself.
+pub const POLL_IDLE: Duration = Duration::from_millis(50);
+/// How long a draining relay waits for offers in flight.
+pub const DRAIN: Duration = Duration::from_secs(20);
+/// Bytes of a far side's response that are read and kept.
+pub const RESPONSE_HEAD_BYTES: usize = 16 * 1024;
+/// Bytes of an error text that are kept.
+pub const ERROR_BYTES: usize = 1024;
+/// Failures in a row that open a destination's breaker.
+pub const BREAKER_FAILURES: u32 = 10;
+/// How long an open breaker waits before it probes.
+pub const BREAKER_OPEN: Duration = Duration::from_secs(10);

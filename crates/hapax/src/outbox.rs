@@ -1,0 +1,201 @@
+//! The envelope rules for an event emitted in the caller's transaction.
+//!
+//! [`seal`] turns what a handler states into what the outbox holds: it adds
+//! the id, the tenant and the request's context, and refuses what no
+//! destination could carry. It runs before the row is written, so that a bad
+//! event fails the request that made it and never the relay.
+
+use crate::{
+    clock::{Random, Timestamp},
+    event::{Event, EventId, Headers, NewEvent, Payload},
+    key::Tenant,
+    limits::{
+        AGGREGATE_BYTES_MAX, EVENT_HEADER_BYTES_MAX, EVENT_HEADERS_MAX, EVENT_TYPE_BYTES_MAX,
+        PAYLOAD_BYTES_MAX,
+    },
+};
+
+/// An event with its place in the outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboxEvent {
+    /// The row's id: rises in commit order within an aggregate.
+    pub position: i64,
+    /// The event itself.
+    pub event: Event,
+}
+
+/// Makes the outbox's event of what a handler stated.
+///
+/// The emitter's own headers win over `context`.
+///
+/// # Errors
+/// Fails when a part is missing, malformed or beyond its bound.
+pub fn seal(
+    new: NewEvent,
+    tenant: Option<&Tenant>,
+    context: &Headers,
+    now: Timestamp,
+    random: &Random,
+) -> Result<Event, EventError> {
+    check_kind(&new.kind)?;
+    check_payload(&new.payload)?;
+    if let Some(aggregate) = &new.aggregate {
+        check_text("aggregate type", &aggregate.kind, AGGREGATE_BYTES_MAX)?;
+        check_text("aggregate id", &aggregate.id, AGGREGATE_BYTES_MAX)?;
+    }
+    let mut headers = context.clone();
+    headers.extend(new.headers);
+    check_headers(&headers)?;
+    Ok(Event {
+        id: EventId::mint(now, random),
+        kind: new.kind,
+        tenant: tenant.cloned(),
+        aggregate: new.aggregate,
+        sequence: new.sequence,
+        payload: new.payload,
+        headers,
+        created_at: now,
+        available_at: new.available_at,
+    })
+}
+
+/// Why an event cannot be emitted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EventError {
+    /// A part is longer than its bound.
+    #[error("{part} has {size}, at most {max} are allowed")]
+    TooLarge {
+        /// Which part.
+        part: &'static str,
+        /// How large it is.
+        size: usize,
+        /// How large it may be.
+        max: usize,
+    },
+    /// A part is malformed.
+    #[error("{part} {problem}")]
+    Malformed {
+        /// Which part.
+        part: &'static str,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+}
+
+fn check_kind(kind: &str) -> Result<(), EventError> {
+    check_text("event type", kind, EVENT_TYPE_BYTES_MAX)?;
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+    if !kind.chars().all(allowed) {
+        let problem = "holds a character other than letters, digits and . _ - / :";
+        return Err(EventError::Malformed {
+            part: "event type",
+            problem,
+        });
+    }
+    Ok(())
+}
+
+fn check_payload(payload: &Payload) -> Result<(), EventError> {
+    check_size("payload", payload.bytes().len(), PAYLOAD_BYTES_MAX)?;
+    let Payload::Json(text) = payload else {
+        return Ok(());
+    };
+    serde_json::from_str::<&serde_json::value::RawValue>(text)
+        .map(drop)
+        .map_err(|_| EventError::Malformed {
+            part: "payload",
+            problem: "is not JSON",
+        })
+}
+
+fn check_headers(headers: &Headers) -> Result<(), EventError> {
+    check_size("headers", headers.len(), EVENT_HEADERS_MAX)?;
+    for (name, value) in headers {
+        check_text("header name", name, EVENT_HEADER_BYTES_MAX)?;
+        check_size("header", name.len() + value.len(), EVENT_HEADER_BYTES_MAX)?;
+        if name.chars().chain(value.chars()).any(char::is_control) {
+            let problem = "holds a control character";
+            return Err(EventError::Malformed {
+                part: "header",
+                problem,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_text(part: &'static str, text: &str, max: usize) -> Result<(), EventError> {
+    if text.is_empty() {
+        return Err(EventError::Malformed {
+            part,
+            problem: "is empty",
+        });
+    }
+    if text.chars().any(char::is_control) {
+        return Err(EventError::Malformed {
+            part,
+            problem: "holds a control character",
+        });
+    }
+    check_size(part, text.len(), max)
+}
+
+fn check_size(part: &'static str, size: usize, max: usize) -> Result<(), EventError> {
+    if size > max {
+        Err(EventError::TooLarge { part, size, max })
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_keeps_its_payload_byte_for_byte() {
+        let text = "{ \"n\": 1.0,\n \"n\":9007199254740993 }";
+        let sealed = check_seal(NewEvent::new("a.b", Payload::Json(text.to_owned()))).unwrap();
+        assert_eq!(sealed.payload.bytes(), text.as_bytes());
+    }
+
+    #[test]
+    fn the_emitters_header_wins_over_the_context() {
+        let event = NewEvent::json("a", &1).header("correlation_id", "mine");
+        assert_eq!(check_seal(event).unwrap().headers["correlation_id"], "mine");
+        assert_eq!(
+            check_seal(NewEvent::json("a", &1)).unwrap().headers["correlation_id"],
+            "ctx"
+        );
+    }
+
+    #[test]
+    fn what_no_destination_could_carry_is_refused() {
+        let refused = |event: NewEvent| check_seal(event).unwrap_err().to_string();
+        let json = |text: &str| NewEvent::new("a", Payload::Json(text.to_owned()));
+        assert_eq!(refused(NewEvent::json("", &1)), "event type is empty");
+        assert!(refused(NewEvent::json("a b", &1)).starts_with("event type holds"));
+        assert_eq!(refused(json("{")), "payload is not JSON");
+        assert_eq!(refused(json("")), "payload is not JSON");
+        assert_eq!(
+            refused(NewEvent::json("a", &1).header("x", "a\r\nb: c")),
+            "header holds a control character"
+        );
+        assert_eq!(
+            refused(NewEvent::json("a", &1).about("order", "")),
+            "aggregate id is empty"
+        );
+        let large = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX));
+        assert_eq!(
+            refused(json(&large)),
+            "payload has 1048578, at most 1048576 are allowed"
+        );
+    }
+
+    fn check_seal(event: NewEvent) -> Result<Event, EventError> {
+        let context = Headers::from([("correlation_id".to_owned(), "ctx".to_owned())]);
+        let random = Random::new(|| 7);
+        seal(event, None, &context, Timestamp::from_millis(1), &random)
+    }
+}

@@ -1,0 +1,254 @@
+//! What a store must offer, one trait per noun.
+//!
+//! The write path is [`Transaction`]: functions on the transaction that the
+//! effect is written in. [`Keys`] opens such transactions; [`Outbox`] and
+//! [`Deliveries`] are the relay's side. The conformance suites of
+//! `hapax-testkit` are the law for all of them, method by method.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use crate::{
+    clock::Timestamp,
+    dead_letter::DeadLetter,
+    delivery::{Frontier, Opened, Parked, Settlement, Standing},
+    event::{EventId, Headers, NewEvent},
+    idempotency::{Answer, Claim, KeyRecord, Known, SingleShot},
+    inbox::{Acceptance, Message},
+    key::{Operation, Scope},
+    outbox::{EventError, OutboxEvent},
+    sink::BoxError,
+};
+
+/// An open transaction: the handler's rows, the key, the answer and the events are one commit.
+///
+/// Dropping it rolls everything back.
+pub trait Transaction: Send + Sized + 'static {
+    /// Adds an event to this transaction; it exists exactly when the transaction commits.
+    ///
+    /// # Errors
+    /// Fails when the event could not be carried; the transaction stays usable.
+    fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError>;
+
+    /// Takes a message for a consumer, once, in this transaction.
+    fn accept(
+        &mut self,
+        message: &Message,
+    ) -> impl Future<Output = Result<Acceptance, StoreError>> + Send;
+
+    /// Stores the answer under the claimed key and commits.
+    ///
+    /// With [`Effect::Drop`] the handler's rows and events are rolled back first and only the
+    /// answer is kept. Returns how long the answer stands.
+    fn complete(
+        self,
+        answer: &Answer,
+        effect: Effect,
+    ) -> impl Future<Output = Result<Duration, StoreError>> + Send;
+
+    /// Commits rows and events without an answer; a claimed key is let go.
+    fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Rolls everything back and lets the key go; returns when that is done.
+    fn rollback(self) -> impl Future<Output = ()> + Send;
+}
+
+/// What becomes of the handler's rows and events when the answer is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// They are committed with it.
+    Keep,
+    /// They are rolled back.
+    Drop,
+}
+
+/// The key table.
+pub trait Keys: Clone + Send + Sync + 'static {
+    /// An open transaction.
+    type Tx: Transaction;
+    /// One statement of a single-shot request.
+    type Statement: Send + 'static;
+
+    /// Opens a transaction without a key, for unprotected requests and consumers.
+    fn begin(&self, context: Headers) -> impl Future<Output = Result<Self::Tx, StoreError>> + Send;
+
+    /// Opens a transaction that holds the key, or says what is known about it.
+    fn claim(
+        &self,
+        claim: Claim,
+    ) -> impl Future<Output = Result<Claimed<Self::Tx>, StoreError>> + Send;
+
+    /// Claims, writes, stores the answer and commits in one go.
+    fn single_shot(
+        &self,
+        shot: SingleShot<Self::Statement>,
+    ) -> impl Future<Output = Result<Ran, StoreError>> + Send;
+
+    /// Reads a key's row.
+    fn look_up(
+        &self,
+        scope: &Scope,
+    ) -> impl Future<Output = Result<Option<KeyRecord>, StoreError>> + Send;
+
+    /// Deletes a key's row, finished or not; false when there was none.
+    fn forget(&self, scope: &Scope) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Deletes a batch of expired keys (a few hundred rows), leaving tombstones where the
+    /// claim asked for `gone`. Never an unfinished key.
+    fn purge_keys(&self) -> impl Future<Output = Result<Vec<(Operation, u64)>, StoreError>> + Send;
+}
+
+/// What came of a claim.
+#[derive(Debug)]
+pub enum Claimed<Tx> {
+    /// The key is ours until this transaction ends.
+    Open(Tx),
+    /// The key was taken.
+    Known(Known),
+}
+
+/// What came of a single-shot request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ran {
+    /// It is committed; its answer stands this long.
+    Committed {
+        /// How long the answer stands.
+        fresh_for: Duration,
+    },
+    /// The key was taken; nothing ran.
+    Known(Known),
+}
+
+/// The outbox, read in commit order.
+pub trait Outbox: Clone + Send + Sync + 'static {
+    /// Reads at most `limit` events beyond `frontier`, with the frontier that lies behind them.
+    ///
+    /// An empty batch means that nothing lies beyond `frontier` now.
+    fn read(
+        &self,
+        frontier: &Frontier,
+        limit: usize,
+    ) -> impl Future<Output = Result<Batch, StoreError>> + Send;
+
+    /// Deletes a batch of events that every destination has passed and that are older than
+    /// `retention`, and inbox rows older than `inbox_retention`; returns how many rows went.
+    fn purge_events(
+        &self,
+        retention: Duration,
+        inbox_retention: Duration,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+}
+
+/// Events read at once.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The events, in order.
+    pub events: Vec<Arc<OutboxEvent>>,
+    /// The frontier behind them.
+    pub frontier: Frontier,
+}
+
+/// What the relay writes down about its deliveries.
+pub trait Deliveries: Clone + Send + Sync + 'static {
+    /// Takes a destination: raises its epoch, so that whoever had it before is fenced.
+    ///
+    /// What was offered and not settled when the last owner died becomes a parked delivery,
+    /// due at once, with that attempt counted. A destination seen for the first time starts
+    /// at the first event of the outbox. Opening enables a destination.
+    fn open(&self, destination: &str) -> impl Future<Output = Result<Opened, StoreError>> + Send;
+
+    /// Writes down what happened, in one transaction, if `epoch` still owns the destination.
+    fn settle(&self, settlement: Settlement)
+    -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Parked deliveries that are due, oldest first, at most `limit`, none of `except`.
+    fn due(
+        &self,
+        destination: &str,
+        except: &[i64],
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Parked>, StoreError>> + Send;
+
+    /// When the next parked delivery falls due.
+    fn next_due(
+        &self,
+        destination: &str,
+    ) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
+
+    /// How far behind a destination is.
+    fn standing(
+        &self,
+        destination: &str,
+    ) -> impl Future<Output = Result<Standing, StoreError>> + Send;
+
+    /// Dead letters of a destination after the given position, at most `limit`.
+    fn dead_letters(
+        &self,
+        destination: &str,
+        after: i64,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<DeadLetter>, StoreError>> + Send;
+
+    /// Makes a dead letter due again, as if never tried; false when there is none.
+    fn replay(
+        &self,
+        destination: &str,
+        position: i64,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Gives a dead letter up for good, with a reason, and lets its key go; false when none.
+    fn discard(
+        &self,
+        destination: &str,
+        position: i64,
+        reason: &str,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+}
+
+/// Why a store did not do what it was asked.
+///
+/// The variant answers: may the same thing be tried again, and is it known that nothing happened?
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The store cannot be reached or cannot write now (disk full, read-only, shut down).
+    #[error("store is unavailable")]
+    Unavailable {
+        /// What went wrong.
+        source: BoxError,
+    },
+    /// The transaction took too long and was rolled back.
+    #[error("transaction timed out and was rolled back")]
+    TimedOut,
+    /// Another owner took over; nothing was written.
+    #[error("ownership was lost to a later epoch")]
+    Fenced,
+    /// A statement failed; its transaction was rolled back.
+    #[error("statement failed")]
+    Statement {
+        /// What the database said.
+        source: BoxError,
+    },
+    /// The database holds something this version does not understand.
+    #[error("stored row is unreadable: {what}")]
+    Corrupt {
+        /// What could not be read.
+        what: String,
+    },
+    /// An event could not be carried.
+    #[error(transparent)]
+    Event(#[from] EventError),
+}
+
+impl StoreError {
+    /// The failure and what caused it, in one line.
+    pub fn story(&self) -> String {
+        let mut story = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            story.push_str(": ");
+            story.push_str(&error.to_string());
+            cause = error.source();
+        }
+        story
+    }
+}
