@@ -21,6 +21,7 @@ pub mod idempotency;
 pub mod event;
 pub mod outbox;
 pub mod delivery;
+pub mod relay;
 pub mod retry;
 pub mod sink;
 pub mod dead_letter;

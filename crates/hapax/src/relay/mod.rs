@@ -1,0 +1,3 @@
+//! The relay carries events from the outbox to their destinations.
+
+pub mod wake;
