@@ -42,8 +42,10 @@ pub struct Opened {
     pub epoch: i64,
     /// Where to go on; its `offered` is empty, for those are parked now.
     pub checkpoint: Checkpoint,
-    /// Order keys that have a parked delivery in the way, each with how many.
-    pub blocked_keys: Vec<(String, u64)>,
+    /// Order keys that have an unfinished (`Retrying`, `Blocked`, `Dead`) delivery in the way.
+    pub blocked_keys: Vec<String>,
+    /// Why the destination had been disabled, if it had; opening it enabled it again.
+    pub was_disabled: Option<String>,
 }
 
 /// How a parked delivery waits.
