@@ -165,7 +165,7 @@ pub struct Settlement {
     pub park: Vec<Park>,
     /// Parked deliveries that arrived.
     pub delivered: Vec<i64>,
-    /// Order keys whose first blocked delivery falls due now.
+    /// Order keys whose first blocked delivery, by position, falls due now.
     pub release: Vec<String>,
     /// Attempts for the log.
     pub attempts: Vec<Attempt>,
@@ -176,7 +176,7 @@ pub struct Settlement {
 /// How far behind a destination is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Events beyond the checkpoint, whether routed here or not, plus parked ones.
+    /// Events beyond the checkpoint's frontier, whether routed here or not, plus parked ones.
     pub backlog: u64,
     /// Deliveries waiting outside the flow, dead ones apart.
     pub parked: u64,

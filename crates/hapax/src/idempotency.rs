@@ -24,6 +24,9 @@ pub struct Claim {
     /// What was asked under it.
     pub fingerprint: Fingerprint,
     /// How long the answer is to be remembered.
+    ///
+    /// A store keeps it no longer than [`RETENTION_MAX`](crate::limits::RETENTION_MAX), whatever
+    /// is asked.
     pub retention: Duration,
     /// What to do when the key was used and has expired.
     pub on_expired: OnExpired,

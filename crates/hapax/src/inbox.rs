@@ -15,6 +15,8 @@ pub struct Message {
     /// Who takes it: each consumer takes every message once.
     pub consumer: String,
     /// The sender's name for it: `webhook-id`, `event_id`, a broker's message id.
+    ///
+    /// Consumer and message id together are what is taken once; the source only says who sent it.
     pub message_id: String,
     /// Who sent it.
     pub source: String,

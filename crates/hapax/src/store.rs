@@ -37,8 +37,10 @@ pub trait Transaction: Send + Sized + 'static {
 
     /// Stores the answer under the claimed key and commits.
     ///
-    /// With [`Effect::Drop`] the handler's rows and events are rolled back first and only the
-    /// answer is kept. Returns how long the answer stands.
+    /// With [`Effect::Drop`] the handler's rows, events and acceptances are rolled back first and
+    /// only the answer is kept. Returns how long the answer stands, counted from now. Without a
+    /// claimed key there is nothing to store the answer under: the effect is kept or dropped all
+    /// the same, and the answer stands for no time.
     fn complete(
         self,
         answer: &Answer,
@@ -94,6 +96,9 @@ pub trait Keys: Clone + Send + Sync + 'static {
 
     /// Deletes a batch of expired keys (a few hundred rows), leaving tombstones where the
     /// claim asked for `gone`. Never an unfinished key.
+    ///
+    /// A tombstone goes [`TOMBSTONE`](crate::limits::TOMBSTONE) after its key expired. The counts
+    /// are of rows deleted or turned to tombstones, by operation; empty means nothing was left.
     fn purge_keys(&self) -> impl Future<Output = Result<Vec<(Operation, u64)>, StoreError>> + Send;
 }
 
@@ -131,6 +136,9 @@ pub trait Outbox: Clone + Send + Sync + 'static {
 
     /// Deletes a batch of events that every destination has passed and that are older than
     /// `retention`, and inbox rows older than `inbox_retention`; returns how many rows went.
+    ///
+    /// An event that a destination still has parked, or dead, stays. A position is never given
+    /// to a second event, whatever was deleted and however often the store was opened since.
     fn purge_events(
         &self,
         retention: Duration,
@@ -152,15 +160,19 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     /// Takes a destination: raises its epoch, so that whoever had it before is fenced.
     ///
     /// What was offered and not settled when the last owner died becomes a parked delivery,
-    /// due at once, with that attempt counted. A destination seen for the first time starts
+    /// due at once, with that attempt counted; so does a parked delivery whose attempt had begun.
+    /// Each leaves an attempt in the log that was interrupted. A destination seen for the first time starts
     /// at the first event of the outbox. Opening enables a destination.
     fn open(&self, destination: &str) -> impl Future<Output = Result<Opened, StoreError>> + Send;
 
     /// Writes down what happened, in one transaction, if `epoch` still owns the destination.
+    ///
+    /// Otherwise, and for a destination that was never opened, it is fenced and nothing changes.
     fn settle(&self, settlement: Settlement)
     -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Parked deliveries that are due, oldest first, at most `limit`, none of `except`.
+    /// Parked deliveries that are due, at most `limit`, none of `except`: the longest due first,
+    /// and by position where they fell due together. Blocked and dead ones never are.
     fn due(
         &self,
         destination: &str,
@@ -168,7 +180,7 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Parked>, StoreError>> + Send;
 
-    /// When the next parked delivery falls due.
+    /// When the next parked delivery falls due, past or future; `None` when none ever does.
     fn next_due(
         &self,
         destination: &str,
@@ -180,7 +192,7 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         destination: &str,
     ) -> impl Future<Output = Result<Standing, StoreError>> + Send;
 
-    /// Dead letters of a destination after the given position, at most `limit`.
+    /// Dead letters of a destination after the given position, by position, at most `limit`.
     fn dead_letters(
         &self,
         destination: &str,
@@ -189,6 +201,8 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<DeadLetter>, StoreError>> + Send;
 
     /// Makes a dead letter due again, as if never tried; false when there is none.
+    ///
+    /// It keeps its order key, and its old attempts stay in the log.
     fn replay(
         &self,
         destination: &str,
