@@ -24,6 +24,8 @@ pub mod delivery;
 pub mod relay;
 pub mod retry;
 pub mod sink;
+#[cfg(feature = "signature")]
+pub mod signature;
 pub mod dead_letter;
 pub mod inbox;
 pub mod store;

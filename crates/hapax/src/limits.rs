@@ -57,23 +57,40 @@ pub const MESSAGE_ID_BYTES_MAX: usize = 255;
 
 /// Events that the relay reads at once.
 pub const READ_EVENTS: usize = 1_000;
-/// Events of one destination that are read and not yet settled.
-pub const WINDOW_EVENTS: usize = 5_000;
+/// Bytes of payload after which one read of the outbox ends.
+pub const READ_BYTES: usize = 2 * 1024 * 1024;
+/// Events of one destination that are in memory: waiting for their turn or on the wire.
+pub const WINDOW_EVENTS: usize = 4_000;
 /// Bytes of payload in one destination's window; at least one event always fits.
 pub const WINDOW_BYTES: usize = 8 * 1024 * 1024;
-/// Events and bytes that the shared tail keeps for destinations at the head.
-pub const TAIL_BATCHES: usize = 8;
+/// Events that are read and not yet behind the checkpoint: what a crash may repeat at most.
+pub const UNSETTLED_EVENTS: usize = 10_000;
+/// Reads that are kept for destinations at the head of the outbox.
+pub const TAIL_BATCHES: usize = 4;
 /// How long a sink may take over one offer, the whole exchange.
 pub const OFFER: Duration = Duration::from_secs(15);
+/// How long outcomes wait to be written down together when nothing else is to be written.
+pub const SETTLE_LINGER: Duration = Duration::from_millis(10);
+/// How long a relay waits after its store failed, at first and at most.
+pub const STORE_BACKOFF: (Duration, Duration) =
+    (Duration::from_millis(50), Duration::from_secs(5));
+/// How often a relay reports how far behind its destinations are.
+pub const REPORT: Duration = Duration::from_secs(2);
+/// Offers of one destination that are on the wire at once, by default.
+pub const CONCURRENCY: usize = 32;
 /// The longest that the relay waits before it looks again by itself.
 pub const POLL_IDLE: Duration = Duration::from_millis(50);
 /// How long a draining relay waits for offers in flight.
 pub const DRAIN: Duration = Duration::from_secs(20);
 /// Bytes of a far side's response that are read and kept.
 pub const RESPONSE_HEAD_BYTES: usize = 16 * 1024;
+/// Signatures listed on one message: each may cost an ed25519 check, and nobody rotates more.
+pub const SIGNATURES_MAX: usize = 16;
 /// Bytes of an error text that are kept.
 pub const ERROR_BYTES: usize = 1024;
 /// Failures in a row that open a destination's breaker.
 pub const BREAKER_FAILURES: u32 = 10;
+/// How long a destination may fail every single offer before it is disabled.
+pub const FAILING_MAX: Duration = Duration::from_hours(5 * 24);
 /// How long an open breaker waits before it probes.
 pub const BREAKER_OPEN: Duration = Duration::from_secs(10);

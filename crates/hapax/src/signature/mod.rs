@@ -1,0 +1,168 @@
+//! Standard Webhooks signatures, made and judged.
+//!
+//! What is signed is `id.timestamp.body`, so that neither the body nor the
+//! time of the attempt can be changed and no message can pass under another
+//! id. A sender signs with every key it was given: that is how a key rotates.
+//! A receiver takes a message when any listed signature fits any of its keys
+//! and the attempt is recent; comparisons take the same time however wrong a
+//! signature is, and hostile input is an error, never a panic.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use subtle::ConstantTimeEq as _;
+
+use crate::{clock::Timestamp, limits::SIGNATURES_MAX};
+use key::BASE64;
+pub use key::{KeyTextError, Secret, Signer, SigningKey, Verifier, VerifyingKey};
+
+mod key;
+
+/// The header that names the message: the event id.
+pub const ID_HEADER: &str = "webhook-id";
+/// The header that says when the attempt was made, in seconds since the Unix epoch.
+pub const TIMESTAMP_HEADER: &str = "webhook-timestamp";
+/// The header that holds the signatures, separated by spaces.
+pub const SIGNATURE_HEADER: &str = "webhook-signature";
+/// How far an attempt's time may lie from ours: what the published libraries allow.
+pub const TOLERANCE: Duration = Duration::from_mins(5);
+
+/// Signs a message with every key and returns the value of [`SIGNATURE_HEADER`].
+///
+/// `timestamp` is in seconds since the Unix epoch and is sent as [`TIMESTAMP_HEADER`].
+/// Without keys the value is empty, which no receiver takes.
+///
+/// ```
+/// use hapax::signature::{Signer, sign};
+///
+/// let keys = [Signer::V1("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse()?)];
+/// let value = sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, br#"{"test": 2432232314}"#, &keys);
+/// assert_eq!(value, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+/// # Ok::<(), hapax::signature::KeyTextError>(())
+/// ```
+pub fn sign(id: &str, timestamp: i64, body: &[u8], keys: &[Signer]) -> String {
+    let timestamp = timestamp.to_string();
+    let parts = signed_parts(id, &timestamp, body);
+    let mut value = String::with_capacity(keys.len() * 93);
+    for key in keys {
+        if !value.is_empty() {
+            value.push(' ');
+        }
+        match key {
+            Signer::V1(secret) => {
+                value.push_str("v1,");
+                BASE64.encode_string(secret.tag(&parts), &mut value);
+            }
+            Signer::V1a(key) => {
+                value.push_str("v1a,");
+                BASE64.encode_string(key.sign(&parts), &mut value);
+            }
+        }
+    }
+    value
+}
+
+/// A message as it arrived: three header values and the body's bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// The value of [`ID_HEADER`].
+    pub id: &'a str,
+    /// The value of [`TIMESTAMP_HEADER`].
+    pub timestamp: &'a str,
+    /// The value of [`SIGNATURE_HEADER`].
+    pub signature: &'a str,
+    /// The body, byte for byte.
+    pub body: &'a [u8],
+}
+
+/// Judges whether a message comes from who holds one of `keys`, and from `now`, give or take.
+///
+/// # Errors
+/// Fails when a header is malformed, when the attempt lies further than `tolerance` from `now`,
+/// or when no listed signature fits any key.
+pub fn verify(
+    received: &Received<'_>,
+    keys: &[Verifier],
+    now: Timestamp,
+    tolerance: Duration,
+) -> Result<(), VerifyError> {
+    if received.id.is_empty() || received.id.contains('.') {
+        return Err(VerifyError::Malformed { header: ID_HEADER });
+    }
+    check_timestamp(received.timestamp, now, tolerance)?;
+    if received.signature.split(' ').count() > SIGNATURES_MAX {
+        return Err(VerifyError::Malformed {
+            header: SIGNATURE_HEADER,
+        });
+    }
+    let parts = signed_parts(received.id, received.timestamp, received.body);
+    let fits = |key: &Verifier| match key {
+        Verifier::V1(secret) => {
+            let tag = secret.tag(&parts);
+            listed(received.signature, "v1").any(|given: [u8; 32]| tag.ct_eq(&given).into())
+        }
+        Verifier::V1a(key) => {
+            listed(received.signature, "v1a").any(|given| key.fits(&parts, &given))
+        }
+    };
+    if keys.iter().any(fits) {
+        Ok(())
+    } else {
+        Err(VerifyError::Signature)
+    }
+}
+
+/// Why a message is not taken. The answer to its sender need not say which.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerifyError {
+    /// A header is empty or not in its form.
+    #[error("{header} is malformed")]
+    Malformed {
+        /// Which header.
+        header: &'static str,
+    },
+    /// The attempt is too old, or lies in the future: it may be a recording.
+    #[error("attempt lies too far from now")]
+    Stale,
+    /// No listed signature fits any key.
+    #[error("no signature fits")]
+    Signature,
+}
+
+fn signed_parts<'a>(id: &'a str, timestamp: &'a str, body: &'a [u8]) -> [&'a [u8]; 5] {
+    [id.as_bytes(), b".", timestamp.as_bytes(), b".", body]
+}
+
+fn check_timestamp(text: &str, now: Timestamp, tolerance: Duration) -> Result<(), VerifyError> {
+    let malformed = VerifyError::Malformed {
+        header: TIMESTAMP_HEADER,
+    };
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(malformed);
+    }
+    let seconds: i64 = text.parse().map_err(|_| malformed)?;
+    if seconds.abs_diff(now.as_secs()) > tolerance.as_secs() {
+        Err(VerifyError::Stale)
+    } else {
+        Ok(())
+    }
+}
+
+/// The listed signatures of one scheme that have its length; others are passed over.
+fn listed<'a, const N: usize>(
+    header: &'a str,
+    scheme: &'a str,
+) -> impl Iterator<Item = [u8; N]> + 'a {
+    header.split(' ').filter_map(move |entry| {
+        let (version, text) = entry.split_once(',')?;
+        // The bound is on the text, so that a long entry costs nothing.
+        if version != scheme || text.len() > N * 2 {
+            return None;
+        }
+        BASE64.decode(text).ok()?.try_into().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests;
