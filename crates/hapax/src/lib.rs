@@ -18,6 +18,7 @@
 
 pub mod key;
 pub mod idempotency;
+pub mod single_flight;
 pub mod event;
 pub mod outbox;
 pub mod delivery;

@@ -1,0 +1,384 @@
+//! Duplicates on one node meet here before they reach the store.
+//!
+//! The first request with a key [leads](Lead); those that come while it runs
+//! follow, and hold nothing but a place in a queue. When the leader finishes,
+//! its word is handed to every follower with the same fingerprint; when it lets
+//! go, one follower leads in its stead. A storm on one key is one transaction.
+//!
+//! A follower with another fingerprint is told of the mismatch as soon as the
+//! leader has confirmed that the key stands for its own, and never before.
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    fmt,
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::oneshot;
+
+use crate::key::{Fingerprint, Scope};
+
+/// Locks of the map: more than the cores that contend for them.
+const SHARDS: usize = 64;
+/// Waiters of one flight before those that left are first cleared away.
+const CLEAR_AT: usize = 64;
+
+/// The keys whose requests are running on this node; `T` is what a leader tells.
+pub struct SingleFlight<T>(Arc<Shared<T>>);
+
+/// What a request is, on arrival.
+#[derive(Debug)]
+pub enum Arrival<T> {
+    /// It leads: it runs.
+    Lead(Lead<T>),
+    /// It follows: it waits for its turn.
+    Follow(Follow<T>),
+    /// The key is taken for another payload.
+    Mismatch,
+}
+
+/// What a follower is told.
+#[derive(Debug)]
+pub enum Turn<T> {
+    /// What the leader found, for the same fingerprint.
+    Told(T),
+    /// The key is taken for another payload.
+    Mismatch,
+    /// The leader let go: the follower leads now.
+    Lead(Lead<T>),
+}
+
+/// A place in the queue behind a leader; dropping it leaves the queue.
+#[derive(Debug)]
+pub struct Follow<T>(oneshot::Receiver<Turn<T>>);
+
+/// The right to run under a key; dropping it lets the next follower lead.
+pub struct Lead<T> {
+    shared: Arc<Shared<T>>,
+    scope: Scope,
+    fingerprint: Fingerprint,
+    done: bool,
+}
+
+impl<T: Clone> SingleFlight<T> {
+    /// An empty map.
+    pub fn new() -> Self {
+        Self(Arc::new(Shared {
+            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        }))
+    }
+
+    /// Joins the requests of `scope`.
+    pub fn arrive(&self, scope: &Scope, fingerprint: Fingerprint) -> Arrival<T> {
+        let mut flights = self.0.flights(scope);
+        match flights.entry(scope.clone()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Flight::new(fingerprint));
+                Arrival::Lead(Lead::new(&self.0, scope, fingerprint))
+            }
+            Entry::Occupied(mut occupied) => occupied.get_mut().join(fingerprint),
+        }
+    }
+
+    /// How many keys have a request running now.
+    pub fn len(&self) -> usize {
+        let locked = |shard: &Mutex<_>| -> usize { lock::<T>(shard).len() };
+        self.0.shards.iter().map(locked).sum()
+    }
+
+    /// Whether no key has a request running.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T: Clone> Default for SingleFlight<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Clone for SingleFlight<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> fmt::Debug for SingleFlight<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SingleFlight")
+    }
+}
+
+impl<T> Follow<T> {
+    /// Waits for the turn.
+    ///
+    /// Bounding the wait is the caller's: a follower that is dropped leaves the queue.
+    pub async fn turn(self) -> Turn<T> {
+        // A leader answers or hands over even when it panics: its guard does.
+        self.0.await.unwrap_or(Turn::Mismatch)
+    }
+}
+
+impl<T> Lead<T> {
+    /// Says that the key stands for this leader's fingerprint: others are told at once.
+    pub fn confirm(&self) {
+        let others: Vec<_> = {
+            let mut flights = self.shared.flights(&self.scope);
+            let Some(flight) = flights.get_mut(&self.scope) else {
+                return;
+            };
+            flight.confirmed = true;
+            flight.take(|waiter| waiter.fingerprint != self.fingerprint)
+        };
+        for waiter in others {
+            let _ = waiter.tell.send(Turn::Mismatch);
+        }
+    }
+
+    /// Tells every follower with the same fingerprint and ends the flight.
+    ///
+    /// Followers with another fingerprint go on by themselves, unless the key was confirmed.
+    pub fn finish(mut self, told: &T)
+    where
+        T: Clone,
+    {
+        let same: Vec<_> = {
+            let mut flights = self.shared.flights(&self.scope);
+            flights
+                .get_mut(&self.scope)
+                .map_or_else(Vec::new, |flight| {
+                    flight.take(|waiter| waiter.fingerprint == self.fingerprint)
+                })
+        };
+        for waiter in same {
+            let _ = waiter.tell.send(Turn::Told(told.clone()));
+        }
+        self.hand_over();
+    }
+
+    fn new(shared: &Arc<Shared<T>>, scope: &Scope, fingerprint: Fingerprint) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            scope: scope.clone(),
+            fingerprint,
+            done: false,
+        }
+    }
+
+    fn hand_over(&mut self) {
+        self.done = true;
+        while let Some(next) = self.shared.next(&self.scope) {
+            let lead = Self::new(&self.shared, &self.scope, next.fingerprint);
+            // The sent value comes back when the follower has left; it must not hand over itself.
+            match next.tell.send(Turn::Lead(lead)) {
+                Err(Turn::Lead(mut refused)) => refused.done = true,
+                _ => return,
+            }
+        }
+    }
+}
+
+impl<T> Drop for Lead<T> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.hand_over();
+        }
+    }
+}
+
+impl<T> fmt::Debug for Lead<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lead").field(&self.scope).finish()
+    }
+}
+
+type Flights<T> = HashMap<Scope, Flight<T>>;
+
+struct Shared<T> {
+    hasher: RandomState,
+    shards: Box<[Mutex<Flights<T>>]>,
+}
+
+impl<T> Shared<T> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the low bits choose a shard"
+    )]
+    fn flights(&self, scope: &Scope) -> MutexGuard<'_, Flights<T>> {
+        lock(&self.shards[self.hasher.hash_one(scope) as usize % SHARDS])
+    }
+
+    /// The next follower in line, whose flight it becomes; the flight ends when there is none.
+    fn next(&self, scope: &Scope) -> Option<Waiter<T>> {
+        let mut flights = self.flights(scope);
+        let flight = flights.get_mut(scope)?;
+        let next = flight.waiters.pop_front();
+        match &next {
+            Some(waiter) => {
+                flight.fingerprint = waiter.fingerprint;
+                flight.confirmed = false;
+            }
+            None => drop(flights.remove(scope)),
+        }
+        next
+    }
+}
+
+struct Flight<T> {
+    fingerprint: Fingerprint,
+    confirmed: bool,
+    waiters: VecDeque<Waiter<T>>,
+    clear_at: usize,
+}
+
+struct Waiter<T> {
+    fingerprint: Fingerprint,
+    tell: oneshot::Sender<Turn<T>>,
+}
+
+impl<T> Flight<T> {
+    fn new(fingerprint: Fingerprint) -> Self {
+        Self {
+            fingerprint,
+            confirmed: false,
+            waiters: VecDeque::new(),
+            clear_at: CLEAR_AT,
+        }
+    }
+
+    fn join(&mut self, fingerprint: Fingerprint) -> Arrival<T> {
+        if self.confirmed && fingerprint != self.fingerprint {
+            return Arrival::Mismatch;
+        }
+        if self.waiters.len() >= self.clear_at {
+            self.waiters.retain(|waiter| !waiter.tell.is_closed());
+            self.clear_at = CLEAR_AT.max(self.waiters.len() * 2);
+        }
+        let (tell, turn) = oneshot::channel();
+        self.waiters.push_back(Waiter { fingerprint, tell });
+        Arrival::Follow(Follow(turn))
+    }
+
+    fn take(&mut self, wanted: impl Fn(&Waiter<T>) -> bool) -> Vec<Waiter<T>> {
+        let (taken, kept) = self.waiters.drain(..).partition(wanted);
+        self.waiters = kept;
+        VecDeque::into(taken)
+    }
+}
+
+/// No code that can panic runs under these locks, so a poisoned one is sound.
+fn lock<T>(shard: &Mutex<Flights<T>>) -> MutexGuard<'_, Flights<T>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{IdempotencyKey, Operation, Tenant};
+
+    #[tokio::test]
+    async fn followers_are_told_what_the_leader_found() {
+        let flights = SingleFlight::new();
+        let lead = check_leads(&flights, 1);
+        let followers: Vec<_> = (0..1_000).map(|_| check_follows(&flights, 1)).collect();
+        lead.finish(&"answer");
+        for follower in followers {
+            assert!(matches!(follower.turn().await, Turn::Told("answer")));
+        }
+        assert!(flights.is_empty());
+    }
+
+    #[tokio::test]
+    async fn another_payload_is_told_at_once_when_the_key_is_confirmed_and_not_before() {
+        let flights = SingleFlight::new();
+        let lead = check_leads(&flights, 1);
+        let early = check_follows(&flights, 2);
+        lead.confirm();
+        assert!(matches!(early.turn().await, Turn::Mismatch));
+        assert!(matches!(
+            flights.arrive(&scope(), fingerprint(2)),
+            Arrival::Mismatch
+        ));
+        lead.finish(&"answer");
+        assert!(flights.is_empty());
+    }
+
+    #[tokio::test]
+    async fn another_payload_leads_when_the_first_ends_unconfirmed() {
+        let flights = SingleFlight::new();
+        let lead = check_leads(&flights, 1);
+        let (same, other) = (check_follows(&flights, 1), check_follows(&flights, 2));
+        lead.finish(&"mismatch");
+        assert!(matches!(same.turn().await, Turn::Told("mismatch")));
+        assert!(matches!(other.turn().await, Turn::Lead(_)));
+        assert!(flights.is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_follower_leads_when_the_leader_lets_go_and_those_that_left_are_passed_over() {
+        let flights = SingleFlight::new();
+        let lead = check_leads(&flights, 1);
+        drop(check_follows(&flights, 1));
+        let (second, third) = (check_follows(&flights, 1), check_follows(&flights, 1));
+        drop(lead);
+        let Turn::Lead(lead) = second.turn().await else {
+            panic!("the first follower that stayed leads");
+        };
+        lead.finish(&"answer");
+        assert!(matches!(third.turn().await, Turn::Told("answer")));
+        assert!(flights.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_follower_that_leaves_with_the_lead_in_its_hands_passes_it_on() {
+        let flights: SingleFlight<()> = SingleFlight::new();
+        let lead = check_leads(&flights, 1);
+        let (second, third) = (check_follows(&flights, 1), check_follows(&flights, 1));
+        drop(lead);
+        drop(second);
+        assert!(matches!(third.turn().await, Turn::Lead(_)));
+        assert!(flights.is_empty());
+    }
+
+    #[test]
+    fn a_queue_does_not_keep_those_that_left() {
+        let flights: SingleFlight<()> = SingleFlight::new();
+        let _lead = check_leads(&flights, 1);
+        for _ in 0..10_000 {
+            drop(check_follows(&flights, 1));
+        }
+        let waiting = flights.0.flights(&scope())[&scope()].waiters.len();
+        assert!(waiting <= CLEAR_AT, "{waiting} are kept");
+    }
+
+    #[track_caller]
+    fn check_leads<T: Clone>(flights: &SingleFlight<T>, asked: u8) -> Lead<T> {
+        match flights.arrive(&scope(), fingerprint(asked)) {
+            Arrival::Lead(lead) => lead,
+            _ => panic!("a request with a free key leads"),
+        }
+    }
+
+    #[track_caller]
+    fn check_follows<T: Clone>(flights: &SingleFlight<T>, asked: u8) -> Follow<T> {
+        match flights.arrive(&scope(), fingerprint(asked)) {
+            Arrival::Follow(follow) => follow,
+            _ => panic!("a request with a taken key follows"),
+        }
+    }
+
+    fn scope() -> Scope {
+        Scope {
+            tenant: Tenant::new("alice").unwrap(),
+            operation: Operation::new("POST /orders").unwrap(),
+            key: IdempotencyKey::new("k").unwrap(),
+        }
+    }
+
+    fn fingerprint(asked: u8) -> Fingerprint {
+        Fingerprint::from_bytes([asked; 32])
+    }
+}
