@@ -150,7 +150,7 @@ pub struct Attempt {
     pub response_head: Bytes,
 }
 
-/// All that one turn of the relay writes down, in one transaction.
+/// All that one turn of the relay writes down, in one transaction, in the order of the fields.
 #[derive(Clone, Debug, Default)]
 pub struct Settlement {
     /// Whose deliveries these are.

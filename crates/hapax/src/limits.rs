@@ -72,8 +72,7 @@ pub const OFFER: Duration = Duration::from_secs(15);
 /// How long outcomes wait to be written down together when nothing else is to be written.
 pub const SETTLE_LINGER: Duration = Duration::from_millis(10);
 /// How long a relay waits after its store failed, at first and at most.
-pub const STORE_BACKOFF: (Duration, Duration) =
-    (Duration::from_millis(50), Duration::from_secs(5));
+pub const STORE_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 /// How often a relay reports how far behind its destinations are.
 pub const REPORT: Duration = Duration::from_secs(2);
 /// Offers of one destination that are on the wire at once, by default.

@@ -108,7 +108,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
         "d" => 86_400_000,
         _ => return Err(error()),
     };
-    let longest = Duration::from_hours(876000);
+    let longest = Duration::from_hours(876_000);
     number
         .checked_mul(millis)
         .map(Duration::from_millis)

@@ -127,6 +127,8 @@ pub enum Ran {
 pub trait Outbox: Clone + Send + Sync + 'static {
     /// Reads at most `limit` events beyond `frontier`, with the frontier that lies behind them.
     ///
+    /// It stops earlier once the payloads read exceed [`crate::limits::READ_BYTES`], so that
+    /// large events cannot fill the memory; it always reads at least one event if there is one.
     /// An empty batch means that nothing lies beyond `frontier` now.
     fn read(
         &self,
@@ -168,8 +170,18 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     /// Writes down what happened, in one transaction, if `epoch` still owns the destination.
     ///
     /// Otherwise, and for a destination that was never opened, it is fenced and nothing changes.
-    fn settle(&self, settlement: Settlement)
-    -> impl Future<Output = Result<(), StoreError>> + Send;
+    ///
+    /// The store knows best what stands in the way of what. A delivery of an order key is
+    /// *unfinished* while it is `Retrying`, `Blocked` or `Dead`. One that is to be parked as
+    /// `Blocked` with no unfinished delivery of its key at a lower position is written as
+    /// `Retrying`, due now, instead. For each key in `release` the lowest unfinished delivery,
+    /// if it is `Blocked`, becomes `Retrying`, due now, with no attempt made.
+    ///
+    /// Returns those keys of `release` that have no unfinished delivery left: they are free.
+    fn settle(
+        &self,
+        settlement: Settlement,
+    ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
     /// Parked deliveries that are due, at most `limit`, none of `except`: the longest due first,
     /// and by position where they fell due together. Blocked and dead ones never are.

@@ -1,0 +1,116 @@
+//! When a destination that fails is left alone for a while.
+//!
+//! Ten failures in a row open the breaker: nothing is offered and no attempt
+//! is spent. After a wait one event probes; its success closes the breaker,
+//! its failure opens it again. A destination that fails for days is given up.
+
+use crate::{
+    clock::Timestamp,
+    limits::{BREAKER_FAILURES, BREAKER_OPEN, FAILING_MAX},
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Breaker {
+    failures: u32,
+    failing_since: Option<Timestamp>,
+    open_until: Option<Timestamp>,
+}
+
+/// How much may be offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Allowed {
+    All,
+    /// One event, to see whether the destination is back.
+    Probe,
+    NothingUntil(Timestamp),
+}
+
+impl Breaker {
+    pub(super) fn allows(&self, now: Timestamp) -> Allowed {
+        match self.open_until {
+            None => Allowed::All,
+            Some(until) if now < until => Allowed::NothingUntil(until),
+            Some(_) => Allowed::Probe,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open_until.is_some()
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn failed(&mut self, now: Timestamp) {
+        self.failing_since.get_or_insert(now);
+        self.failures = self.failures.saturating_add(1);
+        if self.failures >= BREAKER_FAILURES {
+            self.open_until = Some(now.after(BREAKER_OPEN));
+        }
+    }
+
+    /// Whether everything has failed for so long that the destination is to be disabled.
+    pub(super) fn is_hopeless(&self, now: Timestamp) -> bool {
+        self.is_open()
+            && self
+                .failing_since
+                .is_some_and(|since| now.since(since) >= FAILING_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_failures_in_a_row_open_it_and_one_success_closes_it() {
+        let mut breaker = failed(9);
+        assert_eq!(breaker.allows(at(0)), Allowed::All);
+        breaker.failed(at(0));
+        assert_eq!(breaker.allows(at(9_999)), Allowed::NothingUntil(at(10_000)));
+        assert_eq!(breaker.allows(at(10_000)), Allowed::Probe);
+        breaker.succeeded();
+        assert_eq!(breaker.allows(at(10_000)), Allowed::All);
+    }
+
+    #[test]
+    fn a_probe_that_fails_opens_it_again() {
+        let mut breaker = failed(10);
+        breaker.failed(at(10_000));
+        assert_eq!(
+            breaker.allows(at(19_999)),
+            Allowed::NothingUntil(at(20_000))
+        );
+    }
+
+    #[test]
+    fn a_success_in_between_starts_the_count_anew() {
+        let mut breaker = failed(9);
+        breaker.succeeded();
+        breaker.failed(at(0));
+        assert_eq!(breaker.allows(at(0)), Allowed::All);
+    }
+
+    #[test]
+    fn five_days_of_failures_are_hopeless() {
+        let mut breaker = failed(10);
+        let days = |days: i64| at(days * 86_400_000);
+        assert!(!breaker.is_hopeless(days(4)));
+        assert!(breaker.is_hopeless(days(5)));
+        breaker.succeeded();
+        assert!(!breaker.is_hopeless(days(5)));
+    }
+
+    fn failed(times: u32) -> Breaker {
+        let mut breaker = Breaker::default();
+        for _ in 0..times {
+            breaker.failed(at(0));
+        }
+        breaker
+    }
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+}

@@ -1,0 +1,377 @@
+//! The loop of one destination.
+//!
+//! A turn reads, chooses, writes down and offers, in that order: what is
+//! about to be offered is on record before it leaves. Then the carrier waits
+//! for an outcome, a ring, a due time or the end.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::watch,
+    task::{JoinError, JoinSet},
+    time::{Instant, sleep, sleep_until, timeout_at},
+};
+
+use crate::{
+    clock::Timestamp,
+    delivery::Opened,
+    limits::{DRAIN, READ_EVENTS, SETTLE_LINGER, STORE_BACKOFF},
+    sink::SinkError,
+    store::{Deliveries, Outbox, StoreError},
+    telemetry,
+};
+
+use super::{
+    Settings,
+    breaker::{Allowed, Breaker},
+    destination::Destination,
+    flow::Flow,
+    frontier::Tail,
+    lane::Item,
+    offer::offer,
+    rate::Rate,
+    settle::Tried,
+    wake::Bell,
+};
+
+/// Why a carrier stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// The relay is draining, and everything on the wire is settled.
+    Drained,
+    /// The destination wants no more events.
+    Disabled,
+    /// Another relay has the destination now.
+    Fenced,
+}
+
+#[derive(Debug)]
+pub(super) struct Carrier<S> {
+    store: S,
+    tail: Arc<Tail<S>>,
+    settings: Settings,
+    bell: Bell,
+    draining: watch::Receiver<bool>,
+    flow: Flow,
+    breaker: Breaker,
+    rate: Option<Rate>,
+    on_the_wire: JoinSet<Vec<Tried>>,
+    /// What the store last failed with, and for how long to leave it alone.
+    backoff: Option<Duration>,
+    /// Whether more events may lie beyond what was read.
+    more: bool,
+    /// Since when outcomes wait to be written down.
+    unsaid_since: Option<Instant>,
+    /// When to look at the outbox and at parked rows whatever anybody says.
+    look_at: Instant,
+}
+
+impl<S: Outbox + Deliveries> Carrier<S> {
+    pub(super) fn new(
+        tail: Arc<Tail<S>>,
+        store: S,
+        destination: Arc<Destination>,
+        opened: Opened,
+        settings: Settings,
+        bell: Bell,
+        draining: watch::Receiver<bool>,
+    ) -> Self {
+        let now = settings.clock.now();
+        let rate = destination
+            .per_second
+            .map(|per_second| Rate::new(per_second, now));
+        gauge(
+            telemetry::RELAY_LEASE_EPOCH,
+            &destination,
+            to_f64(opened.epoch),
+        );
+        gauge(telemetry::RELAY_BREAKER_OPEN, &destination, 0.0);
+        Self {
+            store,
+            tail,
+            settings,
+            bell,
+            draining,
+            flow: Flow::new(destination, opened),
+            breaker: Breaker::default(),
+            rate,
+            on_the_wire: JoinSet::new(),
+            backoff: None,
+            more: true,
+            unsaid_since: None,
+            look_at: Instant::now(),
+        }
+    }
+
+    pub(super) async fn run(mut self) -> Stopped {
+        loop {
+            match self.turn().await {
+                Ok(None) => self.backoff = None,
+                Ok(Some(stopped)) => return stopped,
+                Err(StoreError::Fenced) => return Stopped::Fenced,
+                Err(error) => self.back_off(&error).await,
+            }
+            if *self.draining.borrow() {
+                return self.drain().await;
+            }
+            self.wait().await;
+        }
+    }
+
+    async fn turn(&mut self) -> Result<Option<Stopped>, StoreError> {
+        let disabled = self.flow.pending.disable.is_some();
+        if !disabled {
+            self.read().await?;
+        }
+        let chosen = if disabled { Vec::new() } else { self.choose() };
+        if let Err(error) = self.settle(!chosen.is_empty() || disabled).await {
+            // Their attempts may or may not be on record: nothing leaves until they are.
+            self.flow.lane.put_back(chosen);
+            self.flow.pending.begin.clear();
+            return Err(error);
+        }
+        if disabled {
+            self.on_the_wire.abort_all();
+            return Ok(Some(Stopped::Disabled));
+        }
+        self.offer(chosen);
+        Ok(None)
+    }
+
+    /// Fills the lane from parked rows that are due and from the outbox.
+    async fn read(&mut self) -> Result<(), StoreError> {
+        let now = self.settings.clock.now();
+        let looks = self.look_at <= Instant::now();
+        if looks {
+            self.look_at = Instant::now() + self.settings.poll_idle;
+            self.more = true;
+        }
+        if looks || self.flow.due_at.is_some_and(|due_at| due_at <= now) {
+            self.read_due().await?;
+        }
+        if self.more && self.flow.wants_more() {
+            let batch = self.tail.read(self.flow.progress.head()).await?;
+            self.more = !batch.events.is_empty();
+            if self.more {
+                self.flow.admit(batch, now);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_due(&mut self) -> Result<(), StoreError> {
+        let name = &self.flow.destination.name;
+        let held: Vec<i64> = self.flow.revived.iter().copied().collect();
+        let room = READ_EVENTS.saturating_sub(held.len());
+        if room == 0 || self.flow.lane.is_full() {
+            return Ok(());
+        }
+        let due = self.store.due(name, &held, room).await?;
+        let next_due = self.store.next_due(name).await?;
+        // What is in our hands is overdue by its row; nobody waits for that.
+        let now = self.settings.clock.now();
+        self.flow.due_at = next_due.filter(|at| *at > now || due.len() == room);
+        self.flow.admit_parked(due);
+        Ok(())
+    }
+
+    fn choose(&mut self) -> Vec<Item> {
+        if !self.flow.lane.is_ready() {
+            return Vec::new();
+        }
+        let destination = &self.flow.destination;
+        let free = destination
+            .concurrency
+            .saturating_sub(self.on_the_wire.len());
+        let now = self.settings.clock.now();
+        let mut count = free * destination.sink.batch_max().max(1);
+        match self.breaker.allows(now) {
+            Allowed::All => {}
+            Allowed::Probe if self.on_the_wire.is_empty() => count = count.min(1),
+            Allowed::Probe | Allowed::NothingUntil(_) => count = 0,
+        }
+        if let Some(rate) = &mut self.rate {
+            count = count.min(rate.allows(now));
+        }
+        let chosen = self.flow.choose(count);
+        if let Some(rate) = &mut self.rate {
+            rate.spend(chosen.len());
+        }
+        chosen
+    }
+
+    /// Writes down what happened and what is about to; outcomes alone may linger a moment, so
+    /// that more of them share the commit.
+    async fn settle(&mut self, now: bool) -> Result<(), StoreError> {
+        let Some(settlement) = self.flow.settlement() else {
+            return Ok(());
+        };
+        let since = *self.unsaid_since.get_or_insert_with(Instant::now);
+        if !now && since.elapsed() < SETTLE_LINGER {
+            return Ok(());
+        }
+        self.settings.failpoints.hit("relay.settle.before");
+        let freed = self.store.settle(settlement).await?;
+        self.settings.failpoints.hit("relay.settle.after");
+        self.flow.settled(freed, self.settings.clock.now());
+        self.unsaid_since = None;
+        Ok(())
+    }
+
+    /// Sends the chosen events on their way, spread over the free places.
+    fn offer(&mut self, chosen: Vec<Item>) {
+        let destination = &self.flow.destination;
+        let free = destination
+            .concurrency
+            .saturating_sub(self.on_the_wire.len())
+            .max(1);
+        let size = chosen
+            .len()
+            .div_ceil(free)
+            .min(destination.sink.batch_max())
+            .max(1);
+        let mut chosen = chosen.into_iter().peekable();
+        while chosen.peek().is_some() {
+            let items = chosen.by_ref().take(size).collect();
+            let Settings {
+                clock, failpoints, ..
+            } = self.settings.clone();
+            self.on_the_wire
+                .spawn(offer(Arc::clone(destination), items, clock, failpoints));
+        }
+    }
+
+    /// Waits until a turn has something to do.
+    async fn wait(&mut self) {
+        if self.more && self.flow.wants_more() {
+            return self.collect_finished();
+        }
+        let wake_at = self.wake_at();
+        tokio::select! {
+            Some(finished) = self.on_the_wire.join_next() => self.conclude(finished),
+            () = self.bell.heard() => self.more = true,
+            _ = self.draining.changed() => {}
+            () = sleep_until(wake_at) => {}
+        }
+        self.collect_finished();
+    }
+
+    /// The next moment at which something may be done that nobody will tell us of.
+    fn wake_at(&self) -> Instant {
+        let now = self.settings.clock.now();
+        let moment = |at: Timestamp| Instant::now() + at.since(now);
+        let mut wake_at = self.look_at;
+        if let Some(due_at) = self.flow.due_at {
+            wake_at = wake_at.min(moment(due_at));
+        }
+        if let Some(since) = self.unsaid_since {
+            wake_at = wake_at.min(since + SETTLE_LINGER);
+        }
+        let has_room = self.on_the_wire.len() < self.flow.destination.concurrency;
+        if self.flow.lane.is_ready() && has_room {
+            let patience = match (self.breaker.allows(now), &self.rate) {
+                (Allowed::NothingUntil(until), _) => until.since(now),
+                (Allowed::Probe, _) if !self.on_the_wire.is_empty() => self.settings.poll_idle,
+                (_, Some(rate)) => rate.next(),
+                _ => Duration::ZERO,
+            };
+            wake_at = wake_at.min(Instant::now() + patience);
+        }
+        wake_at
+    }
+
+    fn collect_finished(&mut self) {
+        while let Some(finished) = self.on_the_wire.try_join_next() {
+            self.conclude(finished);
+        }
+    }
+
+    fn conclude(&mut self, finished: Result<Vec<Tried>, JoinError>) {
+        // A task that was aborted said nothing: its events are still on record as offered.
+        let Ok(tried) = finished else { return };
+        let now = self.settings.clock.now();
+        for tried in tried {
+            self.judge(&tried, now);
+            self.flow.conclude(tried, now, self.settings.random.unit());
+        }
+        if self.breaker.is_hopeless(now) {
+            let reason = "every offer has failed for five days";
+            self.flow
+                .pending
+                .disable
+                .get_or_insert_with(|| reason.to_owned());
+        }
+    }
+
+    /// Tells the breaker how an attempt went.
+    fn judge(&mut self, tried: &Tried, now: Timestamp) {
+        let was_open = self.breaker.is_open();
+        match &tried.outcome {
+            Ok(_) => self.breaker.succeeded(),
+            Err(SinkError::Unavailable { .. }) => self.breaker.failed(now),
+            // The event is at fault, not the destination.
+            Err(_) => {}
+        }
+        let is_open = self.breaker.is_open();
+        if was_open == is_open {
+            return;
+        }
+        let word = |open| if open { "open" } else { "closed" };
+        let destination = &self.flow.destination;
+        gauge(
+            telemetry::RELAY_BREAKER_OPEN,
+            destination,
+            f64::from(u8::from(is_open)),
+        );
+        tracing::warn!(
+            destination = destination.name,
+            from_state = word(was_open),
+            to_state = word(is_open),
+            "breaker changed"
+        );
+    }
+
+    /// Lets what is on the wire come home, and writes it down.
+    async fn drain(mut self) -> Stopped {
+        let deadline = Instant::now() + DRAIN;
+        while let Ok(Some(finished)) = timeout_at(deadline, self.on_the_wire.join_next()).await {
+            self.conclude(finished);
+        }
+        self.on_the_wire.abort_all();
+        match self.settle(true).await {
+            Ok(()) => {}
+            Err(StoreError::Fenced) => return Stopped::Fenced,
+            Err(error) => tracing::error!(
+                destination = self.flow.destination.name,
+                error = error.story(),
+                "the last outcomes could not be written down; their events will be offered again"
+            ),
+        }
+        Stopped::Drained
+    }
+
+    async fn back_off(&mut self, error: &StoreError) {
+        let (first, longest) = STORE_BACKOFF;
+        let wait = self.backoff.map_or(first, |wait| (wait * 2).min(longest));
+        if self.backoff.replace(wait).is_none() {
+            tracing::error!(
+                destination = self.flow.destination.name,
+                error = error.story(),
+                "the relay cannot use its store and will try again"
+            );
+        }
+        tokio::select! {
+            () = sleep(wait) => {}
+            _ = self.draining.changed() => {}
+        }
+    }
+}
+
+fn gauge(name: &'static str, destination: &Destination, value: f64) {
+    metrics::gauge!(name, "destination" => destination.name.clone()).set(value);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an epoch counts owners")]
+fn to_f64(epoch: i64) -> f64 {
+    epoch as f64
+}

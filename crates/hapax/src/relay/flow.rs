@@ -1,0 +1,171 @@
+//! What one destination has in its hands: decisions only, no input or output.
+//!
+//! Events come in from the outbox ([`Flow::admit`]) and from parked rows
+//! ([`Flow::admit_parked`]), go out in turns ([`Flow::choose`]) and end in
+//! `settle`. Everything that must be written down gathers in one pending
+//! [`Settlement`], so that a turn costs one transaction.
+
+use std::{collections::HashSet, sync::Arc};
+
+use crate::{
+    clock::Timestamp,
+    delivery::{Opened, Park, Parked, ParkedState, Settlement},
+    event::Event,
+    outbox::OutboxEvent,
+    store::Batch,
+};
+
+use super::{
+    destination::{Destination, Order},
+    lane::{Item, Lane},
+    progress::Progress,
+    route,
+};
+
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) destination: Arc<Destination>,
+    pub(super) lane: Lane,
+    pub(super) progress: Progress,
+    /// Keys that a parked delivery holds up.
+    pub(super) blocked: HashSet<String>,
+    /// Parked deliveries that are in the lane or on the wire.
+    pub(super) revived: HashSet<i64>,
+    pub(super) pending: Settlement,
+    /// When a parked delivery may next fall due, as far as is known.
+    pub(super) due_at: Option<Timestamp>,
+}
+
+impl Flow {
+    pub(super) fn new(destination: Arc<Destination>, opened: Opened) -> Self {
+        let pending = Settlement {
+            destination: destination.name.clone(),
+            epoch: opened.epoch,
+            ..Settlement::default()
+        };
+        Self {
+            destination,
+            lane: Lane::default(),
+            progress: Progress::new(opened.checkpoint),
+            blocked: opened.blocked_keys.into_iter().collect(),
+            revived: HashSet::new(),
+            pending,
+            due_at: Some(Timestamp::default()),
+        }
+    }
+
+    /// Whether there is room for more events from the outbox.
+    pub(super) fn wants_more(&self) -> bool {
+        !self.lane.is_full() && !self.progress.is_full()
+    }
+
+    /// Takes in what was read from the outbox.
+    pub(super) fn admit(&mut self, batch: Batch, now: Timestamp) {
+        let mut ours = batch.events;
+        ours.retain(|event| route::takes(&self.destination, &event.event));
+        let positions = ours.iter().map(|event| event.position).collect();
+        let fresh: Vec<_> = ours
+            .into_iter()
+            .filter(|event| !self.progress.is_settled(event.position))
+            .collect();
+        self.progress.read(positions, batch.frontier);
+        for event in fresh {
+            self.admit_event(event, now);
+        }
+    }
+
+    fn admit_event(&mut self, event: Arc<OutboxEvent>, now: Timestamp) {
+        let order_key = self.order_key(&event.event);
+        if let Some(later) = event.event.available_at.filter(|moment| *moment > now) {
+            // An event that asks to wait holds nobody up: it has left its place in the order.
+            return self.park(event.position, ParkedState::Scheduled, 0, later, None, None);
+        }
+        if order_key
+            .as_ref()
+            .is_some_and(|key| self.blocked.contains(key))
+        {
+            return self.park(
+                event.position,
+                ParkedState::Blocked,
+                0,
+                now,
+                order_key,
+                None,
+            );
+        }
+        self.lane.push(Item {
+            event,
+            attempts: 0,
+            parked: false,
+            order_key,
+        });
+    }
+
+    /// Takes in parked deliveries that fell due.
+    pub(super) fn admit_parked(&mut self, due: Vec<Parked>) {
+        for parked in due {
+            if self.revived.insert(parked.event.position) {
+                self.lane.push(Item {
+                    event: parked.event,
+                    attempts: parked.attempt,
+                    parked: true,
+                    order_key: parked.order_key,
+                });
+            }
+        }
+    }
+
+    /// Chooses what is offered next, at most `count` events, and notes that it will be.
+    ///
+    /// Nothing may be offered before the pending settlement is written down: it counts these
+    /// attempts, so that an event which kills its relay still runs out of them.
+    pub(super) fn choose(&mut self, count: usize) -> Vec<Item> {
+        let chosen = self.lane.take(count);
+        for item in &chosen {
+            if item.parked {
+                self.pending
+                    .begin
+                    .push((item.position(), item.attempts + 1));
+            } else {
+                self.progress.offer(item.position());
+            }
+        }
+        chosen
+    }
+
+    pub(super) fn park(
+        &mut self,
+        position: i64,
+        state: ParkedState,
+        attempt: u32,
+        next_at: Timestamp,
+        order_key: Option<String>,
+        last_error: Option<String>,
+    ) {
+        self.progress.settle(position);
+        self.revived.remove(&position);
+        if state != ParkedState::Dead {
+            // A blocked one may turn out to be due: the store knows what stands before it.
+            self.due_at = Some(self.due_at.map_or(next_at, |due_at| due_at.min(next_at)));
+        }
+        let park = Park {
+            position,
+            state,
+            attempt,
+            next_at,
+            order_key,
+            last_error,
+        };
+        self.pending.park.push(park);
+    }
+
+    fn order_key(&self, event: &Event) -> Option<String> {
+        if self.destination.order == Order::None {
+            return None;
+        }
+        // No aggregate holds a control character, so the two parts cannot run together.
+        event
+            .order_key()
+            .map(|aggregate| format!("{}\n{}", aggregate.kind, aggregate.id))
+    }
+}

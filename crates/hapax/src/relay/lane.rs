@@ -1,0 +1,179 @@
+//! Whose turn it is: the events of one destination that are in memory.
+//!
+//! Where order is kept, a key has one event on the wire and the others wait
+//! behind it; where it is not, events go as they come. The lane knows nothing
+//! of time, failure or storage.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use crate::{
+    limits::{WINDOW_BYTES, WINDOW_EVENTS},
+    outbox::OutboxEvent,
+};
+
+/// An event on its way, with what must be known to settle it.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) event: Arc<OutboxEvent>,
+    /// Attempts made before this one.
+    pub(super) attempts: u32,
+    /// Whether it has a row of its own.
+    pub(super) parked: bool,
+    /// The key that it must keep order within.
+    pub(super) order_key: Option<String>,
+}
+
+impl Item {
+    pub(super) fn position(&self) -> i64 {
+        self.event.position
+    }
+
+    fn bytes(&self) -> usize {
+        self.event.event.payload.bytes().len()
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    ready: VecDeque<Item>,
+    /// Keys whose first event is ready or on the wire, with those that wait behind it.
+    taken: HashMap<String, VecDeque<Item>>,
+    events: usize,
+    bytes: usize,
+}
+
+impl Lane {
+    /// Whether nothing more should be read into memory.
+    pub(super) fn is_full(&self) -> bool {
+        self.events >= WINDOW_EVENTS || self.bytes >= WINDOW_BYTES
+    }
+
+    /// Whether an event could be offered now.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(super) fn push(&mut self, item: Item) {
+        self.events += 1;
+        self.bytes += item.bytes();
+        if let Some(key) = &item.order_key {
+            if let Some(waiting) = self.taken.get_mut(key) {
+                return waiting.push_back(item);
+            }
+            self.taken.insert(key.clone(), VecDeque::new());
+        }
+        self.ready.push_back(item);
+    }
+
+    /// The next events to offer, at most `count`.
+    pub(super) fn take(&mut self, count: usize) -> Vec<Item> {
+        let count = count.min(self.ready.len());
+        self.ready.drain(..count).collect()
+    }
+
+    /// Puts back what was taken and not offered.
+    pub(super) fn put_back(&mut self, items: Vec<Item>) {
+        for item in items.into_iter().rev() {
+            self.ready.push_front(item);
+        }
+    }
+
+    /// Notes that a taken event is off the wire and its key goes on.
+    pub(super) fn go_on(&mut self, item: &Item) {
+        self.let_go(item);
+        let Some(key) = &item.order_key else { return };
+        match self.taken.get_mut(key).and_then(VecDeque::pop_front) {
+            Some(next) => self.ready.push_back(next),
+            None => drop(self.taken.remove(key)),
+        }
+    }
+
+    /// Notes that a taken event is off the wire and holds its key up; returns those behind it.
+    pub(super) fn hold_up(&mut self, item: &Item) -> VecDeque<Item> {
+        self.let_go(item);
+        let waiting = item
+            .order_key
+            .as_ref()
+            .and_then(|key| self.taken.remove(key));
+        let waiting = waiting.unwrap_or_default();
+        for item in &waiting {
+            self.let_go(item);
+        }
+        waiting
+    }
+
+    fn let_go(&mut self, item: &Item) {
+        self.events -= 1;
+        self.bytes -= item.bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::{Random, Timestamp},
+        event::{Headers, NewEvent},
+        outbox::seal,
+    };
+
+    #[test]
+    fn without_a_key_all_may_go_at_once() {
+        let mut lane = lane(&[(1, None), (2, None)]);
+        assert_eq!(positions(&lane.take(9)), [1, 2]);
+    }
+
+    #[test]
+    fn a_key_has_one_event_on_the_wire() {
+        let mut lane = lane(&[(1, Some("a")), (2, Some("a")), (3, Some("b"))]);
+        let first = lane.take(9);
+        assert_eq!(positions(&first), [1, 3]);
+        assert!(!lane.is_ready());
+        lane.go_on(&first[0]);
+        assert_eq!(positions(&lane.take(9)), [2]);
+    }
+
+    #[test]
+    fn who_holds_a_key_up_returns_those_behind_it_in_order() {
+        let mut lane = lane(&[(1, Some("a")), (2, Some("a")), (3, Some("a"))]);
+        let first = lane.take(1);
+        let waiting: Vec<_> = lane.hold_up(&first[0]).into();
+        assert_eq!(positions(&waiting), [2, 3]);
+        assert_eq!((lane.events, lane.bytes, lane.taken.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_put_back_is_first_again() {
+        let mut lane = lane(&[(1, None), (2, None), (3, None)]);
+        let taken = lane.take(2);
+        lane.put_back(taken);
+        assert_eq!(positions(&lane.take(9)), [1, 2, 3]);
+    }
+
+    fn lane(items: &[(i64, Option<&str>)]) -> Lane {
+        let mut lane = Lane::default();
+        for (position, key) in items {
+            lane.push(item(*position, *key));
+        }
+        lane
+    }
+
+    fn item(position: i64, key: Option<&str>) -> Item {
+        let now = Timestamp::from_millis(0);
+        let new = NewEvent::json("a", &position);
+        let event = seal(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap();
+        Item {
+            event: Arc::new(OutboxEvent { position, event }),
+            attempts: 0,
+            parked: false,
+            order_key: key.map(ToOwned::to_owned),
+        }
+    }
+
+    fn positions(items: &[Item]) -> Vec<i64> {
+        items.iter().map(Item::position).collect()
+    }
+}

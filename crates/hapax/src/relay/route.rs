@@ -1,0 +1,88 @@
+//! Which events a destination takes.
+
+use crate::event::Event;
+
+use super::destination::Destination;
+
+/// A pattern over event types, such as `order.*`; `*` stands for any run of characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// The pattern that `text` spells.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Whether it matches the whole of `kind`.
+    pub fn matches(&self, kind: &str) -> bool {
+        let Some((first, rest)) = self.0.split_once('*') else {
+            return self.0 == kind;
+        };
+        let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+        // The two ends are cut off first, so that they cannot overlap.
+        let inner = kind
+            .strip_prefix(first)
+            .and_then(|kind| kind.strip_suffix(last));
+        let Some(mut inner) = inner else { return false };
+        middle.split('*').all(|part| match inner.find(part) {
+            Some(at) => {
+                inner = &inner[at + part.len()..];
+                true
+            }
+            None => false,
+        })
+    }
+}
+
+/// Whether `destination` takes `event`.
+pub(super) fn takes(destination: &Destination, event: &Event) -> bool {
+    let tenant_fits = match &destination.tenant {
+        None => true,
+        only => event.tenant == *only,
+    };
+    tenant_fits
+        && destination
+            .patterns
+            .iter()
+            .any(|pattern| pattern.matches(&event.kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_run_of_characters() {
+        check("*", "order.created", true);
+        check("order.*", "order.created", true);
+        check("order.*", "order.", true);
+        check("order.*", "orders.created", false);
+        check("*.created", "order.line.created", true);
+        check("*.created", "order.created.twice", false);
+        check("*.created", "a.created.created", true);
+        check("order.*.done", "order.x.done", true);
+        check("order.*.done", "order.done", false);
+        check("a*b*c", "a-b-b-c", true);
+        check("a*bc", "abc", true);
+        check("a*bc", "a", false);
+        check("ab*ba", "aba", false);
+    }
+
+    #[test]
+    fn without_a_star_the_whole_type_must_be_equal() {
+        check("order.created", "order.created", true);
+        check("order.created", "order.created2", false);
+        check("order.created", "order", false);
+        check("", "", true);
+    }
+
+    #[track_caller]
+    fn check(pattern: &str, kind: &str, expected: bool) {
+        assert_eq!(
+            Pattern::new(pattern).matches(kind),
+            expected,
+            "{pattern} {kind}"
+        );
+    }
+}

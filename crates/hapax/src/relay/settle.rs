@@ -1,0 +1,247 @@
+//! Writing down what happened: the only place that changes a delivery.
+//!
+//! [`Flow::conclude`] turns the outcome of an attempt into rows: arrived,
+//! parked until later, dead, or the end of the destination. The rows gather
+//! until the next turn writes them in one transaction, fenced by the epoch.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use metrics::{counter, histogram};
+
+use crate::{
+    clock::Timestamp,
+    delivery::{Attempt, AttemptOutcome, ParkedState, Settlement},
+    limits::ERROR_BYTES,
+    retry::Next,
+    sink::{Outcome, SinkError},
+    telemetry,
+};
+
+use super::{destination::Order, flow::Flow, lane::Item};
+
+/// One attempt, as it went.
+#[derive(Debug)]
+pub(super) struct Tried {
+    pub(super) item: Item,
+    pub(super) started_at: Timestamp,
+    pub(super) duration: Duration,
+    pub(super) outcome: Outcome,
+}
+
+impl Flow {
+    /// Notes how an attempt ended; `unit` is a random number in `0.0..1.0` for jitter.
+    pub(super) fn conclude(&mut self, tried: Tried, now: Timestamp, unit: f64) {
+        self.log(&tried);
+        let Tried { item, outcome, .. } = tried;
+        let attempt = item.attempts + 1;
+        let Err(error) = outcome else {
+            return self.arrived(&item, now);
+        };
+        match &error {
+            SinkError::Rejected { .. } => self.died(item, attempt, now, &error),
+            SinkError::Gone { .. } => {
+                // The event is not at fault: it goes out when the destination is enabled again.
+                self.pending.disable = Some(one_line(&error));
+                self.failed(item, ParkedState::Retrying, attempt, now, &error);
+            }
+            SinkError::Unavailable { retry_after, .. } => {
+                match self.destination.schedule.after(attempt, unit, *retry_after) {
+                    Next::Retry(wait) => {
+                        self.failed(
+                            item,
+                            ParkedState::Retrying,
+                            attempt,
+                            now.after(wait),
+                            &error,
+                        );
+                    }
+                    Next::DeadLetter => self.died(item, attempt, now, &error),
+                }
+            }
+        }
+    }
+
+    /// What is to be written down, if anything is.
+    pub(super) fn settlement(&self) -> Option<Settlement> {
+        let checkpoint = self.progress.changed();
+        let Settlement {
+            begin,
+            park,
+            delivered,
+            release,
+            attempts,
+            disable,
+            ..
+        } = &self.pending;
+        let anything = checkpoint.is_some()
+            || disable.is_some()
+            || !(begin.is_empty() && park.is_empty() && delivered.is_empty())
+            || !(release.is_empty() && attempts.is_empty());
+        anything.then(|| Settlement {
+            checkpoint,
+            ..self.pending.clone()
+        })
+    }
+
+    /// Notes that the settlement is written down, and which keys it found free.
+    pub(super) fn settled(&mut self, freed: Vec<String>, now: Timestamp) {
+        if self.pending.release.len() > freed.len() {
+            self.due_at = Some(now);
+        }
+        for key in freed {
+            self.blocked.remove(&key);
+        }
+        self.progress.kept();
+        self.pending = Settlement {
+            destination: std::mem::take(&mut self.pending.destination),
+            epoch: self.pending.epoch,
+            ..Settlement::default()
+        };
+    }
+
+    fn arrived(&mut self, item: &Item, now: Timestamp) {
+        let age = now.since(item.event.event.created_at).as_secs_f64();
+        histogram!(telemetry::RELAY_DELIVERY, "destination" => self.destination.name.clone())
+            .record(age);
+        self.progress.settle(item.position());
+        if item.parked {
+            self.revived.remove(&item.position());
+            self.pending.delivered.push(item.position());
+            self.release(item);
+        }
+        self.lane.go_on(item);
+    }
+
+    fn died(&mut self, item: Item, attempt: u32, now: Timestamp, error: &SinkError) {
+        let name = self.destination.name.clone();
+        counter!(telemetry::RELAY_DEAD_LETTERS, "destination" => name).increment(1);
+        tracing::warn!(
+            destination = self.destination.name, event_id = %item.event.event.id,
+            correlation_id = item.event.event.headers.get("correlation_id"),
+            attempt, error_code = error.error_type(), error = one_line(error),
+            from_state = if item.parked { "retrying" } else { "offered" }, to_state = "dead",
+            "event is a dead letter"
+        );
+        if self.destination.order == Order::KeySkip {
+            self.release(&item);
+            self.lane.go_on(&item);
+            let last_error = Some(one_line(error));
+            // Without its key it holds nobody up.
+            return self.park(
+                item.position(),
+                ParkedState::Dead,
+                attempt,
+                now,
+                None,
+                last_error,
+            );
+        }
+        self.failed(item, ParkedState::Dead, attempt, now, error);
+    }
+
+    /// Parks an event, and behind it those in memory that must keep its order.
+    fn failed(
+        &mut self,
+        item: Item,
+        state: ParkedState,
+        attempt: u32,
+        next_at: Timestamp,
+        error: &SinkError,
+    ) {
+        if state == ParkedState::Retrying {
+            tracing::info!(
+                destination = self.destination.name, event_id = %item.event.event.id,
+                correlation_id = item.event.event.headers.get("correlation_id"),
+                attempt, error_code = error.error_type(), error = one_line(error),
+                from_state = if item.parked { "retrying" } else { "offered" },
+                to_state = "retrying", next_at = next_at.as_millis(), "delivery is parked"
+            );
+        }
+        let waiting = self.lane.hold_up(&item);
+        if let Some(key) = &item.order_key {
+            self.blocked.insert(key.clone());
+        }
+        let last_error = Some(one_line(error));
+        let position = item.position();
+        self.park(
+            position,
+            state,
+            attempt,
+            next_at,
+            item.order_key,
+            last_error,
+        );
+        for behind in waiting {
+            let position = behind.position();
+            let next_at = behind.event.event.created_at;
+            self.park(
+                position,
+                ParkedState::Blocked,
+                0,
+                next_at,
+                behind.order_key,
+                None,
+            );
+        }
+    }
+
+    fn release(&mut self, item: &Item) {
+        if item.parked
+            && let Some(key) = &item.order_key
+        {
+            self.pending.release.push(key.clone());
+        }
+    }
+
+    fn log(&mut self, tried: &Tried) {
+        let (outcome, error_type) = match &tried.outcome {
+            Ok(_) => (AttemptOutcome::Delivered, ""),
+            Err(error) => (outcome_of(error), error.error_type()),
+        };
+        counter!(
+            telemetry::RELAY_ATTEMPTS,
+            "destination" => self.destination.name.clone(),
+            "outcome" => outcome.as_str(),
+            "error_type" => error_type
+        )
+        .increment(1);
+        let (receipt, error) = match &tried.outcome {
+            Ok(receipt) => (receipt, None),
+            Err(error) => (error.receipt(), Some(one_line(error))),
+        };
+        self.pending.attempts.push(Attempt {
+            position: tried.item.position(),
+            number: tried.item.attempts + 1,
+            started_at: tried.started_at,
+            duration: tried.duration,
+            outcome,
+            status: receipt.status,
+            // What a far side says when it is content is not worth a row's space.
+            response_head: if error.is_some() {
+                receipt.head.clone()
+            } else {
+                Bytes::new()
+            },
+            error,
+        });
+    }
+}
+
+fn outcome_of(error: &SinkError) -> AttemptOutcome {
+    match error {
+        SinkError::Unavailable { .. } => AttemptOutcome::Unavailable,
+        SinkError::Rejected { .. } => AttemptOutcome::Rejected,
+        SinkError::Gone { .. } => AttemptOutcome::Gone,
+    }
+}
+
+fn one_line(error: &SinkError) -> String {
+    let mut line: String = error
+        .story()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    line.truncate(line.floor_char_boundary(ERROR_BYTES));
+    line
+}
