@@ -1,1 +1,71 @@
-fn main() {}
+//! The chores of the project, as `cargo x CHORE`.
+//!
+//! A chore is a short list of steps. Each step prints its name and its seconds;
+//! the first that fails ends the chore with one line that says which it was.
+//! Nothing here is needed to build or to use Hapax.
+#![expect(clippy::print_stdout, reason = "a chore talks to whoever runs it")]
+
+mod gate;
+mod readme;
+mod step;
+mod tool;
+mod tidy;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, bail};
+
+use crate::step::Steps;
+
+const CHORES: &str = "\
+cargo x CHORE
+  ci      the gate: everything below but bench, and the linters
+  test    every test: unit, integration, doctests, the README's lines
+  fmt     formats the tree
+  tidy    checks the conventions that no other tool knows
+  bench   measures: cargo x bench [ARGUMENTS OF THE BENCH BINARY]";
+
+fn main() -> ExitCode {
+    match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("\nFAILED: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let root = root()?;
+    std::env::set_current_dir(&root).context("cannot enter the root of the project")?;
+    let (chore, rest) = match arguments.split_first() {
+        Some((chore, rest)) => (chore.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    if !rest.is_empty() && chore != "bench" {
+        bail!("`cargo x {chore}` takes no arguments");
+    }
+    let mut steps = Steps::default();
+    match chore {
+        "ci" => gate::ci(&mut steps, &root)?,
+        "test" => gate::test(&mut steps, &root)?,
+        "fmt" => steps.call("fmt", "cargo fmt --all")?,
+        "tidy" => steps.run("tidy", || tidy::tidy(&root))?,
+        "bench" => gate::bench(rest)?,
+        "help" | "--help" | "-h" => println!("{CHORES}"),
+        other => bail!("there is no chore `{other}`\n\n{CHORES}"),
+    }
+    steps.close();
+    Ok(())
+}
+
+/// The root of the project: the folder that holds this package's folder.
+fn root() -> anyhow::Result<PathBuf> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(Path::to_owned)
+        .context("xtask stands in no folder")
+}

@@ -1,0 +1,152 @@
+//! What must hold before a change is taken: `cargo x ci`.
+//!
+//! Quick steps come first and the tests last, so that a slip costs seconds.
+//! `cargo x test` is the last part alone; it needs nothing but the toolchain.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+use crate::{
+    readme,
+    step::{Steps, call, call_with},
+    tidy,
+    tool::{self, NEXTEST},
+};
+
+const ADVISORIES: &str = "https://github.com/rustsec/advisory-db";
+
+/// Runs the gate.
+pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
+    steps.run("tools", || tool::require(tool::ALL))?;
+    steps.call("fmt", "cargo fmt --all --check")?;
+    steps.run("tidy", || tidy::tidy(root))?;
+    steps.call("typos", "typos")?;
+    steps.call("machete", "cargo machete")?;
+    steps.call("deny", "cargo deny check bans licenses sources")?;
+    steps.run("advisories", advisories)?;
+    steps.call(
+        "clippy",
+        "cargo clippy --workspace --all-targets --all-features -- -D warnings",
+    )?;
+    steps.run("features", features)?;
+    steps.run("doc", || {
+        let line = "cargo doc --workspace --no-deps --all-features";
+        call_with(line, &[("RUSTDOCFLAGS", "-D warnings")])
+    })?;
+    test(steps, root)
+}
+
+/// Runs every test.
+pub(crate) fn test(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
+    steps.call(
+        "build",
+        "cargo build --workspace --all-targets --all-features",
+    )?;
+    steps.run("readme", || readme::try_it(root))?;
+    steps.call("doctests", "cargo test --doc --workspace --all-features")?;
+    if NEXTEST.is_there() {
+        let line = "cargo nextest run --workspace --all-targets --all-features";
+        return steps.call("tests", line);
+    }
+    println!(
+        "cargo-nextest is missing ({}): cargo test runs the tests",
+        NEXTEST.install
+    );
+    steps.call(
+        "tests",
+        "cargo test --workspace --all-targets --all-features",
+    )
+}
+
+/// Measures, with the bench binary.
+pub(crate) fn bench(arguments: &[String]) -> anyhow::Result<()> {
+    let status = Command::new("cargo")
+        .args(["run", "--release", "--package", "bench", "--"])
+        .args(arguments)
+        .status()
+        .context("cannot run cargo")?;
+    if !status.success() {
+        bail!("bench ended with {status}");
+    }
+    Ok(())
+}
+
+/// Checks the dependencies against the advisory database, where that can be had.
+fn advisories() -> anyhow::Result<()> {
+    let reached = Command::new("timeout")
+        .args(["15", "git", "ls-remote", "--quiet", ADVISORIES, "HEAD"])
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !reached {
+        println!("    SKIPPED: the advisory database cannot be reached from here");
+        return Ok(());
+    }
+    call("cargo deny check advisories")
+}
+
+/// Checks every package by itself: without features, and with each feature alone.
+///
+/// In the whole workspace one package's features hide what another forgot to ask for.
+fn features() -> anyhow::Result<()> {
+    for line in feature_lines(&metadata()?) {
+        println!("    {line}");
+        call(&line)?;
+    }
+    Ok(())
+}
+
+/// What cargo knows of the packages of the workspace.
+pub(crate) fn metadata() -> anyhow::Result<Value> {
+    let output = Command::new("cargo")
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .output()
+        .context("cannot run cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata ended with {}", output.status);
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn feature_lines(metadata: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let Some(name) = package["name"].as_str() else {
+            continue;
+        };
+        let alone = format!("cargo check --quiet --package {name} --no-default-features");
+        for feature in package["features"].as_object().into_iter().flatten() {
+            if feature.0 != "default" {
+                lines.push(format!("{alone} --features {}", feature.0));
+            }
+        }
+        lines.push(alone);
+    }
+    lines.sort();
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_package_is_checked_bare_and_with_each_feature_alone() {
+        let metadata = serde_json::json!({"packages": [
+            {"name": "sinks", "features": {"default": [], "smtp": [], "webhook": []}},
+            {"name": "core", "features": {}},
+        ]});
+        let bare = "cargo check --quiet --package";
+        assert_eq!(
+            feature_lines(&metadata),
+            [
+                format!("{bare} core --no-default-features"),
+                format!("{bare} sinks --no-default-features"),
+                format!("{bare} sinks --no-default-features --features smtp"),
+                format!("{bare} sinks --no-default-features --features webhook"),
+            ]
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! The README's "Try it", tried.
+//!
+//! The shell lines of that section run, in order, against a shop that was just
+//! started in an empty folder. A comment `# -> TEXT` under a command says that
+//! its output holds TEXT; the command is repeated until it does, because an
+//! event takes a moment to arrive and every line of the section is safe to
+//! repeat. That is the point of it.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context as _, bail};
+
+use crate::gate::metadata;
+
+/// Where the README says that the shop listens.
+const ADDRESS: &str = "127.0.0.1:8080";
+
+/// Runs the section against a shop of its own.
+pub(crate) fn try_it(root: &Path) -> anyhow::Result<()> {
+    let readme = fs::read_to_string(root.join("README.md")).context("cannot read README.md")?;
+    let target = metadata()?["target_directory"]
+        .as_str()
+        .map(PathBuf::from)
+        .context("cargo metadata names no target directory")?;
+    let folder = target.join("readme");
+    drop(fs::remove_dir_all(&folder));
+    fs::create_dir_all(&folder)?;
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let _shop = Shop::start(&target, &folder, &address)?;
+    let script = script(&section(&readme, "## Try it")).replace(ADDRESS, &address);
+    fs::write(folder.join("try-it.sh"), script)?;
+    let status = Command::new("bash")
+        .args(["-eu", "try-it.sh"])
+        .current_dir(&folder)
+        .stdin(Stdio::null())
+        .status()
+        .context("cannot run bash")?;
+    if !status.success() {
+        bail!(
+            "the README's lines ended with {status}; see {}",
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
+/// A shop that runs as long as this value lives.
+struct Shop(Child);
+
+impl Shop {
+    fn start(target: &Path, folder: &Path, address: &str) -> anyhow::Result<Self> {
+        let log = fs::File::create(folder.join("shop.log"))?;
+        let shop = Command::new(target.join("debug/shop"))
+            .args(["--listen", address, "--data-dir", "."])
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("cannot start the shop")?;
+        Ok(Self(shop))
+    }
+}
+
+impl Drop for Shop {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// The shell lines of a section, without those that start the shop; continued lines are joined.
+fn section(readme: &str, heading: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let (mut within, mut shell) = (false, false);
+    for line in readme.lines() {
+        match line {
+            "```sh" => shell = true,
+            "```" => shell = false,
+            _ if !shell && line.starts_with("## ") => within = line == heading,
+            _ if shell && within => lines.push(line),
+            _ => {}
+        }
+    }
+    let joined = lines.join("\n").replace("\\\n", " ");
+    let runs = |line: &&str| !line.is_empty() && !line.starts_with("cargo run");
+    joined.lines().filter(runs).map(str::to_owned).collect()
+}
+
+/// A script that runs each line until its output holds what the README says.
+fn script(lines: &[String]) -> String {
+    let mut script = String::from(PRELUDE);
+    let mut lines = lines.iter().peekable();
+    while let Some(line) = lines.next() {
+        if line.starts_with('#') {
+            continue;
+        }
+        let mut expected = Vec::new();
+        while let Some(text) = lines.peek().and_then(|next| next.strip_prefix("# -> ")) {
+            expected.push(quoted(text));
+            lines.next();
+        }
+        let call = ["expect", &quoted(line), &expected.join(" ")].join(" ");
+        script.push_str(call.trim_end());
+        script.push('\n');
+    }
+    script
+}
+
+/// `text` as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+const PRELUDE: &str = r#"expect() {
+  line=$1; shift
+  echo "    \$ $line"
+  for try in $(seq 100); do
+    output=$(eval "$line" 2>&1) && holds=yes || holds=no
+    for text in "$@"; do
+      case $output in *"$text"*) ;; *) holds=no ;; esac
+    done
+    if [ $holds = yes ]; then return; fi
+    sleep 0.1
+  done
+  printf 'expected: %s\nbut got: %s\n' "$*" "$output"
+  exit 1
+}
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const README: &str = "# R\n```sh\nother\n```\n## Try it\n```sh\ncargo run -p shop\n```\n\
+        text\n```sh\n# a remark\necho \"it's\" \\\n  here\n# -> it's here\n\ntrue\n```\n## Next\n\
+        ```sh\nnever\n```\n";
+
+    #[test]
+    fn only_the_lines_of_the_section_run_and_a_continued_line_is_one() {
+        let lines = section(README, "## Try it");
+        assert_eq!(
+            lines,
+            [
+                "# a remark",
+                "echo \"it's\"    here",
+                "# -> it's here",
+                "true"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_line_whose_output_is_as_promised_passes() {
+        let script = script(&section(README, "## Try it"));
+        let calls = script.strip_prefix(PRELUDE).unwrap();
+        assert_eq!(
+            calls,
+            "expect 'echo \"it'\\''s\"    here' 'it'\\''s here'\nexpect 'true'\n"
+        );
+        assert!(bash(&script));
+    }
+
+    #[test]
+    fn a_line_whose_output_differs_fails() {
+        let lines = ["echo no".to_owned(), "# -> yes".to_owned()];
+        assert!(!bash(&script(&lines).replace("seq 100", "seq 1")));
+    }
+
+    fn bash(script: &str) -> bool {
+        let output = Command::new("bash").args(["-euc", script]).output();
+        output.is_ok_and(|output| output.status.success())
+    }
+}

@@ -1,0 +1,96 @@
+//! One step of a chore: a name, what it does, how long it took.
+//!
+//! A step either succeeds or ends the chore. What it calls writes straight to
+//! the terminal, so that the tools keep their own words and colours.
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+
+/// The steps done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    done: Vec<(String, Duration)>,
+}
+
+impl Steps {
+    /// Runs one step and prints its name and its seconds.
+    pub(crate) fn run(
+        &mut self,
+        name: &str,
+        act: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        println!("==> {name}");
+        let began = Instant::now();
+        let outcome = act();
+        let took = began.elapsed();
+        println!("    {name}: {:.1} s", took.as_secs_f64());
+        outcome.with_context(|| format!("step {name}"))?;
+        self.done.push((name.to_owned(), took));
+        Ok(())
+    }
+
+    /// Runs one step that is a single command line.
+    pub(crate) fn call(&mut self, name: &str, line: &str) -> anyhow::Result<()> {
+        self.run(name, || call(line))
+    }
+
+    /// Prints the closing line.
+    pub(crate) fn close(&self) {
+        if self.done.len() < 2 {
+            return;
+        }
+        let total: Duration = self.done.iter().map(|(_, took)| *took).sum();
+        println!(
+            "\nPASSED: {} steps in {:.0} s",
+            self.done.len(),
+            total.as_secs_f64()
+        );
+    }
+}
+
+/// Runs a command line whose words hold no spaces.
+pub(crate) fn call(line: &str) -> anyhow::Result<()> {
+    call_with(line, &[])
+}
+
+/// Runs a command line with more in its environment.
+pub(crate) fn call_with(line: &str, environment: &[(&str, &str)]) -> anyhow::Result<()> {
+    let mut words = line.split_whitespace();
+    let program = words.next().context("a command line needs a program")?;
+    let status = Command::new(program)
+        .args(words)
+        .envs(environment.iter().copied())
+        .status()
+        .with_context(|| format!("cannot run `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` ended with {status}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_fails_ends_the_chore_and_is_named() {
+        let error = Steps::default()
+            .call("lint", "cargo no-such-chore")
+            .unwrap_err();
+        let story = format!("{error:#}");
+        assert!(
+            story.starts_with("step lint: `cargo no-such-chore` ended with"),
+            "{story}"
+        );
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let error = call("no-such-program-anywhere --version").unwrap_err();
+        assert!(format!("{error:#}").starts_with("cannot run `no-such-program-anywhere"));
+    }
+}

@@ -1,0 +1,55 @@
+//! The conventions that no other tool knows.
+//!
+//! Each rule reads the whole tree as text and says what stands against it, as
+//! `path:line: what is wrong`. A rule is a function of the tree alone, so that
+//! its tests hand it a tree of a few lines.
+
+mod tree;
+mod text;
+mod source;
+mod direction;
+mod queries;
+mod pages;
+mod links;
+
+use std::path::Path;
+
+use anyhow::bail;
+
+pub(crate) use self::tree::Tree;
+
+/// What a rule says about a tree: one line each, sorted by place.
+type Rule = fn(&Tree) -> Vec<String>;
+
+const RULES: &[Rule] = &[
+    text::clean,
+    text::no_homes,
+    source::short,
+    source::documented,
+    source::named,
+    source::tests_do_not_wait,
+    direction::crates,
+    direction::absences,
+    direction::wiring,
+    queries::one_statement,
+    queries::columns,
+    queries::twins,
+    pages::changelog,
+    pages::decisions,
+    pages::summary,
+    links::lead_somewhere,
+];
+
+/// Checks the tree under `root` against every rule.
+pub(crate) fn tidy(root: &Path) -> anyhow::Result<()> {
+    let tree = Tree::read(root)?;
+    let findings: Vec<String> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
+    for finding in &findings {
+        println!("    {finding}");
+    }
+    if !findings.is_empty() {
+        bail!("{} finding(s)", findings.len());
+    }
+    println!("    {} files, {} rules", tree.len(), RULES.len());
+    Ok(())
+}

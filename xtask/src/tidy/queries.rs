@@ -1,0 +1,169 @@
+//! What holds for every SQL file: one statement, a reason on top, named columns, a known noun.
+
+use std::collections::BTreeSet;
+
+use super::Tree;
+
+/// A query is one statement, and begins with the reason for it; a migration begins with its own.
+pub(super) fn one_statement(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.ending(".sql") {
+        if !text.starts_with("-- ") {
+            findings.push(format!("{path}:1: begins without `-- ` and a reason"));
+        }
+        let count = statements(text);
+        if !path.contains("/migrations/") && count != 1 {
+            findings.push(format!("{path}: {count} statements, one is allowed"));
+        }
+        for (line, number) in bare(text).lines().zip(1..) {
+            let line = line.to_uppercase();
+            if ["SELECT *", "RETURNING *", ".*"]
+                .iter()
+                .any(|all| line.contains(all))
+            {
+                findings.push(format!("{path}:{number}: columns are named one by one"));
+            }
+        }
+    }
+    findings
+}
+
+/// How many statements stand in the text.
+fn statements(text: &str) -> usize {
+    bare(text)
+        .split(';')
+        .filter(|part| !part.trim().is_empty())
+        .count()
+}
+
+/// The text without comments and without what stands in quotes; line breaks stay.
+fn bare(text: &str) -> String {
+    let mut bare = String::with_capacity(text.len());
+    for line in text.lines() {
+        let mut quoted = false;
+        for (at, letter) in line.char_indices() {
+            if !quoted && line[at..].starts_with("--") {
+                break;
+            }
+            quoted ^= letter == '\'';
+            if !quoted {
+                bare.push(letter);
+            }
+        }
+        bare.push('\n');
+    }
+    bare
+}
+
+/// A folder of queries is named for a noun of the library.
+pub(super) fn columns(tree: &Tree) -> Vec<String> {
+    let mut findings = BTreeSet::new();
+    for (path, _) in tree.within("crates/", ".sql") {
+        let Some((_, query)) = path.split_once("/queries/") else {
+            continue;
+        };
+        let noun = query.split('/').next().unwrap_or_default();
+        let file = format!("crates/hapax/src/{noun}.rs");
+        if !tree.holds(&file) && !tree.holds(&format!("crates/hapax/src/{noun}/mod.rs")) {
+            findings.insert(format!("{path}: the library has no noun `{noun}`"));
+        }
+    }
+    findings.into_iter().collect()
+}
+
+/// Two stores have the same queries, and so has a service that runs on both.
+pub(super) fn twins(tree: &Tree) -> Vec<String> {
+    let pairs = [
+        (
+            "crates/hapax-sqlite/queries/",
+            "crates/hapax-postgres/queries/",
+        ),
+        (
+            "examples/shop/queries/sqlite/",
+            "examples/shop/queries/postgres/",
+        ),
+    ];
+    let mut findings = Vec::new();
+    for (one, other) in pairs {
+        let (ones, others) = (names(tree, one), names(tree, other));
+        if ones.is_empty() || others.is_empty() {
+            continue;
+        }
+        let lacks = |folder: &str, name: &&str| format!("{folder}: has no {name}, its twin has");
+        findings.extend(ones.difference(&others).map(|name| lacks(other, name)));
+        findings.extend(others.difference(&ones).map(|name| lacks(one, name)));
+    }
+    findings
+}
+
+fn names<'a>(tree: &'a Tree, folder: &'a str) -> BTreeSet<&'a str> {
+    tree.under(folder)
+        .map(|(path, _)| &path[folder.len()..])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_one_statement_with_its_reason_and_its_columns() {
+        let tree = Tree::of(&[
+            (
+                "s/queries/outbox/a.sql",
+                "-- Why; this.\nSELECT id -- not two; really\nFROM t WHERE x = ';';\n",
+            ),
+            (
+                "s/queries/outbox/b.sql",
+                "SELECT * FROM t;\nDELETE FROM t;\n",
+            ),
+            (
+                "s/migrations/0001_a.sql",
+                "-- Lays the tables.\nCREATE a;\nCREATE b;\n",
+            ),
+            ("s/queries/outbox/none.sql", "-- Nothing.\n"),
+            (
+                "s/queries/outbox/n.sql",
+                "-- How many.\nSELECT count(*) FROM t\n",
+            ),
+        ]);
+        assert_eq!(
+            one_statement(&tree),
+            [
+                "s/queries/outbox/b.sql:1: begins without `-- ` and a reason",
+                "s/queries/outbox/b.sql: 2 statements, one is allowed",
+                "s/queries/outbox/b.sql:1: columns are named one by one",
+                "s/queries/outbox/none.sql: 0 statements, one is allowed",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_folder_of_queries_is_a_noun_of_the_library() {
+        let tree = Tree::of(&[
+            ("crates/hapax/src/outbox.rs", ""),
+            ("crates/hapax/src/saga/mod.rs", ""),
+            ("crates/hapax-sqlite/queries/outbox/read.sql", ""),
+            ("crates/hapax-sqlite/queries/saga/step.sql", ""),
+            ("crates/hapax-sqlite/queries/jobs/read.sql", ""),
+        ]);
+        assert_eq!(
+            columns(&tree),
+            ["crates/hapax-sqlite/queries/jobs/read.sql: the library has no noun `jobs`"]
+        );
+    }
+
+    #[test]
+    fn two_stores_have_the_same_queries() {
+        let tree = Tree::of(&[
+            ("crates/hapax-sqlite/queries/outbox/read.sql", ""),
+            ("crates/hapax-sqlite/queries/outbox/emit.sql", ""),
+            ("crates/hapax-postgres/queries/outbox/read.sql", ""),
+            ("examples/shop/queries/sqlite/find.sql", ""),
+        ]);
+        assert_eq!(
+            twins(&tree),
+            ["crates/hapax-postgres/queries/: has no outbox/emit.sql, its twin has"]
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! What holds for every Rust file: short, documented, named for what it is.
+
+use super::Tree;
+
+const LINES_MAX: usize = 600;
+const NO_NAMES: &[&str] = &[
+    "util", "utils", "common", "manager", "helper", "helpers", "misc", "data", "info", "process",
+];
+
+/// Whether the file holds tests and nothing else.
+pub(super) fn is_test(path: &str) -> bool {
+    path.contains("/tests/") || path.ends_with("/tests.rs")
+}
+
+/// The file without its module of tests, which stands last.
+pub(super) fn without_tests(text: &str) -> &str {
+    text.find("#[cfg(test)]\nmod ")
+        .map_or(text, |at| &text[..at])
+}
+
+/// No file is longer than a reader's patience, tests apart.
+pub(super) fn short(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.ending(".rs").filter(|(path, _)| !is_test(path)) {
+        let lines = without_tests(text).lines().count();
+        if lines > LINES_MAX {
+            findings.push(format!(
+                "{path}: {lines} lines, at most {LINES_MAX} are allowed"
+            ));
+        }
+    }
+    findings
+}
+
+/// Every file says first what it is for.
+pub(super) fn documented(tree: &Tree) -> Vec<String> {
+    tree.ending(".rs")
+        .filter(|(_, text)| !text.starts_with("//! "))
+        .map(|(path, _)| format!("{path}:1: begins without `//!`: what is it for?"))
+        .collect()
+}
+
+/// No file or module has a name that says nothing.
+pub(super) fn named(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.ending(".rs") {
+        for part in path.trim_end_matches(".rs").split('/') {
+            if NO_NAMES.contains(&part) {
+                findings.push(format!("{path}: `{part}` says nothing: name what it holds"));
+            }
+        }
+        for (line, number) in text.lines().zip(1..) {
+            if let Some(name) = declared(line).filter(|name| NO_NAMES.contains(name)) {
+                findings.push(format!("{path}:{number}: `mod {name}` says nothing"));
+            }
+        }
+    }
+    findings
+}
+
+/// The module that a line declares with its body.
+fn declared(line: &str) -> Option<&str> {
+    let (before, after) = line.split_once("mod ")?;
+    let declares = before.trim().is_empty() || before.trim_start().starts_with("pub");
+    declares.then(|| after.trim_end_matches([' ', '{', '}']))
+}
+
+/// Tests wait for conditions, and all of them run.
+pub(super) fn tests_do_not_wait(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.ending(".rs") {
+        let tests = if is_test(path) {
+            text
+        } else {
+            &text[without_tests(text).len()..]
+        };
+        let above = text[..text.len() - tests.len()].lines().count();
+        for (line, number) in tests.lines().zip(above + 1..) {
+            if line.trim_start().starts_with("#[ignore") {
+                findings.push(format!(
+                    "{path}:{number}: a test that is ignored is no test"
+                ));
+            }
+            if ["thread::sleep(", "time::sleep("]
+                .iter()
+                .any(|call| line.contains(call))
+            {
+                findings.push(format!(
+                    "{path}:{number}: a test waits for a condition, not a time"
+                ));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_be_600_lines_long_and_its_tests_do_not_count() {
+        let fits = "x\n".repeat(600) + "#[cfg(test)]\nmod tests {\n" + &"t\n".repeat(500);
+        let long = "x\n".repeat(601);
+        let tree = Tree::of(&[
+            ("src/fits.rs", &fits),
+            ("src/long.rs", &long),
+            ("a/tests/it/long.rs", &long),
+        ]);
+        assert_eq!(
+            short(&tree),
+            ["src/long.rs: 601 lines, at most 600 are allowed"]
+        );
+    }
+
+    #[test]
+    fn a_file_begins_with_what_it_is_for() {
+        let tree = Tree::of(&[("a.rs", "//! The key.\n"), ("b.rs", "use std::fmt;\n")]);
+        assert_eq!(
+            documented(&tree),
+            ["b.rs:1: begins without `//!`: what is it for?"]
+        );
+    }
+
+    #[test]
+    fn a_name_that_says_nothing_is_found_as_file_folder_and_module() {
+        let tree = Tree::of(&[
+            ("src/util.rs", "//! a\n"),
+            ("src/common/mod.rs", "//! a\n"),
+            (
+                "src/lib.rs",
+                "//! a\npub mod helper {\n}\nmod key;\n// a mod of data\n",
+            ),
+            ("src/inform.rs", "//! a\n"),
+        ]);
+        assert_eq!(
+            named(&tree),
+            [
+                "src/common/mod.rs: `common` says nothing: name what it holds",
+                "src/lib.rs:2: `mod helper` says nothing",
+                "src/util.rs: `util` says nothing: name what it holds",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_test_that_sleeps_or_is_ignored_is_found() {
+        let ignored = format!("#[{}]\n", "ignore");
+        let sleeps = format!(
+            "//! a\nfn f() {{}}\n#[cfg(test)]\nmod tests {{\n thread::{}(x);\n",
+            "sleep"
+        );
+        let tree = Tree::of(&[("a/tests/it/main.rs", &ignored), ("a/src/lib.rs", &sleeps)]);
+        assert_eq!(
+            tests_do_not_wait(&tree),
+            [
+                "a/src/lib.rs:5: a test waits for a condition, not a time",
+                "a/tests/it/main.rs:1: a test that is ignored is no test",
+            ]
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! The project's files, read once.
+//!
+//! Build output, databases and hidden folders other than the project's own are
+//! left out. A file that is no text is known by its path alone.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::Context as _;
+
+const SKIPPED: &[&str] = &["target", "node_modules", "mail", "uploads", "__pycache__"];
+const HIDDEN: &[&str] = &[".cargo", ".ci", ".config", ".github"];
+const TEXT: &[&str] = &["rs", "md", "toml", "sql", "sh", "py", "js", "mjs", "run"];
+
+/// Paths relative to the root, with `/`, and what stands in them.
+#[derive(Debug, Default)]
+pub(crate) struct Tree(BTreeMap<String, String>);
+
+impl Tree {
+    /// Reads the tree under `root`.
+    pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
+        let mut tree = Self::default();
+        tree.walk(root, "")?;
+        Ok(tree)
+    }
+
+    /// A tree of the given files.
+    #[cfg(test)]
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+        let own = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
+        Self(files.iter().map(own).collect())
+    }
+
+    /// How many files there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The text of a file.
+    pub(crate) fn text(&self, path: &str) -> Option<&str> {
+        self.0.get(path).map(String::as_str)
+    }
+
+    /// Whether there is such a file or folder.
+    pub(crate) fn holds(&self, path: &str) -> bool {
+        let folder = format!("{}/", path.trim_end_matches('/'));
+        self.0.contains_key(path) || self.0.keys().any(|file| file.starts_with(&folder))
+    }
+
+    /// Files whose path ends so, with their text, in the order of their paths.
+    pub(crate) fn ending<'a>(&'a self, end: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.iter().filter(move |(path, _)| path.ends_with(end))
+    }
+
+    /// Files under a folder whose path ends so, with their text.
+    pub(crate) fn within<'a>(
+        &'a self,
+        folder: &'a str,
+        end: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.under(folder)
+            .filter(move |(path, _)| path.ends_with(end))
+    }
+
+    /// Files under a folder, with their text.
+    pub(crate) fn under<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.iter()
+            .filter(move |(path, _)| path.starts_with(folder))
+    }
+
+    /// Every file, with its text.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
+    fn walk(&mut self, folder: &Path, prefix: &str) -> anyhow::Result<()> {
+        let entries = fs::read_dir(folder).with_context(|| format!("cannot read {prefix:?}"))?;
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = format!("{prefix}{name}");
+            if entry.file_type()?.is_dir() {
+                let hidden = name.starts_with('.') && !HIDDEN.contains(&name.as_str());
+                if !hidden && !SKIPPED.contains(&name.as_str()) {
+                    self.walk(&entry.path(), &format!("{path}/"))?;
+                }
+            } else {
+                self.add(&entry.path(), path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, file: &Path, path: String) -> anyhow::Result<()> {
+        let end = path.rsplit(['.', '/']).next().unwrap_or_default();
+        let text = if TEXT.contains(&end) {
+            fs::read_to_string(file).with_context(|| format!("{path} is not UTF-8 text"))?
+        } else {
+            String::new()
+        };
+        self.0.insert(path, text);
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! The programs that the gate needs beside the Rust toolchain.
+//!
+//! A gate that skips what it cannot run is no gate: a missing program ends it
+//! at once, with the one line that installs it.
+
+use std::process::{Command, Stdio};
+
+use anyhow::bail;
+
+/// A program that the gate calls.
+#[derive(Debug)]
+pub(crate) struct Tool {
+    /// What answers when it is there.
+    pub(crate) probe: &'static str,
+    /// What installs it.
+    pub(crate) install: &'static str,
+}
+
+/// The test runner.
+pub(crate) const NEXTEST: Tool = Tool {
+    probe: "cargo nextest --version",
+    install: "cargo install cargo-nextest --locked",
+};
+
+/// All that the gate needs.
+pub(crate) const ALL: &[Tool] = &[
+    NEXTEST,
+    Tool {
+        probe: "cargo deny --version",
+        install: "cargo install cargo-deny --locked",
+    },
+    Tool {
+        probe: "cargo machete --version",
+        install: "cargo install cargo-machete --locked",
+    },
+    Tool {
+        probe: "typos --version",
+        install: "pip install typos",
+    },
+];
+
+impl Tool {
+    /// Whether it answers.
+    pub(crate) fn is_there(&self) -> bool {
+        let mut words = self.probe.split_whitespace();
+        let Some(program) = words.next() else {
+            return false;
+        };
+        Command::new(program)
+            .args(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    }
+}
+
+/// Refuses to go on without every one of `tools`.
+pub(crate) fn require(tools: &[Tool]) -> anyhow::Result<()> {
+    let missing: Vec<_> = tools
+        .iter()
+        .filter(|tool| !tool.is_there())
+        .map(|tool| tool.install)
+        .collect();
+    if !missing.is_empty() {
+        bail!(
+            "a tool is missing; install it with: {}",
+            missing.join(" && ")
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_tool_is_refused_with_the_line_that_installs_it() {
+        let there = Tool {
+            probe: "cargo --version",
+            install: "install rust",
+        };
+        let missing = Tool {
+            probe: "no-such-tool-anywhere --version",
+            install: "cargo install no-such-tool --locked",
+        };
+        let error = require(&[there, missing]).unwrap_err().to_string();
+        assert!(
+            error.ends_with("with: cargo install no-such-tool --locked"),
+            "{error}"
+        );
+    }
+}
