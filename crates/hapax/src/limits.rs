@@ -25,6 +25,10 @@ pub const REPLAY_CACHE_BYTES: u64 = 8 * 1024 * 1024;
 pub const WAIT: Duration = Duration::from_secs(1);
 /// How long a handler may take before it is rolled back, unless the client has less time.
 pub const HANDLER: Duration = Duration::from_secs(30);
+/// How long an open transaction may hold a store whose writes go one at a time.
+pub const TRANSACTION: Duration = Duration::from_secs(5);
+/// Jobs that wait for a single writer; beyond this the callers wait.
+pub const WRITER_JOBS: usize = 4_096;
 /// How long a completed key is remembered by default.
 pub const RETENTION: Duration = Duration::from_hours(24);
 /// Below this a slow client's retry can come after the answer was forgotten: warn.

@@ -22,6 +22,8 @@ mod settle;
 mod progress;
 mod standing;
 pub mod wake;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

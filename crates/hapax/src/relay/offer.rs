@@ -61,3 +61,72 @@ async fn outcomes(destination: &Destination, offers: &[Offer]) -> Vec<Outcome> {
         Ok(Ok(outcomes)) => outcomes,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::{
+        clock::{Random, Timestamp},
+        event::{Headers, NewEvent},
+        outbox::{OutboxEvent, seal},
+        sink::{Receipt, Sink},
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sink_that_hangs_panics_or_miscounts_fails_every_offer() {
+        check(Misbehaviour::Hangs, "timeout").await;
+        check(Misbehaviour::Panics, "panic").await;
+        check(Misbehaviour::Miscounts, "miscount").await;
+    }
+
+    #[derive(Clone, Copy)]
+    enum Misbehaviour {
+        Hangs,
+        Panics,
+        Miscounts,
+    }
+
+    impl Sink for Misbehaviour {
+        fn kind(&self) -> &'static str {
+            "misbehaving"
+        }
+
+        fn deliver<'a>(&'a self, _: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+            Box::pin(async move {
+                match self {
+                    Self::Hangs => std::future::pending().await,
+                    Self::Panics => panic!("as told"),
+                    Self::Miscounts => vec![Ok(Receipt::default())],
+                }
+            })
+        }
+    }
+
+    async fn check(sink: Misbehaviour, error_type: &str) {
+        let destination = Destination::new("d", Arc::new(sink)).timeout(Duration::from_secs(1));
+        let clock = Clock::new(|| Timestamp::from_millis(0));
+        let items = vec![item(1), item(2)];
+        let tried = offer(Arc::new(destination), items, clock, Failpoints::none()).await;
+        assert_eq!(tried.len(), 2);
+        for tried in tried {
+            assert_eq!(tried.outcome.unwrap_err().error_type(), error_type);
+        }
+    }
+
+    fn item(position: i64) -> Item {
+        let now = Timestamp::from_millis(0);
+        let new = NewEvent::json("a", &position);
+        let event = seal(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap();
+        let event = Arc::new(OutboxEvent { position, event });
+        Item {
+            event,
+            attempts: 0,
+            parked: false,
+            order_key: None,
+        }
+    }
+}

@@ -30,7 +30,7 @@ pub const TOLERANCE: Duration = Duration::from_mins(5);
 /// Signs a message with every key and returns the value of [`SIGNATURE_HEADER`].
 ///
 /// `timestamp` is in seconds since the Unix epoch and is sent as [`TIMESTAMP_HEADER`].
-/// Without keys the value is empty, which no receiver takes.
+/// While a key is rotated, give both. Without keys the value is empty, which no receiver takes.
 ///
 /// ```
 /// use hapax::signature::{Signer, sign};
@@ -40,10 +40,15 @@ pub const TOLERANCE: Duration = Duration::from_mins(5);
 /// assert_eq!(value, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
 /// # Ok::<(), hapax::signature::KeyTextError>(())
 /// ```
-pub fn sign(id: &str, timestamp: i64, body: &[u8], keys: &[Signer]) -> String {
+pub fn sign<'k>(
+    id: &str,
+    timestamp: i64,
+    body: &[u8],
+    keys: impl IntoIterator<Item = &'k Signer>,
+) -> String {
     let timestamp = timestamp.to_string();
     let parts = signed_parts(id, &timestamp, body);
-    let mut value = String::with_capacity(keys.len() * 93);
+    let mut value = String::with_capacity(48);
     for key in keys {
         if !value.is_empty() {
             value.push(' ');

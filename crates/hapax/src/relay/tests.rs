@@ -1,0 +1,267 @@
+//! What a destination's flow decides, turn by turn, without a store.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+
+use crate::{
+    clock::{Random, Timestamp},
+    delivery::{Checkpoint, Frontier, Opened, Parked, ParkedState},
+    event::{Headers, NewEvent},
+    outbox::{OutboxEvent, seal},
+    sink::{Offer, Outcome, Receipt, Sink, SinkError},
+    store::Batch,
+};
+
+use super::{Destination, Order, flow::Flow, lane::Item, settle::Tried};
+
+#[test]
+fn what_is_offered_for_the_first_time_is_on_record_before_it_leaves() {
+    let mut flow = flow(Order::None);
+    admit(&mut flow, &[(1, None), (2, None)]);
+    let chosen = flow.choose(1);
+    let settlement = flow.settlement().unwrap();
+    assert_eq!(settlement.checkpoint.unwrap().offered, [1].into());
+    assert_eq!(positions(&chosen), [1]);
+}
+
+#[test]
+fn a_retry_is_counted_before_it_leaves() {
+    let mut flow = flow(Order::None);
+    flow.admit_parked(vec![parked(1, 3, None)]);
+    flow.choose(9);
+    assert_eq!(flow.settlement().unwrap().begin, [(1, 4)]);
+}
+
+#[test]
+fn a_parked_delivery_in_hand_is_not_taken_in_twice() {
+    let mut flow = flow(Order::None);
+    flow.admit_parked(vec![parked(1, 0, None), parked(1, 0, None)]);
+    assert_eq!(flow.choose(9).len(), 1);
+}
+
+#[test]
+fn a_failure_parks_the_event_and_those_behind_it_without_spending_attempts() {
+    let mut flow = flow(Order::Key);
+    admit(&mut flow, &[(1, Some("a")), (2, Some("a")), (3, Some("b"))]);
+    let mut chosen = flow.choose(9);
+    assert_eq!(positions(&chosen), [1, 3]);
+    conclude(&mut flow, chosen.remove(0), unavailable());
+    admit(&mut flow, &[(4, Some("a")), (5, Some("b"))]);
+    check_parked(
+        &flow,
+        &[
+            (1, ParkedState::Retrying, 1),
+            (2, ParkedState::Blocked, 0),
+            (4, ParkedState::Blocked, 0),
+        ],
+    );
+    conclude(&mut flow, chosen.remove(0), Ok(Receipt::default()));
+    assert_eq!(positions(&flow.choose(9)), [5], "another key goes on");
+}
+
+#[test]
+fn an_event_that_dies_blocks_its_key_under_key_and_lets_it_go_under_key_skip() {
+    for (order, goes_on) in [(Order::Key, vec![]), (Order::KeySkip, vec![2])] {
+        let mut flow = flow(order);
+        admit(&mut flow, &[(1, Some("a")), (2, Some("a"))]);
+        let item = flow.choose(1).remove(0);
+        conclude(&mut flow, item, Err(SinkError::rejected("no", "never")));
+        assert_eq!(flow.pending.park[0].state, ParkedState::Dead, "{order:?}");
+        assert_eq!(positions(&flow.choose(9)), goes_on, "{order:?}");
+    }
+}
+
+#[test]
+fn a_retry_that_arrives_releases_its_key_until_the_store_says_it_is_free() {
+    let mut flow = flow(Order::Key);
+    admit(&mut flow, &[(1, Some("a"))]);
+    let item = flow.choose(1).remove(0);
+    conclude(&mut flow, item, unavailable());
+    flow.settled(vec![], at(0));
+    flow.admit_parked(vec![parked(1, 1, Some("a"))]);
+    let item = flow.choose(1).remove(0);
+    conclude(&mut flow, item, Ok(Receipt::default()));
+    let key = "order\na".to_owned();
+    assert_eq!(
+        flow.settlement().unwrap().release,
+        std::slice::from_ref(&key)
+    );
+    assert_eq!(flow.settlement().unwrap().delivered, [1]);
+    flow.settled(vec![key], at(0));
+    admit(&mut flow, &[(2, Some("a"))]);
+    assert_eq!(positions(&flow.choose(9)), [2]);
+}
+
+#[test]
+fn attempts_run_out_and_the_event_is_dead() {
+    let mut flow = flow(Order::None);
+    flow.admit_parked(vec![parked(1, 2, None)]);
+    let item = flow.choose(1).remove(0);
+    conclude(&mut flow, item, unavailable());
+    check_parked(&flow, &[(1, ParkedState::Dead, 3)]);
+}
+
+#[test]
+fn a_far_side_that_is_gone_disables_the_destination_and_keeps_the_event() {
+    let mut flow = flow(Order::None);
+    admit(&mut flow, &[(1, None)]);
+    let item = flow.choose(1).remove(0);
+    let gone = SinkError::Gone {
+        receipt: Receipt::default(),
+        source: "410".into(),
+    };
+    conclude(&mut flow, item, Err(gone));
+    assert_eq!(
+        flow.settlement().unwrap().disable.as_deref(),
+        Some("sink is gone: 410")
+    );
+    check_parked(&flow, &[(1, ParkedState::Retrying, 1)]);
+}
+
+#[test]
+fn an_event_that_asks_to_wait_is_scheduled_and_holds_nobody_up() {
+    let mut flow = flow(Order::Key);
+    let mut later = event(1, Some("a"));
+    later.event.available_at = Some(at(5_000));
+    let events = vec![Arc::new(later), Arc::new(event(2, Some("a")))];
+    flow.admit(
+        Batch {
+            events,
+            frontier: frontier(2),
+        },
+        at(0),
+    );
+    check_parked(&flow, &[(1, ParkedState::Scheduled, 0)]);
+    assert_eq!(positions(&flow.choose(9)), [2]);
+}
+
+#[test]
+fn events_for_others_move_the_checkpoint_and_nothing_else() {
+    let mut flow = flow(Order::None);
+    let mut other = event(1, None);
+    other.event.kind = "user.created".to_owned();
+    flow.admit(
+        Batch {
+            events: vec![Arc::new(other)],
+            frontier: frontier(1),
+        },
+        at(0),
+    );
+    assert!(flow.choose(9).is_empty());
+    assert_eq!(
+        flow.settlement().unwrap().checkpoint.unwrap().frontier,
+        frontier(1)
+    );
+}
+
+#[test]
+fn nothing_is_written_down_twice() {
+    let mut flow = flow(Order::None);
+    admit(&mut flow, &[(1, None)]);
+    let item = flow.choose(1).remove(0);
+    conclude(&mut flow, item, Ok(Receipt::default()));
+    assert_eq!(flow.settlement().unwrap().attempts.len(), 1);
+    flow.settled(vec![], at(0));
+    assert!(flow.settlement().is_none());
+}
+
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn kind(&self) -> &'static str {
+        "nowhere"
+    }
+
+    fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(async { offers.iter().map(|_| Ok(Receipt::default())).collect() })
+    }
+}
+
+fn flow(order: Order) -> Flow {
+    let destination = Destination::new("d", Arc::new(Nowhere))
+        .only(["order.*"])
+        .order(order)
+        .schedule("0s,1s,1s".parse().unwrap());
+    let opened = Opened {
+        epoch: 1,
+        checkpoint: Checkpoint::default(),
+        blocked_keys: vec![],
+        was_disabled: None,
+    };
+    Flow::new(Arc::new(destination), opened)
+}
+
+fn admit(flow: &mut Flow, events: &[(i64, Option<&str>)]) {
+    let high = events.last().unwrap().0;
+    let events = events
+        .iter()
+        .map(|(at, key)| Arc::new(event(*at, *key)))
+        .collect();
+    flow.admit(
+        Batch {
+            events,
+            frontier: frontier(high),
+        },
+        at(0),
+    );
+}
+
+fn event(position: i64, key: Option<&str>) -> OutboxEvent {
+    let mut new = NewEvent::json("order.created", &position);
+    if let Some(key) = key {
+        new = new.about("order", key);
+    }
+    let event = seal(new, None, &Headers::new(), at(0), &Random::new(|| 1)).unwrap();
+    OutboxEvent { position, event }
+}
+
+fn parked(position: i64, attempt: u32, key: Option<&str>) -> Parked {
+    Parked {
+        event: Arc::new(event(position, key)),
+        state: ParkedState::Retrying,
+        attempt,
+        next_at: at(0),
+        order_key: key.map(|key| format!("order\n{key}")),
+    }
+}
+
+fn conclude(flow: &mut Flow, item: Item, outcome: Outcome) {
+    let tried = Tried {
+        item,
+        started_at: at(0),
+        duration: Duration::ZERO,
+        outcome,
+    };
+    flow.conclude(tried, at(0), 0.0);
+}
+
+fn unavailable() -> Outcome {
+    Err(SinkError::unavailable("status_5xx", "503"))
+}
+
+#[track_caller]
+fn check_parked(flow: &Flow, expected: &[(i64, ParkedState, u32)]) {
+    let parked: Vec<_> = flow
+        .pending
+        .park
+        .iter()
+        .map(|park| (park.position, park.state, park.attempt))
+        .collect();
+    assert_eq!(parked, expected);
+}
+
+fn positions(items: &[Item]) -> Vec<i64> {
+    items.iter().map(Item::position).collect()
+}
+
+fn frontier(high: i64) -> Frontier {
+    Frontier {
+        high,
+        snapshot: None,
+    }
+}
+
+fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
