@@ -1,1 +1,16 @@
-//! placeholder
+//! Where Hapax delivers: one module and one feature per kind of place.
+//!
+//! | module | feature | the far side | dedupes by |
+//! |---|---|---|---|
+//! | `webhook` | `webhook` | any HTTP endpoint, by Standard Webhooks | `webhook-id` |
+//! | `smtp` | `smtp` | any mail server | `Message-ID`, `X-Event-Id` |
+//! | `handler` | `handler` | a function in this process | an inbox row |
+//! | `file` | `file` | JSON Lines in a file or on stdout | `id` |
+//!
+//! A sink offers, and answers truly what came of it. It never retries, waits
+//! or remembers: the relay owns time.
+
+pub mod format;
+pub mod limits;
+#[cfg(feature = "webhook")]
+pub mod webhook;

@@ -1,0 +1,238 @@
+//! How an event is written down for a far side.
+//!
+//! A JSON payload goes in byte for byte: it was checked when it was emitted,
+//! and numbers, spaces and member order are the emitter's business. Any other
+//! payload goes in as base64. One event is one buffer, written once.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use hapax::{
+    Timestamp,
+    event::{Event, Payload},
+};
+
+/// Room for everything around a payload.
+const ENVELOPE_BYTES: usize = 512;
+/// The attributes that CloudEvents and this module give a meaning of their own.
+const RESERVED: [&str; 12] = [
+    "id",
+    "source",
+    "specversion",
+    "type",
+    "time",
+    "subject",
+    "datacontenttype",
+    "dataschema",
+    "data",
+    "database64",
+    "sequence",
+    "tenant",
+];
+
+/// Writes a Standard Webhooks body: `{"type","timestamp","data"}`.
+///
+/// ```
+/// # use hapax::{Random, Timestamp, event::{Headers, NewEvent}, outbox::seal};
+/// # let new = NewEvent::json("order.created", &serde_json::json!({"amount": 500}));
+/// # let at = Timestamp::from_millis(1_700_000_000_250);
+/// # let event = seal(new, None, &Headers::new(), at, &Random::new(|| 7))?;
+/// let body = hapax_sinks::format::standard_webhook(&event);
+/// let expected =
+///     r#"{"type":"order.created","timestamp":"2023-11-14T22:13:20.250Z","data":{"amount":500}}"#;
+/// assert_eq!(body, expected.as_bytes());
+/// # Ok::<(), hapax::outbox::EventError>(())
+/// ```
+pub fn standard_webhook(event: &Event) -> Vec<u8> {
+    let mut out = Vec::with_capacity(room_for(&event.payload));
+    out.extend_from_slice(b"{\"type\":");
+    push_text(&mut out, &event.kind);
+    push_member(&mut out, "timestamp", &rfc3339(event.created_at));
+    out.extend_from_slice(b",\"data\":");
+    match &event.payload {
+        Payload::Json(text) => out.extend_from_slice(text.as_bytes()),
+        Payload::Binary { bytes, .. } => push_base64(&mut out, bytes),
+    }
+    out.push(b'}');
+    out
+}
+
+/// Writes a CloudEvents 1.0 event in structured JSON, as coming from `source`.
+///
+/// `subject` is the aggregate as `type/id`. The tenant, the sequence and the event's headers are
+/// extension attributes, their names without `_` and `-` (`correlation_id` is `correlationid`).
+pub fn cloud_event(event: &Event, source: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(room_for(&event.payload));
+    out.extend_from_slice(b"{\"specversion\":\"1.0\"");
+    push_member(&mut out, "id", &event.id.to_string());
+    push_member(&mut out, "source", source);
+    push_member(&mut out, "type", &event.kind);
+    push_member(&mut out, "time", &rfc3339(event.created_at));
+    push_attributes(&mut out, event);
+    push_member(&mut out, "datacontenttype", event.payload.content_type());
+    match &event.payload {
+        Payload::Json(text) => {
+            out.extend_from_slice(b",\"data\":");
+            out.extend_from_slice(text.as_bytes());
+        }
+        Payload::Binary { bytes, .. } => {
+            out.extend_from_slice(b",\"data_base64\":");
+            push_base64(&mut out, bytes);
+        }
+    }
+    out.push(b'}');
+    out
+}
+
+/// Writes the payload as it is.
+pub fn raw(event: &Event) -> Vec<u8> {
+    event.payload.bytes().to_vec()
+}
+
+/// Writes a moment as RFC 3339 in UTC, with milliseconds.
+pub fn rfc3339(moment: Timestamp) -> String {
+    let moment = jiff::Timestamp::from_millisecond(moment.as_millis()).unwrap_or(
+        if moment.as_millis() < 0 {
+            jiff::Timestamp::MIN
+        } else {
+            jiff::Timestamp::MAX
+        },
+    );
+    format!("{moment:.3}")
+}
+
+fn push_attributes(out: &mut Vec<u8>, event: &Event) {
+    if let Some(aggregate) = &event.aggregate {
+        push_member(
+            out,
+            "subject",
+            &format!("{}/{}", aggregate.kind, aggregate.id),
+        );
+    }
+    if let Some(sequence) = event.sequence {
+        push_member(out, "sequence", &sequence.to_string());
+    }
+    if let Some(tenant) = &event.tenant {
+        push_member(out, "tenant", tenant.as_str());
+    }
+    let mut written: Vec<String> = Vec::new();
+    for (name, value) in &event.headers {
+        let attribute = name.replace(['_', '-'], "");
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        // A name that CloudEvents cannot spell, or that is taken, stays behind.
+        if attribute.is_empty()
+            || !attribute.bytes().all(allowed)
+            || RESERVED.contains(&attribute.as_str())
+            || written.contains(&attribute)
+        {
+            continue;
+        }
+        push_member(out, &attribute, value);
+        written.push(attribute);
+    }
+}
+
+fn room_for(payload: &Payload) -> usize {
+    ENVELOPE_BYTES
+        + match payload {
+            Payload::Json(text) => text.len(),
+            Payload::Binary { bytes, .. } => bytes.len().div_ceil(3) * 4,
+        }
+}
+
+/// Adds a member whose name needs no escapes.
+fn push_member(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+    push_text(out, value);
+}
+
+fn push_text(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a text can be written to memory as JSON");
+}
+
+fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.push(b'"');
+    out.extend_from_slice(STANDARD.encode(bytes).as_bytes());
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use hapax::{
+        Random,
+        event::{Headers, NewEvent},
+        key::Tenant,
+        outbox::seal,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_json_payload_is_spliced_in_byte_for_byte() {
+        let text = "{ \"n\": 1.0,\n \"n\":9007199254740993, \"é\":\"\\u00e9\" }";
+        let event = sealed(NewEvent::new("a.b", Payload::Json(text.to_owned())));
+        for body in [standard_webhook(&event), cloud_event(&event, "/s")] {
+            let body = String::from_utf8(body).unwrap();
+            assert!(body.ends_with(&format!("\"data\":{text}}}")), "{body}");
+            serde_json::from_str::<serde_json::Value>(&body).unwrap();
+        }
+        assert_eq!(raw(&event), text.as_bytes());
+    }
+
+    #[test]
+    fn a_binary_payload_is_written_as_base64() {
+        let event = sealed(binary());
+        check(
+            &standard_webhook(&event),
+            &expect![[r#"{"type":"img","timestamp":"2023-11-14T22:13:20.000Z","data":"AP8B"}"#]],
+        );
+        assert_eq!(raw(&event), [0, 255, 1]);
+    }
+
+    #[test]
+    fn a_cloud_event_carries_the_envelope_as_attributes() {
+        let new = binary()
+            .about("order", "ord_\"1\"")
+            .sequence(3)
+            .header("correlation_id", "c-1")
+            .header("correlationid", "hidden behind correlation_id")
+            .header("traceparent", "00-aa-bb-01")
+            .header("id", "not the id")
+            .header("Übel", "cannot be spelt");
+        check(
+            &cloud_event(&sealed(new), "/shop"),
+            &expect![[
+                r#"{"specversion":"1.0","id":"018bcfe5-6800-7700-8000-000000000700","source":"/shop","type":"img","time":"2023-11-14T22:13:20.000Z","subject":"order/ord_\"1\"","sequence":"3","tenant":"alice","correlationid":"c-1","traceparent":"00-aa-bb-01","datacontenttype":"image/x","data_base64":"AP8B"}"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn a_moment_outside_the_calendar_is_written_as_its_edge() {
+        assert_eq!(
+            rfc3339(Timestamp::from_millis(i64::MAX)),
+            "9999-12-30T22:00:00.999Z"
+        );
+    }
+
+    #[track_caller]
+    fn check(written: &[u8], expected: &Expect) {
+        expected.assert_eq(std::str::from_utf8(written).unwrap());
+        serde_json::from_slice::<serde_json::Value>(written).unwrap();
+    }
+
+    fn binary() -> NewEvent {
+        let payload = Payload::Binary {
+            content_type: "image/x".to_owned(),
+            bytes: bytes::Bytes::from_static(&[0, 255, 1]),
+        };
+        NewEvent::new("img", payload)
+    }
+
+    fn sealed(new: NewEvent) -> Event {
+        let at = Timestamp::from_millis(1_700_000_000_000);
+        let tenant = Tenant::new("alice").unwrap();
+        seal(new, Some(&tenant), &Headers::new(), at, &Random::new(|| 7)).unwrap()
+    }
+}

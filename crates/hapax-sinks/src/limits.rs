@@ -1,0 +1,16 @@
+//! The bounds of the sinks, with unit and reason; those of the relay are `hapax::limits`.
+
+use std::time::Duration;
+
+/// The longest that a Retry-After is believed: the longest step of the webhook schedule.
+#[cfg(feature = "webhook")]
+pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
+/// Connections that a webhook keeps for later: what one destination uses at once.
+#[cfg(feature = "webhook")]
+pub const IDLE_CONNECTIONS_MAX: usize = 64;
+/// How long a connection is kept for later: less than what servers and balancers allow.
+#[cfg(feature = "webhook")]
+pub const IDLE_CONNECTION: Duration = Duration::from_secs(50);
+/// How often a busy HTTP/2 connection is asked whether it lives, and how long it may think.
+#[cfg(feature = "webhook")]
+pub const KEEP_ALIVE: Duration = Duration::from_secs(10);

@@ -1,0 +1,147 @@
+//! What an endpoint's answer means.
+//!
+//! The status decides, once it is there. The body is read for whoever looks
+//! at the attempt later, up to 16 KiB and the end of the exchange's time;
+//! what is longer is cut off with its connection, and neither a long nor a
+//! slow nor a torn body turns a success into a failure.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use hapax::{
+    Timestamp,
+    limits::RESPONSE_HEAD_BYTES,
+    sink::{Outcome, Receipt, SinkError},
+};
+use http::{
+    HeaderMap, Response, StatusCode,
+    header::{DATE, HeaderName, RETRY_AFTER},
+};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout_at};
+
+use crate::limits::RETRY_AFTER_MAX;
+
+/// Judges a response; what is read of its body by `deadline` is kept.
+pub(super) async fn judge(
+    response: Response<Incoming>,
+    deadline: Instant,
+    now: Timestamp,
+) -> Outcome {
+    let (parts, body) = response.into_parts();
+    let receipt = Receipt {
+        status: Some(parts.status.as_u16()),
+        head: read_head(body, deadline).await,
+    };
+    let refused = Refused(parts.status);
+    let error_type = match parts.status.as_u16() {
+        200..=299 => return Ok(receipt),
+        300..=399 => "redirect",
+        410 => {
+            let source = refused.into();
+            return Err(SinkError::Gone { receipt, source });
+        }
+        400..=499 => "status_4xx",
+        500..=599 => "status_5xx",
+        _ => "status_other",
+    };
+    Err(SinkError::Unavailable {
+        retry_after: retry_after(&parts.headers, now),
+        error_type,
+        receipt,
+        source: refused.into(),
+    })
+}
+
+/// The status of an answer that was no success.
+#[derive(Debug, thiserror::Error)]
+#[error("endpoint answered {0}")]
+struct Refused(StatusCode);
+
+async fn read_head(mut body: Incoming, deadline: Instant) -> Bytes {
+    let mut head = BytesMut::new();
+    while head.len() < RESPONSE_HEAD_BYTES {
+        let Ok(Some(Ok(frame))) = timeout_at(deadline, body.frame()).await else {
+            break;
+        };
+        let Ok(chunk) = frame.into_data() else {
+            continue;
+        };
+        let room = RESPONSE_HEAD_BYTES - head.len();
+        head.extend_from_slice(&chunk[..chunk.len().min(room)]);
+    }
+    head.freeze()
+}
+
+/// The wait that the far side asks for, in seconds or as a date by its own clock.
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = |name: HeaderName| headers.get(name)?.to_str().ok().map(str::trim);
+    let asked = text(RETRY_AFTER)?;
+    let wait = if !asked.is_empty() && asked.bytes().all(|byte| byte.is_ascii_digit()) {
+        // Digits that do not fit are a very long time, not none.
+        Duration::from_secs(asked.parse().unwrap_or(u64::MAX))
+    } else {
+        let moment = httpdate::parse_http_date(asked).ok()?;
+        let its_now = text(DATE).and_then(|date| httpdate::parse_http_date(date).ok());
+        let since = its_now.map_or(now, Timestamp::from);
+        Timestamp::from(moment as SystemTime).since(since)
+    };
+    Some(wait.min(RETRY_AFTER_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    /// `Tue, 14 Nov 2023 22:13:20 GMT`.
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date_by_the_far_sides_clock() {
+        check("120", None, Some(120));
+        check(" 0 ", None, Some(0));
+        check("Tue, 14 Nov 2023 22:14:20 GMT", None, Some(60));
+        let its_now = Some("Tue, 14 Nov 2023 22:14:10 GMT");
+        check("Tue, 14 Nov 2023 22:14:20 GMT", its_now, Some(10));
+        check("Tue, 14 Nov 2023 22:13:00 GMT", None, Some(0));
+        check("Tue, 14 Nov 2023 22:14:20 GMT", Some("yesterday"), Some(60));
+    }
+
+    #[test]
+    fn retry_after_is_believed_for_a_day_at_most() {
+        let day = Some(24 * 3600);
+        check("86401", None, day);
+        check("99999999999999999999999999", None, day);
+        check("Fri, 31 Dec 9999 23:59:59 GMT", None, day);
+    }
+
+    #[test]
+    fn a_retry_after_that_says_nothing_asks_for_nothing() {
+        for text in [
+            "",
+            "soon",
+            "-1",
+            "1.5",
+            "Tue, 99 Nov 2023 22:14:20 GMT",
+            "\u{e9}",
+        ] {
+            check(text, None, None);
+        }
+        assert_eq!(retry_after(&HeaderMap::new(), NOW), None);
+    }
+
+    #[track_caller]
+    fn check(asked: &str, date: Option<&str>, expected: Option<u64>) {
+        let mut headers = HeaderMap::new();
+        let asked_value = HeaderValue::from_bytes(asked.as_bytes()).unwrap();
+        headers.insert(RETRY_AFTER, asked_value);
+        if let Some(date) = date {
+            headers.insert(DATE, HeaderValue::from_str(date).unwrap());
+        }
+        let wait = retry_after(&headers, NOW).map(|wait| wait.as_secs());
+        assert_eq!(wait, expected, "{asked}");
+    }
+}

@@ -1,0 +1,170 @@
+//! From a webhook's host to a connection that was allowed.
+//!
+//! The name is resolved here, every address is judged here, and exactly an
+//! address that was judged is dialled, so there is no moment between check
+//! and use. Addresses are tried in the resolver's order, the next one when
+//! the last has failed or is slow to answer. The whole way, TLS included, is
+//! bounded, also where nobody waits for it any more.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use hapax::sink::BoxError;
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, lookup_host};
+use tower_service::Service;
+
+use super::guard::{Blocked, Guard, Host};
+
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 8;
+/// How long an address may stay silent before the next one is tried beside it.
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// Dials the one place that a webhook goes to.
+#[derive(Clone, Debug)]
+pub(super) struct Dial {
+    place: Arc<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    host: Result<Host, Blocked>,
+    port: u16,
+    guard: Guard,
+}
+
+impl Dial {
+    pub(super) fn new(host: Result<Host, Blocked>, port: u16, guard: Guard) -> Self {
+        let place = Arc::new(Place { host, port, guard });
+        Self { place }
+    }
+
+    /// Says whether the host is refused as it stands, before anything is resolved.
+    pub(super) fn refusal(&self) -> Option<Blocked> {
+        match &self.place.host {
+            Ok(Host::Address(address)) => self.place.guard.judge(*address).err(),
+            Ok(Host::Name(_)) => None,
+            Err(spelling) => Some(spelling.clone()),
+        }
+    }
+}
+
+impl Service<Uri> for Dial {
+    type Response = TokioIo<TcpStream>;
+    type Error = DialError;
+    type Future = BoxFuture<'static, Result<Self::Response, DialError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let place = Arc::clone(&self.place);
+        Box::pin(async move {
+            let stream = first_to_answer(place.open_addresses().await?).await?;
+            // A webhook is one small write that somebody waits for.
+            stream.set_nodelay(true).map_err(DialError::Connect)?;
+            Ok(TokioIo::new(stream))
+        })
+    }
+}
+
+impl Place {
+    /// The addresses that may be dialled; at least one.
+    async fn open_addresses(&self) -> Result<Vec<SocketAddr>, DialError> {
+        let found = match &self.host {
+            Err(spelling) => return Err(DialError::Blocked(spelling.clone())),
+            Ok(Host::Address(address)) => vec![SocketAddr::new(*address, self.port)],
+            Ok(Host::Name(name)) => lookup_host((name.as_str(), self.port))
+                .await
+                .map_err(DialError::Resolve)?
+                .collect(),
+        };
+        let mut blocked = None;
+        let mut open = Vec::new();
+        for address in found {
+            match self.guard.judge(address.ip()) {
+                Ok(()) => open.push(SocketAddr::new(address.ip(), self.port)),
+                Err(reason) => blocked = Some(reason),
+            }
+        }
+        open.truncate(ADDRESSES_MAX);
+        match blocked {
+            _ if !open.is_empty() => Ok(open),
+            Some(reason) => Err(DialError::Blocked(reason)),
+            None => Err(DialError::Resolve(io::ErrorKind::NotFound.into())),
+        }
+    }
+}
+
+async fn first_to_answer(addresses: Vec<SocketAddr>) -> Result<TcpStream, DialError> {
+    let mut waiting = addresses.into_iter();
+    let mut dialled = FuturesUnordered::new();
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    loop {
+        let more = match waiting.next() {
+            Some(address) => {
+                dialled.push(TcpStream::connect(address));
+                waiting.len() > 0
+            }
+            None if dialled.is_empty() => return Err(DialError::Connect(last)),
+            None => false,
+        };
+        let head_start = if more { HEAD_START } else { Duration::MAX };
+        match tokio::time::timeout(head_start, dialled.next()).await {
+            Ok(Some(Ok(stream))) => return Ok(stream),
+            Ok(Some(Err(error))) => last = error,
+            Ok(None) | Err(_) => {}
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DialError {
+    /// The guard refused.
+    #[error("connection is not allowed")]
+    Blocked(#[source] Blocked),
+    /// The name leads nowhere.
+    #[error("name cannot be resolved")]
+    Resolve(#[source] io::Error),
+    /// Nobody answers there.
+    #[error("cannot connect")]
+    Connect(#[source] io::Error),
+}
+
+/// Bounds how long `inner` may take to connect.
+///
+/// The client goes on connecting in the background when another connection came free first; a
+/// far side that never finishes its handshake would be left holding ours.
+#[derive(Clone, Debug)]
+pub(super) struct Bounded<C> {
+    pub(super) inner: C,
+    pub(super) timeout: Duration,
+}
+
+impl<C> Service<Uri> for Bounded<C>
+where
+    C: Service<Uri, Future: Send + 'static, Response: 'static, Error: Into<BoxError>>,
+{
+    type Response = C::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<C::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connected = tokio::time::timeout(self.timeout, self.inner.call(uri));
+        Box::pin(async move { connected.await?.map_err(Into::into) })
+    }
+}

@@ -1,0 +1,150 @@
+//! Events to an HTTP endpoint, as Standard Webhooks.
+//!
+//! Each offer is one POST: the body is written once and signed as it is sent,
+//! the timestamp is the attempt's. A 2xx says that the far side has the event,
+//! whatever its body does after that; a redirect is a failure and is never
+//! followed; nothing outside the public internet is dialled unless it was
+//! opened on purpose, and no proxy of the environment is asked.
+//!
+//! ```
+//! use hapax::Clock;
+//! use hapax_sinks::webhook::Webhook;
+//!
+//! # fn wire(clock: Clock) -> Result<Webhook, Box<dyn std::error::Error>> {
+//! let webhook = Webhook::to("https://example.com/hooks")
+//!     .sign_with("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse()?)
+//!     .build(clock)?;
+//! # Ok(webhook)
+//! # }
+//! ```
+
+use std::{fmt, time::Duration};
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, join_all};
+use hapax::{
+    Clock, Timestamp,
+    event::Event,
+    signature::{self, Signer},
+    sink::{Offer, Outcome, Sink, SinkError},
+};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Uri,
+    header::{CONTENT_TYPE, USER_AGENT},
+};
+use http_body_util::Full;
+
+use crate::format;
+use connect::Dial;
+
+mod builder;
+mod guard;
+mod connect;
+mod client;
+mod answer;
+
+pub use builder::{WebhookBuilder, WebhookError};
+pub use guard::Blocked;
+
+const TRACEPARENT: &str = "traceparent";
+const SENDER: HeaderValue = HeaderValue::from_static(concat!("hapax/", env!("CARGO_PKG_VERSION")));
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A webhook endpoint.
+pub struct Webhook {
+    url: Uri,
+    keys: Vec<Key>,
+    timeout: Duration,
+    dial: Dial,
+    client: client::HttpClient,
+    clock: Clock,
+}
+
+/// What is signed with, and until when.
+#[derive(Clone, Debug)]
+struct Key {
+    signer: Signer,
+    until: Option<Timestamp>,
+}
+
+impl Webhook {
+    /// Begins a webhook that posts to `url`.
+    pub fn to(url: impl Into<String>) -> WebhookBuilder {
+        WebhookBuilder::new(url.into())
+    }
+
+    /// Says why every offer will be refused, where the URL alone tells.
+    ///
+    /// A name tells nothing by itself: what it resolves to is judged at every connection.
+    pub fn refusal(&self) -> Option<Blocked> {
+        self.dial.refusal()
+    }
+
+    async fn offer(&self, offer: &Offer) -> Outcome {
+        let deadline = tokio::time::Instant::now() + self.timeout;
+        let request = self.request(offer.event());
+        match tokio::time::timeout_at(deadline, self.client.request(request)).await {
+            Ok(Ok(response)) => answer::judge(response, deadline, self.clock.now()).await,
+            Ok(Err(error)) => Err(client::failure(error)),
+            Err(elapsed) => Err(SinkError::unavailable("timeout", elapsed)),
+        }
+    }
+
+    fn request(&self, event: &Event) -> Request<Full<Bytes>> {
+        let body = format::standard_webhook(event);
+        let now = self.clock.now();
+        let id = event.id.to_string();
+        let keys = self.keys.iter().filter(|key| key.signs_at(now));
+        let signature = signature::sign(&id, now.as_secs(), &body, keys.map(|key| &key.signer));
+
+        let mut headers = HeaderMap::with_capacity(8);
+        let mut insert = |name: &'static str, value: &str| {
+            // Only a traceparent that somebody made up can fail to be a header's value.
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        };
+        insert(signature::ID_HEADER, &id);
+        insert(signature::TIMESTAMP_HEADER, &now.as_secs().to_string());
+        insert(signature::SIGNATURE_HEADER, &signature);
+        if let Some(traceparent) = event.headers.get(TRACEPARENT) {
+            insert(TRACEPARENT, traceparent);
+        }
+        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(USER_AGENT, SENDER);
+
+        let mut request = Request::new(Full::new(Bytes::from(body)));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.url.clone();
+        *request.headers_mut() = headers;
+        request
+    }
+}
+
+impl Sink for Webhook {
+    fn kind(&self) -> &'static str {
+        "webhook"
+    }
+
+    fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+        match offers {
+            [one] => Box::pin(async move { vec![self.offer(one).await] }),
+            many => Box::pin(join_all(many.iter().map(|offer| self.offer(offer)))),
+        }
+    }
+}
+
+impl Key {
+    fn signs_at(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
+impl fmt::Debug for Webhook {
+    /// Names the host alone: paths and queries of webhooks carry secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Webhook")
+            .field("host", &self.url.host())
+            .finish_non_exhaustive()
+    }
+}
