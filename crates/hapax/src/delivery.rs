@@ -40,7 +40,7 @@ pub struct Checkpoint {
 pub struct Opened {
     /// The number of this ownership: every settlement carries it.
     pub epoch: i64,
-    /// Where to go on; its `offered` is empty, for those are parked now.
+    /// Where to go on; its `offered` is empty, for those are parked now and so are settled.
     pub checkpoint: Checkpoint,
     /// Order keys that have an unfinished (`Retrying`, `Blocked`, `Dead`) delivery in the way.
     pub blocked_keys: Vec<String>,

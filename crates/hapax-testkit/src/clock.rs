@@ -1,0 +1,98 @@
+//! A clock that stands still until it is told, and randomness that repeats.
+//!
+//! A law about expiry moves a [`ManualClock`] instead of waiting, so that it
+//! takes no time and never depends on how busy the machine is. What
+//! [`seeded_random`] draws is the same in every run.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use hapax::{Clock, Random, Timestamp};
+
+/// 1 January 2026, when every manual clock starts.
+const START_MILLIS: i64 = 1_767_225_600_000;
+
+/// A clock that moves only when it is told.
+///
+/// Clones show the same time.
+#[derive(Clone, Debug)]
+pub struct ManualClock(Arc<AtomicI64>);
+
+impl ManualClock {
+    /// A clock that stands at 1 January 2026.
+    pub fn new() -> Self {
+        Self(Arc::new(AtomicI64::new(START_MILLIS)))
+    }
+
+    /// The clock to hand to what is tested; it follows this one.
+    pub fn clock(&self) -> Clock {
+        let manual = self.clone();
+        Clock::new(move || manual.now())
+    }
+
+    /// The time that it shows.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Moves it forward.
+    pub fn advance(&self, by: Duration) {
+        self.set(self.now().after(by));
+    }
+
+    /// Moves it to `moment`, which may lie in its past.
+    pub fn set(&self, moment: Timestamp) {
+        self.0.store(moment.as_millis(), Ordering::SeqCst);
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Random numbers that are the same whenever `seed` is: `splitmix64`.
+pub fn seeded_random(seed: u64) -> Random {
+    let state = AtomicU64::new(seed);
+    Random::new(move || {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut bits = state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_clock_moves_only_when_it_is_told() {
+        let manual = ManualClock::new();
+        let clock = manual.clock();
+        let start = clock.now();
+        assert_eq!(clock.now(), start);
+        manual.advance(Duration::from_secs(2));
+        assert_eq!(clock.now(), start.after(Duration::from_secs(2)));
+        manual.set(start);
+        assert_eq!(clock.now(), start);
+    }
+
+    #[test]
+    fn the_same_seed_draws_the_same_numbers_and_another_seed_others() {
+        let draw = |seed| {
+            let random = seeded_random(seed);
+            [random.bits(), random.bits(), random.bits()]
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+        assert_eq!(draw(0)[0], 0xe220_a839_7b1d_cdaf, "the published sequence");
+    }
+}

@@ -1,0 +1,86 @@
+//! Claims, answers, events and messages to test with.
+//!
+//! Each maker gives the plainest one of its kind; a law changes the field that
+//! it is about, so that the difference stands in the law.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hapax::{
+    event::{Headers, NewEvent},
+    idempotency::{Answer, Claim, OnExpired, SingleShot},
+    inbox::Message,
+    key::{Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
+};
+
+/// How long a sample claim's answer stands.
+pub const RETENTION: Duration = Duration::from_hours(1);
+
+/// Where `key` of `tenant` is unique when it is used for `operation`.
+///
+/// # Panics
+/// When a part is empty, too long or malformed.
+pub fn scope(tenant: &str, operation: &str, key: &str) -> Scope {
+    Scope {
+        tenant: Tenant::new(tenant).expect("a sample tenant is well formed"),
+        operation: Operation::new(operation).expect("a sample operation is well formed"),
+        key: IdempotencyKey::new(key).expect("a sample key is well formed"),
+    }
+}
+
+/// Alice's claim of `key` for `POST /orders`, with a correlation id.
+pub fn claim(key: &str) -> Claim {
+    claim_of(scope("alice", "POST /orders", key))
+}
+
+/// The claim of a scope.
+pub fn claim_of(scope: Scope) -> Claim {
+    Claim {
+        scope,
+        fingerprint: fingerprint(1),
+        retention: RETENTION,
+        on_expired: OnExpired::New,
+        context: Headers::from([("correlation_id".to_owned(), "corr-1".to_owned())]),
+    }
+}
+
+/// A fingerprint that differs from those of other numbers.
+pub fn fingerprint(number: u8) -> Fingerprint {
+    Fingerprint::from_bytes([number; 32])
+}
+
+/// `201 Created` with this body.
+pub fn answer(body: &str) -> Answer {
+    Answer {
+        status: 201,
+        headers: vec![(
+            "content-type".to_owned(),
+            Bytes::from_static(b"application/json"),
+        )],
+        body: Bytes::copy_from_slice(body.as_bytes()),
+    }
+}
+
+/// An `order.created` about the order `id`.
+pub fn event(id: &str) -> NewEvent {
+    NewEvent::json("order.created", &serde_json::json!({ "id": id })).about("order", id)
+}
+
+/// `message_id` from the provider, for `consumer`, saying `payload`.
+///
+/// # Panics
+/// When a name is empty or too long.
+pub fn message(consumer: &str, message_id: &str, payload: &str) -> Message {
+    Message::new(consumer, "provider", message_id, payload.as_bytes())
+        .expect("a sample message is well formed")
+}
+
+/// A single-shot request that runs `statements` and answers with `body`.
+pub fn single_shot<S>(claim: Claim, statements: Vec<S>, body: &str) -> SingleShot<S> {
+    SingleShot {
+        claim,
+        statements,
+        events: Vec::new(),
+        answer: answer(body),
+    }
+}

@@ -1,0 +1,49 @@
+//! Runs one law as one test.
+//!
+//! Every law gets a runtime of its own with several threads, because most laws
+//! are about what happens at once, and a bound on its time, because the usual
+//! way to break a law about waiting is to wait for ever.
+
+use std::time::Duration;
+
+use tokio::{runtime, time::timeout};
+
+/// The longest that one law may take; a busy machine needs a fraction of it.
+pub const LAW: Duration = Duration::from_mins(1);
+
+/// Runs `law` to its end.
+///
+/// # Panics
+/// When the law is broken, or does not end within [`LAW`].
+pub fn hold(law: impl Future<Output = ()>) {
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .expect("a runtime can be built");
+    let outcome = runtime.block_on(async { timeout(LAW, law).await });
+    runtime.shutdown_background();
+    assert!(outcome.is_ok(), "the law did not end within {LAW:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "broken")]
+    fn a_broken_law_fails_its_test() {
+        hold(async { panic!("broken") });
+    }
+
+    #[test]
+    fn a_law_may_use_several_threads_at_once() {
+        hold(async {
+            let (one, two) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+            let first = tokio::task::spawn(async move { (one.0.send(()), two.1.recv()) });
+            let second = tokio::task::spawn(async move { (two.0.send(()), one.1.recv()) });
+            first.await.unwrap().1.unwrap();
+            second.await.unwrap().1.unwrap();
+        });
+    }
+}

@@ -1,0 +1,417 @@
+//! The laws of deliveries: whose they are, and what one settlement writes down.
+
+use std::time::Duration;
+
+use hapax::{
+    delivery::{Frontier, Parked, ParkedState, Settlement},
+    store::{Deliveries, Outbox, StoreError},
+};
+
+use super::{
+    Bench, StoreUnderTest, check_error,
+    steps::{HOOK, MAIL, attempt, checkpoint, park, park_key, positions, settlement},
+};
+use crate::events::event;
+
+const MOMENT: Duration = Duration::from_millis(1);
+const LATER: Duration = Duration::from_secs(5);
+
+/// A destination that nobody has seen before gets every event there is.
+pub async fn a_new_destination_starts_at_the_first_event<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(3).await;
+    let opened = bench.open(HOOK).await;
+    let (beyond, _) = bench.events_beyond(opened.checkpoint.frontier).await;
+    assert_eq!(beyond, events);
+    assert!(opened.checkpoint.settled.is_empty());
+    assert!(opened.checkpoint.offered.is_empty());
+    assert_eq!(opened.blocked_keys, [""; 0]);
+    assert_eq!(opened.was_disabled, None);
+    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
+}
+
+/// Whoever had a destination before can write nothing once another has opened it.
+pub async fn opening_again_fences_the_owner_before<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(3).await;
+    let old = bench.open(HOOK).await;
+    let new = bench.open(HOOK).await;
+    assert!(new.epoch > old.epoch, "{} after {}", new.epoch, old.epoch);
+    let frontier = bench.frontier(2).await;
+    let now = bench.clock.now();
+    let all = |epoch| Settlement {
+        checkpoint: Some(checkpoint(frontier.clone(), &[], &[])),
+        park: vec![park(events[0].position, ParkedState::Dead, now)],
+        attempts: vec![attempt(events[0].position, 1, now)],
+        disable: Some("fenced".to_owned()),
+        ..settlement(HOOK, epoch)
+    };
+    let fenced = bench.store().settle(all(old.epoch)).await;
+    check_error(fenced, "fenced", |error| {
+        matches!(error, StoreError::Fenced)
+    });
+    assert_eq!(bench.standing(HOOK).await.backlog, 3);
+    assert_eq!(bench.dead_letters(HOOK).await.len(), 0);
+    let newest = bench.open(HOOK).await;
+    assert_eq!(newest.was_disabled, None);
+    bench.settle(all(newest.epoch)).await;
+    assert_eq!(bench.dead_letters(HOOK).await[0].log.len(), 1);
+}
+
+/// An epoch that was never given owns nothing.
+pub async fn a_settlement_of_an_unopened_destination_is_fenced<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(1).await;
+    for epoch in [0, 1] {
+        let fenced = bench.store().settle(settlement(HOOK, epoch)).await;
+        check_error(fenced, "fenced", |error| {
+            matches!(error, StoreError::Fenced)
+        });
+    }
+    let epoch = bench.open(HOOK).await.epoch;
+    for wrong in [epoch - 1, epoch + 1] {
+        let fenced = bench.store().settle(settlement(HOOK, wrong)).await;
+        check_error(fenced, "fenced", |error| {
+            matches!(error, StoreError::Fenced)
+        });
+    }
+}
+
+/// An epoch is never given twice, after a restart either.
+pub async fn an_epoch_is_never_given_twice<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(1).await;
+    let before = bench.open(HOOK).await.epoch;
+    let bench = bench.reopen().await;
+    assert!(bench.open(HOOK).await.epoch > before);
+}
+
+/// What is settled at one destination is nothing to another.
+pub async fn destinations_are_apart<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(3).await;
+    let first = bench.open(HOOK).await;
+    let second = bench.open(MAIL).await;
+    let now = bench.clock.now();
+    bench
+        .settle(Settlement {
+            checkpoint: Some(checkpoint(bench.frontier(3).await, &[], &[])),
+            park: vec![
+                park_key(events[0].position, ParkedState::Retrying, now, "key"),
+                park_key(events[1].position, ParkedState::Dead, now, "key"),
+            ],
+            ..settlement(HOOK, first.epoch)
+        })
+        .await;
+    bench.settle(settlement(MAIL, second.epoch)).await;
+    assert_eq!(bench.due_positions(MAIL).await, [0; 0]);
+    assert_eq!(bench.next_due(MAIL).await, None);
+    assert_eq!(bench.dead_letters(MAIL).await.len(), 0);
+    let standing = bench.standing(MAIL).await;
+    assert_eq!(
+        (standing.backlog, standing.parked, standing.dead),
+        (3, 0, 0)
+    );
+    let opened = bench.open(MAIL).await;
+    assert_eq!(opened.blocked_keys, [""; 0]);
+    assert_eq!(
+        bench
+            .events_beyond(opened.checkpoint.frontier)
+            .await
+            .0
+            .len(),
+        3
+    );
+}
+
+/// Where a destination stands is what the next owner finds, after a restart too.
+pub async fn a_checkpoint_comes_back_as_it_was_written<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(6).await;
+    let epoch = bench.open(HOOK).await.epoch;
+    let written = checkpoint(
+        bench.frontier(2).await,
+        &[events[3].position, events[5].position],
+        &[],
+    );
+    bench
+        .settle(Settlement {
+            checkpoint: Some(written.clone()),
+            ..settlement(HOOK, epoch)
+        })
+        .await;
+    bench.settle(settlement(HOOK, epoch)).await;
+    assert_eq!(bench.open(HOOK).await.checkpoint, written);
+    let bench = bench.reopen().await;
+    let opened = bench.open(HOOK).await;
+    assert_eq!(opened.checkpoint, written);
+    let (beyond, _) = bench.events_beyond(opened.checkpoint.frontier).await;
+    assert_eq!(beyond, events[2..]);
+}
+
+/// A parked delivery falls due at its moment, with all that was written about it.
+pub async fn a_parked_delivery_falls_due_at_its_moment<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(2).await;
+    let at = bench.clock.now().after(LATER);
+    let mut scheduled = park(events[0].position, ParkedState::Scheduled, at);
+    scheduled.attempt = 0;
+    let mut retrying = park_key(events[1].position, ParkedState::Retrying, at, "key");
+    retrying.attempt = 3;
+    bench.park(HOOK, vec![scheduled, retrying]).await;
+    bench.clock.advance(LATER - MOMENT);
+    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
+    bench.clock.advance(MOMENT);
+    let bench = bench.reopen().await;
+    let due = bench.due(HOOK).await;
+    let of = |parked: &Parked| (parked.state, parked.attempt, parked.order_key.clone());
+    assert_eq!(due.len(), 2);
+    assert_eq!(of(&due[0]), (ParkedState::Scheduled, 0, None));
+    assert_eq!(
+        of(&due[1]),
+        (ParkedState::Retrying, 3, Some("key".to_owned()))
+    );
+    for (parked, event) in due.iter().zip(&events) {
+        assert_eq!((&parked.event, parked.next_at), (event, at));
+    }
+}
+
+/// The longest due comes first, and by position where they fell due together.
+pub async fn the_longest_due_comes_first<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(4).await;
+    let at = |millis| bench.clock.now().after(Duration::from_millis(millis));
+    let place = |index: usize| events[index].position;
+    let retrying = |index, millis| park(place(index), ParkedState::Retrying, at(millis));
+    let parked = vec![
+        retrying(3, 20),
+        retrying(2, 20),
+        retrying(1, 10),
+        retrying(0, 30),
+    ];
+    bench.park(HOOK, parked).await;
+    bench.clock.advance(LATER);
+    let due = async |except: &[i64], limit| {
+        let due = bench.store().due(HOOK, except, limit).await;
+        positions(&due.expect("due deliveries are read"))
+    };
+    assert_eq!(due(&[], 10).await, [place(1), place(2), place(3), place(0)]);
+    assert_eq!(due(&[], 2).await, [place(1), place(2)]);
+    assert_eq!(due(&[place(1), place(3)], 10).await, [place(2), place(0)]);
+    assert_eq!(due(&[place(1)], 1).await, [place(2)]);
+    let everything: Vec<i64> = (0..2_000).collect();
+    assert_eq!(due(&everything, 10).await, [0; 0]);
+}
+
+/// The next moment is the earliest of those that come by themselves.
+pub async fn the_next_due_moment_is_the_earliest<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(4).await;
+    let at = |millis| bench.clock.now().after(Duration::from_millis(millis));
+    let place = |index: usize| events[index].position;
+    assert_eq!(bench.next_due(HOOK).await, None);
+    let waiting = vec![
+        park_key(place(0), ParkedState::Blocked, at(1), "key"),
+        park_key(place(1), ParkedState::Dead, at(2), "key"),
+    ];
+    bench.park(HOOK, waiting).await;
+    assert_eq!(bench.next_due(HOOK).await, None);
+    let coming = vec![
+        park(place(2), ParkedState::Retrying, at(20)),
+        park(place(3), ParkedState::Scheduled, at(10)),
+    ];
+    bench.park(HOOK, coming).await;
+    let earliest = at(10);
+    assert_eq!(bench.next_due(HOOK).await, Some(earliest));
+    bench.clock.advance(LATER);
+    assert_eq!(bench.next_due(HOOK).await, Some(earliest));
+}
+
+/// A delivery that is parked anew is what it became, and one that arrived is gone.
+pub async fn a_parked_delivery_is_parked_anew_or_arrives<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(2).await;
+    let now = bench.clock.now();
+    let place = |index: usize| events[index].position;
+    let retrying = |index| park(place(index), ParkedState::Retrying, now);
+    let epoch = bench.park(HOOK, vec![retrying(0), retrying(1)]).await;
+    let mut again = park(place(0), ParkedState::Retrying, now.after(LATER));
+    again.attempt = 2;
+    bench
+        .settle(Settlement {
+            park: vec![again],
+            delivered: vec![place(1)],
+            ..settlement(HOOK, epoch)
+        })
+        .await;
+    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
+    assert_eq!(bench.standing(HOOK).await.parked, 1);
+    bench.clock.advance(LATER);
+    let due = bench.due(HOOK).await;
+    assert_eq!(positions(&due), [place(0)]);
+    assert_eq!(due[0].attempt, 2);
+}
+
+/// What waits behind its key waits until the key is released, and then in order.
+pub async fn blocked_deliveries_are_released_one_by_one_in_order<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(4).await;
+    let now = bench.clock.now();
+    let place = |index: usize| events[index].position;
+    let blocked = |index, key| park_key(place(index), ParkedState::Blocked, now, key);
+    let parked = vec![
+        blocked(2, "a"),
+        blocked(0, "a"),
+        blocked(3, "b"),
+        blocked(1, "a"),
+    ];
+    let epoch = bench.park(HOOK, parked).await;
+    let release = async |key: &str| {
+        bench
+            .settle(Settlement {
+                release: vec![key.to_owned()],
+                ..settlement(HOOK, epoch)
+            })
+            .await;
+        bench.due_positions(HOOK).await
+    };
+    bench.clock.advance(LATER);
+    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
+    assert_eq!(release("nobody's").await, [0; 0]);
+    assert_eq!(release("a").await, [place(0)]);
+    assert_eq!(bench.next_due(HOOK).await, Some(bench.clock.now()));
+    let arrived = Settlement {
+        delivered: vec![place(0)],
+        release: vec!["a".to_owned()],
+        ..settlement(HOOK, epoch)
+    };
+    bench.settle(arrived).await;
+    assert_eq!(bench.due_positions(HOOK).await, [place(1)]);
+    bench.clock.advance(MOMENT);
+    assert_eq!(release("b").await, [place(1), place(3)]);
+    bench.clock.advance(MOMENT);
+    assert_eq!(release("a").await, [place(1), place(3), place(2)]);
+    assert_eq!(release("a").await, [place(1), place(3), place(2)]);
+}
+
+/// The next owner is told which order keys have something in the way, each once.
+pub async fn an_opened_destination_says_which_keys_are_blocked<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(6).await;
+    let now = bench.clock.now();
+    let states = [
+        (ParkedState::Retrying, "a"),
+        (ParkedState::Blocked, "a"),
+        (ParkedState::Dead, "b"),
+        (ParkedState::Blocked, "c"),
+    ];
+    let mut parked: Vec<_> = events
+        .iter()
+        .zip(states)
+        .map(|(event, (state, key))| park_key(event.position, state, now, key))
+        .collect();
+    parked.push(park(events[4].position, ParkedState::Retrying, now));
+    parked.push(park(events[5].position, ParkedState::Scheduled, now));
+    bench.park(HOOK, parked).await;
+    let bench = bench.reopen().await;
+    let mut opened = bench.open(HOOK).await;
+    opened.blocked_keys.sort();
+    assert_eq!(opened.blocked_keys, ["a", "b", "c"]);
+    let arrived = Settlement {
+        delivered: vec![events[0].position, events[1].position],
+        ..settlement(HOOK, opened.epoch)
+    };
+    bench.settle(arrived).await;
+    let mut opened = bench.open(HOOK).await;
+    opened.blocked_keys.sort();
+    assert_eq!(opened.blocked_keys, ["b", "c"]);
+}
+
+/// Nobody ever sees half of a settlement.
+pub async fn a_settlement_is_seen_whole_or_not_at_all<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(2).await;
+    let now = bench.clock.now();
+    let places = [events[0].position, events[1].position];
+    let epoch = bench
+        .park(HOOK, vec![park(places[0], ParkedState::Retrying, now)])
+        .await;
+    let store = bench.store().clone();
+    let settler = tokio::spawn(async move {
+        for turn in 0..100 {
+            let swapped = Settlement {
+                delivered: vec![places[turn % 2]],
+                park: vec![park(places[(turn + 1) % 2], ParkedState::Retrying, now)],
+                ..settlement(HOOK, epoch)
+            };
+            store
+                .settle(swapped)
+                .await
+                .expect("a settlement is written");
+        }
+    });
+    while !settler.is_finished() {
+        assert_eq!(bench.standing(HOOK).await.parked, 1);
+        assert_eq!(bench.due(HOOK).await.len(), 1);
+        tokio::task::yield_now().await;
+    }
+    settler.await.expect("no panic");
+}
+
+/// A standing counts what lies ahead, what waits and what is dead, and finds the oldest.
+pub async fn a_standing_says_how_far_behind_a_destination_is<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let epoch = bench.open(HOOK).await.epoch;
+    let standing = bench.standing(HOOK).await;
+    assert_eq!(
+        (standing.backlog, standing.parked, standing.dead),
+        (0, 0, 0)
+    );
+    assert_eq!(standing.oldest_at, None);
+    let start = bench.clock.now();
+    for number in 0..5 {
+        bench.emit(vec![event(&number.to_string())]).await;
+        bench.clock.advance(LATER);
+    }
+    let events = bench.events().await;
+    let standing = bench.standing(HOOK).await;
+    assert_eq!((standing.backlog, standing.oldest_at), (5, Some(start)));
+    let now = bench.clock.now();
+    bench
+        .settle(Settlement {
+            checkpoint: Some(checkpoint(bench.frontier(4).await, &[], &[])),
+            park: vec![
+                park(events[0].position, ParkedState::Dead, now),
+                park_key(events[1].position, ParkedState::Retrying, now, "key"),
+                park_key(events[2].position, ParkedState::Blocked, now, "key"),
+            ],
+            ..settlement(HOOK, epoch)
+        })
+        .await;
+    let standing = bench.standing(HOOK).await;
+    assert_eq!(
+        (standing.backlog, standing.parked, standing.dead),
+        (3, 2, 1)
+    );
+    assert_eq!(standing.oldest_at, Some(start.after(LATER)));
+    let arrived = Settlement {
+        delivered: vec![events[1].position, events[2].position],
+        ..settlement(HOOK, epoch)
+    };
+    bench.settle(arrived).await;
+    let standing = bench.standing(HOOK).await;
+    assert_eq!(
+        (standing.backlog, standing.parked, standing.dead),
+        (1, 0, 1)
+    );
+    assert_eq!(standing.oldest_at, Some(start.after(LATER * 4)));
+}
+
+/// A destination that was disabled goes on where it stood once it is opened again.
+pub async fn a_disabled_destination_is_enabled_by_opening_it<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(3).await;
+    let epoch = bench.open(HOOK).await.epoch;
+    let frontier = bench.frontier(2).await;
+    bench
+        .settle(Settlement {
+            checkpoint: Some(checkpoint(frontier.clone(), &[], &[])),
+            disable: Some("it answered 410".to_owned()),
+            ..settlement(HOOK, epoch)
+        })
+        .await;
+    let bench = bench.reopen().await;
+    let opened = bench.open(HOOK).await;
+    assert_eq!(opened.was_disabled.as_deref(), Some("it answered 410"));
+    assert_eq!(opened.checkpoint.frontier, frontier);
+    let beyond = bench.store().read(&opened.checkpoint.frontier, 10).await;
+    assert_eq!(beyond.expect("the outbox is read").events, events[2..]);
+    assert_eq!(bench.open(HOOK).await.was_disabled, None);
+    assert_ne!(frontier, Frontier::default());
+}

@@ -1,0 +1,163 @@
+//! The laws of the inbox: each consumer takes each message once.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use hapax::{
+    event::Headers,
+    inbox::{Acceptance, Message},
+    store::{Effect, Keys, Outbox, Transaction},
+};
+
+use super::{Bench, StoreUnderTest};
+use crate::events::{answer, claim, message};
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// The first time is first, and every later time is not, after a restart too.
+pub async fn a_message_is_first_once<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let hello = message("mailer", "m1", "hello");
+    assert_eq!(take(&bench, &hello).await, Acceptance::First);
+    assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
+    assert_eq!(
+        take(&bench, &message("mailer", "m2", "hello")).await,
+        Acceptance::First
+    );
+    let bench = bench.reopen().await;
+    assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
+}
+
+/// A message that comes twice in one transaction is first once.
+pub async fn a_message_is_first_once_in_one_transaction<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut tx = bench.begin().await;
+    for expected in [Acceptance::First, Acceptance::Duplicate] {
+        let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
+        assert_eq!(accepted.expect("a message is judged"), expected);
+    }
+    tx.commit().await.expect("it is committed");
+}
+
+/// A known id that says something else is told, and does not replace what it said first.
+pub async fn a_known_id_with_another_payload_is_a_mismatch<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let hello = message("mailer", "m1", "hello");
+    assert_eq!(take(&bench, &hello).await, Acceptance::First);
+    let other = message("mailer", "m1", "other");
+    assert_eq!(take(&bench, &other).await, Acceptance::Mismatch);
+    assert_eq!(take(&bench, &other).await, Acceptance::Mismatch);
+    assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
+}
+
+/// What one consumer took, another has not taken.
+pub async fn each_consumer_takes_each_message<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    for (consumer, id) in [
+        ("a", "m1"),
+        ("b", "m1"),
+        ("a b", "c"),
+        ("a", "b c"),
+        ("A", "m1"),
+    ] {
+        let accepted = take(&bench, &message(consumer, id, "hello")).await;
+        assert_eq!(accepted, Acceptance::First, "{consumer:?} takes {id:?}");
+    }
+}
+
+/// Consumer and id say which message it is, whoever says to have sent it.
+pub async fn a_message_from_another_source_is_the_same_message<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let from = |source| Message::new("mailer", source, "m1", b"hello").expect("well formed");
+    assert_eq!(take(&bench, &from("one")).await, Acceptance::First);
+    assert_eq!(take(&bench, &from("two")).await, Acceptance::Duplicate);
+}
+
+/// A message whose effect was rolled back was not taken.
+pub async fn a_message_that_was_rolled_back_is_first_again<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let hello = message("mailer", "m1", "hello");
+    let mut tx = bench.begin().await;
+    assert_eq!(
+        tx.accept(&hello).await.expect("it is judged"),
+        Acceptance::First
+    );
+    tx.rollback().await;
+    let mut tx = bench.claim(claim("k")).await;
+    assert_eq!(
+        tx.accept(&hello).await.expect("it is judged"),
+        Acceptance::First
+    );
+    let kept = tx.complete(&answer("no"), Effect::Drop).await;
+    kept.expect("an answer is kept");
+    assert_eq!(bench.replay(claim("k")).await, answer("no"));
+    assert_eq!(take(&bench, &hello).await, Acceptance::First);
+    assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
+}
+
+/// A consumer may take a message under an idempotency key, in one commit.
+pub async fn a_keyed_transaction_takes_messages_too<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let hello = message("mailer", "m1", "hello");
+    let mut tx = bench.claim(claim("k")).await;
+    assert_eq!(
+        tx.accept(&hello).await.expect("it is judged"),
+        Acceptance::First
+    );
+    let kept = tx.complete(&answer("yes"), Effect::Keep).await;
+    kept.expect("an answer is kept");
+    assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
+}
+
+/// However many take one message at once, and some of them fail, one effect is committed.
+pub async fn of_many_that_take_one_message_one_commits<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let takers = (0..60).map(|number| {
+        let store = bench.store().clone();
+        tokio::spawn(async move {
+            let mut tx = store.begin(Headers::new()).await.expect("it opens");
+            let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
+            let first = accepted.expect("it is judged") == Acceptance::First;
+            if !first || number < 10 {
+                tx.rollback().await;
+                return 0;
+            }
+            S::write_row(&mut tx, "effect").await;
+            tx.commit().await.expect("it is committed");
+            1
+        })
+    });
+    let effects: u32 = join_all(takers)
+        .await
+        .into_iter()
+        .map(|one| one.expect("no panic"))
+        .sum();
+    assert_eq!(effects, 1);
+    assert_eq!(bench.rows().await, ["effect"]);
+}
+
+/// The inbox forgets a message after its retention, and not before.
+pub async fn a_message_is_known_for_its_retention<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let hello = message("mailer", "m1", "hello");
+    assert_eq!(take(&bench, &hello).await, Acceptance::First);
+    bench.clock.advance(DAY - Duration::from_secs(1));
+    assert_eq!(purge(&bench).await, 0);
+    assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
+    bench.clock.advance(Duration::from_secs(2));
+    assert_eq!(purge(&bench).await, 1);
+    assert_eq!(take(&bench, &hello).await, Acceptance::First);
+}
+
+/// Takes a message and commits, whatever came of it.
+async fn take<S: StoreUnderTest>(bench: &Bench<S>, message: &Message) -> Acceptance {
+    let mut tx = bench.begin().await;
+    let accepted = tx.accept(message).await.expect("a message is judged");
+    tx.commit().await.expect("it is committed");
+    accepted
+}
+
+async fn purge<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
+    let purged = bench.store().purge_events(Duration::MAX, DAY).await;
+    purged.expect("the inbox is purged")
+}

@@ -1,0 +1,307 @@
+//! The laws of keys: one effect per key, and the same answer to every retry.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use hapax::{
+    idempotency::{Answer, KeyState, Known},
+    limits::ANSWER_BYTES_MAX,
+    store::{Effect, Keys, Transaction},
+};
+
+use super::{Bench, StoreUnderTest, run_or_replay};
+use crate::events::{RETENTION, answer, claim, claim_of, event, fingerprint, scope};
+
+/// What is answered once is answered again, whatever bytes it is made of.
+pub async fn a_completed_answer_replays_byte_for_byte<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    check_replay(&bench, "plain", answer("{\"id\":1}")).await;
+    check_replay(&bench, "empty", bare(204, Bytes::new())).await;
+    check_replay(&bench, "binary", bare(200, (0..=255).collect())).await;
+    check_replay(
+        &bench,
+        "text",
+        answer("'; drop table \u{0} caf\u{e9} \u{1f980}"),
+    )
+    .await;
+    let mut headed = answer("{}");
+    let raw: Vec<u8> = (0x20..=0x7e).chain(0x80..=0xff).collect();
+    for value in [&b"a=1"[..], b"b=2", b"", b"a: b: c", &raw] {
+        let cookie = ("set-cookie".to_owned(), Bytes::copy_from_slice(value));
+        headed.headers.push(cookie);
+    }
+    check_replay(&bench, "repeated headers", headed).await;
+}
+
+/// The longest answer that may be stored comes back whole.
+pub async fn the_largest_answer_replays_byte_for_byte<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let body = (0..ANSWER_BYTES_MAX).map(|place| u8::try_from(place % 251).unwrap_or_default());
+    check_replay(&bench, "large", bare(200, body.collect())).await;
+}
+
+/// An answer that was given is the answer after a restart too, and its row is there.
+pub async fn an_answer_survives_a_restart<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let first = answer("first");
+    bench.run(claim("k"), "row", &first).await;
+    let bench = bench.reopen().await;
+    assert_eq!(bench.replay(claim("k")).await, first);
+    assert_eq!(bench.rows().await, ["row"]);
+}
+
+/// The time that an answer still stands counts from when it was given.
+pub async fn a_replay_says_how_long_the_answer_still_stands<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let tx = bench.claim(claim("k")).await;
+    let stands = tx.complete(&answer("{}"), Effect::Keep).await;
+    assert_eq!(stands.expect("an answer is kept"), RETENTION);
+    bench.clock.advance(Duration::from_mins(10));
+    match bench.known(claim("k")).await {
+        Known::Replay { fresh_for, .. } => assert_eq!(fresh_for, Duration::from_mins(50)),
+        other => panic!("the answer should be replayed, not {other:?}"),
+    }
+}
+
+/// A key that was used for one request is not a key for another, and the first answer stays.
+pub async fn another_fingerprint_is_a_mismatch_and_runs_nothing<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let first = answer("first");
+    bench.run(claim("k"), "row", &first).await;
+    let mut other = claim("k");
+    other.fingerprint = fingerprint(2);
+    assert_eq!(bench.known(other).await, Known::Mismatch);
+    assert_eq!(bench.replay(claim("k")).await, first);
+}
+
+/// A key is unique within a tenant and an operation, and nowhere else.
+pub async fn a_key_is_free_in_another_tenant_and_for_another_operation<S: StoreUnderTest>() {
+    check_apart::<S>(&[
+        ("alice", "POST /orders", "k"),
+        ("bob", "POST /orders", "k"),
+        ("alice", "POST /refunds", "k"),
+    ])
+    .await;
+}
+
+/// The parts of a scope are compared one by one, however they would read in a row.
+pub async fn scopes_whose_parts_join_alike_stay_apart<S: StoreUnderTest>() {
+    check_apart::<S>(&[
+        ("a", "b c", "d"),
+        ("a b", "c", "d"),
+        ("a", "b", "c d"),
+        ("a/b", "c", "d"),
+        ("a", "b/c", "d"),
+        ("a:b", "c", "d"),
+        ("a", "b:c", "d"),
+    ])
+    .await;
+}
+
+/// A key is compared byte for byte: no case is folded, no space is trimmed.
+pub async fn keys_that_differ_in_case_or_space_stay_apart<S: StoreUnderTest>() {
+    let operation = "POST /orders";
+    check_apart::<S>(&[
+        ("alice", operation, "key"),
+        ("alice", operation, "KEY"),
+        ("alice", operation, "key "),
+        ("alice", operation, " key"),
+        ("Alice", operation, "key"),
+        ("alice", "post /orders", "key"),
+    ])
+    .await;
+}
+
+/// However many ask at once, one of them runs and all are told what it answered.
+pub async fn of_many_claims_at_once_one_runs_and_the_others_replay<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let asked = (0..50).map(|number: u32| {
+        let store = bench.store().clone();
+        tokio::spawn(
+            async move { run_or_replay::<S>(&store, claim("k"), &number.to_string()).await },
+        )
+    });
+    let told = join_all(asked).await;
+    let told: Vec<Answer> = told.into_iter().map(|one| one.expect("no panic")).collect();
+    assert!(told.iter().all(|answer| *answer == told[0]), "{told:?}");
+    assert_eq!(bench.rows().await, [text(&told[0])]);
+    assert_eq!(bench.events().await.len(), 1);
+}
+
+/// Claims that have nothing to do with each other all run, and each keeps its own answer.
+pub async fn claims_of_different_keys_at_once_all_run<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let asked = (0..50).map(|number: u32| {
+        let store = bench.store().clone();
+        let claim = claim(&format!("k{number}"));
+        tokio::spawn(async move { run_or_replay::<S>(&store, claim, &number.to_string()).await })
+    });
+    for (number, told) in join_all(asked).await.into_iter().enumerate() {
+        assert_eq!(text(&told.expect("no panic")), number.to_string());
+    }
+    assert_eq!(bench.rows().await.len(), 50);
+    assert_eq!(bench.events().await.len(), 50);
+}
+
+/// After a rollback it is as if the request had never come.
+pub async fn a_rolled_back_claim_lets_its_key_go<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut tx = bench.claim(claim("k")).await;
+    S::write_row(&mut tx, "rolled back").await;
+    tx.emit(event("rolled back")).expect("an event is emitted");
+    tx.rollback().await;
+    check_free_again(&bench).await;
+}
+
+/// A transaction that is dropped, as by a panic or a timeout, is rolled back.
+pub async fn a_dropped_claim_lets_its_key_go<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut tx = bench.claim(claim("k")).await;
+    S::write_row(&mut tx, "dropped").await;
+    tx.emit(event("dropped")).expect("an event is emitted");
+    drop(tx);
+    check_free_again(&bench).await;
+}
+
+/// A commit that stores no answer keeps the effect, and the key may be used again.
+pub async fn a_commit_without_an_answer_keeps_the_rows_and_lets_the_key_go<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut tx = bench.claim(claim("k")).await;
+    S::write_row(&mut tx, "first").await;
+    tx.emit(event("first")).expect("an event is emitted");
+    tx.commit().await.expect("the rows are committed");
+    assert!(look_up(&bench, "k").await.is_none());
+    assert_eq!(bench.events().await.len(), 1);
+    bench.run(claim("k"), "second", &answer("{}")).await;
+    assert_eq!(bench.rows().await, ["first", "second"]);
+}
+
+/// A refusal is remembered and did nothing.
+pub async fn a_dropped_effect_keeps_the_answer_alone<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let refusal = bare(422, Bytes::from_static(b"no"));
+    let mut tx = bench.claim(claim("k")).await;
+    S::write_row(&mut tx, "dropped").await;
+    tx.emit(event("dropped")).expect("an event is emitted");
+    let stands = tx.complete(&refusal, Effect::Drop).await;
+    assert_eq!(stands.expect("an answer is kept"), RETENTION);
+    assert_eq!(bench.replay(claim("k")).await, refusal);
+    assert_eq!(bench.rows().await, [""; 0]);
+    assert_eq!(bench.events().await.len(), 0);
+}
+
+/// What had not been committed when the service died is not there when it comes back.
+pub async fn a_claim_cut_off_by_a_restart_leaves_nothing<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut tx = bench.claim(claim("k")).await;
+    S::write_row(&mut tx, "cut off").await;
+    tx.emit(event("cut off")).expect("an event is emitted");
+    drop(tx);
+    let bench = bench.reopen().await;
+    check_free_again(&bench).await;
+}
+
+/// A key in progress is never committed, so nobody finds one after a crash.
+pub async fn nothing_is_stored_of_a_key_before_its_transaction_commits<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut tx = bench.claim(claim("k")).await;
+    S::write_row(&mut tx, "row").await;
+    tx.emit(event("1")).expect("an event is emitted");
+    assert!(look_up(&bench, "k").await.is_none());
+    assert_eq!(bench.rows().await, [""; 0]);
+    assert_eq!(bench.events().await.len(), 0);
+    tx.rollback().await;
+}
+
+/// A key's row tells what was asked, what was answered and until when.
+pub async fn a_stored_key_can_be_looked_up<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    assert!(look_up(&bench, "k").await.is_none());
+    let first = answer("first");
+    let began = bench.clock.now();
+    bench.run(claim("k"), "row", &first).await;
+    bench.clock.advance(Duration::from_mins(1));
+    let record = look_up(&bench, "k").await.expect("the key is stored");
+    assert_eq!(record.state, KeyState::Completed);
+    assert_eq!(record.fingerprint, fingerprint(1));
+    assert_eq!(record.answer, Some(first));
+    assert_eq!(record.created_at, began);
+    assert_eq!(record.expires_at, began.after(RETENTION));
+    assert!(look_up(&bench, "another").await.is_none());
+}
+
+/// A key that is forgotten was never used; its row stays what it was.
+pub async fn a_forgotten_key_runs_again<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let forget = async |key: &str| {
+        let scope = claim(key).scope;
+        bench
+            .store()
+            .forget(&scope)
+            .await
+            .expect("a key is forgotten")
+    };
+    bench.run(claim("k"), "first", &answer("first")).await;
+    bench.run(claim("other"), "other", &answer("other")).await;
+    assert_eq!(bench.replay(claim("k")).await, answer("first"));
+    assert!(forget("k").await);
+    assert!(!forget("k").await);
+    assert!(look_up(&bench, "k").await.is_none());
+    bench.run(claim("k"), "second", &answer("second")).await;
+    assert_eq!(bench.replay(claim("k")).await, answer("second"));
+    assert_eq!(bench.replay(claim("other")).await, answer("other"));
+    assert_eq!(bench.rows().await, ["first", "other", "second"]);
+}
+
+fn bare(status: u16, body: Bytes) -> Answer {
+    Answer {
+        status,
+        headers: Vec::new(),
+        body,
+    }
+}
+
+fn text(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.body).into_owned()
+}
+
+async fn look_up<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    key: &str,
+) -> Option<hapax::idempotency::KeyRecord> {
+    let found = bench.store().look_up(&claim(key).scope).await;
+    found.expect("a key is looked up")
+}
+
+/// The answer comes back twice: a second replay may come from another place than the first.
+async fn check_replay<S: StoreUnderTest>(bench: &Bench<S>, key: &str, answer: Answer) {
+    bench.run(claim(key), key, &answer).await;
+    assert_eq!(bench.replay(claim(key)).await, answer, "{key}");
+    assert_eq!(bench.replay(claim(key)).await, answer, "{key}, again");
+    let record = look_up(bench, key).await.expect("the key is stored");
+    assert_eq!(record.answer, Some(answer), "{key}, looked up");
+}
+
+/// Each scope runs, and is told its own answer.
+async fn check_apart<S: StoreUnderTest>(scopes: &[(&str, &str, &str)]) {
+    let bench = Bench::<S>::fresh().await;
+    let of =
+        |(tenant, operation, key): &(&str, &str, &str)| claim_of(scope(tenant, operation, key));
+    for (number, parts) in scopes.iter().enumerate() {
+        let body = number.to_string();
+        bench.run(of(parts), &body, &answer(&body)).await;
+    }
+    for (number, parts) in scopes.iter().enumerate() {
+        let told = bench.replay(of(parts)).await;
+        assert_eq!(told, answer(&number.to_string()), "{parts:?}");
+    }
+}
+
+/// Nothing is left of key `k`, and it runs.
+async fn check_free_again<S: StoreUnderTest>(bench: &Bench<S>) {
+    bench.run(claim("k"), "after", &answer("after")).await;
+    assert_eq!(bench.replay(claim("k")).await, answer("after"));
+    assert_eq!(bench.rows().await, ["after"]);
+    assert_eq!(bench.events().await.len(), 0);
+}

@@ -1,0 +1,386 @@
+//! What every store must do, one named test per law.
+//!
+//! A store's crate implements [`StoreUnderTest`] and calls
+//! [`store_suite!`](crate::store_suite); every law then runs against a fresh
+//! store. The laws are the doc comments of [`hapax::store`] and its
+//! neighbours, so that a second store is the same store.
+//!
+//! A law never holds two transactions open in one task: a store with one
+//! writer may let the second wait for the first.
+
+#![expect(
+    clippy::missing_panics_doc,
+    reason = "a law panics when it is broken: that is what it is for"
+)]
+
+pub mod keys;
+pub mod retention;
+pub mod transaction;
+pub mod single_shot;
+pub mod outbox;
+pub mod inbox;
+pub mod deliveries;
+pub mod recovery;
+pub mod dead_letters;
+mod steps;
+
+use std::{sync::Arc, time::Duration};
+
+use hapax::{
+    Clock, Random,
+    delivery::Frontier,
+    event::{EventId, Headers, NewEvent},
+    idempotency::{Answer, Claim, Known},
+    outbox::OutboxEvent,
+    store::{Claimed, Deliveries, Effect, Keys, Outbox, StoreError, Transaction},
+};
+
+use crate::{
+    clock::{ManualClock, seeded_random},
+    events::{answer, event},
+    wait::Patience,
+};
+
+/// How long a duplicate goes on asking for the first one's answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The transaction of a store under test.
+pub type Tx<S> = <<S as StoreUnderTest>::Store as Keys>::Tx;
+/// The single-shot statement of a store under test.
+pub type Statement<S> = <<S as StoreUnderTest>::Store as Keys>::Statement;
+
+/// A store as the suite needs it: fresh, with a table for business rows, and able to restart.
+pub trait StoreUnderTest: Sized + Send + Sync + 'static {
+    /// The store.
+    type Store: Keys + Outbox + Deliveries;
+
+    /// An empty store that nobody else sees, with its schema and an empty table for rows.
+    fn fresh(clock: Clock, random: Random) -> impl Future<Output = Self> + Send;
+
+    /// The same store after a restart: what was committed is there and nothing else is.
+    fn reopen(self) -> impl Future<Output = Self> + Send;
+
+    /// The store.
+    fn store(&self) -> &Self::Store;
+
+    /// Writes a business row in an open transaction.
+    fn write_row(tx: &mut Tx<Self>, value: &str) -> impl Future<Output = ()> + Send;
+
+    /// A statement that writes a business row.
+    fn row_statement(value: &str) -> Statement<Self>;
+
+    /// A statement that the database refuses when it runs.
+    fn failing_statement() -> Statement<Self>;
+
+    /// The committed business rows, in any order.
+    fn rows(&self) -> impl Future<Output = Vec<String>> + Send;
+}
+
+/// A fresh store with its clock, and the steps that many laws share.
+#[derive(Debug)]
+pub(crate) struct Bench<S> {
+    pub(crate) clock: ManualClock,
+    under_test: S,
+}
+
+impl<S: StoreUnderTest> Bench<S> {
+    pub(crate) async fn fresh() -> Self {
+        let clock = ManualClock::new();
+        let under_test = S::fresh(clock.clock(), seeded_random(1)).await;
+        Self { clock, under_test }
+    }
+
+    pub(crate) async fn reopen(self) -> Self {
+        Self {
+            clock: self.clock,
+            under_test: self.under_test.reopen().await,
+        }
+    }
+
+    pub(crate) fn store(&self) -> &S::Store {
+        self.under_test.store()
+    }
+
+    /// The committed rows, sorted.
+    pub(crate) async fn rows(&self) -> Vec<String> {
+        let mut rows = self.under_test.rows().await;
+        rows.sort();
+        rows
+    }
+
+    /// Opens a transaction without a key.
+    pub(crate) async fn begin(&self) -> Tx<S> {
+        let begun = self.store().begin(Headers::new()).await;
+        begun.expect("a transaction opens")
+    }
+
+    /// Claims a key that must be free.
+    pub(crate) async fn claim(&self, claim: Claim) -> Tx<S> {
+        match self
+            .store()
+            .claim(claim)
+            .await
+            .expect("a claim is answered")
+        {
+            Claimed::Open(tx) => tx,
+            Claimed::Known(known) => panic!("the key should be free, not {known:?}"),
+        }
+    }
+
+    /// Claims a key that must be taken.
+    pub(crate) async fn known(&self, claim: Claim) -> Known {
+        match self
+            .store()
+            .claim(claim)
+            .await
+            .expect("a claim is answered")
+        {
+            Claimed::Open(_) => panic!("the key should be taken"),
+            Claimed::Known(known) => known,
+        }
+    }
+
+    /// Runs a request to its end: a row, and an answer that is kept with it.
+    pub(crate) async fn run(&self, claim: Claim, row: &str, answer: &Answer) {
+        let mut tx = self.claim(claim).await;
+        S::write_row(&mut tx, row).await;
+        let kept = tx.complete(answer, Effect::Keep).await;
+        kept.expect("an answer is kept");
+    }
+
+    /// Claims a key and is told its answer.
+    pub(crate) async fn replay(&self, claim: Claim) -> Answer {
+        match self.known(claim).await {
+            Known::Replay { answer, .. } => answer,
+            other => panic!("the answer should be replayed, not {other:?}"),
+        }
+    }
+
+    /// Commits events in one transaction without a key.
+    pub(crate) async fn emit(&self, events: Vec<NewEvent>) -> Vec<EventId> {
+        let mut tx = self.begin().await;
+        let ids = events
+            .into_iter()
+            .map(|event| tx.emit(event).expect("an event is emitted"))
+            .collect();
+        tx.commit().await.expect("events are committed");
+        ids
+    }
+
+    /// Every event in the outbox.
+    pub(crate) async fn events(&self) -> Vec<Arc<OutboxEvent>> {
+        self.events_beyond(Frontier::default()).await.0
+    }
+
+    /// Every event beyond `frontier`, and the frontier behind them.
+    pub(crate) async fn events_beyond(
+        &self,
+        mut frontier: Frontier,
+    ) -> (Vec<Arc<OutboxEvent>>, Frontier) {
+        let mut events = Vec::new();
+        loop {
+            let batch = self.store().read(&frontier, 100).await;
+            let batch = batch.expect("the outbox is read");
+            frontier = batch.frontier;
+            if batch.events.is_empty() {
+                return (events, frontier);
+            }
+            events.extend(batch.events);
+        }
+    }
+}
+
+/// What a client with patience does: it asks until the key's answer is known.
+///
+/// Whoever gets to run writes the row `body`, emits one event about it and answers with `body`.
+pub(crate) async fn run_or_replay<S: StoreUnderTest>(
+    store: &S::Store,
+    claim: Claim,
+    body: &str,
+) -> Answer {
+    let patience = Patience::within(PATIENCE);
+    loop {
+        match store
+            .claim(claim.clone())
+            .await
+            .expect("a claim is answered")
+        {
+            Claimed::Known(known) => match replayed(known) {
+                Some(answer) => return answer,
+                None => patience.pause().await,
+            },
+            Claimed::Open(mut tx) => {
+                S::write_row(&mut tx, body).await;
+                tx.emit(event(body)).expect("an event is emitted");
+                let kept = tx.complete(&answer(body), Effect::Keep).await;
+                kept.expect("an answer is kept");
+                return answer(body);
+            }
+        }
+    }
+}
+
+/// The answer that is replayed, once there is one.
+pub(crate) fn replayed(known: Known) -> Option<Answer> {
+    match known {
+        Known::Replay { answer, .. } => Some(answer),
+        Known::InProgress => None,
+        other => panic!("the key should replay, not {other:?}"),
+    }
+}
+
+/// Requires that a store's error is of one variant.
+#[track_caller]
+pub(crate) fn check_error<T>(
+    outcome: Result<T, StoreError>,
+    expected: &str,
+    fits: impl FnOnce(&StoreError) -> bool,
+) {
+    match outcome {
+        Ok(_) => panic!("it should have been {expected}, and succeeded"),
+        Err(error) => assert!(fits(&error), "it should have been {expected}: {error:?}"),
+    }
+}
+
+/// Puts a store under the law: one test per law, named after it.
+///
+/// The argument is the name of a type that implements
+/// [`StoreUnderTest`](crate::store::StoreUnderTest), in scope where the macro stands.
+#[macro_export]
+macro_rules! store_suite {
+    ($store:ident) => {
+        $crate::suite! { $store, store,
+            keys {
+                a_completed_answer_replays_byte_for_byte
+                the_largest_answer_replays_byte_for_byte
+                an_answer_survives_a_restart
+                a_replay_says_how_long_the_answer_still_stands
+                another_fingerprint_is_a_mismatch_and_runs_nothing
+                a_key_is_free_in_another_tenant_and_for_another_operation
+                scopes_whose_parts_join_alike_stay_apart
+                keys_that_differ_in_case_or_space_stay_apart
+                of_many_claims_at_once_one_runs_and_the_others_replay
+                claims_of_different_keys_at_once_all_run
+                a_rolled_back_claim_lets_its_key_go
+                a_dropped_claim_lets_its_key_go
+                a_commit_without_an_answer_keeps_the_rows_and_lets_the_key_go
+                a_dropped_effect_keeps_the_answer_alone
+                a_claim_cut_off_by_a_restart_leaves_nothing
+                nothing_is_stored_of_a_key_before_its_transaction_commits
+                a_stored_key_can_be_looked_up
+                a_forgotten_key_runs_again
+            }
+            retention {
+                an_expired_key_runs_as_new
+                an_expired_key_is_gone_where_that_is_asked
+                an_answer_stands_up_to_its_last_moment
+                no_answer_is_kept_longer_than_the_bound
+                a_purge_deletes_expired_keys_and_counts_them_by_operation
+                a_purge_never_touches_an_unexpired_key
+                a_purge_deletes_many_keys_batch_by_batch
+                a_purged_key_leaves_a_tombstone_where_that_is_asked
+                a_tombstone_goes_after_its_time
+                a_tombstone_does_not_stop_a_claim_that_takes_it_as_new
+            }
+            transaction {
+                a_commit_keeps_rows_events_and_acceptances
+                a_rollback_keeps_nothing
+                a_dropped_transaction_keeps_nothing
+                an_answer_without_a_key_only_keeps_the_effect
+                a_dropped_effect_without_a_key_keeps_nothing
+                a_refused_event_leaves_the_transaction_usable
+                a_transaction_carries_no_more_events_than_the_bound
+                transactions_at_once_keep_exactly_what_they_commit
+                a_caller_that_leaves_while_it_waits_holds_up_nobody
+                an_abandoned_completion_is_whole_or_nothing
+            }
+            single_shot {
+                a_single_shot_commits_rows_events_and_answer
+                a_single_shot_without_statements_keeps_its_answer
+                a_single_shot_of_a_taken_key_runs_nothing
+                a_single_shot_of_an_expired_key_runs
+                of_many_single_shots_of_one_key_one_runs
+                a_single_shot_and_a_claim_of_one_key_run_once
+                hundreds_of_single_shots_at_once_all_commit
+                a_failing_statement_leaves_nothing_and_harms_no_neighbour
+                a_refused_event_leaves_nothing_and_harms_no_neighbour
+                an_abandoned_single_shot_is_whole_or_nothing
+            }
+            outbox {
+                an_event_reads_back_as_it_was_emitted
+                a_binary_payload_reads_back_byte_for_byte
+                the_largest_payload_reads_back_byte_for_byte
+                an_event_carries_its_requests_tenant_context_and_key_hash
+                an_event_without_a_key_carries_its_context_alone
+                events_are_read_in_order_page_by_page
+                a_frontier_stays_good_across_a_restart
+                a_reader_among_writers_loses_and_repeats_nothing
+                no_event_goes_that_a_destination_has_not_passed
+                no_event_goes_before_its_retention
+                no_event_goes_that_is_parked_or_dead
+                a_position_is_never_given_twice
+            }
+            inbox {
+                a_message_is_first_once
+                a_message_is_first_once_in_one_transaction
+                a_known_id_with_another_payload_is_a_mismatch
+                each_consumer_takes_each_message
+                a_message_from_another_source_is_the_same_message
+                a_message_that_was_rolled_back_is_first_again
+                a_keyed_transaction_takes_messages_too
+                of_many_that_take_one_message_one_commits
+                a_message_is_known_for_its_retention
+            }
+            deliveries {
+                a_new_destination_starts_at_the_first_event
+                opening_again_fences_the_owner_before
+                a_settlement_of_an_unopened_destination_is_fenced
+                an_epoch_is_never_given_twice
+                destinations_are_apart
+                a_checkpoint_comes_back_as_it_was_written
+                a_parked_delivery_falls_due_at_its_moment
+                the_longest_due_comes_first
+                the_next_due_moment_is_the_earliest
+                a_parked_delivery_is_parked_anew_or_arrives
+                blocked_deliveries_are_released_one_by_one_in_order
+                an_opened_destination_says_which_keys_are_blocked
+                a_settlement_is_seen_whole_or_not_at_all
+                a_standing_says_how_far_behind_a_destination_is
+                a_disabled_destination_is_enabled_by_opening_it
+            }
+            recovery {
+                an_offer_cut_off_is_due_at_once_with_its_attempt_counted
+                an_offer_that_was_settled_is_not_offered_again
+                a_retry_cut_off_is_due_at_once_with_its_attempt_counted
+                a_retry_that_was_settled_was_not_cut_off
+                an_attempt_cut_off_is_counted_once
+                opening_a_destination_cuts_off_no_other
+            }
+            dead_letters {
+                a_dead_letter_keeps_its_event_and_its_whole_log
+                a_dead_letter_never_falls_due
+                dead_letters_are_listed_page_by_page
+                a_replayed_dead_letter_is_due_as_if_never_tried
+                the_log_goes_on_after_a_replay
+                a_discarded_dead_letter_is_gone_for_good
+                discarding_lets_the_order_key_go
+                only_a_dead_letter_is_replayed_or_discarded
+            }
+        }
+    };
+}
+
+/// Expands to one test per law, in one module per noun.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! suite {
+    ($subject:ident, $suite:ident, $($noun:ident { $($law:ident)* })*) => {
+        $(mod $noun {
+            use super::$subject;
+            $(#[test]
+            fn $law() {
+                $crate::law::hold($crate::$suite::$noun::$law::<$subject>());
+            })*
+        })*
+    };
+}

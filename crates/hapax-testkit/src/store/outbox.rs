@@ -1,0 +1,373 @@
+//! The laws of the outbox: every committed event is read once, whole and in order.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use hapax::{
+    delivery::{Checkpoint, Frontier, Park, ParkedState, Settlement},
+    event::{Headers, NewEvent, Payload},
+    limits::PAYLOAD_BYTES_MAX,
+    outbox::OutboxEvent,
+    store::{Deliveries, Keys, Outbox, Transaction},
+};
+
+use super::{Bench, StoreUnderTest};
+use crate::events::{claim, event};
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// Every field comes back as it was stated, the payload byte for byte.
+pub async fn an_event_reads_back_as_it_was_emitted<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let text = "{ \"n\": 1.0,\n \"n\":9007199254740993, \"u\":\"caf\u{e9} \\u0000 \u{1f980}\" } ";
+    let later = bench.clock.now().after(DAY);
+    let stated = NewEvent::new("order.created", Payload::Json(text.to_owned()))
+        .about("order", "o 1 '\u{1f980}")
+        .sequence(i64::MAX)
+        .header("source", "caf\u{e9}")
+        .available_at(later);
+    let plain = NewEvent::json("a", &serde_json::Value::Null);
+    let ids = bench.emit(vec![stated.clone(), plain.clone()]).await;
+    for (read, (id, stated)) in bench
+        .events()
+        .await
+        .iter()
+        .zip(ids.into_iter().zip([stated, plain]))
+    {
+        let read = &read.event;
+        assert_eq!(read.id, id);
+        assert_eq!(read.kind, stated.kind);
+        assert_eq!(read.aggregate, stated.aggregate);
+        assert_eq!(read.sequence, stated.sequence);
+        assert_eq!(read.payload, stated.payload);
+        assert_eq!(read.headers, stated.headers);
+        assert_eq!(read.available_at, stated.available_at);
+        assert_eq!(read.created_at, bench.clock.now());
+        assert_eq!(read.tenant, None);
+    }
+}
+
+/// A payload that is no JSON comes back byte for byte, with its media type.
+pub async fn a_binary_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let payload = |bytes| Payload::Binary {
+        content_type: "application/x-thing; v=1".to_owned(),
+        bytes,
+    };
+    let payloads = [payload((0..=255).collect()), payload(Bytes::new())];
+    let stated = payloads
+        .iter()
+        .map(|payload| NewEvent::new("file.stored", payload.clone()));
+    bench.emit(stated.collect()).await;
+    let read: Vec<_> = bench
+        .events()
+        .await
+        .iter()
+        .map(|one| one.event.payload.clone())
+        .collect();
+    assert_eq!(read, payloads);
+}
+
+/// The longest payload that may be emitted comes back whole.
+pub async fn the_largest_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let text = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX - 2));
+    let payload = Payload::Json(text);
+    bench
+        .emit(vec![NewEvent::new("large", payload.clone())])
+        .await;
+    assert_eq!(bench.events().await[0].event.payload, payload);
+}
+
+/// An event of a keyed request says whose it is and which request made it.
+pub async fn an_event_carries_its_requests_tenant_context_and_key_hash<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut tx = bench.claim(claim("k")).await;
+    tx.emit(event("1").header("source", "checkout"))
+        .expect("an event is emitted");
+    tx.emit(event("2").header("correlation_id", "mine"))
+        .expect("an event is emitted");
+    tx.commit().await.expect("it is committed");
+    let events = bench.events().await;
+    let hash = claim("k").scope.key.short_hash();
+    let expected = |pairs: &[(&str, &str)]| -> Headers {
+        let own = pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        own.chain([("idempotency_key_hash".to_owned(), hash.clone())])
+            .collect()
+    };
+    assert_eq!(
+        events[0].event.headers,
+        expected(&[("correlation_id", "corr-1"), ("source", "checkout")])
+    );
+    assert_eq!(
+        events[1].event.headers,
+        expected(&[("correlation_id", "mine")])
+    );
+    assert_eq!(events[0].event.tenant, Some(claim("k").scope.tenant));
+}
+
+/// An event without a key carries the context that the transaction was opened with.
+pub async fn an_event_without_a_key_carries_its_context_alone<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let context = Headers::from([("traceparent".to_owned(), "00-1-2-01".to_owned())]);
+    let mut tx = bench
+        .store()
+        .begin(context.clone())
+        .await
+        .expect("it opens");
+    tx.emit(event("1")).expect("an event is emitted");
+    tx.commit().await.expect("it is committed");
+    let events = bench.events().await;
+    assert_eq!(events[0].event.headers, context);
+    assert_eq!(events[0].event.tenant, None);
+}
+
+/// Events of one transaction and of later ones stand in the order in which they were emitted.
+pub async fn events_are_read_in_order_page_by_page<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut ids = Vec::new();
+    for number in 0..5 {
+        let pair = vec![event(&number.to_string()), event(&number.to_string())];
+        ids.extend(bench.emit(pair).await);
+    }
+    for limit in [1, 3, 10, 11, 1_000] {
+        let (mut read, mut frontier) = (Vec::<Arc<OutboxEvent>>::new(), Frontier::default());
+        loop {
+            let batch = bench
+                .store()
+                .read(&frontier, limit)
+                .await
+                .expect("it is read");
+            assert!(
+                batch.events.len() <= limit,
+                "{} of {limit}",
+                batch.events.len()
+            );
+            frontier = batch.frontier;
+            if batch.events.is_empty() {
+                break;
+            }
+            read.extend(batch.events);
+        }
+        let order: Vec<_> = read.iter().map(|one| one.event.id).collect();
+        assert_eq!(order, ids, "in pages of {limit}");
+        let positions: Vec<_> = read.iter().map(|one| one.position).collect();
+        assert!(positions.is_sorted_by(|a, b| a < b), "{positions:?}");
+    }
+}
+
+/// A frontier leads to what comes after it, however often it is asked and after a restart.
+pub async fn a_frontier_stays_good_across_a_restart<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench.emit(vec![event("1"), event("2")]).await;
+    let (_, frontier) = bench.events_beyond(Frontier::default()).await;
+    let (none, frontier) = bench.events_beyond(frontier).await;
+    assert_eq!(none.len(), 0);
+    let bench = bench.reopen().await;
+    let third = bench.emit(vec![event("3")]).await;
+    for _ in 0..2 {
+        let (read, _) = bench.events_beyond(frontier.clone()).await;
+        let ids: Vec<_> = read.iter().map(|one| one.event.id).collect();
+        assert_eq!(ids, third);
+    }
+}
+
+/// A reader among writers misses nothing, sees nothing twice and nothing that was rolled back.
+pub async fn a_reader_among_writers_loses_and_repeats_nothing<S: StoreUnderTest>() {
+    const WRITERS: usize = 8;
+    const ROUNDS: i64 = 40;
+    let bench = Bench::<S>::fresh().await;
+    let store = bench.store().clone();
+    let reader = tokio::spawn(read_until(store, WRITERS * 20));
+    let writers = (0..WRITERS).map(|writer| {
+        let store = bench.store().clone();
+        tokio::spawn(write_rounds(store, writer.to_string(), ROUNDS))
+    });
+    for writer in join_all(writers).await {
+        writer.expect("no panic");
+    }
+    let read = reader.await.expect("no panic");
+    let mut rounds = BTreeMap::<String, Vec<i64>>::new();
+    for one in &read {
+        let about = one.event.aggregate.as_ref().expect("it has an aggregate");
+        let round = one.event.sequence.expect("it has a sequence");
+        rounds.entry(about.id.clone()).or_default().push(round);
+    }
+    let committed: Vec<_> = (0..ROUNDS).step_by(2).collect();
+    for (writer, read) in rounds {
+        assert_eq!(read, committed, "what was read of writer {writer}");
+    }
+    let ids: BTreeSet<_> = read.iter().map(|one| one.event.id).collect();
+    assert_eq!(ids.len(), WRITERS * 20);
+    assert_eq!(bench.events().await.len(), WRITERS * 20);
+}
+
+/// An event stays until every destination has passed it, however old it is.
+pub async fn no_event_goes_that_a_destination_has_not_passed<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench
+        .emit((0..4).map(|number| event(&number.to_string())).collect())
+        .await;
+    pass(&bench, "fast", 4, |_| {}).await;
+    pass(&bench, "slow", 2, |_| {}).await;
+    bench.clock.advance(DAY * 2);
+    assert_eq!(purge(&bench).await, 2);
+    assert_eq!(bench.events().await.len(), 2);
+    pass(&bench, "slow", 2, |_| {}).await;
+    assert_eq!(purge(&bench).await, 2);
+    assert_eq!(bench.events().await.len(), 0);
+}
+
+/// An event that everybody has passed stays for its retention.
+pub async fn no_event_goes_before_its_retention<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench.emit(vec![event("old")]).await;
+    bench.clock.advance(Duration::from_secs(2));
+    bench.emit(vec![event("young")]).await;
+    pass(&bench, "d", 2, |_| {}).await;
+    bench.clock.advance(DAY - Duration::from_secs(3));
+    assert_eq!(purge(&bench).await, 0);
+    bench.clock.advance(Duration::from_secs(2));
+    assert_eq!(purge(&bench).await, 1);
+    let left = bench.events().await;
+    let about = left[0]
+        .event
+        .aggregate
+        .as_ref()
+        .expect("it has an aggregate");
+    assert_eq!(about.id, "young");
+}
+
+/// An event stays while a destination has it parked or dead.
+pub async fn no_event_goes_that_is_parked_or_dead<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench
+        .emit((0..5).map(|number| event(&number.to_string())).collect())
+        .await;
+    let events = bench.events().await;
+    let states = [
+        ParkedState::Scheduled,
+        ParkedState::Retrying,
+        ParkedState::Blocked,
+        ParkedState::Dead,
+    ];
+    let now = bench.clock.now();
+    let parked: Vec<_> = events
+        .iter()
+        .zip(states)
+        .map(|(event, state)| park(event, state, now))
+        .collect();
+    pass(&bench, "d", 5, |settlement| {
+        settlement.park = parked.clone()
+    })
+    .await;
+    bench.clock.advance(DAY * 2);
+    assert_eq!(purge(&bench).await, 1);
+    assert_eq!(bench.events().await.len(), 4);
+    let dead = events[3].position;
+    assert!(
+        bench
+            .store()
+            .discard("d", dead, "not needed")
+            .await
+            .expect("discarded")
+    );
+    assert_eq!(purge(&bench).await, 1);
+    assert_eq!(bench.events().await.len(), 3);
+}
+
+/// A frontier that has passed everything sees the next event, after all were purged too.
+pub async fn a_position_is_never_given_twice<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench.emit(vec![event("1"), event("2")]).await;
+    let (first, frontier) = bench.events_beyond(Frontier::default()).await;
+    pass(&bench, "d", 2, |_| {}).await;
+    bench.clock.advance(DAY * 2);
+    assert_eq!(purge(&bench).await, 2);
+    let bench = bench.reopen().await;
+    let third = bench.emit(vec![event("3")]).await;
+    let (next, _) = bench.events_beyond(frontier).await;
+    assert_eq!(
+        next.iter().map(|one| one.event.id).collect::<Vec<_>>(),
+        third
+    );
+    assert!(next[0].position > first[1].position);
+}
+
+/// Reads until so many events have come; what comes beyond them is seen by the law itself.
+async fn read_until<O: Outbox>(store: O, count: usize) -> Vec<Arc<OutboxEvent>> {
+    let (mut read, mut frontier) = (Vec::new(), Frontier::default());
+    while read.len() < count {
+        let batch = store.read(&frontier, 7).await.expect("the outbox is read");
+        frontier = batch.frontier;
+        if batch.events.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        read.extend(batch.events);
+    }
+    read
+}
+
+/// Commits an event in every even round and rolls one back in every odd one.
+async fn write_rounds<K: Keys>(store: K, writer: String, rounds: i64) {
+    for round in 0..rounds {
+        let mut tx = store.begin(Headers::new()).await.expect("it opens");
+        let stated = event(&writer).sequence(round);
+        tx.emit(stated).expect("an event is emitted");
+        if round % 2 == 0 {
+            tx.commit().await.expect("it is committed");
+        } else {
+            tx.rollback().await;
+        }
+    }
+}
+
+/// Lets a destination pass the next `count` events.
+async fn pass<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    destination: &str,
+    count: usize,
+    change: impl FnOnce(&mut Settlement),
+) {
+    let opened = bench.store().open(destination).await.expect("it is opened");
+    let batch = bench.store().read(&opened.checkpoint.frontier, count).await;
+    let checkpoint = Checkpoint {
+        frontier: batch.expect("the outbox is read").frontier,
+        ..Checkpoint::default()
+    };
+    let mut settlement = Settlement {
+        destination: destination.to_owned(),
+        epoch: opened.epoch,
+        checkpoint: Some(checkpoint),
+        ..Settlement::default()
+    };
+    change(&mut settlement);
+    bench
+        .store()
+        .settle(settlement)
+        .await
+        .expect("it is settled");
+}
+
+fn park(event: &OutboxEvent, state: ParkedState, next_at: hapax::Timestamp) -> Park {
+    Park {
+        position: event.position,
+        state,
+        attempt: 1,
+        next_at,
+        order_key: None,
+        last_error: None,
+    }
+}
+
+async fn purge<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
+    let purged = bench.store().purge_events(DAY, Duration::MAX).await;
+    purged.expect("events are purged")
+}

@@ -1,0 +1,199 @@
+//! The laws of expiry: how long an answer stands, and what is left of it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures_util::future::join_all;
+use hapax::{
+    idempotency::{Claim, KeyState, Known, OnExpired},
+    limits::{RETENTION_MAX, TOMBSTONE},
+    store::{Effect, Keys, Ran, Transaction},
+};
+
+use super::{Bench, StoreUnderTest};
+use crate::events::{RETENTION, answer, claim, claim_of, fingerprint, scope, single_shot};
+
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// After its time a key is free, even for another request, whether it was purged or not.
+pub async fn an_expired_key_runs_as_new<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench.run(claim("k"), "first", &answer("first")).await;
+    assert_eq!(bench.replay(claim("k")).await, answer("first"));
+    bench.clock.advance(RETENTION);
+    let mut other = claim("k");
+    other.fingerprint = fingerprint(2);
+    bench.run(other.clone(), "second", &answer("second")).await;
+    assert_eq!(bench.replay(other).await, answer("second"));
+    assert_eq!(bench.known(claim("k")).await, Known::Mismatch);
+    assert_eq!(bench.rows().await, ["first", "second"]);
+}
+
+/// Where the caller would rather know, a late retry is told that its answer is gone.
+pub async fn an_expired_key_is_gone_where_that_is_asked<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench.run(gone("k"), "row", &answer("{}")).await;
+    assert_eq!(bench.replay(gone("k")).await, answer("{}"));
+    bench.clock.advance(RETENTION);
+    assert_eq!(bench.known(gone("k")).await, Known::Gone);
+    assert_eq!(bench.known(gone("k")).await, Known::Gone);
+    assert_eq!(bench.rows().await, ["row"]);
+}
+
+/// Up to the last millisecond the answer is replayed, and at the next one it is not.
+pub async fn an_answer_stands_up_to_its_last_moment<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench.run(gone("k"), "row", &answer("{}")).await;
+    bench.clock.advance(RETENTION - MOMENT);
+    match bench.known(gone("k")).await {
+        Known::Replay { fresh_for, .. } => assert_eq!(fresh_for, MOMENT),
+        other => panic!("the answer should be replayed, not {other:?}"),
+    }
+    bench.clock.advance(MOMENT);
+    assert_eq!(bench.known(gone("k")).await, Known::Gone);
+}
+
+/// Whatever is asked, no answer outlives the longest retention.
+pub async fn no_answer_is_kept_longer_than_the_bound<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    for retention in [RETENTION_MAX + MOMENT, Duration::MAX] {
+        let mut greedy = claim(&format!("{retention:?}"));
+        greedy.retention = retention;
+        let tx = bench.claim(greedy.clone()).await;
+        let stands = tx.complete(&answer("{}"), Effect::Keep).await;
+        assert_eq!(stands.expect("an answer is kept"), RETENTION_MAX);
+        greedy.scope.key = claim("shot").scope.key;
+        let shot = single_shot::<super::Statement<S>>(greedy.clone(), Vec::new(), "{}");
+        let ran = bench.store().single_shot(shot).await;
+        let fresh_for = RETENTION_MAX;
+        assert_eq!(ran.expect("it runs"), Ran::Committed { fresh_for });
+        assert!(
+            bench
+                .store()
+                .forget(&greedy.scope)
+                .await
+                .expect("forgotten")
+        );
+    }
+}
+
+/// What has expired goes, and the report says how much of what.
+pub async fn a_purge_deletes_expired_keys_and_counts_them_by_operation<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    for (operation, key) in [("POST /a", "1"), ("POST /a", "2"), ("POST /b", "1")] {
+        let claim = claim_of(scope("alice", operation, key));
+        bench.run(claim, "row", &answer("{}")).await;
+    }
+    bench.clock.advance(RETENTION);
+    assert_eq!(
+        purge(&bench).await,
+        counts(&[("POST /a", 2), ("POST /b", 1)])
+    );
+    assert_eq!(purge(&bench).await, counts(&[]));
+    let scope = scope("alice", "POST /a", "1");
+    let found = bench.store().look_up(&scope).await.expect("looked up");
+    assert!(found.is_none());
+}
+
+/// A key whose time has not come stays, and its answer with it.
+pub async fn a_purge_never_touches_an_unexpired_key<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench.run(claim("old"), "row", &answer("old")).await;
+    bench.clock.advance(MOMENT);
+    bench.run(claim("young"), "row", &answer("young")).await;
+    bench.clock.advance(RETENTION - MOMENT);
+    assert_eq!(purge(&bench).await, counts(&[("POST /orders", 1)]));
+    assert_eq!(bench.replay(claim("young")).await, answer("young"));
+}
+
+/// A purge is a small bite; taken again and again it gets through everything.
+pub async fn a_purge_deletes_many_keys_batch_by_batch<S: StoreUnderTest>() {
+    const KEYS: u64 = 1_200;
+    let bench = Bench::<S>::fresh().await;
+    let shots = (0..KEYS).map(|number| {
+        let claim = claim(&number.to_string());
+        let shot = single_shot(claim, vec![S::row_statement("row")], "{}");
+        bench.store().single_shot(shot)
+    });
+    for ran in join_all(shots).await {
+        assert!(matches!(ran, Ok(Ran::Committed { .. })), "{ran:?}");
+    }
+    bench.clock.advance(RETENTION);
+    let bite = bench.store().purge_keys().await.expect("keys are purged");
+    let bite: u64 = bite.iter().map(|(_, count)| count).sum();
+    assert!((1..KEYS).contains(&bite), "one purge deleted {bite} keys");
+    assert_eq!(
+        purge(&bench).await,
+        counts(&[("POST /orders", KEYS - bite)])
+    );
+}
+
+/// What is left of a key says that it was used, and no longer what was answered.
+pub async fn a_purged_key_leaves_a_tombstone_where_that_is_asked<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench.run(gone("k"), "row", &answer("{}")).await;
+    bench.clock.advance(RETENTION);
+    assert_eq!(purge(&bench).await, counts(&[("POST /orders", 1)]));
+    let found = bench.store().look_up(&gone("k").scope).await;
+    let record = found.expect("looked up").expect("a tombstone is left");
+    assert_eq!((record.state, record.answer), (KeyState::Tombstone, None));
+    let mut other = gone("k");
+    other.fingerprint = fingerprint(2);
+    assert_eq!(bench.known(gone("k")).await, Known::Gone);
+    assert_eq!(bench.known(other).await, Known::Gone);
+    assert_eq!(purge(&bench).await, counts(&[]));
+    assert_eq!(bench.rows().await, ["row"]);
+}
+
+/// A tombstone stands for its time and not for ever.
+pub async fn a_tombstone_goes_after_its_time<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench.run(gone("k"), "first", &answer("first")).await;
+    bench.clock.advance(RETENTION);
+    purge(&bench).await;
+    bench.clock.advance(TOMBSTONE - MOMENT);
+    purge(&bench).await;
+    assert_eq!(bench.known(gone("k")).await, Known::Gone);
+    bench.clock.advance(MOMENT);
+    purge(&bench).await;
+    bench.run(gone("k"), "second", &answer("second")).await;
+    assert_eq!(bench.replay(gone("k")).await, answer("second"));
+}
+
+/// A claim that takes expired keys as new takes a tombstone as new too.
+pub async fn a_tombstone_does_not_stop_a_claim_that_takes_it_as_new<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench.run(gone("k"), "first", &answer("first")).await;
+    bench.clock.advance(RETENTION);
+    purge(&bench).await;
+    bench.run(claim("k"), "second", &answer("second")).await;
+    assert_eq!(bench.replay(gone("k")).await, answer("second"));
+}
+
+fn gone(key: &str) -> Claim {
+    Claim {
+        on_expired: OnExpired::Gone,
+        ..claim(key)
+    }
+}
+
+fn counts(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    counts
+        .iter()
+        .map(|(operation, count)| ((*operation).to_owned(), *count))
+        .collect()
+}
+
+/// Purges until nothing is left to purge, and says how many rows of each operation went.
+async fn purge<S: StoreUnderTest>(bench: &Bench<S>) -> BTreeMap<String, u64> {
+    let mut purged = BTreeMap::new();
+    loop {
+        let bite = bench.store().purge_keys().await.expect("keys are purged");
+        if bite.is_empty() {
+            return purged;
+        }
+        for (operation, count) in bite {
+            assert!(count > 0, "{operation:?} is reported with nothing purged");
+            *purged.entry(operation.as_str().to_owned()).or_default() += count;
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The laws of single-shot requests: alone or in a group, each is whole or nothing.
+
+use futures_util::{FutureExt, future::join_all};
+use hapax::{
+    event::NewEvent,
+    idempotency::{Answer, Known, OnExpired, SingleShot},
+    store::{Keys, Ran, StoreError},
+};
+
+use super::{Bench, PATIENCE, Statement, StoreUnderTest, check_error, replayed, run_or_replay};
+use crate::{
+    events::{RETENTION, answer, claim, event, fingerprint, single_shot},
+    wait::Patience,
+};
+
+/// One call commits the rows, the events and the answer.
+pub async fn a_single_shot_commits_rows_events_and_answer<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let ran = bench.store().single_shot(shot::<S>("k", "row")).await;
+    let fresh_for = RETENTION;
+    assert_eq!(ran.expect("it runs"), Ran::Committed { fresh_for });
+    let bench = bench.reopen().await;
+    assert_eq!(bench.replay(claim("k")).await, answer("row"));
+    assert_eq!(bench.rows().await, ["row"]);
+    let events = bench.events().await;
+    assert_eq!(events.len(), 1);
+    let event = &events[0].event;
+    assert_eq!(event.tenant, Some(claim("k").scope.tenant));
+    let hash = claim("k").scope.key.short_hash();
+    assert_eq!(event.headers["idempotency_key_hash"], hash);
+    assert_eq!(event.headers["correlation_id"], "corr-1");
+}
+
+/// A single-shot request may have nothing to write but its answer.
+pub async fn a_single_shot_without_statements_keeps_its_answer<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let shot = single_shot::<Statement<S>>(claim("k"), Vec::new(), "{}");
+    let ran = bench.store().single_shot(shot).await.expect("it runs");
+    assert!(matches!(ran, Ran::Committed { .. }), "{ran:?}");
+    assert_eq!(bench.replay(claim("k")).await, answer("{}"));
+}
+
+/// A key that is taken is told as a claim would tell it, and nothing runs.
+pub async fn a_single_shot_of_a_taken_key_runs_nothing<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench.run(claim("k"), "first", &answer("first")).await;
+    let run = async |shot| bench.store().single_shot(shot).await.expect("it is judged");
+    let told = run(shot::<S>("k", "second")).await;
+    let fresh_for = RETENTION;
+    let answer = answer("first");
+    assert_eq!(told, Ran::Known(Known::Replay { answer, fresh_for }));
+    let mut other = shot::<S>("k", "second");
+    other.claim.fingerprint = fingerprint(2);
+    assert_eq!(run(other).await, Ran::Known(Known::Mismatch));
+    bench.clock.advance(RETENTION);
+    let mut late = shot::<S>("k", "second");
+    late.claim.on_expired = OnExpired::Gone;
+    assert_eq!(run(late).await, Ran::Known(Known::Gone));
+    assert_eq!(bench.rows().await, ["first"]);
+    assert_eq!(bench.events().await.len(), 0);
+}
+
+/// An expired key is free for a single-shot request too.
+pub async fn a_single_shot_of_an_expired_key_runs<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    bench.run(claim("k"), "first", &answer("first")).await;
+    bench.clock.advance(RETENTION);
+    let ran = bench.store().single_shot(shot::<S>("k", "second")).await;
+    assert!(matches!(ran, Ok(Ran::Committed { .. })), "{ran:?}");
+    assert_eq!(bench.replay(claim("k")).await, answer("second"));
+    assert_eq!(bench.rows().await, ["first", "second"]);
+}
+
+/// Of many at once with one key, one runs and the others are told its answer.
+pub async fn of_many_single_shots_of_one_key_one_runs<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let asked = (0..50).map(|number: u32| {
+        let store = bench.store().clone();
+        tokio::spawn(async move { fire_or_replay::<S>(&store, "k", &number.to_string()).await })
+    });
+    check_one_ran(&bench, join_all(asked).await).await;
+}
+
+/// Single-shot requests and transactions of one key see each other.
+pub async fn a_single_shot_and_a_claim_of_one_key_run_once<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let asked = (0..50).map(|number: u32| {
+        let store = bench.store().clone();
+        tokio::spawn(async move {
+            if number % 2 == 0 {
+                fire_or_replay::<S>(&store, "k", &number.to_string()).await
+            } else {
+                run_or_replay::<S>(&store, claim("k"), &number.to_string()).await
+            }
+        })
+    });
+    check_one_ran(&bench, join_all(asked).await).await;
+}
+
+/// Hundreds at once all commit, each with its own row, event and answer.
+pub async fn hundreds_of_single_shots_at_once_all_commit<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let fired = (0..400).map(|number: u32| {
+        let store = bench.store().clone();
+        tokio::spawn(async move {
+            let text = number.to_string();
+            store.single_shot(shot::<S>(&text, &text)).await
+        })
+    });
+    for ran in join_all(fired).await {
+        let ran = ran.expect("no panic").expect("it runs");
+        assert!(matches!(ran, Ran::Committed { .. }), "{ran:?}");
+    }
+    assert_eq!(bench.rows().await.len(), 400);
+    assert_eq!(bench.events().await.len(), 400);
+    for number in 0..400 {
+        let text = number.to_string();
+        assert_eq!(bench.replay(claim(&text)).await, answer(&text));
+    }
+}
+
+/// A statement that fails takes back its own request and no other.
+pub async fn a_failing_statement_leaves_nothing_and_harms_no_neighbour<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    check_neighbours(
+        &bench,
+        |shot| shot.statements.push(S::failing_statement()),
+        |error| matches!(error, StoreError::Statement { .. }),
+    )
+    .await;
+}
+
+/// An event that cannot be carried takes back its own request and no other.
+pub async fn a_refused_event_leaves_nothing_and_harms_no_neighbour<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let refused = NewEvent::json("no event type", &1);
+    check_neighbours(
+        &bench,
+        |shot| shot.events.push(refused.clone()),
+        |error| matches!(error, StoreError::Event(_)),
+    )
+    .await;
+}
+
+/// A caller that leaves before the answer finds all of it done, or none.
+pub async fn an_abandoned_single_shot_is_whole_or_nothing<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    for number in 0..50 {
+        let text = number.to_string();
+        drop(
+            bench
+                .store()
+                .single_shot(shot::<S>(&text, &text))
+                .now_or_never(),
+        );
+    }
+    for number in 0..50 {
+        let text = number.to_string();
+        let told = fire_or_replay::<S>(bench.store(), &text, &text).await;
+        assert_eq!(told, answer(&text));
+    }
+    assert_eq!(bench.rows().await.len(), 50);
+    assert_eq!(bench.events().await.len(), 50);
+}
+
+/// A request that writes `row`, emits one event and answers with `row`.
+fn shot<S: StoreUnderTest>(key: &str, row: &str) -> SingleShot<Statement<S>> {
+    let mut shot = single_shot(claim(key), vec![S::row_statement(row)], row);
+    shot.events.push(event(row));
+    shot
+}
+
+async fn fire_or_replay<S: StoreUnderTest>(store: &S::Store, key: &str, row: &str) -> Answer {
+    let patience = Patience::within(PATIENCE);
+    loop {
+        match store
+            .single_shot(shot::<S>(key, row))
+            .await
+            .expect("it is judged")
+        {
+            Ran::Committed { .. } => return answer(row),
+            Ran::Known(known) => match replayed(known) {
+                Some(answer) => return answer,
+                None => patience.pause().await,
+            },
+        }
+    }
+}
+
+async fn check_one_ran<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    told: Vec<Result<Answer, tokio::task::JoinError>>,
+) {
+    let told: Vec<_> = told.into_iter().map(|one| one.expect("no panic")).collect();
+    assert!(told.iter().all(|answer| *answer == told[0]), "{told:?}");
+    let row = String::from_utf8_lossy(&told[0].body).into_owned();
+    assert_eq!(bench.rows().await, [row]);
+    assert_eq!(bench.events().await.len(), 1);
+}
+
+/// Fires many at once, every third of them spoilt: those leave nothing, the others commit.
+async fn check_neighbours<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    spoil: impl Fn(&mut SingleShot<Statement<S>>),
+    fits: impl Fn(&StoreError) -> bool,
+) {
+    let spoilt = |number: usize| number.is_multiple_of(3);
+    let fired = (0..60).map(|number| {
+        let text = number.to_string();
+        let mut shot = shot::<S>(&text, &text);
+        if spoilt(number) {
+            spoil(&mut shot);
+        }
+        bench.store().single_shot(shot)
+    });
+    for (number, ran) in join_all(fired).await.into_iter().enumerate() {
+        if spoilt(number) {
+            check_error(ran, "refused for what it holds", &fits);
+        } else {
+            assert!(
+                matches!(ran, Ok(Ran::Committed { .. })),
+                "{number}: {ran:?}"
+            );
+        }
+    }
+    assert_eq!(bench.rows().await.len(), 40);
+    assert_eq!(bench.events().await.len(), 40);
+    for number in (0..60).filter(|number| spoilt(*number)) {
+        let key = number.to_string();
+        bench.run(claim(&key), &key, &answer("corrected")).await;
+    }
+}

@@ -1,0 +1,162 @@
+//! What the laws of deliveries do to a store: the relay's steps, one at a time.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    dead_letter::DeadLetter,
+    delivery::{
+        Attempt, AttemptOutcome, Checkpoint, Frontier, Opened, Park, Parked, ParkedState,
+        Settlement, Standing,
+    },
+    outbox::OutboxEvent,
+    store::{Deliveries, Outbox},
+};
+
+use super::{Bench, StoreUnderTest};
+use crate::events::event;
+
+/// The destination that most laws are about.
+pub(crate) const HOOK: &str = "hook";
+/// A second one, to be left alone.
+pub(crate) const MAIL: &str = "mail";
+
+impl<S: StoreUnderTest> Bench<S> {
+    /// A fresh store whose outbox holds `count` events.
+    pub(crate) async fn with_events(count: usize) -> (Self, Vec<Arc<OutboxEvent>>) {
+        let bench = Self::fresh().await;
+        let stated = (0..count).map(|number| event(&number.to_string()));
+        bench.emit(stated.collect()).await;
+        let events = bench.events().await;
+        assert_eq!(events.len(), count);
+        (bench, events)
+    }
+
+    /// Takes a destination.
+    pub(crate) async fn open(&self, destination: &str) -> Opened {
+        let opened = self.store().open(destination).await;
+        opened.expect("a destination is opened")
+    }
+
+    /// Writes a settlement that must be taken.
+    pub(crate) async fn settle(&self, settlement: Settlement) {
+        let settled = self.store().settle(settlement).await;
+        settled.expect("a settlement is written");
+    }
+
+    /// Parks deliveries of a destination that is taken anew for it.
+    pub(crate) async fn park(&self, destination: &str, park: Vec<Park>) -> i64 {
+        let opened = self.open(destination).await;
+        let park = Settlement {
+            park,
+            ..settlement(destination, opened.epoch)
+        };
+        self.settle(park).await;
+        opened.epoch
+    }
+
+    /// What is due at a destination.
+    pub(crate) async fn due(&self, destination: &str) -> Vec<Parked> {
+        let due = self.store().due(destination, &[], 1_000).await;
+        due.expect("due deliveries are read")
+    }
+
+    /// The positions of what is due at a destination.
+    pub(crate) async fn due_positions(&self, destination: &str) -> Vec<i64> {
+        positions(&self.due(destination).await)
+    }
+
+    /// When the next delivery falls due.
+    pub(crate) async fn next_due(&self, destination: &str) -> Option<Timestamp> {
+        let next = self.store().next_due(destination).await;
+        next.expect("the next due moment is read")
+    }
+
+    /// How far behind a destination is.
+    pub(crate) async fn standing(&self, destination: &str) -> Standing {
+        let standing = self.store().standing(destination).await;
+        standing.expect("a standing is read")
+    }
+
+    /// Every dead letter of a destination.
+    pub(crate) async fn dead_letters(&self, destination: &str) -> Vec<DeadLetter> {
+        let dead = self.store().dead_letters(destination, 0, 1_000).await;
+        dead.expect("dead letters are read")
+    }
+
+    /// The frontier behind the first `count` events.
+    pub(crate) async fn frontier(&self, count: usize) -> Frontier {
+        let batch = self.store().read(&Frontier::default(), count).await;
+        batch.expect("the outbox is read").frontier
+    }
+
+    /// How the attempts at one event ended so far; the event dies for it to be told.
+    pub(crate) async fn outcomes(&self, position: i64) -> Vec<(u32, AttemptOutcome)> {
+        let now = self.clock.now();
+        self.park(HOOK, vec![park(position, ParkedState::Dead, now)])
+            .await;
+        let dead = self.dead_letters(HOOK).await;
+        let letter = dead.iter().find(|letter| letter.event.position == position);
+        let log = &letter.expect("it is dead").log;
+        log.iter()
+            .map(|attempt| (attempt.number, attempt.outcome))
+            .collect()
+    }
+}
+
+/// A settlement that changes nothing yet.
+pub(crate) fn settlement(destination: &str, epoch: i64) -> Settlement {
+    Settlement {
+        destination: destination.to_owned(),
+        epoch,
+        ..Settlement::default()
+    }
+}
+
+/// A checkpoint at `frontier` with these positions settled and offered beyond it.
+pub(crate) fn checkpoint(frontier: Frontier, settled: &[i64], offered: &[i64]) -> Checkpoint {
+    Checkpoint {
+        frontier,
+        settled: settled.iter().copied().collect(),
+        offered: offered.iter().copied().collect(),
+    }
+}
+
+/// A delivery parked after one attempt, without an order key.
+pub(crate) fn park(position: i64, state: ParkedState, next_at: Timestamp) -> Park {
+    Park {
+        position,
+        state,
+        attempt: 1,
+        next_at,
+        order_key: None,
+        last_error: Some("connection refused".to_owned()),
+    }
+}
+
+/// The same, in the way of `key`.
+pub(crate) fn park_key(position: i64, state: ParkedState, next_at: Timestamp, key: &str) -> Park {
+    Park {
+        order_key: Some(key.to_owned()),
+        ..park(position, state, next_at)
+    }
+}
+
+/// An attempt that found nobody.
+pub(crate) fn attempt(position: i64, number: u32, started_at: Timestamp) -> Attempt {
+    Attempt {
+        position,
+        number,
+        started_at,
+        duration: Duration::from_millis(12),
+        outcome: AttemptOutcome::Unavailable,
+        status: Some(503),
+        error: Some("service unavailable".to_owned()),
+        response_head: Bytes::from_static(b"\x00\xff later"),
+    }
+}
+
+pub(crate) fn positions(parked: &[Parked]) -> Vec<i64> {
+    parked.iter().map(|parked| parked.event.position).collect()
+}

@@ -1,0 +1,202 @@
+//! The laws of a transaction: rows, events and acceptances are one commit or nothing.
+
+use std::time::Duration;
+
+use futures_util::{FutureExt, future::join_all};
+use hapax::{
+    event::{Headers, NewEvent, Payload},
+    inbox::Acceptance,
+    limits::{EVENTS_PER_TRANSACTION_MAX, PAYLOAD_BYTES_MAX},
+    outbox::EventError,
+    store::{Effect, Keys, Transaction},
+};
+
+use super::{Bench, StoreUnderTest, Tx, run_or_replay};
+use crate::events::{answer, claim, event, message};
+
+/// A commit keeps all of it.
+pub async fn a_commit_keeps_rows_events_and_acceptances<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let tx = busy_transaction(&bench, "kept").await;
+    tx.commit().await.expect("it is committed");
+    check_kept(&bench, Acceptance::Duplicate, &["kept"]).await;
+    let bench = bench.reopen().await;
+    check_kept(&bench, Acceptance::Duplicate, &["kept"]).await;
+}
+
+/// A rollback keeps none of it.
+pub async fn a_rollback_keeps_nothing<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    busy_transaction(&bench, "rolled back")
+        .await
+        .rollback()
+        .await;
+    check_kept(&bench, Acceptance::First, &[]).await;
+}
+
+/// A transaction that nobody ends is rolled back.
+pub async fn a_dropped_transaction_keeps_nothing<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    drop(busy_transaction(&bench, "dropped").await);
+    check_kept(&bench, Acceptance::First, &[]).await;
+}
+
+/// An answer that belongs to no key keeps its effect and stands for no time.
+pub async fn an_answer_without_a_key_only_keeps_the_effect<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let tx = busy_transaction(&bench, "kept").await;
+    let stands = tx.complete(&answer("{}"), Effect::Keep).await;
+    assert_eq!(stands.expect("it is committed"), Duration::ZERO);
+    check_kept(&bench, Acceptance::Duplicate, &["kept"]).await;
+}
+
+/// A refusal without a key keeps nothing, acceptances included.
+pub async fn a_dropped_effect_without_a_key_keeps_nothing<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let tx = busy_transaction(&bench, "dropped").await;
+    let stands = tx.complete(&answer("{}"), Effect::Drop).await;
+    assert_eq!(stands.expect("it is rolled back"), Duration::ZERO);
+    check_kept(&bench, Acceptance::First, &[]).await;
+}
+
+/// An event that cannot be carried is refused alone.
+pub async fn a_refused_event_leaves_the_transaction_usable<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut tx = bench.begin().await;
+    S::write_row(&mut tx, "before").await;
+    tx.emit(event("1")).expect("an event is emitted");
+    let large = Payload::Json(format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX)));
+    let too_large = tx.emit(NewEvent::new("order.created", large));
+    assert!(
+        matches!(too_large, Err(EventError::TooLarge { .. })),
+        "{too_large:?}"
+    );
+    for refused in [
+        NewEvent::new("order.created", Payload::Json("{".to_owned())),
+        NewEvent::json("order created", &1),
+        event("2").header("x", "a\r\nb: c"),
+    ] {
+        let refused = tx.emit(refused);
+        assert!(
+            matches!(refused, Err(EventError::Malformed { .. })),
+            "{refused:?}"
+        );
+    }
+    tx.emit(event("3")).expect("an event is emitted");
+    S::write_row(&mut tx, "after").await;
+    tx.commit().await.expect("it is committed");
+    assert_eq!(bench.rows().await, ["after", "before"]);
+    assert_eq!(bench.events().await.len(), 2);
+}
+
+/// A transaction carries a bounded number of events, and says so before it commits.
+pub async fn a_transaction_carries_no_more_events_than_the_bound<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut tx = bench.begin().await;
+    for number in 0..EVENTS_PER_TRANSACTION_MAX {
+        tx.emit(NewEvent::json("order.created", &number))
+            .expect("an event is emitted");
+    }
+    let one_more = tx.emit(event("one more"));
+    assert!(
+        matches!(one_more, Err(EventError::TooLarge { .. })),
+        "{one_more:?}"
+    );
+    tx.commit().await.expect("it is committed");
+    assert_eq!(bench.events().await.len(), EVENTS_PER_TRANSACTION_MAX);
+}
+
+/// Of transactions that run at once, each keeps exactly what it commits.
+pub async fn transactions_at_once_keep_exactly_what_they_commit<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let ended = (0..120).map(|number| {
+        let store = bench.store().clone();
+        tokio::spawn(async move {
+            let mut tx = store.begin(Headers::new()).await.expect("it opens");
+            S::write_row(&mut tx, &number.to_string()).await;
+            tx.emit(event(&number.to_string()))
+                .expect("an event is emitted");
+            match number % 3 {
+                0 => tx.commit().await.expect("it is committed"),
+                1 => tx.rollback().await,
+                _ => drop(tx),
+            }
+        })
+    });
+    for one in join_all(ended).await {
+        one.expect("no panic");
+    }
+    let mut kept: Vec<_> = (0..120)
+        .step_by(3)
+        .map(|number: u32| number.to_string())
+        .collect();
+    kept.sort();
+    assert_eq!(bench.rows().await, kept);
+    let mut told: Vec<_> = bench
+        .events()
+        .await
+        .iter()
+        .filter_map(|event| Some(event.event.aggregate.as_ref()?.id.clone()))
+        .collect();
+    told.sort();
+    assert_eq!(told, kept);
+}
+
+/// A caller that leaves while it waits for its turn takes nobody else's.
+pub async fn a_caller_that_leaves_while_it_waits_holds_up_nobody<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let tx = bench.claim(claim("k")).await;
+    let waiting: Vec<_> = (0..20)
+        .map(|number| {
+            let (store, key) = (bench.store().clone(), format!("k{}", number % 2));
+            tokio::spawn(async move { store.claim(claim(&key)).await.map(drop) })
+        })
+        .collect();
+    for one in &waiting {
+        tokio::task::yield_now().await;
+        one.abort();
+    }
+    tx.rollback().await;
+    for key in ["k", "k0", "k1"] {
+        bench.run(claim(key), key, &answer(key)).await;
+    }
+    assert_eq!(bench.rows().await, ["k", "k0", "k1"]);
+}
+
+/// A caller that leaves while its answer is being stored finds all of it done, or none.
+pub async fn an_abandoned_completion_is_whole_or_nothing<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    for number in 0..20 {
+        let key = number.to_string();
+        let mut tx = bench.claim(claim(&key)).await;
+        S::write_row(&mut tx, &key).await;
+        tx.emit(event(&key)).expect("an event is emitted");
+        drop(tx.complete(&answer(&key), Effect::Keep).now_or_never());
+    }
+    for number in 0..20 {
+        let key = number.to_string();
+        let told = run_or_replay::<S>(bench.store(), claim(&key), &key).await;
+        assert_eq!(told, answer(&key));
+    }
+    assert_eq!(bench.rows().await.len(), 20);
+    assert_eq!(bench.events().await.len(), 20);
+}
+
+/// A transaction that has done something of every kind.
+async fn busy_transaction<S: StoreUnderTest>(bench: &Bench<S>, row: &str) -> Tx<S> {
+    let mut tx = bench.begin().await;
+    S::write_row(&mut tx, row).await;
+    tx.emit(event("1")).expect("an event is emitted");
+    let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
+    assert_eq!(accepted.expect("a message is judged"), Acceptance::First);
+    tx
+}
+
+async fn check_kept<S: StoreUnderTest>(bench: &Bench<S>, again: Acceptance, rows: &[&str]) {
+    let mut tx = bench.begin().await;
+    let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
+    assert_eq!(accepted.expect("a message is judged"), again);
+    tx.rollback().await;
+    assert_eq!(bench.rows().await, rows);
+    assert_eq!(bench.events().await.len(), rows.len());
+}

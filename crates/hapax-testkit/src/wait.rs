@@ -1,0 +1,84 @@
+//! Waiting for something that another task or process does.
+//!
+//! A test that sleeps for a fixed time is slow on a fast machine and wrong on
+//! a slow one. These functions ask again until the answer comes, and give up
+//! loudly at a bound. They are the only place in the tests that sleeps.
+
+use std::{panic::Location, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+/// How long to wait between two questions.
+const TICK: Duration = Duration::from_millis(2);
+
+/// Asks until `condition` holds.
+///
+/// # Panics
+/// When it does not hold after `within`.
+#[track_caller]
+pub fn eventually<F>(within: Duration, mut condition: F) -> impl Future<Output = ()>
+where
+    F: AsyncFnMut() -> bool,
+{
+    let patience = Patience::within(within);
+    async move {
+        while !condition().await {
+            patience.pause().await;
+        }
+    }
+}
+
+/// A bound on how long a loop may go on asking.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    bound: Duration,
+    last: Instant,
+    caller: &'static Location<'static>,
+}
+
+impl Patience {
+    /// Patience for `bound` from now.
+    #[track_caller]
+    pub fn within(bound: Duration) -> Self {
+        Self {
+            bound,
+            last: Instant::now() + bound,
+            caller: Location::caller(),
+        }
+    }
+
+    /// Waits a little before the next question.
+    ///
+    /// # Panics
+    /// When the bound has passed.
+    pub async fn pause(&self) {
+        let Self { bound, caller, .. } = self;
+        assert!(
+            Instant::now() < self.last,
+            "what {caller} waits for did not come within {bound:?}"
+        );
+        sleep(TICK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_condition_is_asked_until_it_holds() {
+        let mut asked = 0;
+        eventually(Duration::from_secs(5), async || {
+            asked += 1;
+            asked == 3
+        })
+        .await;
+        assert_eq!(asked, 3);
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "did not come within")]
+    async fn a_condition_that_never_holds_is_given_up_loudly() {
+        eventually(Duration::from_millis(5), async || false).await;
+    }
+}
