@@ -1,0 +1,174 @@
+//! A lean load generator: it shares its cores with the service under load.
+//!
+//! Each connection is kept alive and has one request in flight. A thread has one runtime, and
+//! its connections share one counter and one tally without locks. An answer that cannot be
+//! read, or a connection that breaks, ends the run: figures with holes are not figures.
+
+mod command;
+pub(crate) mod request;
+mod response;
+mod connection;
+mod tally;
+mod burst;
+
+use std::{
+    cell::{Cell, RefCell},
+    net::SocketAddr,
+    rc::Rc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use tokio::{
+    runtime::Builder,
+    sync::{Barrier, oneshot},
+    task::{JoinSet, LocalSet},
+};
+
+pub(crate) use burst::burst;
+pub(crate) use command::Flags;
+pub(crate) use connection::Connection;
+pub(crate) use request::Request;
+pub(crate) use tally::Tally;
+
+/// What is sent, where to, and until when.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// The service under load.
+    pub(crate) address: SocketAddr,
+    /// Connections, each with one request in flight.
+    pub(crate) connections: usize,
+    /// Threads that share the connections.
+    pub(crate) threads: usize,
+    /// What is sent.
+    pub(crate) request: Request,
+    /// Which key each request carries.
+    pub(crate) keys: Keys,
+    /// When it ends.
+    pub(crate) until: Until,
+}
+
+/// Which key each request carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Keys {
+    /// A new one each time.
+    Fresh,
+    /// The first so many, round and round.
+    Cycle(u64),
+}
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    /// After so many requests.
+    Count(u64),
+    /// When the window that follows the warm-up is over.
+    Elapsed {
+        /// How long answers are not counted.
+        warm_up: Duration,
+        /// How long they are.
+        window: Duration,
+    },
+}
+
+/// Runs the plan and says what came of it.
+pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Tally> {
+    let mut parts = Vec::new();
+    for thread in 0..plan.threads {
+        let (send, receive) = oneshot::channel();
+        let plan = plan.clone();
+        thread::Builder::new()
+            .name(format!("load-{thread}"))
+            .spawn(move || {
+                let runtime = Builder::new_current_thread().enable_all().build();
+                let tally = runtime
+                    .context("cannot start a runtime")
+                    .and_then(|runtime| LocalSet::new().block_on(&runtime, share(&plan, thread)));
+                // Nobody listens any more when the run was given up.
+                let _ = send.send(tally);
+            })?;
+        parts.push(receive);
+    }
+    let mut whole = Tally::new();
+    for part in parts {
+        whole.merge(
+            &part
+                .await
+                .context("a thread of the load generator died")??,
+        );
+    }
+    Ok(whole)
+}
+
+/// What the connections of one thread share.
+struct Shared {
+    plan: Plan,
+    /// The number of the next request, and how far the next lies behind it.
+    next: Cell<u64>,
+    step: u64,
+    tally: RefCell<Tally>,
+    ready: Barrier,
+}
+
+impl Shared {
+    /// The number of the next request.
+    fn number(&self) -> u64 {
+        let number = self.next.get();
+        self.next.set(number + self.step);
+        number
+    }
+}
+
+async fn share(plan: &Plan, thread: usize) -> anyhow::Result<Tally> {
+    let connections =
+        plan.connections / plan.threads + usize::from(thread < plan.connections % plan.threads);
+    let shared = Rc::new(Shared {
+        plan: plan.clone(),
+        next: Cell::new(thread as u64),
+        step: plan.threads as u64,
+        tally: RefCell::new(Tally::new()),
+        ready: Barrier::new(connections),
+    });
+    let mut tasks = JoinSet::new();
+    for _ in 0..connections {
+        tasks.spawn_local(drive(Rc::clone(&shared)));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.context("a connection panicked")??;
+    }
+    Ok(shared.tally.replace(Tally::new()))
+}
+
+async fn drive(shared: Rc<Shared>) -> anyhow::Result<()> {
+    let mut connection = Connection::open(shared.plan.address).await?;
+    let mut request = shared.plan.request.clone();
+    shared.ready.wait().await;
+    let start = Instant::now();
+    let (from, to, last) = match shared.plan.until {
+        Until::Count(count) => (start, None, count),
+        Until::Elapsed { warm_up, window } => {
+            (start + warm_up, Some(start + warm_up + window), u64::MAX)
+        }
+    };
+    shared.tally.borrow_mut().window(from, to);
+    loop {
+        let number = shared.number();
+        if number >= last {
+            return Ok(());
+        }
+        request.take_key(match shared.plan.keys {
+            Keys::Fresh => number,
+            Keys::Cycle(keys) => number % keys,
+        });
+        let sent = Instant::now();
+        let head = connection.exchange(request.bytes()).await?;
+        let received = Instant::now();
+        if to.is_some_and(|to| received >= to) {
+            return Ok(());
+        }
+        if received >= from {
+            shared.tally.borrow_mut().record(&head, sent, received);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! An answer that was recorded from the shop, to be given by the services beside it.
+//!
+//! Same status, same headers, same body: what differs between the services is then the work
+//! that they do for it, not the bytes that they send.
+
+use std::{fs, path::Path};
+
+use anyhow::Context as _;
+use axum::{body::Body, response::Response};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+
+/// A recorded answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    /// Reads a file that holds status line, headers and body as they came over the wire.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        let end = end.context("the recorded answer has no end of headers")?;
+        let mut lines = str::from_utf8(&bytes[..end])?.split("\r\n");
+        let status = lines.next().and_then(|line| line.split(' ').nth(1));
+        let status = StatusCode::from_bytes(status.unwrap_or_default().as_bytes())?;
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            let (name, value) = line
+                .split_once(": ")
+                .context("a recorded header has no colon")?;
+            let name = HeaderName::try_from(name)?;
+            // The server writes these two itself.
+            if name != header::DATE && name != header::CONTENT_LENGTH {
+                headers.append(name, HeaderValue::try_from(value)?);
+            }
+        }
+        Ok(Self {
+            status,
+            headers,
+            body: Bytes::from(bytes).slice(end + 4..),
+        })
+    }
+
+    /// The body.
+    pub(crate) fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// The response, with the recorded body.
+    pub(crate) fn respond(&self) -> Response {
+        self.respond_with(self.body.clone())
+    }
+
+    /// The response, with another body.
+    pub(crate) fn respond_with(&self, body: Bytes) -> Response {
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers.clone();
+        response
+    }
+}

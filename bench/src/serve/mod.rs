@@ -1,0 +1,59 @@
+//! The services that the shop is held against, each in a process of its own.
+//!
+//! They stand on the same axum and the same runtime as the shop, and answer `POST /orders` with
+//! what the shop was heard to answer. `/readyz` says 200 once they serve.
+
+mod answer;
+mod constant;
+mod select;
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use anyhow::Context as _;
+use axum::{Router, routing, serve::ListenerExt as _};
+use tokio::net::TcpListener;
+
+use answer::Answer;
+
+/// Serves one of the references.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Flags {
+    /// Where to listen
+    #[arg(long)]
+    listen: SocketAddr,
+    /// The recorded answer: status line, headers and body
+    #[arg(long)]
+    answer: PathBuf,
+    #[command(subcommand)]
+    reference: Reference,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Reference {
+    /// Answers the same thing always
+    Constant,
+    /// Reads the body of the answer from SQLite, by primary key
+    Select(select::Flags),
+}
+
+impl Flags {
+    /// Serves until it is killed.
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        let answer = Answer::read(&self.answer)?;
+        let orders = match self.reference {
+            Reference::Constant => constant::orders(answer),
+            Reference::Select(flags) => flags.orders(answer)?,
+        };
+        let ready = routing::get(|| async {});
+        let router = Router::new()
+            .route("/orders", orders)
+            .route("/readyz", ready);
+        let listener = TcpListener::bind(self.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}", self.listen))?;
+        let listener = listener.tap_io(|stream| {
+            let _ = stream.set_nodelay(true);
+        });
+        axum::serve(listener, router).await.context("cannot serve")
+    }
+}
