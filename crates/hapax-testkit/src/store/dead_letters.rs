@@ -8,7 +8,8 @@ use hapax::{
 };
 
 use super::{
-    Bench, StoreUnderTest,
+    StoreUnderTest,
+    bench::Bench,
     steps::{HOOK, MAIL, attempt, park, park_key, settlement},
 };
 

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{Frontier, Parked, ParkedState, Settlement},
+    delivery::{Frontier, ParkedState, Settlement},
     store::{Deliveries, Outbox, StoreError},
 };
 
 use super::{
-    Bench, StoreUnderTest, check_error,
-    steps::{HOOK, MAIL, attempt, checkpoint, park, park_key, positions, settlement},
+    StoreUnderTest,
+    bench::{Bench, check_error},
+    steps::{HOOK, MAIL, attempt, checkpoint, park, park_key, settlement},
 };
 use crate::events::event;
 
-const MOMENT: Duration = Duration::from_millis(1);
 const LATER: Duration = Duration::from_secs(5);
 
 /// A destination that nobody has seen before gets every event there is.
@@ -141,178 +141,6 @@ pub async fn a_checkpoint_comes_back_as_it_was_written<S: StoreUnderTest>() {
     assert_eq!(opened.checkpoint, written);
     let (beyond, _) = bench.events_beyond(opened.checkpoint.frontier).await;
     assert_eq!(beyond, events[2..]);
-}
-
-/// A parked delivery falls due at its moment, with all that was written about it.
-pub async fn a_parked_delivery_falls_due_at_its_moment<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(2).await;
-    let at = bench.clock.now().after(LATER);
-    let mut scheduled = park(events[0].position, ParkedState::Scheduled, at);
-    scheduled.attempt = 0;
-    let mut retrying = park_key(events[1].position, ParkedState::Retrying, at, "key");
-    retrying.attempt = 3;
-    bench.park(HOOK, vec![scheduled, retrying]).await;
-    bench.clock.advance(LATER - MOMENT);
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
-    bench.clock.advance(MOMENT);
-    let bench = bench.reopen().await;
-    let due = bench.due(HOOK).await;
-    let of = |parked: &Parked| (parked.state, parked.attempt, parked.order_key.clone());
-    assert_eq!(due.len(), 2);
-    assert_eq!(of(&due[0]), (ParkedState::Scheduled, 0, None));
-    assert_eq!(
-        of(&due[1]),
-        (ParkedState::Retrying, 3, Some("key".to_owned()))
-    );
-    for (parked, event) in due.iter().zip(&events) {
-        assert_eq!((&parked.event, parked.next_at), (event, at));
-    }
-}
-
-/// The longest due comes first, and by position where they fell due together.
-pub async fn the_longest_due_comes_first<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(4).await;
-    let at = |millis| bench.clock.now().after(Duration::from_millis(millis));
-    let place = |index: usize| events[index].position;
-    let retrying = |index, millis| park(place(index), ParkedState::Retrying, at(millis));
-    let parked = vec![
-        retrying(3, 20),
-        retrying(2, 20),
-        retrying(1, 10),
-        retrying(0, 30),
-    ];
-    bench.park(HOOK, parked).await;
-    bench.clock.advance(LATER);
-    let due = async |except: &[i64], limit| {
-        let due = bench.store().due(HOOK, except, limit).await;
-        positions(&due.expect("due deliveries are read"))
-    };
-    assert_eq!(due(&[], 10).await, [place(1), place(2), place(3), place(0)]);
-    assert_eq!(due(&[], 2).await, [place(1), place(2)]);
-    assert_eq!(due(&[place(1), place(3)], 10).await, [place(2), place(0)]);
-    assert_eq!(due(&[place(1)], 1).await, [place(2)]);
-    let everything: Vec<i64> = (0..2_000).collect();
-    assert_eq!(due(&everything, 10).await, [0; 0]);
-}
-
-/// The next moment is the earliest of those that come by themselves.
-pub async fn the_next_due_moment_is_the_earliest<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(4).await;
-    let at = |millis| bench.clock.now().after(Duration::from_millis(millis));
-    let place = |index: usize| events[index].position;
-    assert_eq!(bench.next_due(HOOK).await, None);
-    let waiting = vec![
-        park_key(place(0), ParkedState::Blocked, at(1), "key"),
-        park_key(place(1), ParkedState::Dead, at(2), "key"),
-    ];
-    bench.park(HOOK, waiting).await;
-    assert_eq!(bench.next_due(HOOK).await, None);
-    let coming = vec![
-        park(place(2), ParkedState::Retrying, at(20)),
-        park(place(3), ParkedState::Scheduled, at(10)),
-    ];
-    bench.park(HOOK, coming).await;
-    let earliest = at(10);
-    assert_eq!(bench.next_due(HOOK).await, Some(earliest));
-    bench.clock.advance(LATER);
-    assert_eq!(bench.next_due(HOOK).await, Some(earliest));
-}
-
-/// A delivery that is parked anew is what it became, and one that arrived is gone.
-pub async fn a_parked_delivery_is_parked_anew_or_arrives<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(2).await;
-    let now = bench.clock.now();
-    let place = |index: usize| events[index].position;
-    let retrying = |index| park(place(index), ParkedState::Retrying, now);
-    let epoch = bench.park(HOOK, vec![retrying(0), retrying(1)]).await;
-    let mut again = park(place(0), ParkedState::Retrying, now.after(LATER));
-    again.attempt = 2;
-    bench
-        .settle(Settlement {
-            park: vec![again],
-            delivered: vec![place(1)],
-            ..settlement(HOOK, epoch)
-        })
-        .await;
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
-    assert_eq!(bench.standing(HOOK).await.parked, 1);
-    bench.clock.advance(LATER);
-    let due = bench.due(HOOK).await;
-    assert_eq!(positions(&due), [place(0)]);
-    assert_eq!(due[0].attempt, 2);
-}
-
-/// What waits behind its key waits until the key is released, and then in order.
-pub async fn blocked_deliveries_are_released_one_by_one_in_order<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(4).await;
-    let now = bench.clock.now();
-    let place = |index: usize| events[index].position;
-    let blocked = |index, key| park_key(place(index), ParkedState::Blocked, now, key);
-    let parked = vec![
-        blocked(2, "a"),
-        blocked(0, "a"),
-        blocked(3, "b"),
-        blocked(1, "a"),
-    ];
-    let epoch = bench.park(HOOK, parked).await;
-    let release = async |key: &str| {
-        bench
-            .settle(Settlement {
-                release: vec![key.to_owned()],
-                ..settlement(HOOK, epoch)
-            })
-            .await;
-        bench.due_positions(HOOK).await
-    };
-    bench.clock.advance(LATER);
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
-    assert_eq!(release("nobody's").await, [0; 0]);
-    assert_eq!(release("a").await, [place(0)]);
-    assert_eq!(bench.next_due(HOOK).await, Some(bench.clock.now()));
-    let arrived = Settlement {
-        delivered: vec![place(0)],
-        release: vec!["a".to_owned()],
-        ..settlement(HOOK, epoch)
-    };
-    bench.settle(arrived).await;
-    assert_eq!(bench.due_positions(HOOK).await, [place(1)]);
-    bench.clock.advance(MOMENT);
-    assert_eq!(release("b").await, [place(1), place(3)]);
-    bench.clock.advance(MOMENT);
-    assert_eq!(release("a").await, [place(1), place(3), place(2)]);
-    assert_eq!(release("a").await, [place(1), place(3), place(2)]);
-}
-
-/// The next owner is told which order keys have something in the way, each once.
-pub async fn an_opened_destination_says_which_keys_are_blocked<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(6).await;
-    let now = bench.clock.now();
-    let states = [
-        (ParkedState::Retrying, "a"),
-        (ParkedState::Blocked, "a"),
-        (ParkedState::Dead, "b"),
-        (ParkedState::Blocked, "c"),
-    ];
-    let mut parked: Vec<_> = events
-        .iter()
-        .zip(states)
-        .map(|(event, (state, key))| park_key(event.position, state, now, key))
-        .collect();
-    parked.push(park(events[4].position, ParkedState::Retrying, now));
-    parked.push(park(events[5].position, ParkedState::Scheduled, now));
-    bench.park(HOOK, parked).await;
-    let bench = bench.reopen().await;
-    let mut opened = bench.open(HOOK).await;
-    opened.blocked_keys.sort();
-    assert_eq!(opened.blocked_keys, ["a", "b", "c"]);
-    let arrived = Settlement {
-        delivered: vec![events[0].position, events[1].position],
-        ..settlement(HOOK, opened.epoch)
-    };
-    bench.settle(arrived).await;
-    let mut opened = bench.open(HOOK).await;
-    opened.blocked_keys.sort();
-    assert_eq!(opened.blocked_keys, ["b", "c"]);
 }
 
 /// Nobody ever sees half of a settlement.

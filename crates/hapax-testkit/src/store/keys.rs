@@ -10,7 +10,10 @@ use hapax::{
     store::{Effect, Keys, Transaction},
 };
 
-use super::{Bench, StoreUnderTest, run_or_replay};
+use super::{
+    StoreUnderTest,
+    bench::{Bench, run_or_replay},
+};
 use crate::events::{RETENTION, answer, claim, claim_of, event, fingerprint, scope};
 
 /// What is answered once is answered again, whatever bytes it is made of.

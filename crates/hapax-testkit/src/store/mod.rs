@@ -20,29 +20,16 @@ pub mod single_shot;
 pub mod outbox;
 pub mod inbox;
 pub mod deliveries;
+pub mod parked;
 pub mod recovery;
 pub mod dead_letters;
+mod bench;
 mod steps;
-
-use std::{sync::Arc, time::Duration};
 
 use hapax::{
     Clock, Random,
-    delivery::Frontier,
-    event::{EventId, Headers, NewEvent},
-    idempotency::{Answer, Claim, Known},
-    outbox::OutboxEvent,
-    store::{Claimed, Deliveries, Effect, Keys, Outbox, StoreError, Transaction},
+    store::{Deliveries, Keys, Outbox},
 };
-
-use crate::{
-    clock::{ManualClock, seeded_random},
-    events::{answer, event},
-    wait::Patience,
-};
-
-/// How long a duplicate goes on asking for the first one's answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The transaction of a store under test.
 pub type Tx<S> = <<S as StoreUnderTest>::Store as Keys>::Tx;
@@ -74,172 +61,6 @@ pub trait StoreUnderTest: Sized + Send + Sync + 'static {
 
     /// The committed business rows, in any order.
     fn rows(&self) -> impl Future<Output = Vec<String>> + Send;
-}
-
-/// A fresh store with its clock, and the steps that many laws share.
-#[derive(Debug)]
-pub(crate) struct Bench<S> {
-    pub(crate) clock: ManualClock,
-    under_test: S,
-}
-
-impl<S: StoreUnderTest> Bench<S> {
-    pub(crate) async fn fresh() -> Self {
-        let clock = ManualClock::new();
-        let under_test = S::fresh(clock.clock(), seeded_random(1)).await;
-        Self { clock, under_test }
-    }
-
-    pub(crate) async fn reopen(self) -> Self {
-        Self {
-            clock: self.clock,
-            under_test: self.under_test.reopen().await,
-        }
-    }
-
-    pub(crate) fn store(&self) -> &S::Store {
-        self.under_test.store()
-    }
-
-    /// The committed rows, sorted.
-    pub(crate) async fn rows(&self) -> Vec<String> {
-        let mut rows = self.under_test.rows().await;
-        rows.sort();
-        rows
-    }
-
-    /// Opens a transaction without a key.
-    pub(crate) async fn begin(&self) -> Tx<S> {
-        let begun = self.store().begin(Headers::new()).await;
-        begun.expect("a transaction opens")
-    }
-
-    /// Claims a key that must be free.
-    pub(crate) async fn claim(&self, claim: Claim) -> Tx<S> {
-        match self
-            .store()
-            .claim(claim)
-            .await
-            .expect("a claim is answered")
-        {
-            Claimed::Open(tx) => tx,
-            Claimed::Known(known) => panic!("the key should be free, not {known:?}"),
-        }
-    }
-
-    /// Claims a key that must be taken.
-    pub(crate) async fn known(&self, claim: Claim) -> Known {
-        match self
-            .store()
-            .claim(claim)
-            .await
-            .expect("a claim is answered")
-        {
-            Claimed::Open(_) => panic!("the key should be taken"),
-            Claimed::Known(known) => known,
-        }
-    }
-
-    /// Runs a request to its end: a row, and an answer that is kept with it.
-    pub(crate) async fn run(&self, claim: Claim, row: &str, answer: &Answer) {
-        let mut tx = self.claim(claim).await;
-        S::write_row(&mut tx, row).await;
-        let kept = tx.complete(answer, Effect::Keep).await;
-        kept.expect("an answer is kept");
-    }
-
-    /// Claims a key and is told its answer.
-    pub(crate) async fn replay(&self, claim: Claim) -> Answer {
-        match self.known(claim).await {
-            Known::Replay { answer, .. } => answer,
-            other => panic!("the answer should be replayed, not {other:?}"),
-        }
-    }
-
-    /// Commits events in one transaction without a key.
-    pub(crate) async fn emit(&self, events: Vec<NewEvent>) -> Vec<EventId> {
-        let mut tx = self.begin().await;
-        let ids = events
-            .into_iter()
-            .map(|event| tx.emit(event).expect("an event is emitted"))
-            .collect();
-        tx.commit().await.expect("events are committed");
-        ids
-    }
-
-    /// Every event in the outbox.
-    pub(crate) async fn events(&self) -> Vec<Arc<OutboxEvent>> {
-        self.events_beyond(Frontier::default()).await.0
-    }
-
-    /// Every event beyond `frontier`, and the frontier behind them.
-    pub(crate) async fn events_beyond(
-        &self,
-        mut frontier: Frontier,
-    ) -> (Vec<Arc<OutboxEvent>>, Frontier) {
-        let mut events = Vec::new();
-        loop {
-            let batch = self.store().read(&frontier, 100).await;
-            let batch = batch.expect("the outbox is read");
-            frontier = batch.frontier;
-            if batch.events.is_empty() {
-                return (events, frontier);
-            }
-            events.extend(batch.events);
-        }
-    }
-}
-
-/// What a client with patience does: it asks until the key's answer is known.
-///
-/// Whoever gets to run writes the row `body`, emits one event about it and answers with `body`.
-pub(crate) async fn run_or_replay<S: StoreUnderTest>(
-    store: &S::Store,
-    claim: Claim,
-    body: &str,
-) -> Answer {
-    let patience = Patience::within(PATIENCE);
-    loop {
-        match store
-            .claim(claim.clone())
-            .await
-            .expect("a claim is answered")
-        {
-            Claimed::Known(known) => match replayed(known) {
-                Some(answer) => return answer,
-                None => patience.pause().await,
-            },
-            Claimed::Open(mut tx) => {
-                S::write_row(&mut tx, body).await;
-                tx.emit(event(body)).expect("an event is emitted");
-                let kept = tx.complete(&answer(body), Effect::Keep).await;
-                kept.expect("an answer is kept");
-                return answer(body);
-            }
-        }
-    }
-}
-
-/// The answer that is replayed, once there is one.
-pub(crate) fn replayed(known: Known) -> Option<Answer> {
-    match known {
-        Known::Replay { answer, .. } => Some(answer),
-        Known::InProgress => None,
-        other => panic!("the key should replay, not {other:?}"),
-    }
-}
-
-/// Requires that a store's error is of one variant.
-#[track_caller]
-pub(crate) fn check_error<T>(
-    outcome: Result<T, StoreError>,
-    expected: &str,
-    fits: impl FnOnce(&StoreError) -> bool,
-) {
-    match outcome {
-        Ok(_) => panic!("it should have been {expected}, and succeeded"),
-        Err(error) => assert!(fits(&error), "it should have been {expected}: {error:?}"),
-    }
 }
 
 /// Puts a store under the law: one test per law, named after it.
@@ -338,15 +159,17 @@ macro_rules! store_suite {
                 an_epoch_is_never_given_twice
                 destinations_are_apart
                 a_checkpoint_comes_back_as_it_was_written
+                a_settlement_is_seen_whole_or_not_at_all
+                a_standing_says_how_far_behind_a_destination_is
+                a_disabled_destination_is_enabled_by_opening_it
+            }
+            parked {
                 a_parked_delivery_falls_due_at_its_moment
                 the_longest_due_comes_first
                 the_next_due_moment_is_the_earliest
                 a_parked_delivery_is_parked_anew_or_arrives
                 blocked_deliveries_are_released_one_by_one_in_order
                 an_opened_destination_says_which_keys_are_blocked
-                a_settlement_is_seen_whole_or_not_at_all
-                a_standing_says_how_far_behind_a_destination_is
-                a_disabled_destination_is_enabled_by_opening_it
             }
             recovery {
                 an_offer_cut_off_is_due_at_once_with_its_attempt_counted
@@ -383,4 +206,38 @@ macro_rules! suite {
             })*
         })*
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// The list of laws, and the files in which they stand.
+    const LIST: &str = include_str!("mod.rs");
+    const NOUNS: [(&str, &str); 10] = [
+        ("keys", include_str!("keys.rs")),
+        ("retention", include_str!("retention.rs")),
+        ("transaction", include_str!("transaction.rs")),
+        ("single_shot", include_str!("single_shot.rs")),
+        ("outbox", include_str!("outbox.rs")),
+        ("inbox", include_str!("inbox.rs")),
+        ("deliveries", include_str!("deliveries.rs")),
+        ("parked", include_str!("parked.rs")),
+        ("recovery", include_str!("recovery.rs")),
+        ("dead_letters", include_str!("dead_letters.rs")),
+    ];
+
+    #[test]
+    fn every_law_that_is_written_is_on_the_list() {
+        for (noun, text) in NOUNS {
+            let start = LIST.find(&format!("            {noun} {{")).expect(noun);
+            let listed = LIST[start..].lines().skip(1).map(str::trim);
+            let listed: BTreeSet<_> = listed.take_while(|line| *line != "}").collect();
+            let written = text.lines().filter_map(|line| {
+                let name = line.strip_prefix("pub async fn ")?;
+                name.split_once('<').map(|(name, _)| name)
+            });
+            assert_eq!(written.collect::<BTreeSet<_>>(), listed, "{noun}");
+        }
+    }
 }

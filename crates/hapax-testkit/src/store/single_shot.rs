@@ -7,7 +7,10 @@ use hapax::{
     store::{Keys, Ran, StoreError},
 };
 
-use super::{Bench, PATIENCE, Statement, StoreUnderTest, check_error, replayed, run_or_replay};
+use super::{
+    Statement, StoreUnderTest,
+    bench::{Bench, PATIENCE, check_error, replayed, run_or_replay},
+};
 use crate::{
     events::{RETENTION, answer, claim, event, fingerprint, single_shot},
     wait::Patience,
@@ -87,7 +90,7 @@ pub async fn a_single_shot_and_a_claim_of_one_key_run_once<S: StoreUnderTest>() 
     let asked = (0..50).map(|number: u32| {
         let store = bench.store().clone();
         tokio::spawn(async move {
-            if number % 2 == 0 {
+            if number.is_multiple_of(2) {
                 fire_or_replay::<S>(&store, "k", &number.to_string()).await
             } else {
                 run_or_replay::<S>(&store, claim("k"), &number.to_string()).await

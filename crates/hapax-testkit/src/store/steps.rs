@@ -14,7 +14,7 @@ use hapax::{
     store::{Deliveries, Outbox},
 };
 
-use super::{Bench, StoreUnderTest};
+use super::{StoreUnderTest, bench::Bench};
 use crate::events::event;
 
 /// The destination that most laws are about.

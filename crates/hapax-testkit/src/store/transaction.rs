@@ -11,7 +11,10 @@ use hapax::{
     store::{Effect, Keys, Transaction},
 };
 
-use super::{Bench, StoreUnderTest, Tx, run_or_replay};
+use super::{
+    StoreUnderTest, Tx,
+    bench::{Bench, run_or_replay},
+};
 use crate::events::{answer, claim, event, message};
 
 /// A commit keeps all of it.

@@ -1,0 +1,190 @@
+//! A fresh store with its clock, and the steps that many laws share.
+//!
+//! A step that must succeed says so when it does not, so that a law reads as
+//! the story it tells.
+
+use std::{sync::Arc, time::Duration};
+
+use hapax::{
+    delivery::Frontier,
+    event::{EventId, Headers, NewEvent},
+    idempotency::{Answer, Claim, Known},
+    outbox::OutboxEvent,
+    store::{Claimed, Effect, Keys, Outbox, StoreError, Transaction},
+};
+
+use super::{StoreUnderTest, Tx};
+use crate::{
+    clock::{ManualClock, seeded_random},
+    events::{answer, event},
+    wait::Patience,
+};
+
+/// How long a duplicate goes on asking for the first one's answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A fresh store with its clock, and the steps that many laws share.
+#[derive(Debug)]
+pub(crate) struct Bench<S> {
+    pub(crate) clock: ManualClock,
+    under_test: S,
+}
+
+impl<S: StoreUnderTest> Bench<S> {
+    pub(crate) async fn fresh() -> Self {
+        let clock = ManualClock::new();
+        let under_test = S::fresh(clock.clock(), seeded_random(1)).await;
+        Self { clock, under_test }
+    }
+
+    pub(crate) async fn reopen(self) -> Self {
+        Self {
+            clock: self.clock,
+            under_test: self.under_test.reopen().await,
+        }
+    }
+
+    pub(crate) fn store(&self) -> &S::Store {
+        self.under_test.store()
+    }
+
+    /// The committed rows, sorted.
+    pub(crate) async fn rows(&self) -> Vec<String> {
+        let mut rows = self.under_test.rows().await;
+        rows.sort();
+        rows
+    }
+
+    /// Opens a transaction without a key.
+    pub(crate) async fn begin(&self) -> Tx<S> {
+        let begun = self.store().begin(Headers::new()).await;
+        begun.expect("a transaction opens")
+    }
+
+    /// Claims a key that must be free.
+    pub(crate) async fn claim(&self, claim: Claim) -> Tx<S> {
+        match self
+            .store()
+            .claim(claim)
+            .await
+            .expect("a claim is answered")
+        {
+            Claimed::Open(tx) => tx,
+            Claimed::Known(known) => panic!("the key should be free, not {known:?}"),
+        }
+    }
+
+    /// Claims a key that must be taken.
+    pub(crate) async fn known(&self, claim: Claim) -> Known {
+        match self
+            .store()
+            .claim(claim)
+            .await
+            .expect("a claim is answered")
+        {
+            Claimed::Open(_) => panic!("the key should be taken"),
+            Claimed::Known(known) => known,
+        }
+    }
+
+    /// Runs a request to its end: a row, and an answer that is kept with it.
+    pub(crate) async fn run(&self, claim: Claim, row: &str, answer: &Answer) {
+        let mut tx = self.claim(claim).await;
+        S::write_row(&mut tx, row).await;
+        let kept = tx.complete(answer, Effect::Keep).await;
+        kept.expect("an answer is kept");
+    }
+
+    /// Claims a key and is told its answer.
+    pub(crate) async fn replay(&self, claim: Claim) -> Answer {
+        match self.known(claim).await {
+            Known::Replay { answer, .. } => answer,
+            other => panic!("the answer should be replayed, not {other:?}"),
+        }
+    }
+
+    /// Commits events in one transaction without a key.
+    pub(crate) async fn emit(&self, events: Vec<NewEvent>) -> Vec<EventId> {
+        let mut tx = self.begin().await;
+        let ids = events
+            .into_iter()
+            .map(|event| tx.emit(event).expect("an event is emitted"))
+            .collect();
+        tx.commit().await.expect("events are committed");
+        ids
+    }
+
+    /// Every event in the outbox.
+    pub(crate) async fn events(&self) -> Vec<Arc<OutboxEvent>> {
+        self.events_beyond(Frontier::default()).await.0
+    }
+
+    /// Every event beyond `frontier`, and the frontier behind them.
+    pub(crate) async fn events_beyond(
+        &self,
+        mut frontier: Frontier,
+    ) -> (Vec<Arc<OutboxEvent>>, Frontier) {
+        let mut events = Vec::new();
+        loop {
+            let batch = self.store().read(&frontier, 100).await;
+            let batch = batch.expect("the outbox is read");
+            frontier = batch.frontier;
+            if batch.events.is_empty() {
+                return (events, frontier);
+            }
+            events.extend(batch.events);
+        }
+    }
+}
+
+/// What a client with patience does: it asks until the key's answer is known.
+///
+/// Whoever gets to run writes the row `body`, emits one event about it and answers with `body`.
+pub(crate) async fn run_or_replay<S: StoreUnderTest>(
+    store: &S::Store,
+    claim: Claim,
+    body: &str,
+) -> Answer {
+    let patience = Patience::within(PATIENCE);
+    loop {
+        match store
+            .claim(claim.clone())
+            .await
+            .expect("a claim is answered")
+        {
+            Claimed::Known(known) => match replayed(known) {
+                Some(answer) => return answer,
+                None => patience.pause().await,
+            },
+            Claimed::Open(mut tx) => {
+                S::write_row(&mut tx, body).await;
+                tx.emit(event(body)).expect("an event is emitted");
+                let kept = tx.complete(&answer(body), Effect::Keep).await;
+                kept.expect("an answer is kept");
+                return answer(body);
+            }
+        }
+    }
+}
+
+/// The answer that is replayed, once there is one.
+pub(crate) fn replayed(known: Known) -> Option<Answer> {
+    match known {
+        Known::Replay { answer, .. } => Some(answer),
+        Known::InProgress => None,
+        other => panic!("the key should replay, not {other:?}"),
+    }
+}
+
+/// Requires that a store's error is of one variant.
+#[track_caller]
+pub(crate) fn check_error<T>(
+    outcome: Result<T, StoreError>,
+    expected: &str,
+    fits: impl FnOnce(&StoreError) -> bool,
+) {
+    match outcome {
+        Ok(_) => panic!("it should have been {expected}, and succeeded"),
+        Err(error) => assert!(fits(&error), "it should have been {expected}: {error:?}"),
+    }
+}
