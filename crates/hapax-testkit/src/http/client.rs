@@ -1,0 +1,103 @@
+//! A client that sends exactly what it is told and keeps every byte of the answer.
+
+use bytes::Bytes;
+use hapax::sink::BoxError;
+use http::{HeaderMap, Method, Request};
+use http_body_util::{BodyExt, Full};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+
+/// A client that keeps its connections open between requests.
+#[derive(Clone, Debug)]
+pub struct HttpClient(Client<HttpConnector, Full<Bytes>>);
+
+/// What a server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpAnswer {
+    /// The status code.
+    pub status: u16,
+    /// The headers as they came.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl HttpClient {
+    /// A client without connections.
+    pub fn new() -> Self {
+        Self(Client::builder(TokioExecutor::new()).build_http())
+    }
+
+    /// Gets `url`.
+    ///
+    /// # Errors
+    /// Fails when the exchange does not end with an answer.
+    pub async fn get(&self, url: &str) -> Result<HttpAnswer, BoxError> {
+        self.send(Method::GET, url, &[], Bytes::new()).await
+    }
+
+    /// Posts `body` to `url`.
+    ///
+    /// # Errors
+    /// Fails when the exchange does not end with an answer.
+    pub async fn post(
+        &self,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Result<HttpAnswer, BoxError> {
+        self.send(Method::POST, url, headers, body.into()).await
+    }
+
+    /// Sends one request and reads its answer to the end.
+    ///
+    /// # Errors
+    /// Fails when the exchange does not end with an answer.
+    pub async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<HttpAnswer, BoxError> {
+        let mut request = Request::builder().method(method).uri(url);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = self.0.request(request.body(Full::new(body))?).await?;
+        let (head, body) = answer.into_parts();
+        Ok(HttpAnswer {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            body: body.collect().await?.to_bytes(),
+        })
+    }
+}
+
+impl Default for HttpClient {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HttpAnswer {
+    /// The first value of a header, where it is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The body as text, lossily.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    ///
+    /// # Errors
+    /// Fails when it is something else.
+    pub fn json(&self) -> Result<serde_json::Value, serde_json::Error> {
+        serde_json::from_slice(&self.body)
+    }
+}

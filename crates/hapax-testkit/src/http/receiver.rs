@@ -1,0 +1,367 @@
+//! A receiver that records what it gets and answers as it is told.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    body::{Frame, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::{JoinHandle, JoinSet},
+    time::sleep,
+};
+
+use crate::wait;
+
+/// One piece of a body that goes on and on.
+const PIECE: Bytes = Bytes::from_static(&[b'.'; 1024]);
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A real listener on loopback that records every request.
+///
+/// Dropping it closes the listener and every connection.
+#[derive(Debug)]
+pub struct HttpReceiver {
+    address: SocketAddr,
+    script: Arc<Mutex<Script>>,
+    serving: JoinHandle<()>,
+}
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// Its method.
+    pub method: Method,
+    /// Its path, with the query.
+    pub path: String,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its whole body.
+    pub body: Bytes,
+}
+
+impl Received {
+    /// The first value of a header, where it is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// What the receiver does with a request, once it has recorded it.
+#[derive(Clone, Debug)]
+pub struct HttpReply {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body: ReplyBody,
+    delay: Duration,
+}
+
+#[derive(Clone, Debug)]
+enum ReplyBody {
+    Whole(Bytes),
+    Endless(Duration),
+    Large(u64),
+    Closed,
+}
+
+impl HttpReply {
+    /// An answer with this status and an empty body.
+    pub fn status(status: u16) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: ReplyBody::Whole(Bytes::new()),
+            delay: Duration::ZERO,
+        }
+    }
+
+    /// No answer at all: the connection closes.
+    pub fn closed() -> Self {
+        Self {
+            body: ReplyBody::Closed,
+            ..Self::status(500)
+        }
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Answers with this body.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = ReplyBody::Whole(body.into());
+        self
+    }
+
+    /// Answers with a body that never ends, a kibibyte at a time.
+    #[must_use]
+    pub fn endless_body(mut self, pause: Duration) -> Self {
+        self.body = ReplyBody::Endless(pause);
+        self
+    }
+
+    /// Answers with a body of about so many bytes, as fast as they are taken.
+    #[must_use]
+    pub fn large_body(mut self, bytes: u64) -> Self {
+        self.body = ReplyBody::Large(bytes);
+        self
+    }
+
+    /// Waits before it answers.
+    #[must_use]
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+}
+
+#[derive(Debug)]
+struct Script {
+    next: VecDeque<HttpReply>,
+    usual: HttpReply,
+    received: Vec<Received>,
+}
+
+impl HttpReceiver {
+    /// A receiver on a free port of 127.0.0.1 that answers 200 to everything.
+    ///
+    /// # Panics
+    /// When no port can be had.
+    pub async fn start() -> Self {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::start_at(any).await.expect("loopback has a free port")
+    }
+
+    /// A receiver at `address`: one that was down comes up again.
+    ///
+    /// # Errors
+    /// Fails when the address is taken.
+    pub async fn start_at(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let script = Arc::new(Mutex::new(Script {
+            next: VecDeque::new(),
+            usual: HttpReply::status(200),
+            received: Vec::new(),
+        }));
+        let serving = tokio::spawn(serve(listener, Arc::clone(&script)));
+        Ok(Self {
+            address,
+            script,
+            serving,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address of `path`, which starts with a slash.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Answers the next request like this; replies queue up.
+    pub fn reply_next(&self, reply: HttpReply) {
+        lock(&self.script).next.push_back(reply);
+    }
+
+    /// Answers like this from now on, once the queue is empty.
+    pub fn reply(&self, reply: HttpReply) {
+        lock(&self.script).usual = reply;
+    }
+
+    /// Everything that arrived so far, in order.
+    pub fn received(&self) -> Vec<Received> {
+        lock(&self.script).received.clone()
+    }
+
+    /// Waits until `count` requests have arrived, and returns all that did.
+    ///
+    /// # Panics
+    /// When fewer arrive within 10 seconds.
+    pub async fn received_at_least(&self, count: usize) -> Vec<Received> {
+        let within = Duration::from_secs(10);
+        wait::eventually(within, async || lock(&self.script).received.len() >= count).await;
+        self.received()
+    }
+}
+
+impl Drop for HttpReceiver {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, script: Arc<Mutex<Script>>) {
+    // Dropping the set with this task aborts every connection.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((stream, _)) = accepted else { continue };
+                connections.spawn(converse(stream, Arc::clone(&script)));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, script: Arc<Mutex<Script>>) {
+    let service = service_fn(|request| answer(request, &script));
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    // A client that goes away, and a reply that is to close, both end the connection early.
+    drop(connection.await);
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    script: &Mutex<Script>,
+) -> Result<Response<Body>, io::Error> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    let reply = {
+        let mut script = lock(script);
+        script.received.push(Received {
+            method: head.method,
+            path: head.uri.to_string(),
+            headers: head.headers,
+            body,
+        });
+        script
+            .next
+            .pop_front()
+            .unwrap_or_else(|| script.usual.clone())
+    };
+    sleep(reply.delay).await;
+    let mut response = Response::new(reply_body(&reply.body)?);
+    *response.status_mut() = StatusCode::from_u16(reply.status).map_err(io::Error::other)?;
+    for (name, value) in reply.headers {
+        let name: http::HeaderName = name.parse().map_err(io::Error::other)?;
+        response
+            .headers_mut()
+            .append(name, value.parse().map_err(io::Error::other)?);
+    }
+    Ok(response)
+}
+
+fn reply_body(body: &ReplyBody) -> io::Result<Body> {
+    Ok(match body {
+        ReplyBody::Whole(bytes) => Full::new(bytes.clone()).boxed_unsync(),
+        ReplyBody::Closed => return Err(io::ErrorKind::ConnectionReset.into()),
+        ReplyBody::Endless(pause) => {
+            let pieces = stream::repeat(*pause).then(async |pause| {
+                sleep(pause).await;
+                Ok(Frame::data(PIECE))
+            });
+            StreamBody::new(pieces).boxed_unsync()
+        }
+        ReplyBody::Large(bytes) => {
+            let count = usize::try_from(bytes.div_ceil(PIECE.len() as u64)).unwrap_or(usize::MAX);
+            let pieces = stream::repeat(PIECE)
+                .take(count)
+                .map(|piece| Ok(Frame::data(piece)));
+            StreamBody::new(pieces).boxed_unsync()
+        }
+    })
+}
+
+fn lock(script: &Mutex<Script>) -> MutexGuard<'_, Script> {
+    script.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::HttpClient;
+
+    #[tokio::test]
+    async fn what_was_sent_is_recorded_and_what_was_scripted_is_answered() {
+        let receiver = HttpReceiver::start().await;
+        receiver.reply_next(
+            HttpReply::status(429)
+                .header("retry-after", "7")
+                .body("later"),
+        );
+        let client = HttpClient::new();
+        let url = receiver.url("/hook?a=1");
+        let first = client
+            .post(&url, &[("x-name", "value")], &b"\x00\xff"[..])
+            .await
+            .unwrap();
+        assert_eq!(
+            (first.status, first.header("retry-after")),
+            (429, Some("7"))
+        );
+        assert_eq!(first.text(), "later");
+        assert_eq!(client.get(&url).await.unwrap().status, 200);
+        let seen = receiver.received_at_least(2).await;
+        assert_eq!(seen[0].path, "/hook?a=1");
+        assert_eq!(seen[0].header("x-name"), Some("value"));
+        assert_eq!(seen[0].body, &b"\x00\xff"[..]);
+        assert_eq!(seen[1].method, Method::GET);
+    }
+
+    #[tokio::test]
+    async fn a_closed_reply_is_no_answer_and_the_request_arrived() {
+        let receiver = HttpReceiver::start().await;
+        receiver.reply(HttpReply::closed());
+        let answer = HttpClient::new().post(&receiver.url("/"), &[], "x").await;
+        assert!(answer.is_err(), "{answer:?}");
+        assert!(!receiver.received().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_large_body_is_as_long_as_was_asked() {
+        let receiver = HttpReceiver::start().await;
+        receiver.reply(HttpReply::status(200).large_body(1 << 20));
+        let answer = HttpClient::new().get(&receiver.url("/")).await.unwrap();
+        assert_eq!(answer.body.len(), 1 << 20);
+    }
+
+    #[tokio::test]
+    async fn an_endless_body_does_not_end() {
+        let receiver = HttpReceiver::start().await;
+        receiver.reply(HttpReply::status(200).endless_body(Duration::from_millis(1)));
+        let client = HttpClient::new();
+        let url = receiver.url("/");
+        let waited = tokio::time::timeout(Duration::from_millis(100), client.get(&url)).await;
+        assert!(waited.is_err(), "{waited:?}");
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_was_down_comes_up_at_the_same_address() {
+        let receiver = HttpReceiver::start().await;
+        let (address, url) = (receiver.address(), receiver.url("/"));
+        let client = HttpClient::new();
+        assert_eq!(client.get(&url).await.unwrap().status, 200);
+        drop(receiver);
+        wait::eventually(Duration::from_secs(5), async || {
+            client.get(&url).await.is_err()
+        })
+        .await;
+        let again = HttpReceiver::start_at(address).await.unwrap();
+        assert_eq!(client.get(&url).await.unwrap().status, 200);
+        assert_eq!(again.received().len(), 1);
+    }
+}

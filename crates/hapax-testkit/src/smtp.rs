@@ -1,0 +1,429 @@
+//! A real SMTP server on loopback that records mail and misbehaves when it is told.
+//!
+//! It knows EHLO, HELO, MAIL, RCPT, DATA, RSET, NOOP and QUIT: what a sender
+//! needs to hand over a mail. It offers no encryption and no login, and keeps
+//! what it accepted in memory.
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+    task::{JoinHandle, JoinSet},
+};
+
+use crate::wait;
+
+/// A mail as it was handed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mail {
+    /// The sender of the envelope.
+    pub from: String,
+    /// The recipients of the envelope.
+    pub to: Vec<String>,
+    /// Headers and body, with dots unstuffed.
+    pub content: Vec<u8>,
+}
+
+impl Mail {
+    /// Headers and body as text, lossily.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.content).into_owned()
+    }
+
+    /// The value of a header that stands on one line.
+    pub fn header(&self, name: &str) -> Option<String> {
+        let text = self.text();
+        let head = text.split("\r\n\r\n").next()?;
+        head.lines().find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found
+                .eq_ignore_ascii_case(name)
+                .then(|| value.trim().to_owned())
+        })
+    }
+}
+
+/// A moment in the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The sender has connected.
+    Greeting,
+    /// The sender has named the envelope's sender.
+    Mail,
+    /// The sender has named a recipient.
+    Recipient,
+    /// The sender wants to hand over the content.
+    Data,
+    /// The sender has sent the final dot.
+    Dot,
+}
+
+/// What the server does when a stage is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SmtpFault {
+    /// It answers with this code, which starts with a 4 or a 5, and takes no mail.
+    Refuse(Stage, u16),
+    /// It closes the connection without a word; at the final dot it has taken the mail.
+    Drop(Stage),
+    /// It says nothing more and keeps the connection; at the final dot it has taken the mail.
+    Hang(Stage),
+}
+
+impl SmtpFault {
+    fn stage(&self) -> Stage {
+        match self {
+            Self::Refuse(stage, _) | Self::Drop(stage) | Self::Hang(stage) => *stage,
+        }
+    }
+}
+
+/// A real listener on loopback that records every mail it takes.
+///
+/// Dropping it closes the listener and every connection.
+#[derive(Debug)]
+pub struct SmtpReceiver {
+    address: SocketAddr,
+    script: Arc<Mutex<Script>>,
+    serving: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Script {
+    next: VecDeque<SmtpFault>,
+    usual: Option<SmtpFault>,
+    mails: Vec<Mail>,
+}
+
+impl Script {
+    /// The fault that strikes at this stage, if one does.
+    fn strike(&mut self, stage: Stage) -> Option<SmtpFault> {
+        let due = |fault: &SmtpFault| fault.stage() == stage;
+        match self.next.front() {
+            Some(fault) if due(fault) => self.next.pop_front(),
+            Some(_) => None,
+            None => self.usual.clone().filter(due),
+        }
+    }
+}
+
+impl SmtpReceiver {
+    /// A server on a free port of 127.0.0.1 that takes every mail.
+    ///
+    /// # Panics
+    /// When no port can be had.
+    pub async fn start() -> Self {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::start_at(any).await.expect("loopback has a free port")
+    }
+
+    /// A server at `address`: one that was down comes up again.
+    ///
+    /// # Errors
+    /// Fails when the address is taken.
+    pub async fn start_at(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let script = Arc::new(Mutex::new(Script::default()));
+        let serving = tokio::spawn(serve(listener, Arc::clone(&script)));
+        Ok(Self {
+            address,
+            script,
+            serving,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Misbehaves once, when the stage is next reached; faults queue up.
+    pub fn fail_next(&self, fault: SmtpFault) {
+        lock(&self.script).next.push_back(fault);
+    }
+
+    /// Misbehaves every time from now on, or no more.
+    pub fn fail(&self, fault: Option<SmtpFault>) {
+        lock(&self.script).usual = fault;
+    }
+
+    /// Every mail that was taken so far, in order.
+    pub fn mails(&self) -> Vec<Mail> {
+        lock(&self.script).mails.clone()
+    }
+
+    /// Waits until `count` mails were taken, and returns all that were.
+    ///
+    /// # Panics
+    /// When fewer come within 10 seconds.
+    pub async fn mails_at_least(&self, count: usize) -> Vec<Mail> {
+        let within = Duration::from_secs(10);
+        wait::eventually(within, async || lock(&self.script).mails.len() >= count).await;
+        self.mails()
+    }
+}
+
+impl Drop for SmtpReceiver {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, script: Arc<Mutex<Script>>) {
+    // Dropping the set with this task aborts every connection.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((stream, _)) = accepted else { continue };
+                let conversation = Conversation::new(stream, Arc::clone(&script));
+                // A sender may go away at any moment; the next one is served all the same.
+                connections.spawn(async { drop(conversation.hold().await) });
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+struct Conversation {
+    stream: BufReader<TcpStream>,
+    script: Arc<Mutex<Script>>,
+    from: Option<String>,
+    to: Vec<String>,
+}
+
+impl Conversation {
+    fn new(stream: TcpStream, script: Arc<Mutex<Script>>) -> Self {
+        Self {
+            stream: BufReader::new(stream),
+            script,
+            from: None,
+            to: Vec::new(),
+        }
+    }
+
+    async fn hold(mut self) -> io::Result<()> {
+        if self.reach(Stage::Greeting).await? {
+            self.say("220 localhost ESMTP").await?;
+        }
+        while let Some(line) = self.line().await? {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            let verb = line.get(..4).unwrap_or_default().to_ascii_uppercase();
+            match verb.as_str() {
+                "EHLO" => self.say("250-localhost\r\n250 8BITMIME").await?,
+                "HELO" | "NOOP" => self.say("250 ok").await?,
+                "MAIL" => self.mail(&line).await?,
+                "RCPT" => self.recipient(&line).await?,
+                "DATA" => self.data().await?,
+                "RSET" => {
+                    self.forget();
+                    self.say("250 ok").await?;
+                }
+                "QUIT" => return self.say("221 bye").await,
+                _ => self.say("500 what?").await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn mail(&mut self, line: &str) -> io::Result<()> {
+        if self.reach(Stage::Mail).await? {
+            self.forget();
+            self.from = Some(address(line));
+            self.say("250 ok").await?;
+        }
+        Ok(())
+    }
+
+    async fn recipient(&mut self, line: &str) -> io::Result<()> {
+        if self.from.is_none() {
+            return self.say("503 MAIL first").await;
+        }
+        if self.reach(Stage::Recipient).await? {
+            self.to.push(address(line));
+            self.say("250 ok").await?;
+        }
+        Ok(())
+    }
+
+    async fn data(&mut self) -> io::Result<()> {
+        if self.to.is_empty() {
+            return self.say("503 RCPT first").await;
+        }
+        if !self.reach(Stage::Data).await? {
+            return Ok(());
+        }
+        self.say("354 go on").await?;
+        let content = self.content().await?;
+        let mail = Mail {
+            from: self.from.take().unwrap_or_default(),
+            to: std::mem::take(&mut self.to),
+            content,
+        };
+        let fault = self.strike(Stage::Dot);
+        if !matches!(fault, Some(SmtpFault::Refuse(..))) {
+            lock(&self.script).mails.push(mail);
+        }
+        if self.suffer(fault).await? {
+            self.say("250 taken").await?;
+        }
+        Ok(())
+    }
+
+    /// Reads up to the final dot and takes back the stuffed ones.
+    async fn content(&mut self) -> io::Result<Vec<u8>> {
+        let mut content = Vec::new();
+        loop {
+            let line = self.line().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+            if line == b"." {
+                return Ok(content);
+            }
+            let start = usize::from(line.first() == Some(&b'.'));
+            content.extend_from_slice(&line[start..]);
+            content.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Lets the fault of a stage strike; true when the conversation goes on as usual.
+    async fn reach(&mut self, stage: Stage) -> io::Result<bool> {
+        let fault = self.strike(stage);
+        self.suffer(fault).await
+    }
+
+    fn strike(&self, stage: Stage) -> Option<SmtpFault> {
+        lock(&self.script).strike(stage)
+    }
+
+    async fn suffer(&mut self, fault: Option<SmtpFault>) -> io::Result<bool> {
+        match fault {
+            None => Ok(true),
+            Some(SmtpFault::Refuse(_, code)) => {
+                self.say(&format!("{code} no")).await?;
+                Ok(false)
+            }
+            Some(SmtpFault::Drop(_)) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Some(SmtpFault::Hang(_)) => std::future::pending().await,
+        }
+    }
+
+    fn forget(&mut self) {
+        self.from = None;
+        self.to.clear();
+    }
+
+    async fn say(&mut self, line: &str) -> io::Result<()> {
+        self.stream.write_all(line.as_bytes()).await?;
+        self.stream.write_all(b"\r\n").await?;
+        self.stream.flush().await
+    }
+
+    /// One line without its end; `None` when the sender has closed.
+    async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut line = Vec::new();
+        if self.stream.read_until(b'\n', &mut line).await? == 0 {
+            return Ok(None);
+        }
+        while line
+            .last()
+            .is_some_and(|byte| matches!(byte, b'\r' | b'\n'))
+        {
+            line.pop();
+        }
+        Ok(Some(line))
+    }
+}
+
+/// What stands between the angle brackets.
+fn address(line: &str) -> String {
+    let inner = line
+        .split_once('<')
+        .and_then(|(_, rest)| rest.split_once('>'));
+    inner.map_or_else(String::new, |(address, _)| address.to_owned())
+}
+
+fn lock(script: &Mutex<Script>) -> MutexGuard<'_, Script> {
+    script.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENVELOPE: &str = "MAIL FROM:<a@example.com>\r\nRCPT TO:<b@example.com>\r\n";
+
+    #[tokio::test]
+    async fn a_mail_is_recorded_with_its_dots_unstuffed() {
+        let server = SmtpReceiver::start().await;
+        let content = "Subject: hi\r\n\r\n..dot\r\nend\r\n";
+        let told = speak(
+            &server,
+            &format!("EHLO me\r\n{ENVELOPE}DATA\r\n{content}.\r\nQUIT\r\n"),
+        )
+        .await;
+        assert_eq!(
+            codes(&told),
+            ["220", "250", "250", "250", "250", "354", "250", "221"]
+        );
+        let mails = server.mails();
+        assert_eq!(mails.len(), 1);
+        assert_eq!(mails[0].from, "a@example.com");
+        assert_eq!(mails[0].to, ["b@example.com"]);
+        assert_eq!(mails[0].text(), "Subject: hi\r\n\r\n.dot\r\nend\r\n");
+        assert_eq!(mails[0].header("subject").as_deref(), Some("hi"));
+    }
+
+    #[tokio::test]
+    async fn a_refused_stage_takes_no_mail_and_the_next_try_does() {
+        let server = SmtpReceiver::start().await;
+        server.fail_next(SmtpFault::Refuse(Stage::Recipient, 450));
+        server.fail_next(SmtpFault::Refuse(Stage::Dot, 554));
+        let told = speak(&server, &format!("{ENVELOPE}QUIT\r\n")).await;
+        assert_eq!(codes(&told), ["220", "250", "450", "221"]);
+        let whole = format!("{ENVELOPE}DATA\r\nx\r\n.\r\nQUIT\r\n");
+        let told = speak(&server, &whole).await;
+        assert_eq!(codes(&told), ["220", "250", "250", "354", "554", "221"]);
+        assert_eq!(server.mails(), []);
+        speak(&server, &whole).await;
+        assert_eq!(server.mails().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_connection_dropped_at_the_final_dot_has_taken_the_mail() {
+        let server = SmtpReceiver::start().await;
+        server.fail_next(SmtpFault::Drop(Stage::Dot));
+        let told = speak(&server, &format!("{ENVELOPE}DATA\r\nx\r\n.\r\n")).await;
+        assert_eq!(codes(&told), ["220", "250", "250", "354"]);
+        assert_eq!(server.mails().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_hang_says_nothing_more() {
+        let server = SmtpReceiver::start().await;
+        server.fail(Some(SmtpFault::Hang(Stage::Greeting)));
+        let silence = tokio::time::timeout(Duration::from_millis(50), speak(&server, "")).await;
+        assert!(silence.is_err(), "{silence:?}");
+    }
+
+    /// Says everything at once and listens until the server closes.
+    async fn speak(server: &SmtpReceiver, text: &str) -> String {
+        use tokio::io::AsyncReadExt;
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut told = Vec::new();
+        // A dropped connection may end in a reset: what was told before it counts.
+        drop(stream.read_to_end(&mut told).await);
+        String::from_utf8(told).unwrap()
+    }
+
+    fn codes(told: &str) -> Vec<&str> {
+        let last = |line: &&str| line.as_bytes().get(3) != Some(&b'-');
+        told.lines().filter(last).map(|line| &line[..3]).collect()
+    }
+}
