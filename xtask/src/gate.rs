@@ -23,7 +23,8 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.call("fmt", "cargo fmt --all --check")?;
     steps.run("tidy", || tidy::tidy(root))?;
     steps.call("typos", "typos")?;
-    steps.call("machete", "cargo machete")?;
+    // By its own name: as a subcommand it misreads the environment of `cargo run`.
+    steps.call("machete", "cargo-machete")?;
     steps.call("deny", "cargo deny check bans licenses sources")?;
     steps.run("advisories", advisories)?;
     steps.call(

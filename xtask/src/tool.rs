@@ -30,7 +30,7 @@ pub(crate) const ALL: &[Tool] = &[
         install: "cargo install cargo-deny --locked",
     },
     Tool {
-        probe: "cargo machete --version",
+        probe: "cargo-machete --version",
         install: "cargo install cargo-machete --locked",
     },
     Tool {
