@@ -1,1 +1,86 @@
-//! placeholder
+//! The embedded store of Hapax: keys, outbox, inbox and deliveries in one SQLite file.
+//!
+//! One thread owns the only connection that writes. What is asked of it while it works shares
+//! its next commit: each request runs in a savepoint of its own, one commit makes all of them
+//! durable (WAL, `synchronous = FULL`), and nobody is answered before that. Readers have
+//! connections of their own and never wait for the writer.
+//!
+//! The store promises that an acknowledged write outlives a crash at any instant, and that ids
+//! in the outbox rise in commit order. It refuses a second opener of its file, and a schema that
+//! is newer, foreign or changed, by name.
+//!
+//! ```
+//! use hapax::{Clock, Random, event::{Headers, NewEvent}, store::{Keys, Outbox, Transaction}};
+//! use hapax_sqlite::{Settings, Sqlite};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("shop.db");
+//! # let clock = Clock::new(|| hapax::Timestamp::from_millis(1_700_000_000_000));
+//! # let random = Random::new(|| 7);
+//! let store = Sqlite::open(Settings::new(path, clock, random))?;
+//! let orders = [(1, "orders", "CREATE TABLE orders (id INTEGER PRIMARY KEY, amount INTEGER)")];
+//! store.migrate("shop", &orders).await?;
+//!
+//! // The row and the event are one commit: both exist, or neither.
+//! let mut tx = store.begin(Headers::new()).await?;
+//! tx.with(|rows| rows.execute("INSERT INTO orders (amount) VALUES (?1)", [500])).await?;
+//! tx.emit(NewEvent::json("order.created", &500))?;
+//! tx.commit().await?;
+//!
+//! let batch = store.read(&Frontier::default(), 10).await?;
+//! assert_eq!(batch.events[0].event.kind, "order.created");
+//! store.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod settings;
+mod sqlite;
+mod lock;
+mod connection;
+mod migrations;
+mod writer;
+mod job;
+mod readers;
+mod transaction;
+mod dialogue;
+mod idempotency;
+mod single_shot;
+mod outbox;
+mod inbox;
+mod delivery;
+mod settle;
+mod positions;
+mod dead_letter;
+mod error;
+
+pub use error::{OpenError, SchemaError};
+pub use idempotency::Statement;
+pub use migrations::Migration;
+pub use rusqlite;
+pub use settings::Settings;
+pub use sqlite::Sqlite;
+pub use transaction::Tx;
+
+/// A query's text, without the comment that says why it is there.
+macro_rules! query {
+    ($name:literal) => {
+        const { $crate::statement_of(include_str!(concat!("../queries/", $name, ".sql"))) }
+    };
+}
+pub(crate) use query;
+
+/// Skips the comment lines on top: the text is what the statement cache hashes on every call.
+const fn statement_of(text: &'static str) -> &'static str {
+    let bytes = text.as_bytes();
+    let mut start = 0;
+    while start + 1 < bytes.len() && bytes[start] == b'-' && bytes[start + 1] == b'-' {
+        while start < bytes.len() && bytes[start] != b'\n' {
+            start += 1;
+        }
+        start += 1;
+    }
+    text.split_at(start).1
+}

@@ -1,0 +1,5 @@
+-- Logs one try; the log is only ever appended to.
+INSERT INTO hapax_attempt
+    (destination, position, number, started_at, duration_ms, outcome, status, error,
+     response_head)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)

@@ -1,0 +1,6 @@
+-- Ends a parked delivery that arrived.
+UPDATE hapax_delivery SET
+    state = 'delivered',
+    begun_at = NULL,
+    changed_at = ?3
+WHERE destination = ?1 AND position = ?2

@@ -1,0 +1,5 @@
+-- Writes down why a destination takes nothing any more.
+UPDATE hapax_destination SET
+    disabled_at = ?2,
+    disabled_reason = ?3
+WHERE name = ?1

@@ -1,0 +1,4 @@
+-- Reads why a destination had been disabled, before opening it enables it again.
+SELECT disabled_reason
+FROM hapax_destination
+WHERE name = ?1 AND disabled_at IS NOT NULL

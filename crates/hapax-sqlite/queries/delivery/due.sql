@@ -1,0 +1,11 @@
+-- Reads what has fallen due, the longest due first. The index holds what is scheduled or retrying;
+-- what is blocked or dead never falls due.
+SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
+       event.aggregate_id, event.sequence, event.payload, event.headers, event.created_at,
+       event.available_at, delivery.state, delivery.attempt, delivery.next_at, delivery.order_key
+FROM hapax_delivery AS delivery
+JOIN hapax_outbox_event AS event ON event.id = delivery.position
+WHERE delivery.destination = ?1
+  AND delivery.state IN ('scheduled', 'retrying')
+  AND delivery.next_at <= ?2
+ORDER BY delivery.next_at, delivery.position

@@ -1,0 +1,8 @@
+-- Says whether anything unfinished stands in the way of an order key.
+SELECT EXISTS (
+    SELECT 1
+    FROM hapax_delivery
+    WHERE destination = ?1
+      AND order_key = ?2
+      AND state IN ('retrying', 'blocked', 'dead')
+)

@@ -1,0 +1,4 @@
+-- Reads when the event at a position was written.
+SELECT created_at
+FROM hapax_outbox_event
+WHERE id = ?1

@@ -1,0 +1,9 @@
+-- Turns an expired key into a tombstone: the fact that it was used stays, the answer goes.
+UPDATE hapax_idempotency_key SET
+    state = 'tombstone',
+    response_status = NULL,
+    response_headers = NULL,
+    response_body = NULL,
+    resource_id = NULL,
+    expires_at = ?2
+WHERE rowid = ?1

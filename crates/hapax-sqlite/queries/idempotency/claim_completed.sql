@@ -1,0 +1,6 @@
+-- Claims and completes at once; no row changes when the key is taken, and then it is read.
+INSERT INTO hapax_idempotency_key
+    (tenant, operation, key, fingerprint, state, epoch, response_status, response_headers,
+     response_body, on_expired, created_at, completed_at, expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+ON CONFLICT (tenant, operation, key) DO NOTHING

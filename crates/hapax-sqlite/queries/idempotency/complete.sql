@@ -1,0 +1,20 @@
+-- Stores the answer in the row's only write: the one writer has held the key since the claim,
+-- so whatever row is there now has expired and gives way.
+INSERT INTO hapax_idempotency_key
+    (tenant, operation, key, fingerprint, state, epoch, response_status, response_headers,
+     response_body, on_expired, created_at, completed_at, expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+ON CONFLICT (tenant, operation, key) DO UPDATE SET
+    fingerprint = excluded.fingerprint,
+    state = excluded.state,
+    epoch = epoch + 1,
+    lease_until = NULL,
+    recovery_point = NULL,
+    response_status = excluded.response_status,
+    response_headers = excluded.response_headers,
+    response_body = excluded.response_body,
+    resource_id = NULL,
+    on_expired = excluded.on_expired,
+    created_at = excluded.created_at,
+    completed_at = excluded.completed_at,
+    expires_at = excluded.expires_at

@@ -1,0 +1,5 @@
+-- Appends an event; the id comes from the writer's counter, so commit order is id order.
+INSERT INTO hapax_outbox_event
+    (id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
+     created_at, available_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)

@@ -1,0 +1,166 @@
+//! Connections, and what they may do.
+//!
+//! The writer's connection is watched by a [`Guard`]: while a caller's closure runs it may do
+//! anything but end the transaction that it runs in, and it is interrupted when its time is over.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use rusqlite::{
+    Connection, OpenFlags,
+    hooks::{AuthAction, AuthContext, Authorization},
+};
+
+use crate::{error::OpenError, settings::Settings};
+
+/// The savepoint that each member of a group runs in.
+pub(crate) const MEMBER: &str = "hapax_member";
+
+/// Distinct statements that a connection keeps prepared: ours and the service's.
+const STATEMENTS: usize = 256;
+/// How long a connection waits for a foreign tool that holds the file.
+const BUSY: Duration = Duration::from_secs(2);
+/// Virtual-machine steps between two looks at the deadline: some tens of microseconds.
+const STEPS: i32 = 20_000;
+/// Bytes that the log file is cut back to after a checkpoint.
+const LOG_BYTES: i64 = 64 * 1024 * 1024;
+
+/// Opens the connection that writes.
+pub(crate) fn open_writer(settings: &Settings, guard: &Guard) -> Result<Connection, OpenError> {
+    let fail = |error| OpenError::of(settings.path.clone(), error);
+    let mut conn = Connection::open_with_flags(
+        &settings.path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )
+    .map_err(fail)?;
+    prepare_writer(&mut conn, settings, guard).map_err(fail)?;
+    let mode: String = conn
+        .pragma_query_value(None, "journal_mode", |row| row.get(0))
+        .map_err(fail)?;
+    if mode != "wal" {
+        let reason = "its file system does not support a write-ahead log";
+        return Err(OpenError::Unavailable {
+            path: settings.path.clone(),
+            source: reason.into(),
+        });
+    }
+    Ok(conn)
+}
+
+/// Opens a connection that only reads.
+pub(crate) fn open_reader(path: &Path) -> Result<Connection, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = || {
+        let conn = Connection::open_with_flags(path, flags)?;
+        conn.busy_timeout(BUSY)?;
+        conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        conn.pragma_update(None, "query_only", true)?;
+        Ok(conn)
+    };
+    open().map_err(|error| OpenError::of(path.to_owned(), error))
+}
+
+fn prepare_writer(
+    conn: &mut Connection,
+    settings: &Settings,
+    guard: &Guard,
+) -> rusqlite::Result<()> {
+    conn.busy_timeout(BUSY)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    conn.pragma_update(None, "synchronous", "full")?;
+    conn.pragma_update(None, "foreign_keys", true)?;
+    conn.pragma_update(None, "trusted_schema", false)?;
+    conn.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
+    if let Some(pages) = settings.pages_max {
+        conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
+    }
+    guard.watch(conn)
+}
+
+/// Watches what a caller's closure does with the writer's connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Guard(Arc<Watch>);
+
+#[derive(Debug)]
+struct Watch {
+    start: Instant,
+    /// Whether a caller's closure is running.
+    foreign: AtomicBool,
+    /// Microseconds after `start` at which statements are interrupted; zero means never.
+    deadline_us: AtomicU64,
+}
+
+impl Guard {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Watch {
+            start: Instant::now(),
+            foreign: AtomicBool::new(false),
+            deadline_us: AtomicU64::new(0),
+        }))
+    }
+
+    /// Runs a caller's closure; it cannot end the transaction meanwhile.
+    pub(crate) fn foreign<R>(&self, run: impl FnOnce() -> R) -> R {
+        struct Reset<'a>(&'a AtomicBool);
+        impl Drop for Reset<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Relaxed);
+            }
+        }
+        self.0.foreign.store(true, Ordering::Relaxed);
+        let _reset = Reset(&self.0.foreign);
+        run()
+    }
+
+    /// Sets the moment at which statements are interrupted.
+    pub(crate) fn until(&self, deadline: Option<Instant>) {
+        let micros = deadline.map_or(0, |at| {
+            let after = at.saturating_duration_since(self.0.start).as_micros();
+            u64::try_from(after).unwrap_or(u64::MAX).max(1)
+        });
+        self.0.deadline_us.store(micros, Ordering::Relaxed);
+    }
+
+    fn watch(&self, conn: &mut Connection) -> rusqlite::Result<()> {
+        let watch = Arc::clone(&self.0);
+        conn.authorizer(Some(move |context: AuthContext<'_>| {
+            watch.authorize(&context.action)
+        }))?;
+        let watch = Arc::clone(&self.0);
+        conn.progress_handler(STEPS, Some(move || watch.is_over()))
+    }
+}
+
+impl Watch {
+    /// Ending a group would acknowledge, or lose, what belongs to other requests.
+    fn authorize(&self, action: &AuthAction<'_>) -> Authorization {
+        let ends = match action {
+            AuthAction::Transaction { .. } => true,
+            AuthAction::Savepoint { savepoint_name, .. } => {
+                savepoint_name.eq_ignore_ascii_case(MEMBER)
+            }
+            _ => false,
+        };
+        if ends && self.foreign.load(Ordering::Relaxed) {
+            Authorization::Deny
+        } else {
+            Authorization::Allow
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.deadline_us.load(Ordering::Relaxed) {
+            0 => false,
+            deadline => self.start.elapsed().as_micros() >= u128::from(deadline),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Dead letters: listed with their whole log, made due again, or given up for good.
+//!
+//! These are an operator's acts, not the owner's: they carry no epoch and ring the relay.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    dead_letter::DeadLetter,
+    delivery::{Attempt, AttemptOutcome},
+    store::StoreError,
+};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::{
+    error::{corrupt, store_error},
+    idempotency::rows,
+    outbox, query,
+    settle::release,
+    writer::Desk,
+};
+
+/// Lists dead letters after a position, each with its attempts.
+pub(crate) fn list(
+    conn: &Connection,
+    destination: &str,
+    after: i64,
+    limit: usize,
+) -> Result<Vec<DeadLetter>, StoreError> {
+    let mut letters = Vec::new();
+    let mut read = || {
+        let mut statement = conn.prepare_cached(query!("delivery/dead_letters"))?;
+        let mut found = statement.query(params![destination, after, rows(limit)])?;
+        while let Some(row) = found.next()? {
+            letters.push(letter(row));
+        }
+        Ok(())
+    };
+    read().map_err(store_error)?;
+    let mut letters: Vec<DeadLetter> = letters.into_iter().collect::<Result<_, _>>()?;
+    for letter in &mut letters {
+        letter.log = attempts(conn, destination, letter.event.position)?;
+    }
+    Ok(letters)
+}
+
+/// Makes a dead letter due again.
+pub(crate) fn replay(desk: &mut Desk, destination: &str, position: i64) -> rusqlite::Result<bool> {
+    let now = desk.now().as_millis();
+    let replayed = desk
+        .conn
+        .prepare_cached(query!("delivery/replay"))?
+        .execute(params![destination, position, now])?;
+    if replayed == 1 {
+        desk.ring_after_commit();
+    }
+    Ok(replayed == 1)
+}
+
+/// Gives a dead letter up, and lets go whatever it held up.
+pub(crate) fn discard(
+    desk: &mut Desk,
+    destination: &str,
+    position: i64,
+    reason: &str,
+) -> rusqlite::Result<bool> {
+    let now = desk.now().as_millis();
+    let discarded: Option<Option<String>> = desk
+        .conn
+        .prepare_cached(query!("delivery/discard"))?
+        .query_row(params![destination, position, now, reason], |row| {
+            row.get(0)
+        })
+        .optional()?;
+    let Some(order_key) = discarded else {
+        return Ok(false);
+    };
+    if let Some(key) = order_key {
+        release(&desk.conn, destination, &key, now)?;
+        desk.ring_after_commit();
+    }
+    Ok(true)
+}
+
+fn letter(row: &Row<'_>) -> Result<DeadLetter, StoreError> {
+    let bad = |error: rusqlite::Error| corrupt(format!("dead letter: {error}"));
+    Ok(DeadLetter {
+        event: outbox::event(row)?,
+        attempts: row.get(11).map_err(bad)?,
+        last_error: row
+            .get::<_, Option<String>>(12)
+            .map_err(bad)?
+            .unwrap_or_default(),
+        died_at: Timestamp::from_millis(row.get(13).map_err(bad)?),
+        log: Vec::new(),
+    })
+}
+
+fn attempts(
+    conn: &Connection,
+    destination: &str,
+    position: i64,
+) -> Result<Vec<Attempt>, StoreError> {
+    let mut log = Vec::new();
+    let mut read = || {
+        let mut statement = conn.prepare_cached(query!("delivery/attempts"))?;
+        let mut found = statement.query(params![position, destination])?;
+        while let Some(row) = found.next()? {
+            log.push(attempt(row));
+        }
+        Ok(())
+    };
+    read().map_err(store_error)?;
+    log.into_iter().collect()
+}
+
+fn attempt(row: &Row<'_>) -> Result<Attempt, StoreError> {
+    let bad = |error: rusqlite::Error| corrupt(format!("attempt: {error}"));
+    let outcome: String = row.get(4).map_err(bad)?;
+    Ok(Attempt {
+        position: row.get(0).map_err(bad)?,
+        number: row.get(1).map_err(bad)?,
+        started_at: Timestamp::from_millis(row.get(2).map_err(bad)?),
+        duration: Duration::from_millis(row.get::<_, i64>(3).map_err(bad)?.unsigned_abs()),
+        outcome: AttemptOutcome::parse(&outcome)
+            .ok_or_else(|| corrupt(format!("attempt that ended {outcome:?}")))?,
+        status: row.get(5).map_err(bad)?,
+        error: row.get(6).map_err(bad)?,
+        response_head: Bytes::from(row.get::<_, Vec<u8>>(7).map_err(bad)?),
+    })
+}

@@ -1,0 +1,357 @@
+//! Deliveries: who owns a destination, how far it is, and what waits outside its flow.
+//!
+//! Plain sailing is one checkpoint row for each destination; only what is late, failing, blocked
+//! or dead has a row of its own. Opening a destination fences the owner before it and makes due
+//! what that owner had on the wire. Ended rows stay until retention takes them.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    dead_letter::DeadLetter,
+    delivery::{
+        Attempt, AttemptOutcome, Checkpoint, Frontier, Opened, Parked, ParkedState, Settlement,
+        Standing,
+    },
+    store::{Deliveries, StoreError},
+};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::{
+    dead_letter,
+    error::{corrupt, store_error},
+    outbox, positions, query, settle,
+    sqlite::Sqlite,
+    writer::Desk,
+};
+
+/// Events that a backlog is counted by; beyond it positions are subtracted.
+const COUNTED: i64 = 10_000;
+const INTERRUPTED: &str = "the relay ended before the attempt did";
+
+impl Deliveries for Sqlite {
+    async fn open(&self, destination: &str) -> Result<Opened, StoreError> {
+        let destination = destination.to_owned();
+        self.submit(move |desk| open(desk, &destination)).await
+    }
+
+    async fn settle(&self, settlement: Settlement) -> Result<Vec<String>, StoreError> {
+        self.submit(move |desk| settle::settle(desk, &settlement))
+            .await
+    }
+
+    async fn due(
+        &self,
+        destination: &str,
+        except: &[i64],
+        limit: usize,
+    ) -> Result<Vec<Parked>, StoreError> {
+        let destination = destination.to_owned();
+        let except: HashSet<i64> = except.iter().copied().collect();
+        let now = self.clock().now();
+        self.look(move |conn| due(conn, &destination, now, &except, limit))
+            .await
+    }
+
+    async fn next_due(&self, destination: &str) -> Result<Option<Timestamp>, StoreError> {
+        let destination = destination.to_owned();
+        let next = move |conn: &Connection| {
+            let mut statement = conn.prepare_cached(query!("delivery/next_due"))?;
+            statement
+                .query_row([&destination], |row| row.get(0))
+                .optional()
+        };
+        Ok(self.read(next).await?.map(Timestamp::from_millis))
+    }
+
+    async fn standing(&self, destination: &str) -> Result<Standing, StoreError> {
+        let destination = destination.to_owned();
+        self.look(move |conn| standing(conn, &destination)).await
+    }
+
+    async fn dead_letters(
+        &self,
+        destination: &str,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<DeadLetter>, StoreError> {
+        let destination = destination.to_owned();
+        self.look(move |conn| dead_letter::list(conn, &destination, after, limit))
+            .await
+    }
+
+    async fn replay(&self, destination: &str, position: i64) -> Result<bool, StoreError> {
+        let destination = destination.to_owned();
+        let replay = move |desk: &mut Desk| {
+            dead_letter::replay(desk, &destination, position).map_err(store_error)
+        };
+        self.submit(replay).await
+    }
+
+    async fn discard(
+        &self,
+        destination: &str,
+        position: i64,
+        reason: &str,
+    ) -> Result<bool, StoreError> {
+        let (destination, reason) = (destination.to_owned(), reason.to_owned());
+        let discard = move |desk: &mut Desk| {
+            dead_letter::discard(desk, &destination, position, &reason).map_err(store_error)
+        };
+        self.submit(discard).await
+    }
+}
+
+/// The word for a state in its row.
+pub(crate) fn word(state: ParkedState) -> &'static str {
+    match state {
+        ParkedState::Scheduled => "scheduled",
+        ParkedState::Retrying => "retrying",
+        ParkedState::Blocked => "blocked",
+        ParkedState::Dead => "dead",
+    }
+}
+
+/// Writes one attempt into the log.
+pub(crate) fn log(conn: &Connection, destination: &str, attempt: &Attempt) -> rusqlite::Result<()> {
+    conn.prepare_cached(query!("delivery/attempt"))?
+        .execute(params![
+            destination,
+            attempt.position,
+            attempt.number,
+            attempt.started_at.as_millis(),
+            i64::try_from(attempt.duration.as_millis()).unwrap_or(i64::MAX),
+            attempt.outcome.as_str(),
+            attempt.status,
+            attempt.error,
+            &*attempt.response_head,
+        ])?;
+    Ok(())
+}
+
+fn open(desk: &Desk, destination: &str) -> Result<Opened, StoreError> {
+    let now = desk.now().as_millis();
+    let was_disabled = disabled_reason(&desk.conn, destination).map_err(store_error)?;
+    let take = || {
+        let conn = &desk.conn;
+        conn.prepare_cached(query!("delivery/register"))?
+            .execute(params![destination, now])?;
+        let mut open = conn.prepare_cached(query!("delivery/open"))?;
+        open.query_row(params![destination, now], |row| {
+            let sets: (String, String) = (row.get(2)?, row.get(3)?);
+            Ok((row.get(0)?, row.get(1)?, sets, row.get(4)?))
+        })
+    };
+    let (epoch, high, (settled, offered), written_at) = take().map_err(store_error)?;
+    let read = |set: &str| {
+        positions::parse(set).ok_or_else(|| corrupt(format!("checkpoint of {destination}")))
+    };
+    let mut checkpoint = Checkpoint {
+        frontier: Frontier {
+            high,
+            snapshot: None,
+        },
+        settled: read(&settled)?,
+        offered: read(&offered)?,
+    };
+    let mut interrupt = || {
+        interrupt_begun(&desk.conn, destination, now)?;
+        interrupt_offered(&desk.conn, destination, &mut checkpoint, now, written_at)
+    };
+    interrupt().map_err(store_error)?;
+    let blocked_keys = blocked_keys(&desk.conn, destination).map_err(store_error)?;
+    Ok(Opened {
+        epoch,
+        checkpoint,
+        blocked_keys,
+        was_disabled,
+    })
+}
+
+/// Parks what was on the wire for the first time when the last owner ended.
+fn interrupt_offered(
+    conn: &Connection,
+    destination: &str,
+    checkpoint: &mut Checkpoint,
+    now: i64,
+    written_at: i64,
+) -> rusqlite::Result<()> {
+    if checkpoint.offered.is_empty() {
+        return Ok(());
+    }
+    let mut park = conn.prepare_cached(query!("delivery/interrupt_offered"))?;
+    for position in std::mem::take(&mut checkpoint.offered) {
+        if park.execute(params![destination, position, now, INTERRUPTED])? == 1 {
+            log(conn, destination, &interrupted(position, 1, written_at))?;
+        }
+        checkpoint.settled.insert(position);
+    }
+    let settled = positions::write(&checkpoint.settled);
+    let mut write = conn.prepare_cached(query!("delivery/checkpoint"))?;
+    write.execute(params![
+        destination,
+        checkpoint.frontier.high,
+        settled,
+        "",
+        now
+    ])?;
+    Ok(())
+}
+
+/// Makes due again what was on the wire once more when the last owner ended.
+fn interrupt_begun(conn: &Connection, destination: &str, now: i64) -> rusqlite::Result<()> {
+    let mut begun = conn.prepare_cached(query!("delivery/begun"))?;
+    let begun = begun.query_map([destination], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })?;
+    let begun: Vec<(i64, u32, i64)> = begun.collect::<Result<_, _>>()?;
+    for (position, number, begun_at) in begun {
+        conn.prepare_cached(query!("delivery/interrupt_begun"))?
+            .execute(params![destination, position, now, INTERRUPTED])?;
+        log(conn, destination, &interrupted(position, number, begun_at))?;
+    }
+    Ok(())
+}
+
+fn interrupted(position: i64, number: u32, started_at: i64) -> Attempt {
+    Attempt {
+        position,
+        number,
+        started_at: Timestamp::from_millis(started_at),
+        duration: std::time::Duration::ZERO,
+        outcome: AttemptOutcome::Interrupted,
+        status: None,
+        error: Some(INTERRUPTED.to_owned()),
+        response_head: Bytes::new(),
+    }
+}
+
+fn blocked_keys(conn: &Connection, destination: &str) -> rusqlite::Result<Vec<String>> {
+    let mut statement = conn.prepare_cached(query!("delivery/blocked_keys"))?;
+    statement
+        .query_map([destination], |row| row.get(0))?
+        .collect()
+}
+
+fn disabled_reason(conn: &Connection, destination: &str) -> rusqlite::Result<Option<String>> {
+    let mut statement = conn.prepare_cached(query!("delivery/disabled_reason"))?;
+    statement
+        .query_row([destination], |row| row.get(0))
+        .optional()
+}
+
+fn due(
+    conn: &Connection,
+    destination: &str,
+    now: Timestamp,
+    except: &HashSet<i64>,
+    limit: usize,
+) -> Result<Vec<Parked>, StoreError> {
+    let mut found = Vec::new();
+    let mut read = || {
+        let mut statement = conn.prepare_cached(query!("delivery/due"))?;
+        let mut rows = statement.query(params![destination, now.as_millis()])?;
+        while found.len() < limit {
+            let Some(row) = rows.next()? else { break };
+            if !except.contains(&row.get(0)?) {
+                found.push(parked(row));
+            }
+        }
+        Ok(())
+    };
+    read().map_err(store_error)?;
+    found.into_iter().collect()
+}
+
+fn parked(row: &Row<'_>) -> Result<Parked, StoreError> {
+    let bad = |error: rusqlite::Error| corrupt(format!("parked delivery: {error}"));
+    let state: String = row.get(11).map_err(bad)?;
+    let state = match state.as_str() {
+        "scheduled" => ParkedState::Scheduled,
+        "retrying" => ParkedState::Retrying,
+        other => return Err(corrupt(format!("parked delivery in state {other:?}"))),
+    };
+    Ok(Parked {
+        event: outbox::event(row)?,
+        state,
+        attempt: row.get(12).map_err(bad)?,
+        next_at: Timestamp::from_millis(row.get(13).map_err(bad)?),
+        order_key: row.get(14).map_err(bad)?,
+    })
+}
+
+fn standing(conn: &Connection, destination: &str) -> Result<Standing, StoreError> {
+    let found = find_checkpoint(conn, destination).map_err(store_error)?;
+    let (high, settled) = found.unwrap_or_default();
+    let settled = positions::parse(&settled)
+        .ok_or_else(|| corrupt(format!("checkpoint of {destination}")))?;
+    let stand = || {
+        let (parked, first_parked) = conn
+            .prepare_cached(query!("delivery/count_parked"))?
+            .query_row([destination], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get(1)?))
+            })?;
+        let dead: i64 = conn
+            .prepare_cached(query!("delivery/count_dead"))?
+            .query_row([destination], |row| row.get(0))?;
+        let beyond = count_beyond(conn, high)?.saturating_sub(settled.len() as u64);
+        let oldest_parked = written_at(conn, first_parked)?;
+        let oldest_beyond = oldest_beyond(conn, high, |position| !settled.contains(&position))?;
+        Ok(Standing {
+            backlog: beyond + parked.unsigned_abs(),
+            parked: parked.unsigned_abs(),
+            dead: dead.unsigned_abs(),
+            oldest_at: oldest_parked.into_iter().chain(oldest_beyond).min(),
+        })
+    };
+    stand().map_err(store_error)
+}
+
+fn find_checkpoint(
+    conn: &Connection,
+    destination: &str,
+) -> rusqlite::Result<Option<(i64, String)>> {
+    let mut statement = conn.prepare_cached(query!("delivery/find_checkpoint"))?;
+    statement
+        .query_row([destination], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
+}
+
+/// Exact for a short way; for a long one the ids that were skipped are counted too.
+fn count_beyond(conn: &Connection, high: i64) -> rusqlite::Result<u64> {
+    let mut count = conn.prepare_cached(query!("outbox/count_beyond"))?;
+    let counted: i64 = count.query_row(params![high, COUNTED], |row| row.get(0))?;
+    if counted < COUNTED {
+        return Ok(counted.unsigned_abs());
+    }
+    let mut last = conn.prepare_cached(query!("outbox/last"))?;
+    let last: i64 = last.query_row([], |row| row.get(0))?;
+    Ok(last.saturating_sub(high).unsigned_abs())
+}
+
+fn oldest_beyond(
+    conn: &Connection,
+    high: i64,
+    is_open: impl Fn(i64) -> bool,
+) -> rusqlite::Result<Option<Timestamp>> {
+    let mut ages = conn.prepare_cached(query!("outbox/ages_beyond"))?;
+    let mut rows = ages.query([high])?;
+    while let Some(row) = rows.next()? {
+        if is_open(row.get(0)?) {
+            return Ok(Some(Timestamp::from_millis(row.get(1)?)));
+        }
+    }
+    Ok(None)
+}
+
+fn written_at(conn: &Connection, position: Option<i64>) -> rusqlite::Result<Option<Timestamp>> {
+    let Some(position) = position else {
+        return Ok(None);
+    };
+    let mut statement = conn.prepare_cached(query!("delivery/written_at"))?;
+    let millis = statement
+        .query_row([position], |row| row.get(0))
+        .optional()?;
+    Ok(millis.map(Timestamp::from_millis))
+}

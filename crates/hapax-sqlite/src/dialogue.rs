@@ -1,0 +1,238 @@
+//! The writer's side of an open transaction.
+//!
+//! A job that claims its key, hands the [`Tx`] out, and serves it until it ends; all inside one
+//! savepoint of the group. It waits on the transaction's own channel, never longer than `tx_max`,
+//! so that a stalled handler cannot hold the writer. Answers that others may act on (a replay,
+//! an end) wait for the group's commit; only the open transaction itself is handed out before.
+
+use std::{
+    fmt,
+    sync::mpsc::{self, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use hapax::{
+    Timestamp,
+    event::{Event, Headers},
+    idempotency::{Claim, Known},
+    store::{Claimed, Effect, StoreError},
+};
+use tokio::sync::oneshot;
+
+use crate::{
+    error::unavailable,
+    idempotency::{StoredAnswer, complete, known, retention},
+    job::{Fate, Job, Verdict},
+    outbox::{self, Draft},
+    sqlite::Sqlite,
+    transaction::Tx,
+    writer::Desk,
+};
+
+/// Opens a transaction, with a key or without.
+pub(crate) async fn open(
+    store: &Sqlite,
+    claim: Option<Claim>,
+    context: Headers,
+) -> Result<Claimed<Tx>, StoreError> {
+    let (reply, answer) = oneshot::channel();
+    let draft = Draft::new(claim.as_ref(), context);
+    let dialogue = Dialogue {
+        store: store.clone(),
+        claim,
+        draft: Some(draft),
+        reply: Some(reply),
+        known: None,
+        end: None,
+    };
+    store.enqueue(Box::new(dialogue)).await?;
+    answer
+        .await
+        .map_err(|_| unavailable("the store is closed"))?
+}
+
+/// What a transaction asks of the writer.
+pub(crate) enum Request {
+    /// Run this, unless the transaction is doomed; false when it failed.
+    Run(Box<dyn FnOnce(&Desk, bool) -> bool + Send>),
+    /// End the transaction.
+    End {
+        ending: Ending,
+        events: Vec<Event>,
+        reply: oneshot::Sender<Result<(), StoreError>>,
+    },
+}
+
+/// How a transaction ends.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    Complete {
+        answer: StoredAnswer,
+        effect: Effect,
+    },
+    Commit,
+    Rollback,
+}
+
+impl Request {
+    /// Runs `work` and tells its result at once: it is for this transaction alone.
+    pub(crate) fn run<R: Send + 'static>(
+        work: impl FnOnce(&Desk) -> Result<R, StoreError> + Send + 'static,
+        reply: oneshot::Sender<Result<R, StoreError>>,
+    ) -> Self {
+        Self::Run(Box::new(move |desk, doomed| {
+            let outcome = if doomed { Err(doom()) } else { work(desk) };
+            let went_well = outcome.is_ok();
+            // A caller that has gone shows in the channel, at the next request.
+            let _gone = reply.send(outcome);
+            went_well
+        }))
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(_) => f.write_str("Run"),
+            Self::End { ending, .. } => f.debug_tuple("End").field(ending).finish(),
+        }
+    }
+}
+
+type Reply<R> = oneshot::Sender<Result<R, StoreError>>;
+
+struct Dialogue {
+    store: Sqlite,
+    claim: Option<Claim>,
+    draft: Option<Draft>,
+    /// Who asked; gone once the transaction was handed out.
+    reply: Option<Reply<Claimed<Tx>>>,
+    /// What is known about a key that was taken, or why that could not be found out.
+    known: Option<Result<Known, StoreError>>,
+    /// Who ended the transaction, and what came of it.
+    end: Option<(Reply<()>, Result<(), StoreError>)>,
+}
+
+impl Job for Dialogue {
+    fn is_wanted(&self) -> bool {
+        self.reply.as_ref().is_some_and(|reply| !reply.is_closed())
+    }
+
+    fn run(&mut self, desk: &mut Desk) -> Verdict {
+        let deadline = Instant::now() + desk.tx_max;
+        desk.until(Some(deadline));
+        let taken = self
+            .claim
+            .as_ref()
+            .map_or(Ok(None), |claim| known(desk, claim));
+        match taken.transpose() {
+            Some(known) => {
+                self.known = Some(known);
+                Verdict::RollBack
+            }
+            None => self.serve(desk, deadline),
+        }
+    }
+
+    fn failure(&self) -> Option<&StoreError> {
+        let known = self.known.as_ref().and_then(|known| known.as_ref().err());
+        known.or_else(|| self.end.as_ref()?.1.as_ref().err())
+    }
+
+    fn answer(self: Box<Self>, fate: &Fate) {
+        // Whoever has gone does not need to know.
+        if let Some((reply, outcome)) = self.end {
+            let _gone = reply.send(fate.apply(Some(outcome)));
+        } else if let Some(reply) = self.reply {
+            let known = self.known.map(|known| known.map(Claimed::Known));
+            let _gone = reply.send(fate.apply(known));
+        }
+    }
+}
+
+impl Dialogue {
+    /// Hands the transaction out and does what it asks until it ends.
+    fn serve(&mut self, desk: &mut Desk, deadline: Instant) -> Verdict {
+        let (requests, asked) = mpsc::channel();
+        let (Some(reply), Some(draft)) = (self.reply.take(), self.draft.take()) else {
+            return Verdict::RollBack;
+        };
+        let retention = self.claim.as_ref().map_or(Duration::ZERO, retention);
+        let tx = Tx::new(self.store.clone(), requests, draft, retention, deadline);
+        let claimed_at = desk.now();
+        if reply.send(Ok(Claimed::Open(tx))).is_err() {
+            return Verdict::RollBack;
+        }
+        let mut doomed = false;
+        loop {
+            match asked.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Request::Run(run)) => {
+                    if !run(desk, doomed) && !doomed {
+                        doomed = true;
+                        if desk.is_lost() || desk.rewind().is_err() {
+                            return Verdict::RollBack;
+                        }
+                    }
+                }
+                Ok(Request::End {
+                    ending,
+                    events,
+                    reply,
+                }) => {
+                    let outcome = self.end(desk, ending, &events, doomed, claimed_at);
+                    let verdict = *outcome.as_ref().unwrap_or(&Verdict::RollBack);
+                    self.end = Some((reply, outcome.map(drop)));
+                    return verdict;
+                }
+                Err(RecvTimeoutError::Disconnected) => return Verdict::RollBack,
+                Err(RecvTimeoutError::Timeout) => {
+                    tracing::warn!("transaction took too long and was rolled back");
+                    return Verdict::RollBack;
+                }
+            }
+        }
+    }
+
+    fn end(
+        &self,
+        desk: &mut Desk,
+        ending: Ending,
+        events: &[Event],
+        doomed: bool,
+        claimed_at: Timestamp,
+    ) -> Result<Verdict, StoreError> {
+        let answer = match ending {
+            Ending::Rollback => return Ok(Verdict::RollBack),
+            Ending::Complete {
+                answer,
+                effect: Effect::Drop,
+            } => {
+                desk.rewind()?;
+                Some(answer)
+            }
+            _ if doomed => return Err(doom()),
+            Ending::Commit => {
+                outbox::append(desk, events)?;
+                None
+            }
+            Ending::Complete {
+                answer,
+                effect: Effect::Keep,
+            } => {
+                outbox::append(desk, events)?;
+                Some(answer)
+            }
+        };
+        if let (Some(claim), Some(answer)) = (&self.claim, answer) {
+            complete(desk, claim, claimed_at, &answer)?;
+        }
+        Ok(Verdict::Keep)
+    }
+}
+
+/// What a transaction is told in which something has failed before.
+fn doom() -> StoreError {
+    StoreError::Statement {
+        source: "an earlier statement of this transaction failed".into(),
+    }
+}

@@ -1,0 +1,312 @@
+//! The key table: one read to claim, one write to complete.
+//!
+//! The writer is alone, so a claim leaves no row behind: whoever is in the savepoint has the key
+//! until it ends. A completed row is written once, whole; a row found at a claim is judged by
+//! [`judge`], and an expired one gives way to the next.
+
+use std::{borrow::Cow, time::Duration};
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    event::Headers,
+    idempotency::{Answer, Claim, KeyRecord, KeyState, Known, OnExpired, SingleShot, judge},
+    key::{Fingerprint, Operation, Scope},
+    limits::{PURGE_ROWS, RETENTION_MAX, TOMBSTONE},
+    store::{Claimed, Keys, Ran, StoreError},
+};
+use rusqlite::{Connection, OptionalExtension, Row, params, types::Value};
+
+use crate::{
+    dialogue,
+    error::{corrupt, store_error},
+    query, single_shot,
+    sqlite::Sqlite,
+    transaction::Tx,
+    writer::Desk,
+};
+
+/// One statement of a single-shot request, with its parameters in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statement {
+    /// Its text; the same text is prepared once.
+    pub sql: Cow<'static, str>,
+    /// The values of `?1`, `?2` and so on.
+    pub params: Vec<Value>,
+}
+
+impl Statement {
+    /// The statement `sql` with `params`.
+    pub fn new(sql: impl Into<Cow<'static, str>>, params: impl IntoIterator<Item = Value>) -> Self {
+        Self {
+            sql: sql.into(),
+            params: params.into_iter().collect(),
+        }
+    }
+}
+
+impl Keys for Sqlite {
+    type Tx = Tx;
+    type Statement = Statement;
+
+    async fn begin(&self, context: Headers) -> Result<Tx, StoreError> {
+        match dialogue::open(self, None, context).await? {
+            Claimed::Open(tx) => Ok(tx),
+            Claimed::Known(_) => Err(corrupt("an answer to a claim that was not made")),
+        }
+    }
+
+    async fn claim(&self, mut claim: Claim) -> Result<Claimed<Tx>, StoreError> {
+        let context = std::mem::take(&mut claim.context);
+        dialogue::open(self, Some(claim), context).await
+    }
+
+    async fn single_shot(&self, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {
+        single_shot::run(self, shot).await
+    }
+
+    async fn look_up(&self, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
+        let scope = scope.clone();
+        self.look(move |conn| find(conn, &scope)).await
+    }
+
+    async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
+        let scope = scope.clone();
+        self.submit(move |desk| forget(&desk.conn, &scope).map_err(store_error))
+            .await
+    }
+
+    async fn purge_keys(&self) -> Result<Vec<(Operation, u64)>, StoreError> {
+        self.submit(|desk| purge(desk)).await
+    }
+}
+
+/// An answer as the row keeps it, made before the writer is asked.
+#[derive(Debug)]
+pub(crate) struct StoredAnswer {
+    status: u16,
+    headers: Vec<u8>,
+    body: Bytes,
+}
+
+impl StoredAnswer {
+    pub(crate) fn of(answer: &Answer) -> Self {
+        Self {
+            status: answer.status,
+            headers: answer.header_block(),
+            body: answer.body.clone(),
+        }
+    }
+
+    /// The word for the key's state once this is stored.
+    fn state(&self) -> &'static str {
+        if self.status >= 500 {
+            "failed"
+        } else {
+            "completed"
+        }
+    }
+}
+
+/// How long an answer stands: what the claim asks for, within the bound.
+pub(crate) fn retention(claim: &Claim) -> Duration {
+    claim.retention.min(RETENTION_MAX)
+}
+
+/// Says what is known about a key, unless it is free.
+pub(crate) fn known(desk: &Desk, claim: &Claim) -> Result<Option<Known>, StoreError> {
+    let record = find(&desk.conn, &claim.scope)?;
+    Ok(record.and_then(|record| judge(record, claim, desk.now())))
+}
+
+/// Stores the answer under a key that this job holds.
+pub(crate) fn complete(
+    desk: &Desk,
+    claim: &Claim,
+    created_at: Timestamp,
+    answer: &StoredAnswer,
+) -> Result<(), StoreError> {
+    let sql = query!("idempotency/complete");
+    store(desk, sql, claim, created_at, answer)
+        .map(drop)
+        .map_err(store_error)
+}
+
+/// Stores the answer under a key that is free; false when it is taken.
+pub(crate) fn claim_completed(
+    desk: &Desk,
+    claim: &Claim,
+    answer: &StoredAnswer,
+) -> Result<bool, StoreError> {
+    let sql = query!("idempotency/claim_completed");
+    let stored = store(desk, sql, claim, desk.now(), answer).map_err(store_error)?;
+    Ok(stored == 1)
+}
+
+fn store(
+    desk: &Desk,
+    sql: &str,
+    claim: &Claim,
+    created_at: Timestamp,
+    answer: &StoredAnswer,
+) -> rusqlite::Result<usize> {
+    let now = desk.now();
+    desk.conn.prepare_cached(sql)?.execute(params![
+        claim.scope.tenant.as_str(),
+        claim.scope.operation.as_str(),
+        claim.scope.key.as_str(),
+        claim.fingerprint.as_bytes(),
+        answer.state(),
+        answer.status,
+        answer.headers,
+        &*answer.body,
+        match claim.on_expired {
+            OnExpired::New => "new",
+            OnExpired::Gone => "gone",
+        },
+        created_at.as_millis(),
+        now.as_millis(),
+        now.after(retention(claim)).as_millis(),
+    ])
+}
+
+fn find(conn: &Connection, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
+    let find = || {
+        let parts = [
+            scope.tenant.as_str(),
+            scope.operation.as_str(),
+            scope.key.as_str(),
+        ];
+        let mut statement = conn.prepare_cached(query!("idempotency/find"))?;
+        statement.query_row(parts, |row| Ok(record(row))).optional()
+    };
+    find().map_err(store_error)?.transpose()
+}
+
+/// Reads a row of the key table.
+fn record(row: &Row<'_>) -> Result<KeyRecord, StoreError> {
+    let bad = |error: rusqlite::Error| corrupt(format!("idempotency key: {error}"));
+    let state: String = row.get(1).map_err(bad)?;
+    let state = match state.as_str() {
+        "in_progress" => KeyState::InProgress,
+        "completed" | "failed" => KeyState::Completed,
+        "tombstone" => KeyState::Tombstone,
+        other => return Err(corrupt(format!("idempotency key in state {other:?}"))),
+    };
+    Ok(KeyRecord {
+        fingerprint: Fingerprint::from_bytes(row.get(0).map_err(bad)?),
+        state,
+        epoch: row.get(2).map_err(bad)?,
+        lease_until: row
+            .get::<_, Option<i64>>(3)
+            .map_err(bad)?
+            .map(Timestamp::from_millis),
+        answer: (state == KeyState::Completed)
+            .then(|| answer(row))
+            .transpose()?,
+        created_at: Timestamp::from_millis(row.get(7).map_err(bad)?),
+        expires_at: Timestamp::from_millis(row.get(8).map_err(bad)?),
+    })
+}
+
+fn answer(row: &Row<'_>) -> Result<Answer, StoreError> {
+    let bad = |error: rusqlite::Error| corrupt(format!("stored answer: {error}"));
+    let block: Vec<u8> = row.get(5).map_err(bad)?;
+    Ok(Answer {
+        status: row.get(4).map_err(bad)?,
+        headers: Answer::parse_header_block(&block)
+            .ok_or_else(|| corrupt("stored answer: its header block"))?,
+        body: Bytes::from(row.get::<_, Vec<u8>>(6).map_err(bad)?),
+    })
+}
+
+fn forget(conn: &Connection, scope: &Scope) -> rusqlite::Result<bool> {
+    let parts = [
+        scope.tenant.as_str(),
+        scope.operation.as_str(),
+        scope.key.as_str(),
+    ];
+    Ok(conn
+        .prepare_cached(query!("idempotency/forget"))?
+        .execute(parts)?
+        == 1)
+}
+
+/// An expired row of the key table.
+struct Expired {
+    rowid: i64,
+    operation: String,
+    leaves_tombstone: bool,
+    expires_at: Timestamp,
+}
+
+fn purge(desk: &Desk) -> Result<Vec<(Operation, u64)>, StoreError> {
+    let now = desk.now();
+    let mut gone: Vec<String> = Vec::new();
+    let mut purge = || {
+        for row in expired(&desk.conn, now)? {
+            purge_one(&desk.conn, &row, now)?;
+            gone.push(row.operation);
+        }
+        let mut tombstones = desk
+            .conn
+            .prepare_cached(query!("idempotency/purge_tombstones"))?;
+        let operations = |row: &Row<'_>| row.get(0);
+        for operation in
+            tombstones.query_map(params![now.as_millis(), rows(PURGE_ROWS)], operations)?
+        {
+            gone.push(operation?);
+        }
+        Ok(())
+    };
+    purge().map_err(store_error)?;
+    count(gone)
+}
+
+fn count(gone: Vec<String>) -> Result<Vec<(Operation, u64)>, StoreError> {
+    let mut counts: Vec<(Operation, u64)> = Vec::new();
+    for operation in gone {
+        match counts
+            .iter_mut()
+            .find(|(counted, _)| counted.as_str() == operation)
+        {
+            Some((_, count)) => *count += 1,
+            None => {
+                let operation = Operation::new(operation)
+                    .map_err(|error| corrupt(format!("operation of a key: {error}")))?;
+                counts.push((operation, 1));
+            }
+        }
+    }
+    Ok(counts)
+}
+
+fn expired(conn: &Connection, now: Timestamp) -> rusqlite::Result<Vec<Expired>> {
+    let mut statement = conn.prepare_cached(query!("idempotency/expired"))?;
+    let read = |row: &Row<'_>| {
+        Ok(Expired {
+            rowid: row.get(0)?,
+            operation: row.get(1)?,
+            leaves_tombstone: row.get_ref(2)?.as_str()? == "gone",
+            expires_at: Timestamp::from_millis(row.get(3)?),
+        })
+    };
+    statement
+        .query_map(params![now.as_millis(), rows(PURGE_ROWS)], read)?
+        .collect()
+}
+
+fn purge_one(conn: &Connection, row: &Expired, now: Timestamp) -> rusqlite::Result<usize> {
+    let until = row.expires_at.after(TOMBSTONE);
+    if row.leaves_tombstone && until > now {
+        let mut bury = conn.prepare_cached(query!("idempotency/bury"))?;
+        return bury.execute(params![row.rowid, until.as_millis()]);
+    }
+    conn.prepare_cached(query!("idempotency/purge"))?
+        .execute([row.rowid])
+}
+
+/// A number of rows as a parameter.
+pub(crate) fn rows(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

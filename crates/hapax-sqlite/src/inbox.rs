@@ -1,0 +1,46 @@
+//! The inbox: a message is taken once, in the transaction of its effect.
+//!
+//! The row is inserted or it is not; there is no moment between looking and taking.
+
+use hapax::{
+    inbox::{Acceptance, Message},
+    limits::PURGE_ROWS,
+    store::StoreError,
+};
+use rusqlite::{Connection, params};
+
+use crate::{error::store_error, idempotency::rows, query, writer::Desk};
+
+/// Takes a message for its consumer, unless that has it.
+pub(crate) fn accept(desk: &Desk, message: &Message) -> Result<Acceptance, StoreError> {
+    let accept = || {
+        let taken = desk
+            .conn
+            .prepare_cached(query!("inbox/accept"))?
+            .execute(params![
+                message.consumer,
+                message.message_id,
+                message.source,
+                message.payload_hash,
+                desk.now().as_millis(),
+            ])?;
+        if taken == 1 {
+            return Ok(Acceptance::First);
+        }
+        let mut find = desk.conn.prepare_cached(query!("inbox/find"))?;
+        let hash: Vec<u8> =
+            find.query_row([&message.consumer, &message.message_id], |row| row.get(0))?;
+        Ok(if hash == message.payload_hash {
+            Acceptance::Duplicate
+        } else {
+            Acceptance::Mismatch
+        })
+    };
+    accept().map_err(store_error)
+}
+
+/// Deletes a batch of messages received before `before`.
+pub(crate) fn purge(conn: &Connection, before: i64) -> rusqlite::Result<u64> {
+    let mut purge = conn.prepare_cached(query!("inbox/purge"))?;
+    Ok(purge.execute(params![before, rows(PURGE_ROWS)])? as u64)
+}

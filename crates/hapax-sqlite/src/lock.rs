@@ -1,0 +1,42 @@
+//! One process, one store: the lock that a second opener meets.
+//!
+//! SQLite would let two processes write in turn, but ids, groups and claims are kept in order by
+//! a single writer thread. The operating system holds the lock, so it ends with its process
+//! however that ends; the file itself stays, because deleting it would race with the next opener.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    path::{Path, PathBuf},
+};
+
+use crate::error::OpenError;
+
+/// Holds the database for this process until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File);
+
+impl Lock {
+    /// Takes the lock beside `database`, or says at once that another has it.
+    pub(crate) fn take(database: &Path) -> Result<Self, OpenError> {
+        let unavailable = |source: std::io::Error| OpenError::Unavailable {
+            path: database.to_owned(),
+            source: source.into(),
+        };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(beside(database)).map_err(unavailable)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
+                path: database.to_owned(),
+            }),
+            Err(TryLockError::Error(source)) => Err(unavailable(source)),
+        }
+    }
+}
+
+fn beside(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".lock");
+    name.into()
+}

@@ -1,0 +1,260 @@
+//! Migrations: numbered files, applied once, checked by their hash ever after.
+//!
+//! The record stands in `hapax_migration`, by namespace, so that a service keeps its own tables
+//! by the same rules. A database that is newer, foreign or changed is refused by name; nothing is
+//! repaired by guessing. Several migrations are one transaction: all of them, or none.
+
+use hapax::{
+    Timestamp,
+    key::{FingerprintBuilder, hex},
+};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::{
+    error::{SchemaError, store_error},
+    writer::Desk,
+};
+
+/// One migration: its number from 1, its name, and its SQL.
+pub type Migration<'a> = (u32, &'a str, &'a str);
+
+const NAMESPACE: &str = "hapax";
+const OWN: &[Migration<'static>] = &[(
+    1,
+    "keys_outbox_inbox_deliveries",
+    include_str!("../migrations/0001_keys_outbox_inbox_deliveries.sql"),
+)];
+const RECORD: &str = "CREATE TABLE hapax_migration (
+    namespace  TEXT NOT NULL,
+    version    INTEGER NOT NULL,
+    name       TEXT NOT NULL,
+    checksum   TEXT NOT NULL,
+    applied_at INTEGER NOT NULL,
+    PRIMARY KEY (namespace, version)
+) WITHOUT ROWID";
+
+/// Makes, checks or upgrades the store's own tables.
+pub(crate) fn apply_own(conn: &mut Connection, now: Timestamp) -> Result<(), SchemaError> {
+    let tx = conn.unchecked_transaction().map_err(failed)?;
+    let plan = Plan {
+        namespace: NAMESPACE.to_owned(),
+        steps: OWN.iter().map(step).collect(),
+    };
+    make_record(&tx)?;
+    if plan.is_applied(&tx)? {
+        check_objects(&tx)?;
+    }
+    plan.apply(&tx, now)?;
+    tx.commit().map_err(failed)
+}
+
+/// A namespace's migrations, ready to be applied.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    namespace: String,
+    steps: Vec<Step>,
+}
+
+#[derive(Debug)]
+struct Step {
+    version: u32,
+    name: String,
+    sql: String,
+    checksum: String,
+}
+
+impl Plan {
+    /// Takes a service's migrations, numbered without gaps.
+    pub(crate) fn new(namespace: &str, migrations: &[Migration<'_>]) -> Result<Self, SchemaError> {
+        let malformed = |problem| SchemaError::Malformed {
+            namespace: namespace.to_owned(),
+            problem,
+        };
+        if namespace.is_empty() || namespace == NAMESPACE {
+            return Err(malformed("the namespace is empty or the store's own"));
+        }
+        if migrations
+            .iter()
+            .zip(1..)
+            .any(|((version, ..), number)| *version != number)
+        {
+            return Err(malformed("the numbers are not 1, 2, 3"));
+        }
+        let steps = migrations.iter().map(step).collect();
+        Ok(Self {
+            namespace: namespace.to_owned(),
+            steps,
+        })
+    }
+
+    /// Applies what is missing, in the writer's savepoint.
+    pub(crate) fn apply_in(&self, desk: &Desk) -> Result<(), SchemaError> {
+        let mut outcome = Ok(());
+        let ran = desk.foreign(|conn| {
+            // The savepoint is the caller's: undo what was applied of a plan that failed.
+            conn.execute_batch("SAVEPOINT hapax_migration")?;
+            outcome = self.apply(conn, desk.now());
+            if outcome.is_err() {
+                conn.execute_batch("ROLLBACK TO hapax_migration")?;
+            }
+            conn.execute_batch("RELEASE hapax_migration")
+        });
+        ran.map_err(SchemaError::Store)?;
+        outcome
+    }
+
+    fn apply(&self, conn: &Connection, now: Timestamp) -> Result<(), SchemaError> {
+        self.check_known(conn)?;
+        for step in &self.steps {
+            match applied(conn, &self.namespace, step.version).map_err(failed)? {
+                Some(checksum) if checksum == step.checksum => {}
+                Some(_) => return Err(self.changed(step)),
+                None => self.apply_step(conn, step, now)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn is_applied(&self, conn: &Connection) -> Result<bool, SchemaError> {
+        self.check_known(conn)?;
+        let mut applied_all = true;
+        for step in &self.steps {
+            match applied(conn, &self.namespace, step.version).map_err(failed)? {
+                Some(checksum) if checksum == step.checksum => {}
+                Some(_) => return Err(self.changed(step)),
+                None => applied_all = false,
+            }
+        }
+        Ok(applied_all)
+    }
+
+    fn check_known(&self, conn: &Connection) -> Result<(), SchemaError> {
+        let known = self.steps.last().map_or(0, |step| step.version);
+        let sql = "SELECT max(version) FROM hapax_migration WHERE namespace = ?1";
+        let found: Option<u32> = conn
+            .query_row(sql, [&self.namespace], |row| row.get(0))
+            .map_err(failed)?;
+        match found {
+            Some(found) if found > known => {
+                let namespace = self.namespace.clone();
+                Err(SchemaError::Newer {
+                    namespace,
+                    found,
+                    known,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn apply_step(
+        &self,
+        conn: &Connection,
+        step: &Step,
+        now: Timestamp,
+    ) -> Result<(), SchemaError> {
+        let apply = || {
+            conn.execute_batch(&step.sql)?;
+            conn.execute(
+                "INSERT INTO hapax_migration (namespace, version, name, checksum, applied_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![
+                    self.namespace,
+                    step.version,
+                    step.name,
+                    step.checksum,
+                    now.as_millis()
+                ],
+            )
+        };
+        apply().map(drop).map_err(|error| SchemaError::Failed {
+            namespace: self.namespace.clone(),
+            version: step.version,
+            name: step.name.clone(),
+            source: store_error(error),
+        })
+    }
+
+    fn changed(&self, step: &Step) -> SchemaError {
+        SchemaError::Changed {
+            namespace: self.namespace.clone(),
+            version: step.version,
+            name: step.name.clone(),
+        }
+    }
+}
+
+fn step((version, name, sql): &Migration<'_>) -> Step {
+    let hash = FingerprintBuilder::new(1)
+        .part(name.as_bytes())
+        .part(sql.as_bytes())
+        .finish();
+    Step {
+        version: *version,
+        name: (*name).to_owned(),
+        sql: (*sql).to_owned(),
+        checksum: hex(hash.as_bytes()),
+    }
+}
+
+/// Makes the record in a database that has none of our tables; refuses others' tables.
+fn make_record(conn: &Connection) -> Result<(), SchemaError> {
+    let found = object(conn, "table", "hapax_migration").map_err(failed)?;
+    if let Some(sql) = found {
+        return if sql == RECORD {
+            Ok(())
+        } else {
+            Err(SchemaError::Foreign {
+                object: "table hapax_migration".to_owned(),
+            })
+        };
+    }
+    let sql =
+        r"SELECT type || ' ' || name FROM sqlite_schema WHERE name LIKE 'hapax\_%' ESCAPE '\'";
+    let foreign: Option<String> = conn
+        .query_row(sql, [], |row| row.get(0))
+        .optional()
+        .map_err(failed)?;
+    match foreign {
+        Some(object) => Err(SchemaError::Foreign { object }),
+        None => conn.execute_batch(RECORD).map_err(failed),
+    }
+}
+
+/// Holds every object against the one that the migrations make.
+fn check_objects(conn: &Connection) -> Result<(), SchemaError> {
+    let pristine = Connection::open_in_memory().map_err(failed)?;
+    for (_, _, sql) in OWN {
+        pristine.execute_batch(sql).map_err(failed)?;
+    }
+    let mut objects = pristine
+        .prepare("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
+        .map_err(failed)?;
+    let mut rows = objects.query([]).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
+        let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let (kind, name, sql): (String, String, String) = read().map_err(failed)?;
+        if object(conn, &kind, &name).map_err(failed)?.as_ref() != Some(&sql) {
+            return Err(SchemaError::Damaged {
+                object: format!("{kind} {name}"),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn object(conn: &Connection, kind: &str, name: &str) -> rusqlite::Result<Option<String>> {
+    let sql = "SELECT sql FROM sqlite_schema WHERE type = ?1 AND name = ?2";
+    conn.query_row(sql, [kind, name], |row| row.get(0))
+        .optional()
+}
+
+fn applied(conn: &Connection, namespace: &str, version: u32) -> rusqlite::Result<Option<String>> {
+    let sql = "SELECT checksum FROM hapax_migration WHERE namespace = ?1 AND version = ?2";
+    conn.query_row(sql, params![namespace, version], |row| row.get(0))
+        .optional()
+}
+
+fn failed(error: rusqlite::Error) -> SchemaError {
+    SchemaError::Store(store_error(error))
+}

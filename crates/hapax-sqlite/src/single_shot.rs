@@ -1,0 +1,77 @@
+//! A request that is one job: claim, statements, events and answer in a row, with no hops.
+//!
+//! The finished key row goes in first and says whether the key was free. Statements of many such
+//! requests share one commit; a failing one rolls back its own savepoint.
+
+use hapax::{
+    idempotency::{Claim, SingleShot},
+    store::{Ran, StoreError},
+};
+use rusqlite::params_from_iter;
+
+use crate::{
+    idempotency::{Statement, StoredAnswer, claim_completed, complete, known, retention},
+    outbox::{self, Draft},
+    sqlite::Sqlite,
+    writer::Desk,
+};
+
+/// Runs a request in one go.
+pub(crate) async fn run(store: &Sqlite, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {
+    let SingleShot {
+        mut claim,
+        statements,
+        events,
+        answer,
+    } = shot;
+    let context = std::mem::take(&mut claim.context);
+    let mut draft = Draft::new(Some(&claim), context);
+    for event in events {
+        draft.seal(event, store)?;
+    }
+    let events = draft.into_events();
+    let answer = StoredAnswer::of(&answer);
+    let run = move |desk: &mut Desk| {
+        if let Some(taken) = claim_or_known(desk, &claim, &answer)? {
+            return Ok(Ran::Known(taken));
+        }
+        for statement in &statements {
+            execute(desk, statement)?;
+        }
+        outbox::append(desk, &events)?;
+        Ok(Ran::Committed {
+            fresh_for: retention(&claim),
+        })
+    };
+    store.submit(run).await
+}
+
+fn claim_or_known(
+    desk: &Desk,
+    claim: &Claim,
+    answer: &StoredAnswer,
+) -> Result<Option<hapax::idempotency::Known>, StoreError> {
+    if claim_completed(desk, claim, answer)? {
+        return Ok(None);
+    }
+    let known = known(desk, claim)?;
+    if known.is_none() {
+        complete(desk, claim, desk.now(), answer)?;
+    }
+    Ok(known)
+}
+
+fn execute(desk: &Desk, statement: &Statement) -> Result<(), StoreError> {
+    desk.foreign(|conn| {
+        let mut prepared = conn.prepare_cached(&statement.sql)?;
+        if prepared.column_count() == 0 {
+            return prepared
+                .execute(params_from_iter(&statement.params))
+                .map(drop);
+        }
+        // A statement that returns rows is run to its end; nobody reads them.
+        let mut rows = prepared.query(params_from_iter(&statement.params))?;
+        while rows.next()?.is_some() {}
+        Ok(())
+    })
+}

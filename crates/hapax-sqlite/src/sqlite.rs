@@ -1,0 +1,219 @@
+//! The store as its users hold it: open, read, write, migrate, close.
+//!
+//! A [`Sqlite`] is a handle: clones share the one writer and the readers. Dropping the last one
+//! finishes what was queued; [`Sqlite::close`] does the same and says when it is done.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+};
+
+use hapax::{Clock, Random, limits::WRITER_JOBS, relay::wake::Wake, store::StoreError};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    connection::{Guard, open_writer},
+    error::{OpenError, SchemaError, store_error, unavailable},
+    job::{Brief, Job},
+    lock::Lock,
+    migrations::{self, Migration},
+    query,
+    readers::Readers,
+    settings::Settings,
+    writer::{Desk, Writer},
+};
+
+/// A SQLite database as a store.
+#[derive(Clone)]
+pub struct Sqlite(Arc<Inner>);
+
+struct Inner {
+    jobs: Mutex<Option<mpsc::Sender<Box<dyn Job>>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    readers: Readers,
+    wake: Wake,
+    clock: Clock,
+    random: Random,
+}
+
+impl Sqlite {
+    /// Opens the database, making or migrating it as needed, and starts its writer.
+    ///
+    /// # Errors
+    /// Fails when another store has the file, when it cannot be written, and when it is damaged
+    /// or has a schema that this version does not know.
+    pub fn open(settings: Settings) -> Result<Self, OpenError> {
+        let lock = Lock::take(&settings.path)?;
+        let guard = Guard::new();
+        let mut conn = open_writer(&settings, &guard)?;
+        migrations::apply_own(&mut conn, settings.clock.now())
+            .map_err(|error| OpenError::schema(settings.path.clone(), error))?;
+        let position = conn
+            .query_row(query!("outbox/last"), [], |row| row.get(0))
+            .map_err(|error| OpenError::of(settings.path.clone(), error))?;
+        let readers = Readers::open(&settings.path, settings.readers)?;
+        let wake = Wake::new();
+        let (sender, jobs) = mpsc::channel(WRITER_JOBS);
+        let desk = Desk::new(
+            conn,
+            settings.clock.clone(),
+            settings.tx_max,
+            guard,
+            position,
+        );
+        let writer = Writer {
+            desk,
+            jobs,
+            failpoints: settings.failpoints,
+            wake: wake.clone(),
+            group_max: settings.group_max.max(1),
+            logged: false,
+            lock,
+        };
+        let spawned = thread::Builder::new()
+            .name("hapax-writer".to_owned())
+            .spawn(move || writer.run());
+        let thread = spawned.map_err(|error| OpenError::Unavailable {
+            path: settings.path,
+            source: error.into(),
+        })?;
+        Ok(Self(Arc::new(Inner {
+            jobs: Mutex::new(Some(sender)),
+            thread: Mutex::new(Some(thread)),
+            readers,
+            wake,
+            clock: settings.clock,
+            random: settings.random,
+        })))
+    }
+
+    /// The bell that rings after each commit that the relay should look at.
+    pub fn wake(&self) -> Wake {
+        self.0.wake.clone()
+    }
+
+    /// Reads the last committed state.
+    ///
+    /// # Errors
+    /// Fails when the closure does, and when the store is closed.
+    pub async fn read<R: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<R> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        self.look(move |conn| read(conn).map_err(store_error)).await
+    }
+
+    /// Writes in a savepoint of its own, which shares a commit with whatever else is waiting.
+    ///
+    /// # Errors
+    /// Fails when the closure does, and then nothing of it is written; and when the store is
+    /// closed or cannot write.
+    pub async fn write<R: Send + 'static>(
+        &self,
+        write: impl FnOnce(&Connection) -> rusqlite::Result<R> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        self.submit(move |desk| desk.foreign(write)).await
+    }
+
+    /// Brings the service's own tables up to date, by the rules of the store's own migrations.
+    ///
+    /// Migrations are numbered 1, 2, 3 and never change once applied; `namespace` keeps their
+    /// numbers apart from others'.
+    ///
+    /// # Errors
+    /// Fails when the database is newer, when an applied migration is not the one given here,
+    /// and when one fails; what was applied before it stays.
+    pub async fn migrate(
+        &self,
+        namespace: &str,
+        migrations: &[Migration<'_>],
+    ) -> Result<(), SchemaError> {
+        let plan = migrations::Plan::new(namespace, migrations)?;
+        let outcome = self
+            .submit(move |desk| {
+                desk.until(None);
+                Ok(plan.apply_in(desk))
+            })
+            .await;
+        outcome.map_err(SchemaError::Store)?
+    }
+
+    /// Finishes what is queued, merges the log into the database and lets the file go.
+    ///
+    /// # Errors
+    /// Fails when the writer did not end well.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        drop(lock(&self.0.jobs).take());
+        self.0.readers.close().await;
+        let Some(thread) = lock(&self.0.thread).take() else {
+            return Ok(());
+        };
+        let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+        match joined {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(unavailable("the writer did not end well")),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    pub(crate) fn random(&self) -> &Random {
+        &self.0.random
+    }
+
+    /// Runs `work` on the writer and answers once it is on disk.
+    pub(crate) async fn submit<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Desk) -> Result<R, StoreError> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.enqueue(Box::new(Brief::new(work, reply))).await?;
+        answer.await.map_err(|_| closed())?
+    }
+
+    /// Hands a job to the writer, waiting when its queue is full.
+    pub(crate) async fn enqueue(&self, job: Box<dyn Job>) -> Result<(), StoreError> {
+        let jobs = lock(&self.0.jobs).as_ref().map(mpsc::Sender::clone);
+        jobs.ok_or_else(closed)?
+            .send(job)
+            .await
+            .map_err(|_| closed())
+    }
+
+    /// Reads with a connection of its own.
+    pub(crate) async fn look<R: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<R, StoreError> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        self.0.readers.read(read).await
+    }
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        drop(lock(&self.jobs).take());
+        let thread = lock(&self.thread).take();
+        // A job may hold the last handle; the writer cannot wait for itself.
+        if let Some(thread) = thread.filter(|it| it.thread().id() != thread::current().id()) {
+            let _ended = thread.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn closed() -> StoreError {
+    unavailable("the store is closed")
+}

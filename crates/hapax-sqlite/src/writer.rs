@@ -1,0 +1,261 @@
+//! The writer: one thread, one connection, one commit for whatever is waiting.
+//!
+//! It sleeps until the first job, runs it, then takes what has queued up meanwhile, bounded in
+//! number and in age, and commits once. No member of a group is answered before that commit: a
+//! group that is lost answers `Unavailable` to all, and the writer goes on. It sets no timers.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use hapax::{Clock, Timestamp, failpoint::Failpoints, relay::wake::Wake, store::StoreError};
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::mpsc;
+
+use crate::{
+    connection::Guard,
+    error::{store_error, unavailable},
+    job::{Fate, Job, Verdict},
+    lock::Lock,
+};
+
+/// How old a group may grow: the price of a neighbour, a fraction of a commit on a slow disk.
+const GROUP_AGE: Duration = Duration::from_millis(5);
+
+/// What a job works with: the connection, inside a savepoint of its own.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) conn: Connection,
+    pub(crate) clock: Clock,
+    /// How long one job may hold the writer.
+    pub(crate) tx_max: Duration,
+    guard: Guard,
+    /// The last position given to an event; it may skip, but it never goes back.
+    position: i64,
+    /// Whether this group holds something that the relay should look at.
+    ring: bool,
+}
+
+impl Desk {
+    pub(crate) fn new(
+        conn: Connection,
+        clock: Clock,
+        tx_max: Duration,
+        guard: Guard,
+        position: i64,
+    ) -> Self {
+        Self {
+            conn,
+            clock,
+            tx_max,
+            guard,
+            position,
+            ring: false,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The position of the next event.
+    pub(crate) fn next_position(&mut self) -> i64 {
+        self.position += 1;
+        self.ring = true;
+        self.position
+    }
+
+    /// Wakes the relay once the group is committed.
+    pub(crate) fn ring_after_commit(&mut self) {
+        self.ring = true;
+    }
+
+    /// Runs a caller's closure, which can neither end the transaction nor take the thread down.
+    pub(crate) fn foreign<R>(
+        &self,
+        run: impl FnOnce(&Connection) -> rusqlite::Result<R>,
+    ) -> Result<R, StoreError> {
+        let run = || self.guard.foreign(|| run(&self.conn));
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(result) => result.map_err(store_error),
+            Err(panic) => Err(StoreError::Statement {
+                source: story(&*panic).into(),
+            }),
+        }
+    }
+
+    /// Interrupts statements that are still running at `deadline`.
+    pub(crate) fn until(&self, deadline: Option<Instant>) {
+        self.guard.until(deadline);
+    }
+
+    /// Undoes what this job has written so far.
+    pub(crate) fn rewind(&self) -> Result<(), StoreError> {
+        self.run("ROLLBACK TO hapax_member")
+    }
+
+    /// Whether the transaction is over although nobody here ended it.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.conn.is_autocommit()
+    }
+
+    fn run(&self, sql: &'static str) -> Result<(), StoreError> {
+        let run = || self.conn.prepare_cached(sql)?.execute([]);
+        run().map(drop).map_err(store_error)
+    }
+}
+
+/// The thread's state.
+pub(crate) struct Writer {
+    pub(crate) desk: Desk,
+    pub(crate) jobs: mpsc::Receiver<Box<dyn Job>>,
+    pub(crate) failpoints: Failpoints,
+    pub(crate) wake: Wake,
+    pub(crate) group_max: usize,
+    /// Whether this group's failure is in the log already.
+    pub(crate) logged: bool,
+    /// Held until the last write is on disk.
+    pub(crate) lock: Lock,
+}
+
+impl Writer {
+    /// Works until the store is closed and the queue is empty.
+    pub(crate) fn run(mut self) {
+        let mut group = Vec::with_capacity(self.group_max.min(1024));
+        while let Some(first) = self.jobs.blocking_recv() {
+            self.run_group(first, &mut group);
+        }
+        let checkpointed = self
+            .desk
+            .conn
+            .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+        if let Err(error) = checkpointed {
+            tracing::warn!(%error, "log was not merged into the database at close");
+        }
+        drop(self.desk);
+        drop(self.lock);
+    }
+
+    fn run_group(&mut self, first: Box<dyn Job>, group: &mut Vec<Box<dyn Job>>) {
+        self.desk.ring = false;
+        self.logged = false;
+        let fate = match self.write_group(first, group) {
+            Ok(()) => Fate::Committed,
+            Err(error) => self.lose(&error),
+        };
+        if self.desk.ring && matches!(fate, Fate::Committed) {
+            self.wake.ring();
+        }
+        for job in group.drain(..) {
+            job.answer(&fate);
+        }
+    }
+
+    fn write_group(
+        &mut self,
+        first: Box<dyn Job>,
+        group: &mut Vec<Box<dyn Job>>,
+    ) -> Result<(), StoreError> {
+        if let Err(error) = self.desk.run("BEGIN IMMEDIATE") {
+            group.push(first);
+            return Err(error);
+        }
+        let started = Instant::now();
+        let mut next = Some(first);
+        while let Some(mut job) = next {
+            let wrote = if job.is_wanted() {
+                self.write_member(job.as_mut())
+            } else {
+                Ok(())
+            };
+            group.push(job);
+            wrote?;
+            let full = group.len() >= self.group_max || started.elapsed() >= GROUP_AGE;
+            next = if full {
+                None
+            } else {
+                self.jobs.try_recv().ok()
+            };
+        }
+        self.failpoints.hit("sqlite.commit.before");
+        self.desk.run("COMMIT")?;
+        self.failpoints.hit("sqlite.commit.after");
+        Ok(())
+    }
+
+    /// Runs one job in its savepoint; only what loses the whole group is an error here.
+    fn write_member(&mut self, job: &mut dyn Job) -> Result<(), StoreError> {
+        self.desk.run("SAVEPOINT hapax_member")?;
+        let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut self.desk)));
+        self.desk.until(None);
+        let verdict = ran.unwrap_or_else(|panic| {
+            tracing::error!(error = story(&*panic), "write panicked and was rolled back");
+            Verdict::RollBack
+        });
+        if let Some(error @ StoreError::Unavailable { .. }) = job.failure() {
+            self.log(error);
+        }
+        if self.desk.is_lost() {
+            return Err(unavailable(
+                "the transaction ended under one of its requests",
+            ));
+        }
+        if verdict == Verdict::RollBack {
+            self.desk.rewind()?;
+        }
+        self.desk.run("RELEASE hapax_member")
+    }
+
+    /// Rolls a lost group back.
+    fn lose(&mut self, error: &StoreError) -> Fate {
+        self.log(error);
+        if !self.desk.is_lost()
+            && let Err(error) = self.desk.run("ROLLBACK")
+        {
+            tracing::error!(error = error.story(), "group could not be rolled back");
+        }
+        Fate::Lost(Arc::from(error.story()))
+    }
+
+    /// Says why nothing can be written, once for a group.
+    fn log(&mut self, error: &StoreError) {
+        if !self.logged {
+            tracing::error!(
+                reason = word_for(error),
+                error = error.story(),
+                "write failed"
+            );
+            self.logged = true;
+        }
+    }
+}
+
+/// What a person looks for in the log when nothing can be written.
+fn word_for(error: &StoreError) -> &'static str {
+    let StoreError::Unavailable { source } = error else {
+        return "transaction ended early";
+    };
+    let code = source
+        .downcast_ref::<rusqlite::Error>()
+        .and_then(rusqlite::Error::sqlite_error_code);
+    match code {
+        Some(ErrorCode::DiskFull) => "disk full",
+        Some(ErrorCode::SystemIoFailure) => "disk failed",
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => "database is read-only",
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => "database is damaged",
+        Some(ErrorCode::CannotOpen) => "database cannot be opened",
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "another program has it",
+        _ => "database failed",
+    }
+}
+
+/// What a panic said.
+fn story(panic: &(dyn std::any::Any + Send)) -> String {
+    let said = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", said.unwrap_or("without a word"))
+}
