@@ -14,3 +14,7 @@ pub mod format;
 pub mod limits;
 #[cfg(feature = "webhook")]
 pub mod webhook;
+#[cfg(feature = "handler")]
+pub mod handler;
+#[cfg(feature = "file")]
+pub mod file;

@@ -1,5 +1,6 @@
 //! The bounds of the sinks, with unit and reason; those of the relay are `hapax::limits`.
 
+#[cfg(feature = "webhook")]
 use std::time::Duration;
 
 /// The longest that a Retry-After is believed: the longest step of the webhook schedule.
@@ -14,3 +15,6 @@ pub const IDLE_CONNECTION: Duration = Duration::from_secs(50);
 /// How often a busy HTTP/2 connection is asked whether it lives, and how long it may think.
 #[cfg(feature = "webhook")]
 pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// Events that one write to a file takes: each write waits for the disk.
+#[cfg(feature = "file")]
+pub const LINES_MAX: usize = 512;

@@ -58,7 +58,8 @@ pub(super) fn failure(error: legacy::Error) -> SinkError {
         Cause::Dial(DialError::Connect(_)) => "connect",
         Cause::Tls => "tls",
         Cause::Timeout => "timeout",
-        Cause::Other if error.is_connect() => "connect",
+        // The dial went well, so it is the handshake that was broken off.
+        Cause::Other if error.is_connect() => "tls",
         Cause::Other => "exchange",
     };
     SinkError::unavailable(error_type, error)

@@ -99,8 +99,12 @@ impl Webhook {
 
         let mut headers = HeaderMap::with_capacity(8);
         let mut insert = |name: &'static str, value: &str| {
-            // Only a traceparent that somebody made up can fail to be a header's value.
-            if let Ok(value) = HeaderValue::from_str(value) {
+            // Only a traceparent that somebody made up can be no header's value.
+            if value
+                .bytes()
+                .all(|byte| byte.is_ascii_graphic() || byte == b' ')
+                && let Ok(value) = HeaderValue::from_str(value)
+            {
                 headers.insert(HeaderName::from_static(name), value);
             }
         };

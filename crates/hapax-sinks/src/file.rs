@@ -1,0 +1,155 @@
+//! Events as JSON Lines, in a file or on standard output.
+//!
+//! Each line is a CloudEvents 1.0 event; a reader dedupes by `id`. A batch is
+//! one write, and it is delivered when the disk has it. A line that a crash
+//! tore is ended when the file is opened again, so that it costs the reader
+//! that one line: its event comes again, whole.
+
+use std::{
+    fmt,
+    fs::{File, OpenOptions},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures_util::future::BoxFuture;
+use hapax::sink::{Offer, Outcome, Receipt, Sink, SinkError};
+
+use crate::{format, limits::LINES_MAX};
+
+/// A place for JSON Lines.
+#[derive(Clone)]
+pub struct JsonLines {
+    source: Arc<str>,
+    place: Arc<Mutex<Place>>,
+}
+
+enum Place {
+    File { file: File, torn: bool },
+    Stdout,
+}
+
+impl JsonLines {
+    /// Appends to the file at `path`, which is made when it is missing.
+    ///
+    /// `source` is what the events come from, such as `/shop`.
+    ///
+    /// # Errors
+    /// Fails when the file cannot be opened, read or written.
+    pub fn open(path: impl AsRef<Path>, source: &str) -> io::Result<Self> {
+        let path = path.as_ref();
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).append(true).create(true).open(path)?;
+        end_torn_line(&mut file)?;
+        file.sync_all()?;
+        if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
+            // Otherwise a new file's name could be lost with the power.
+            File::open(directory)?.sync_all()?;
+        }
+        let torn = false;
+        Ok(Self::of(source, Place::File { file, torn }))
+    }
+
+    /// Writes to standard output.
+    pub fn stdout(source: &str) -> Self {
+        Self::of(source, Place::Stdout)
+    }
+
+    fn of(source: &str, place: Place) -> Self {
+        Self {
+            source: source.into(),
+            place: Arc::new(Mutex::new(place)),
+        }
+    }
+}
+
+impl Sink for JsonLines {
+    fn kind(&self) -> &'static str {
+        "file"
+    }
+
+    fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+        let mut lines = Vec::new();
+        for offer in offers {
+            push_line(&mut lines, format::cloud_event(offer.event(), &self.source));
+        }
+        let place = Arc::clone(&self.place);
+        Box::pin(async move {
+            let written = tokio::task::spawn_blocking(move || {
+                // A writer that panicked left at worst a torn line, which is known.
+                let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+                place.write(&lines)
+            });
+            let failure = match written.await {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(Arc::new(error)),
+                Err(stopped) => Some(Arc::new(io::Error::other(stopped))),
+            };
+            let outcome = |_| match &failure {
+                None => Ok(Receipt::default()),
+                Some(error) => Err(SinkError::unavailable("io", Arc::clone(error))),
+            };
+            offers.iter().map(outcome).collect()
+        })
+    }
+
+    fn batch_max(&self) -> usize {
+        LINES_MAX
+    }
+}
+
+impl Place {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(lines)?;
+                out.flush()
+            }
+            Self::File { file, torn } => {
+                if *torn {
+                    end_torn_line(file)?;
+                }
+                // Set before the write: whatever interrupts it leaves the mark.
+                *torn = true;
+                file.write_all(lines)?;
+                *torn = false;
+                file.sync_data()
+            }
+        }
+    }
+}
+
+impl fmt::Debug for JsonLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JsonLines")
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Adds one event as one line; JSON has line ends between its tokens only.
+fn push_line(lines: &mut Vec<u8>, mut event: Vec<u8>) {
+    for byte in &mut event {
+        if matches!(byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
+    lines.append(&mut event);
+    lines.push(b'\n');
+}
+
+fn end_torn_line(file: &mut File) -> io::Result<()> {
+    if file.metadata()?.len() == 0 {
+        return Ok(());
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    if last == *b"\n" {
+        Ok(())
+    } else {
+        file.write_all(b"\n")
+    }
+}

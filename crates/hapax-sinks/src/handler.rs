@@ -1,0 +1,206 @@
+//! Events to a function in this process, with an inbox row in its transaction.
+//!
+//! The function writes through the transaction it is given, and the inbox row
+//! is committed with what it wrote: however often the event is offered, its
+//! effect is there once. A failure and a panic roll both back. What the
+//! function does beside the transaction is not undone and not deduped.
+//!
+//! ```
+//! use hapax::{event::Event, key::KeyError, store::Keys};
+//! use hapax_sinks::handler::{Handler, HandlerError};
+//!
+//! fn ledger<K: Keys>(store: K) -> Result<Handler<K>, KeyError> {
+//!     Handler::new(store, "ledger", |tx: &mut K::Tx, event: &Event| {
+//!         Box::pin(async move {
+//!             if event.kind.is_empty() {
+//!                 return Err(HandlerError::never("event has no type"));
+//!             }
+//!             let _rows = tx; // write them here
+//!             Ok(())
+//!         })
+//!     })
+//! }
+//! ```
+
+use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::{
+    FutureExt as _,
+    future::{BoxFuture, join_all},
+};
+use hapax::{
+    event::{Event, Headers},
+    inbox::{Acceptance, Message},
+    key::KeyError,
+    sink::{BoxError, Offer, Outcome, Receipt, Sink, SinkError},
+    store::{Keys, StoreError, Transaction as _},
+};
+
+/// The headers that an event passes on to those that its handler emits.
+const CONTEXT: [&str; 3] = ["traceparent", "tracestate", "correlation_id"];
+
+/// What the function returns: the future of its verdict, boxed.
+pub type Handled<'a> = BoxFuture<'a, Result<(), HandlerError>>;
+
+type Function<Tx> = dyn for<'a> Fn(&'a mut Tx, &'a Event) -> Handled<'a> + Send + Sync;
+
+/// A function that takes events, each once.
+pub struct Handler<K: Keys> {
+    store: K,
+    consumer: String,
+    function: Arc<Function<K::Tx>>,
+}
+
+impl<K: Keys> Handler<K> {
+    /// Runs `function` under the name `consumer`, which must never change: the inbox knows it.
+    ///
+    /// # Errors
+    /// Fails when the name is empty or longer than 255 bytes.
+    pub fn new(
+        store: K,
+        consumer: impl Into<String>,
+        function: impl for<'a> Fn(&'a mut K::Tx, &'a Event) -> Handled<'a> + Send + Sync + 'static,
+    ) -> Result<Self, KeyError> {
+        let consumer = consumer.into();
+        message(&consumer, "probe", b"")?;
+        Ok(Self {
+            store,
+            consumer,
+            function: Arc::new(function),
+        })
+    }
+
+    async fn offer(&self, event: &Event) -> Outcome {
+        let id = event.id.to_string();
+        let message = message(&self.consumer, &id, event.payload.bytes())
+            .map_err(|error| SinkError::rejected("message", error))?;
+        let mut tx = self
+            .store
+            .begin(context(event))
+            .await
+            .map_err(unavailable)?;
+        match tx.accept(&message).await.map_err(unavailable)? {
+            Acceptance::First => {}
+            Acceptance::Duplicate => {
+                tx.rollback().await;
+                return Ok(Receipt::default());
+            }
+            Acceptance::Mismatch => {
+                tx.rollback().await;
+                return Err(SinkError::rejected("mismatch", Mismatch));
+            }
+        }
+        match self.run(&mut tx, event).await {
+            Ok(()) => tx.commit().await.map_err(unavailable)?,
+            Err(failure) => {
+                tx.rollback().await;
+                return Err(failure);
+            }
+        }
+        Ok(Receipt::default())
+    }
+
+    /// Runs the function; a panic is a failure like any other.
+    async fn run(&self, tx: &mut K::Tx, event: &Event) -> Result<(), SinkError> {
+        let handled = async { (self.function)(tx, event).await };
+        match AssertUnwindSafe(handled).catch_unwind().await {
+            Ok(verdict) => verdict.map_err(SinkError::from),
+            Err(_) => Err(SinkError::unavailable("panic", Panicked)),
+        }
+    }
+}
+
+impl<K: Keys> Sink for Handler<K> {
+    fn kind(&self) -> &'static str {
+        "handler"
+    }
+
+    fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(join_all(
+            offers.iter().map(|offer| self.offer(offer.event())),
+        ))
+    }
+}
+
+impl<K: Keys> fmt::Debug for Handler<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handler")
+            .field("consumer", &self.consumer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a function did not handle an event: again, or never?
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandlerError {
+    /// It may be offered again.
+    #[error("handler asks for the event again")]
+    Again {
+        /// The least to wait.
+        retry_after: Option<Duration>,
+        /// What went wrong.
+        source: BoxError,
+    },
+    /// It must not be offered again.
+    #[error("handler will never take the event")]
+    Never {
+        /// What was wrong with it.
+        source: BoxError,
+    },
+}
+
+impl HandlerError {
+    /// A failure that may pass.
+    pub fn again(source: impl Into<BoxError>) -> Self {
+        Self::Again {
+            retry_after: None,
+            source: source.into(),
+        }
+    }
+
+    /// A failure that will not pass.
+    pub fn never(source: impl Into<BoxError>) -> Self {
+        Self::Never {
+            source: source.into(),
+        }
+    }
+}
+
+impl From<HandlerError> for SinkError {
+    fn from(error: HandlerError) -> Self {
+        match error {
+            HandlerError::Never { source } => Self::rejected("handler", source),
+            HandlerError::Again {
+                retry_after,
+                source,
+            } => Self::Unavailable {
+                retry_after,
+                error_type: "handler",
+                receipt: Receipt::default(),
+                source,
+            },
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("function panicked and its transaction was rolled back")]
+struct Panicked;
+
+#[derive(Debug, thiserror::Error)]
+#[error("event id was taken before with another payload")]
+struct Mismatch;
+
+fn message(consumer: &str, id: &str, payload: &[u8]) -> Result<Message, KeyError> {
+    Message::new(consumer, "outbox", id, payload)
+}
+
+fn context(event: &Event) -> Headers {
+    let passed = |name: &&str| Some(((*name).to_owned(), event.headers.get(*name)?.clone()));
+    CONTEXT.iter().filter_map(passed).collect()
+}
+
+fn unavailable(error: StoreError) -> SinkError {
+    SinkError::unavailable("store", error)
+}

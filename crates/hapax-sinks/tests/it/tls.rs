@@ -1,0 +1,134 @@
+//! The webhook sink over TLS, with HTTP/1.1 and with HTTP/2.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::{Request, Response, Version, body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use hapax::event::NewEvent;
+use hapax_sinks::webhook::Webhook;
+
+use crate::events::{clock, deliver, offer};
+
+const CA: &str = include_str!("tls/ca.pem");
+const CERTIFICATE: &[u8] = include_bytes!("tls/server.pem");
+const KEY: &[u8] = include_bytes!("tls/server-key.pem");
+
+#[tokio::test]
+async fn an_https_endpoint_is_reached_by_http_2_where_it_speaks_that() {
+    check(&["h2", "http/1.1"], Version::HTTP_2).await;
+}
+
+#[tokio::test]
+async fn an_https_endpoint_is_reached_by_http_1_1_otherwise() {
+    check(&["http/1.1"], Version::HTTP_11).await;
+    check(&[], Version::HTTP_11).await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_nobody_vouches_for_is_a_failure() {
+    let (port, seen) = serve(&["http/1.1"]).await;
+    for url in [
+        format!("https://localhost:{port}/"),
+        format!("https://127.0.0.1:{port}/"),
+    ] {
+        let webhook = builder(&url).build(clock()).unwrap();
+        let error = deliver(&webhook, offer(1, NewEvent::json("a", &1)))
+            .await
+            .unwrap_err();
+        assert_eq!(error.error_type(), "tls", "{}", error.story());
+    }
+    assert!(seen.lock().unwrap().is_empty());
+}
+
+async fn check(protocols: &[&str], expected: Version) {
+    let (port, seen) = serve(protocols).await;
+    let webhook = builder(&format!("https://localhost:{port}/"));
+    let webhook = webhook.trust(CA).build(clock()).unwrap();
+    for number in 0..3 {
+        let offer = offer(number, NewEvent::json("a", &number));
+        let receipt = deliver(&webhook, offer).await.unwrap();
+        assert_eq!(
+            (receipt.status, &receipt.head[..]),
+            (Some(200), &b"taken"[..])
+        );
+    }
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [(0, expected); 3],
+        "one connection for all"
+    );
+}
+
+fn builder(url: &str) -> hapax_sinks::webhook::WebhookBuilder {
+    let loopback = ["127.0.0.0/8", "::1/128"].map(|net| net.parse().unwrap());
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse().unwrap();
+    Webhook::to(url).allow(loopback).sign_with(secret)
+}
+
+/// Which connection a request came on, and by which version.
+type Seen = Arc<Mutex<Vec<(usize, Version)>>>;
+
+async fn serve(protocols: &[&str]) -> (u16, Seen) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let acceptor = acceptor(protocols);
+    let seen = Seen::default();
+    let log = seen.clone();
+    tokio::spawn(async move {
+        for connection in 0.. {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (acceptor, log) = (acceptor.clone(), log.clone());
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else {
+                    return;
+                };
+                let take = service_fn(|request| take(connection, request, log.clone()));
+                let server = auto::Builder::new(TokioExecutor::new());
+                drop(server.serve_connection(TokioIo::new(stream), take).await);
+            });
+        }
+    });
+    (port, seen)
+}
+
+async fn take(
+    connection: usize,
+    request: Request<Incoming>,
+    log: Seen,
+) -> Result<Response<Full<&'static [u8]>>, Infallible> {
+    log.lock().unwrap().push((connection, request.version()));
+    drop(request.into_body().collect().await);
+    Ok(Response::new(Full::new(b"taken")))
+}
+
+fn acceptor(protocols: &[&str]) -> TlsAcceptor {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(CERTIFICATE).unwrap()],
+            PrivateKeyDer::from_pem_slice(KEY).unwrap(),
+        )
+        .unwrap();
+    config.alpn_protocols = protocols
+        .iter()
+        .map(|name| name.as_bytes().to_vec())
+        .collect();
+    TlsAcceptor::from(Arc::new(config))
+}
