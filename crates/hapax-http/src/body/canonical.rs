@@ -1,0 +1,428 @@
+//! JSON in one form, so that equal requests hash alike.
+//!
+//! Members are sorted by their names' UTF-16 code units and strings are written
+//! as RFC 8785 says; space goes. Number tokens stay as they were sent: two that
+//! a double cannot tell apart are two requests. A name that comes twice in one
+//! object is refused, for readers differ on which one counts.
+//!
+//! It is one pass over the text that writes to one buffer: no tree, and no
+//! allocation per value. Where members came out of order they are moved, once.
+
+use std::cmp::Ordering;
+
+use hapax::limits::JSON_DEPTH_MAX;
+
+/// Why a text has no canonical form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum JsonError {
+    /// It is no JSON.
+    #[error("the body is not JSON at byte {at}")]
+    Syntax {
+        /// Where it stops being JSON.
+        at: usize,
+    },
+    /// An object has a member twice.
+    #[error("the body has the member {name} twice in one object")]
+    Duplicate {
+        /// Its name, as JSON.
+        name: String,
+    },
+    /// It nests deeper than its bound.
+    #[error("the body nests deeper than {JSON_DEPTH_MAX} levels")]
+    Depth,
+}
+
+/// Writes `json` in its canonical form; `folded` replaces the values of top-level members.
+pub(super) fn canonical(json: &[u8], folded: &[(&str, &str)]) -> Result<Vec<u8>, JsonError> {
+    if let Err(error) = std::str::from_utf8(json) {
+        let at = error.valid_up_to();
+        return Err(JsonError::Syntax { at });
+    }
+    let mut writer = Writer {
+        text: json,
+        at: 0,
+        out: Vec::with_capacity(json.len()),
+        members: Vec::new(),
+        scratch: Vec::new(),
+        folded,
+    };
+    writer.value(0)?;
+    writer.space();
+    if writer.at == json.len() {
+        Ok(writer.out)
+    } else {
+        Err(writer.syntax())
+    }
+}
+
+/// A member of an open object: where it stands in the output.
+#[derive(Clone, Copy)]
+struct Member {
+    start: usize,
+    name_end: usize,
+    end: usize,
+}
+
+struct Writer<'a> {
+    text: &'a [u8],
+    at: usize,
+    out: Vec<u8>,
+    /// The members of all open objects; each object knows where its own begin.
+    members: Vec<Member>,
+    scratch: Vec<u8>,
+    folded: &'a [(&'a str, &'a str)],
+}
+
+impl Writer<'_> {
+    fn value(&mut self, depth: usize) -> Result<(), JsonError> {
+        self.space();
+        match self.peek() {
+            Some(b'{') => self.object(depth),
+            Some(b'[') => self.array(depth),
+            Some(b'"') => self.string(),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.literal(b"true"),
+            Some(b'f') => self.literal(b"false"),
+            Some(b'n') => self.literal(b"null"),
+            _ => Err(self.syntax()),
+        }
+    }
+
+    fn array(&mut self, depth: usize) -> Result<(), JsonError> {
+        self.open(b'[', depth)?;
+        if self.eat(b']') {
+            self.out.push(b']');
+            return Ok(());
+        }
+        loop {
+            self.value(depth + 1)?;
+            if !self.more(b']')? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<(), JsonError> {
+        self.open(b'{', depth)?;
+        if self.eat(b'}') {
+            self.out.push(b'}');
+            return Ok(());
+        }
+        let first = self.members.len();
+        loop {
+            self.member(depth)?;
+            if !self.more(b'}')? {
+                break;
+            }
+        }
+        self.sort(first)?;
+        self.members.truncate(first);
+        Ok(())
+    }
+
+    fn member(&mut self, depth: usize) -> Result<(), JsonError> {
+        self.space();
+        if self.peek() != Some(b'"') {
+            return Err(self.syntax());
+        }
+        let start = self.out.len();
+        self.string()?;
+        let name_end = self.out.len();
+        self.space();
+        if !self.eat(b':') {
+            return Err(self.syntax());
+        }
+        self.out.push(b':');
+        self.value(depth + 1)?;
+        if depth == 0 {
+            self.fold(start, name_end);
+        }
+        let end = self.out.len();
+        self.members.push(Member {
+            start,
+            name_end,
+            end,
+        });
+        Ok(())
+    }
+
+    /// Replaces the value just written when its member is one that is folded.
+    fn fold(&mut self, start: usize, name_end: usize) {
+        let name = &self.out[start + 1..name_end - 1];
+        let folded = self
+            .folded
+            .iter()
+            .find(|(wanted, _)| wanted.as_bytes() == name);
+        if let Some((_, value)) = folded {
+            self.out.truncate(name_end + 1);
+            self.out.push(b'"');
+            value.chars().for_each(|c| push_char(&mut self.out, c));
+            self.out.push(b'"');
+        }
+    }
+
+    /// Puts the members from `first` on in order, in the output.
+    fn sort(&mut self, first: usize) -> Result<(), JsonError> {
+        let (members, out) = (&mut self.members[first..], &mut self.out);
+        let name = |out: &[u8], m: &Member| -> std::ops::Range<usize> {
+            debug_assert!(m.name_end <= out.len());
+            m.start + 1..m.name_end - 1
+        };
+        let order =
+            |out: &[u8], a: &Member, b: &Member| compare(&out[name(out, a)], &out[name(out, b)]);
+        if members.is_sorted_by(|a, b| order(out, a, b) == Ordering::Less) {
+            return Ok(());
+        }
+        let begin = members[0].start;
+        members.sort_unstable_by(|a, b| order(out, a, b));
+        for pair in members.windows(2) {
+            if order(out, &pair[0], &pair[1]) == Ordering::Equal {
+                let name = &out[pair[0].start..pair[0].name_end];
+                let name = String::from_utf8_lossy(name).into_owned();
+                return Err(JsonError::Duplicate { name });
+            }
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&out[begin..]);
+        out.truncate(begin);
+        for (place, member) in members.iter().enumerate() {
+            if place > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(&self.scratch[member.start - begin..member.end - begin]);
+        }
+        out.push(b'}');
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<(), JsonError> {
+        self.at += 1;
+        self.out.push(b'"');
+        loop {
+            let rest = &self.text[self.at..];
+            let plain = |b: &u8| matches!(b, b'"' | b'\\' | 0..=0x1f);
+            let stop = rest.iter().position(plain).unwrap_or(rest.len());
+            self.out.extend_from_slice(&rest[..stop]);
+            self.at += stop;
+            match self.peek() {
+                Some(b'"') => break,
+                Some(b'\\') => self.escape()?,
+                _ => return Err(self.syntax()),
+            }
+        }
+        self.at += 1;
+        self.out.push(b'"');
+        Ok(())
+    }
+
+    fn escape(&mut self) -> Result<(), JsonError> {
+        self.at += 1;
+        let escaped = self.peek().ok_or_else(|| self.syntax())?;
+        self.at += 1;
+        let character = match escaped {
+            b'"' | b'\\' | b'/' => char::from(escaped),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => self.code_point()?,
+            _ => return Err(self.syntax()),
+        };
+        push_char(&mut self.out, character);
+        Ok(())
+    }
+
+    /// Reads the digits behind `\u`, and the second half of a surrogate pair.
+    fn code_point(&mut self) -> Result<char, JsonError> {
+        let first = self.unit()?;
+        if !(0xd800..0xe000).contains(&first) {
+            return char::from_u32(first).ok_or_else(|| self.syntax());
+        }
+        if first >= 0xdc00 || !self.eat_now(b'\\') || !self.eat_now(b'u') {
+            return Err(self.syntax());
+        }
+        let second = self.unit()?;
+        if !(0xdc00..0xe000).contains(&second) {
+            return Err(self.syntax());
+        }
+        let point = 0x1_0000 + ((first - 0xd800) << 10) + (second - 0xdc00);
+        char::from_u32(point).ok_or_else(|| self.syntax())
+    }
+
+    fn unit(&mut self) -> Result<u32, JsonError> {
+        let mut unit = 0;
+        for _ in 0..4 {
+            let digit = self.peek().and_then(|b| char::from(b).to_digit(16));
+            unit = unit * 16 + digit.ok_or_else(|| self.syntax())?;
+            self.at += 1;
+        }
+        Ok(unit)
+    }
+
+    fn number(&mut self) -> Result<(), JsonError> {
+        let start = self.at;
+        self.eat_now(b'-');
+        if !self.eat_now(b'0') {
+            self.digits()?;
+        }
+        if self.eat_now(b'.') {
+            self.digits()?;
+        }
+        if self.eat_now(b'e') || self.eat_now(b'E') {
+            let _sign = self.eat_now(b'+') || self.eat_now(b'-');
+            self.digits()?;
+        }
+        self.out.extend_from_slice(&self.text[start..self.at]);
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Result<(), JsonError> {
+        let start = self.at;
+        while self.peek().is_some_and(|b| b.is_ascii_digit()) {
+            self.at += 1;
+        }
+        if self.at == start {
+            Err(self.syntax())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn literal(&mut self, word: &[u8]) -> Result<(), JsonError> {
+        if !self.text[self.at..].starts_with(word) {
+            return Err(self.syntax());
+        }
+        self.at += word.len();
+        self.out.extend_from_slice(word);
+        Ok(())
+    }
+
+    fn open(&mut self, bracket: u8, depth: usize) -> Result<(), JsonError> {
+        if depth >= JSON_DEPTH_MAX {
+            return Err(JsonError::Depth);
+        }
+        self.at += 1;
+        self.out.push(bracket);
+        Ok(())
+    }
+
+    /// Reads what stands behind an element: true at a comma, false at the closing bracket.
+    fn more(&mut self, close: u8) -> Result<bool, JsonError> {
+        self.space();
+        let more = match self.peek() {
+            Some(b',') => true,
+            Some(byte) if byte == close => false,
+            _ => return Err(self.syntax()),
+        };
+        self.at += 1;
+        self.out.push(if more { b',' } else { close });
+        Ok(more)
+    }
+
+    fn space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    /// Takes the next byte past any space, if it is this one.
+    fn eat(&mut self, byte: u8) -> bool {
+        self.space();
+        self.eat_now(byte)
+    }
+
+    fn eat_now(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn syntax(&self) -> JsonError {
+        JsonError::Syntax { at: self.at }
+    }
+}
+
+/// Writes a character of a string as RFC 8785 says.
+fn push_char(out: &mut Vec<u8>, character: char) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let short = match character {
+        '"' => b'"',
+        '\\' => b'\\',
+        '\u{8}' => b'b',
+        '\u{c}' => b'f',
+        '\n' => b'n',
+        '\r' => b'r',
+        '\t' => b't',
+        '\0'..='\u{1f}' => {
+            let byte = character as usize;
+            out.extend_from_slice(&[
+                b'\\',
+                b'u',
+                b'0',
+                b'0',
+                DIGITS[byte >> 4],
+                DIGITS[byte & 15],
+            ]);
+            return;
+        }
+        _ => {
+            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            return;
+        }
+    };
+    out.extend_from_slice(&[b'\\', short]);
+}
+
+/// Compares two names, as they stand in canonical strings, by UTF-16 code units.
+fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    let plain = |name: &[u8]| name.iter().all(|b| b.is_ascii() && *b != b'\\');
+    if plain(a) && plain(b) {
+        return a.cmp(b);
+    }
+    units(a).cmp(units(b))
+}
+
+fn units(name: &[u8]) -> impl Iterator<Item = u16> {
+    let text = std::str::from_utf8(name).unwrap_or_default();
+    let mut rest = text.chars();
+    let mut low = None;
+    std::iter::from_fn(move || {
+        if let Some(unit) = low.take() {
+            return Some(unit);
+        }
+        let character = match rest.next()? {
+            '\\' => unescape(&mut rest),
+            plain => plain,
+        };
+        let mut pair = [0; 2];
+        character.encode_utf16(&mut pair);
+        low = (character.len_utf16() == 2).then_some(pair[1]);
+        Some(pair[0])
+    })
+}
+
+/// Reads back what [`push_char`] wrote behind a backslash.
+fn unescape(rest: &mut std::str::Chars<'_>) -> char {
+    match rest.next() {
+        Some('b') => '\u{8}',
+        Some('f') => '\u{c}',
+        Some('n') => '\n',
+        Some('r') => '\r',
+        Some('t') => '\t',
+        Some('u') => {
+            let digits = rest.by_ref().take(4);
+            let point = digits.fold(0, |sum, c| sum * 16 + c.to_digit(16).unwrap_or(0));
+            char::from_u32(point).unwrap_or_default()
+        }
+        other => other.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+#[path = "canonical_tests.rs"]
+mod tests;

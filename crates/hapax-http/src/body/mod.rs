@@ -1,0 +1,217 @@
+//! A request's body: read once, bounded, and kept for the handler.
+//!
+//! The body streams in under its limit, whether its length is announced or not;
+//! what is longer than the memory bound goes to an unnamed file. The handler
+//! gets the same bytes. While it streams it is hashed, so that memory does not
+//! grow with it; JSON alone stays in memory, for its members have to be sorted.
+
+mod canonical;
+mod multipart;
+
+use std::io::{self, SeekFrom};
+
+use axum::body::{Body, Bytes};
+use futures_util::{Stream, StreamExt, stream};
+use hapax::limits::BODY_BYTES_IN_MEMORY;
+use http::{HeaderMap, header::CONTENT_TYPE};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use sha2::{Digest, Sha256};
+use tokio::{
+    fs::File,
+    io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt},
+};
+
+use crate::{
+    content::{is_json, is_multipart},
+    problem::{BODY_INCOMPLETE, BODY_TOO_LARGE, JSON_INVALID, Problem, UNAVAILABLE},
+    settings::RETRY_AFTER,
+};
+
+/// Bytes that are read from the file at once.
+const CHUNK: usize = 64 * 1024;
+
+/// The SHA-256 of a body, in the form in which it takes part in the fingerprint.
+pub(crate) type BodyHash = [u8; 32];
+
+/// A body that was read to its end.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// In memory.
+    Memory(Bytes),
+    /// In an unnamed file, of this length.
+    File(File, u64),
+}
+
+/// Reads a body to its end, with the hash of its bytes as sent.
+///
+/// # Errors
+/// 413 as soon as it is known to be longer than `max`, 400 when it breaks off.
+pub(crate) async fn read(
+    mut body: Body,
+    headers: &HeaderMap,
+    max: u64,
+) -> Result<(Kept, Sha256), Problem> {
+    let json = headers.get(CONTENT_TYPE).is_some_and(is_json);
+    let memory = if json {
+        usize::MAX
+    } else {
+        BODY_BYTES_IN_MEMORY
+    };
+    if body.size_hint().lower() > max {
+        return Err(too_large(max));
+    }
+    let (mut length, mut hash, mut held) = (0_u64, Sha256::new(), Held::default());
+    while let Some(frame) = body.frame().await {
+        let Ok(chunk) = frame.map_err(incomplete)?.into_data() else {
+            continue;
+        };
+        length += chunk.len() as u64;
+        if length > max {
+            return Err(too_large(max));
+        }
+        if !json {
+            hash.update(&chunk);
+        }
+        held.push(chunk, memory).await.map_err(unwritable)?;
+    }
+    let kept = held.into_kept(length).await.map_err(unwritable)?;
+    Ok((kept, hash))
+}
+
+impl Kept {
+    /// The bytes, when they are in memory.
+    pub(crate) fn bytes(&self) -> Option<&Bytes> {
+        match self {
+            Self::Memory(bytes) => Some(bytes),
+            Self::File(..) => None,
+        }
+    }
+
+    /// The hash that takes part in the fingerprint: canonical JSON, multipart part by part, or
+    /// the bytes as sent. `folded` replaces top-level members of JSON.
+    pub(crate) async fn hash(
+        &mut self,
+        raw: Sha256,
+        headers: &HeaderMap,
+        folded: &[(&str, &str)],
+    ) -> Result<BodyHash, Problem> {
+        let content_type = headers.get(CONTENT_TYPE);
+        if let (Some(value), Self::Memory(bytes)) = (content_type, &*self)
+            && is_json(value)
+        {
+            // A request without a body may carry the type of the body that it could have had.
+            let canonical = if bytes.is_empty() {
+                Vec::new()
+            } else {
+                canonical::canonical(bytes, folded)
+                    .map_err(|error| Problem::new(JSON_INVALID).detail(error.to_string()))?
+            };
+            return Ok(Sha256::digest(canonical).into());
+        }
+        if let Some(value) = content_type.filter(|value| is_multipart(value)) {
+            let value = value.as_bytes().to_vec();
+            return multipart::hash(self.stream().await.map_err(unwritable)?, &value).await;
+        }
+        Ok(raw.finalize().into())
+    }
+
+    /// The body for the handler.
+    pub(crate) async fn into_body(mut self) -> Result<Body, Problem> {
+        match self {
+            Self::Memory(bytes) => Ok(Body::from(bytes)),
+            Self::File(ref mut file, length) => {
+                file.seek(SeekFrom::Start(0)).await.map_err(unwritable)?;
+                let Self::File(file, _) = self else {
+                    unreachable!("it was a file a line above");
+                };
+                Ok(Body::from_stream(chunks(file.take(length))))
+            }
+        }
+    }
+
+    async fn stream(&mut self) -> io::Result<stream::BoxStream<'_, io::Result<Bytes>>> {
+        Ok(match self {
+            Self::Memory(bytes) => {
+                let bytes = bytes.clone();
+                stream::once(async move { Ok(bytes) }).boxed()
+            }
+            Self::File(file, length) => {
+                file.seek(SeekFrom::Start(0)).await?;
+                chunks(file.take(*length)).boxed()
+            }
+        })
+    }
+}
+
+fn chunks<R>(reader: R) -> impl Stream<Item = io::Result<Bytes>>
+where
+    R: tokio::io::AsyncRead + Unpin,
+{
+    stream::try_unfold(reader, |mut reader| async move {
+        let mut chunk = Vec::with_capacity(CHUNK);
+        let read = reader.read_buf(&mut chunk).await?;
+        Ok((read > 0).then(|| (Bytes::from(chunk), reader)))
+    })
+}
+
+/// A body while it is read.
+#[derive(Default)]
+struct Held {
+    chunks: Vec<Bytes>,
+    length: usize,
+    file: Option<File>,
+}
+
+impl Held {
+    async fn push(&mut self, chunk: Bytes, memory: usize) -> io::Result<()> {
+        if self.file.is_none() && self.length + chunk.len() > memory {
+            let mut file = File::from_std(unnamed_file().await?);
+            for chunk in self.chunks.drain(..) {
+                file.write_all(&chunk).await?;
+            }
+            self.file = Some(file);
+        }
+        match &mut self.file {
+            Some(file) => file.write_all(&chunk).await?,
+            None => {
+                self.length += chunk.len();
+                self.chunks.push(chunk);
+            }
+        }
+        Ok(())
+    }
+
+    async fn into_kept(mut self, length: u64) -> io::Result<Kept> {
+        if let Some(mut file) = self.file {
+            file.flush().await?;
+            return Ok(Kept::File(file, length));
+        }
+        Ok(Kept::Memory(match self.chunks.len() {
+            0 => Bytes::new(),
+            1 => self.chunks.swap_remove(0),
+            _ => self.chunks.concat().into(),
+        }))
+    }
+}
+
+async fn unnamed_file() -> io::Result<std::fs::File> {
+    tokio::task::spawn_blocking(tempfile::tempfile)
+        .await
+        .map_err(io::Error::other)?
+}
+
+fn too_large(max: u64) -> Problem {
+    Problem::new(BODY_TOO_LARGE).detail(format!("this operation takes at most {max} bytes"))
+}
+
+fn incomplete(error: axum::Error) -> Problem {
+    Problem::new(BODY_INCOMPLETE).caused_by(error)
+}
+
+fn unwritable(error: io::Error) -> Problem {
+    Problem::new(UNAVAILABLE)
+        .detail("the body could not be kept; nothing was changed")
+        .retry_after(RETRY_AFTER)
+        .caused_by(error)
+}

@@ -1,0 +1,201 @@
+//! Completed answers that this node keeps in memory.
+//!
+//! A completed key never changes until it expires, so an answer may be kept
+//! until then; the bound is in bytes. The look-up borrows its key. A key that is
+//! forgotten is gone from here too, even when a replay of it is being read from
+//! the store at that moment.
+
+use std::{
+    hash::Hash,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use hapax::{
+    Clock,
+    key::{Operation, Scope, Tenant},
+};
+use quick_cache::{Equivalent, Weighter, sync::Cache};
+
+use crate::stored::Stored;
+
+/// A scope whose key is borrowed; it hashes as [`Scope`] does, part by part.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) struct ScopeRef<'a> {
+    pub(crate) tenant: &'a Tenant,
+    pub(crate) operation: &'a Operation,
+    pub(crate) key: &'a str,
+}
+
+impl Equivalent<Scope> for ScopeRef<'_> {
+    fn equivalent(&self, scope: &Scope) -> bool {
+        self.key == scope.key.as_str()
+            && self.tenant == &scope.tenant
+            && self.operation == &scope.operation
+    }
+}
+
+/// The replay cache.
+#[derive(Debug)]
+pub(crate) struct Replays {
+    answers: Option<Cache<Scope, Arc<Stored>, Bytes>>,
+    forgotten: AtomicU64,
+}
+
+/// How many keys had been forgotten when a request began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Generation(u64);
+
+impl Replays {
+    /// A cache of at most `bytes`; none when that is 0.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let items = usize::try_from(bytes / 1024).unwrap_or(usize::MAX);
+        Self {
+            answers: (bytes > 0).then(|| Cache::with_weighter(items.max(1), bytes, Bytes)),
+            forgotten: AtomicU64::new(0),
+        }
+    }
+
+    /// The answer under a key, unless it has expired.
+    pub(crate) fn get(&self, scope: &ScopeRef<'_>, clock: &Clock) -> Option<Arc<Stored>> {
+        let answers = self.answers.as_ref()?;
+        let stored = answers.get(scope)?;
+        if stored.expires_at <= clock.now() {
+            answers.remove(scope);
+            return None;
+        }
+        Some(stored)
+    }
+
+    /// To be asked before the store is, for [`Replays::keep`].
+    pub(crate) fn generation(&self) -> Generation {
+        Generation(self.forgotten.load(Ordering::SeqCst))
+    }
+
+    /// Keeps an answer, unless a key was forgotten since.
+    pub(crate) fn keep(&self, scope: &Scope, stored: &Arc<Stored>, since: Generation) {
+        let Some(answers) = &self.answers else {
+            return;
+        };
+        answers.insert(scope.clone(), Arc::clone(stored));
+        // Asked after the insert: either this sees the forgetting, or that removes the insert.
+        if self.generation().0 != since.0 {
+            answers.remove(scope);
+        }
+    }
+
+    /// Drops the answer under a key that the store has forgotten.
+    pub(crate) fn forget(&self, scope: &Scope) {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
+        if let Some(answers) = &self.answers {
+            answers.remove(scope);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bytes;
+
+impl Weighter<Scope, Arc<Stored>> for Bytes {
+    fn weight(&self, scope: &Scope, stored: &Arc<Stored>) -> u64 {
+        let parts = [
+            scope.tenant.as_str(),
+            scope.operation.as_str(),
+            scope.key.as_str(),
+        ];
+        parts.iter().map(|part| part.len() as u64).sum::<u64>() + stored.weight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hapax::{
+        Timestamp,
+        idempotency::Answer,
+        key::{Fingerprint, IdempotencyKey},
+    };
+
+    use super::*;
+    use crate::settings::Profile;
+
+    #[test]
+    fn an_answer_is_found_by_borrowed_parts_and_only_by_its_own() {
+        let (cache, clock) = (Replays::new(1 << 20), clock_at(0));
+        cache.keep(&scope("a", "k"), &stored(10), cache.generation());
+        let at = |tenant, key| scope_ref(&cache, tenant, key, &clock);
+        assert!(at("a", "k"));
+        assert!(!at("b", "k"));
+        assert!(!at("a", "K"));
+    }
+
+    #[test]
+    fn an_answer_ends_with_its_expiry() {
+        let cache = Replays::new(1 << 20);
+        cache.keep(&scope("a", "k"), &stored(10), cache.generation());
+        assert!(scope_ref(&cache, "a", "k", &clock_at(9)));
+        assert!(!scope_ref(&cache, "a", "k", &clock_at(10)));
+        assert!(!scope_ref(&cache, "a", "k", &clock_at(0)));
+    }
+
+    #[test]
+    fn an_answer_that_was_read_before_its_key_was_forgotten_is_not_kept() {
+        let cache = Replays::new(1 << 20);
+        let before = cache.generation();
+        cache.forget(&scope("a", "k"));
+        cache.keep(&scope("a", "k"), &stored(10), before);
+        assert!(!scope_ref(&cache, "a", "k", &clock_at(0)));
+    }
+
+    #[test]
+    fn the_bound_is_in_bytes() {
+        let cache = Replays::new(64 * 1024);
+        for n in 0..10_000 {
+            cache.keep(&scope("a", &n.to_string()), &stored(10), cache.generation());
+        }
+        assert!(cache.answers.as_ref().unwrap().weight() <= 64 * 1024);
+    }
+
+    #[test]
+    fn a_cache_of_no_bytes_keeps_nothing() {
+        let cache = Replays::new(0);
+        cache.keep(&scope("a", "k"), &stored(10), cache.generation());
+        assert!(!scope_ref(&cache, "a", "k", &clock_at(0)));
+    }
+
+    fn scope_ref(cache: &Replays, tenant: &str, key: &str, clock: &Clock) -> bool {
+        let scope = scope(tenant, key);
+        let borrowed = ScopeRef {
+            tenant: &scope.tenant,
+            operation: &scope.operation,
+            key: scope.key.as_str(),
+        };
+        cache.get(&borrowed, clock).is_some()
+    }
+
+    fn clock_at(seconds: u64) -> Clock {
+        Clock::new(move || Timestamp::default().after(Duration::from_secs(seconds)))
+    }
+
+    fn scope(tenant: &str, key: &str) -> Scope {
+        Scope {
+            tenant: Tenant::new(tenant).unwrap(),
+            operation: Operation::new("POST /orders").unwrap(),
+            key: IdempotencyKey::new(key).unwrap(),
+        }
+    }
+
+    fn stored(seconds: u64) -> Arc<Stored> {
+        let answer = Answer {
+            status: 200,
+            ..Answer::default()
+        };
+        let expires_at = Timestamp::default().after(Duration::from_secs(seconds));
+        let key = IdempotencyKey::new("k").unwrap();
+        let print = Fingerprint::from_bytes([1; 32]);
+        Arc::new(Stored::new(answer, &key, print, expires_at, Profile::Hapax).unwrap())
+    }
+}

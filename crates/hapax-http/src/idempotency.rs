@@ -1,0 +1,133 @@
+//! The contract for a whole service: its store, its settings, its cache.
+
+use std::{
+    future::{Ready, ready},
+    sync::Arc,
+};
+
+use axum::response::{IntoResponse, Response};
+use hapax::{
+    key::{IdempotencyKey, Scope},
+    single_flight::SingleFlight,
+    store::{Keys, StoreError},
+    telemetry::IDEMPOTENCY_EXPIRED,
+};
+use http::StatusCode;
+use serde::Serialize;
+
+use crate::{
+    cache::Replays,
+    extract::Json,
+    header::{IDEMPOTENCY_KEY, echo},
+    operation::OperationLayer,
+    settings::Settings,
+    told::Told,
+};
+
+/// The contract over one store: makes the layers of a service's operations.
+///
+/// Cloning shares everything.
+#[derive(Debug)]
+pub struct Idempotency<K: Keys>(Arc<Shared<K>>);
+
+#[derive(Debug)]
+struct Shared<K> {
+    store: K,
+    settings: Settings,
+    replays: Replays,
+    flights: SingleFlight<Told>,
+}
+
+impl<K: Keys> Idempotency<K> {
+    /// The contract over `store`.
+    pub fn new(store: K, settings: Settings) -> Self {
+        Self(Arc::new(Shared {
+            replays: Replays::new(settings.cache_bytes),
+            flights: SingleFlight::new(),
+            store,
+            settings,
+        }))
+    }
+
+    /// The layer for the operation on the route `template`, such as `/orders/{id}`.
+    ///
+    /// The key is required and the mode atomic, until the layer is told otherwise.
+    ///
+    /// # Panics
+    /// When the template is longer than a scope's part may be.
+    pub fn operation(&self, template: &str) -> OperationLayer<K> {
+        OperationLayer::new(self.clone(), template)
+    }
+
+    /// The handler of `POST /idempotency-keys`: makes a key for a client that cannot.
+    ///
+    /// Nothing is stored: a key that is never sent leaves no trace.
+    pub fn reserve_handler(&self) -> impl Fn() -> Ready<Response> + Clone + Send + Sync + 'static {
+        let settings = self.0.settings.clone();
+        move || {
+            let key = IdempotencyKey::mint(&settings.random);
+            let expires_at = settings.clock.now().after(settings.retention).as_millis();
+            let expires_at = jiff::Timestamp::from_millisecond(expires_at).unwrap_or_default();
+            let header = [(IDEMPOTENCY_KEY, echo(&key))];
+            let body = Json(Reserved {
+                key: key.as_str(),
+                expires_at: expires_at.to_string(),
+            });
+            ready((StatusCode::CREATED, header, body).into_response())
+        }
+    }
+
+    /// Deletes a key, so that its next request runs again; false when there was none.
+    ///
+    /// # Errors
+    /// Fails as the store does; the key then still stands.
+    pub async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
+        let existed = self.0.store.forget(scope).await?;
+        self.0.replays.forget(scope);
+        Ok(existed)
+    }
+
+    /// Deletes a batch of expired keys and counts them; returns how many went.
+    ///
+    /// A service calls this in turns, at once again while it returns more than zero.
+    ///
+    /// # Errors
+    /// Fails as the store does.
+    pub async fn purge(&self) -> Result<u64, StoreError> {
+        let expired = self.0.store.purge_keys().await?;
+        for (operation, rows) in &expired {
+            let operation = operation.as_str().to_owned();
+            metrics::counter!(IDEMPOTENCY_EXPIRED, "operation" => operation).increment(*rows);
+        }
+        Ok(expired.iter().map(|(_, rows)| rows).sum())
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    pub(crate) fn store(&self) -> &K {
+        &self.0.store
+    }
+
+    pub(crate) fn replays(&self) -> &Replays {
+        &self.0.replays
+    }
+
+    pub(crate) fn flights(&self) -> &SingleFlight<Told> {
+        &self.0.flights
+    }
+}
+
+impl<K: Keys> Clone for Idempotency<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+#[derive(Serialize)]
+struct Reserved<'a> {
+    key: &'a str,
+    expires_at: String,
+}

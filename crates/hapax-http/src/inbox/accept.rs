@@ -1,0 +1,110 @@
+//! A verified message in its transaction: accepted, acted on, committed.
+
+use std::sync::Arc;
+
+use axum::response::{IntoResponse, Response};
+use hapax::{
+    event::Headers,
+    idempotency::{OnFailure, Remember},
+    inbox::{Acceptance, Message},
+    store::{Keys, StoreError, Transaction},
+    telemetry::INBOX_MESSAGES,
+};
+use http::{HeaderValue, StatusCode};
+use tokio::time::timeout_at;
+
+use super::Inbox;
+use crate::{
+    header::IDEMPOTENCY_STATUS,
+    problem::{self, INBOX_MISMATCH, Problem, TIMEOUT, UNAVAILABLE},
+    settings::RETRY_AFTER,
+    tx::Slot,
+    visit::{Finished, Inner, Run},
+};
+
+/// Accepts the message and runs its handler in the same transaction.
+pub(super) async fn accept<K: Keys, S: Inner>(
+    inbox: Arc<Inbox<K>>,
+    message: Message,
+    context: Headers,
+    run: Run<S>,
+) -> Response {
+    let id = run.id.clone();
+    let opened = timeout_at(run.end, open(&inbox, &message, context)).await;
+    let (tx, acceptance) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => return problem::write_out(&unaccepted(error), &id),
+        Err(_) => return problem::write_out(&Problem::new(TIMEOUT), &id),
+    };
+    match acceptance {
+        Acceptance::First => first(&inbox, tx, run).await,
+        Acceptance::Duplicate => {
+            tx.rollback().await;
+            count(&inbox.consumer, "duplicate");
+            let replayed = HeaderValue::from_static("replayed");
+            (StatusCode::OK, [(IDEMPOTENCY_STATUS, replayed)]).into_response()
+        }
+        Acceptance::Mismatch => {
+            tx.rollback().await;
+            count(&inbox.consumer, "mismatch");
+            let problem = Problem::new(INBOX_MISMATCH)
+                .detail("this webhook-id was taken before, with another payload");
+            problem::write_out(&problem, &id)
+        }
+    }
+}
+
+async fn open<K: Keys>(
+    inbox: &Inbox<K>,
+    message: &Message,
+    context: Headers,
+) -> Result<(K::Tx, Acceptance), StoreError> {
+    let mut tx = inbox.store.begin(context).await?;
+    let acceptance = tx.accept(message).await?;
+    Ok((tx, acceptance))
+}
+
+/// Runs the handler; the message counts as taken only when its effect is committed.
+async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) -> Response {
+    let id = run.id.clone();
+    let slot = Slot::holding(tx);
+    run.parts.extensions.insert(slot.clone());
+    let ((), finished) = run.to_its_end(|response| ((), response)).await;
+    let Some(tx) = slot.close() else {
+        let kept = "the handler kept its transaction beyond its answer; it is rolled back";
+        return problem::write_out(&Problem::internal(kept), &id);
+    };
+    if !takes(&finished) {
+        tx.rollback().await;
+        return finished.into_response();
+    }
+    match tx.commit().await {
+        Ok(()) => {
+            count(&inbox.consumer, "accepted");
+            finished.into_response()
+        }
+        Err(error) => problem::write_out(&error.into(), &id),
+    }
+}
+
+/// The message was not taken: whoever sent it tries again.
+fn unaccepted(error: StoreError) -> Problem {
+    match error {
+        StoreError::TimedOut => error.into(),
+        error => Problem::new(UNAVAILABLE)
+            .detail("the message cannot be taken now; try again")
+            .retry_after(RETRY_AFTER)
+            .caused_by(error),
+    }
+}
+
+/// Whether the answer says that the message was taken: 2xx, for a sender retries all else.
+fn takes(finished: &Finished) -> bool {
+    let kept = finished.verdict(OnFailure::Release) == Remember::WithEffect;
+    kept && finished.status().is_success()
+}
+
+fn count(consumer: &str, outcome: &'static str) {
+    let consumer = consumer.to_owned();
+    metrics::counter!(INBOX_MESSAGES, "consumer" => consumer, "outcome" => outcome).increment(1);
+}

@@ -1,0 +1,170 @@
+//! The tower side: from a request to a verified message.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequestParts, RawPathParams, Request},
+    response::Response,
+};
+use hapax::{
+    event::Headers,
+    inbox::Message,
+    signature::{ID_HEADER, Received, SIGNATURE_HEADER, TIMESTAMP_HEADER, Verifier, verify},
+    store::Keys,
+};
+use http::request::Parts;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{Inbox, WebhookLayer, accept};
+use crate::{
+    body::{self, Kept},
+    problem::{self, AUTH_SIGNATURE, BODY_TOO_LARGE, NOT_FOUND, Problem, REQUEST_INVALID},
+    request_id::RequestId,
+    visit::{Inner, Run, apart},
+};
+
+impl<K: Keys, S> Layer<S> for WebhookLayer<K> {
+    type Service = Verified<K, S>;
+
+    fn layer(&self, inner: S) -> Verified<K, S> {
+        let inbox = Arc::clone(&self.0);
+        Verified { inner, inbox }
+    }
+}
+
+/// A service whose requests are verified messages, each taken once.
+pub struct Verified<K: Keys, S> {
+    inner: S,
+    inbox: Arc<Inbox<K>>,
+}
+
+impl<K: Keys, S> Service<Request> for Verified<K, S>
+where
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let ready = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, ready);
+        let inbox = Arc::clone(&self.inbox);
+        Box::pin(async move { Ok(take(inbox, inner, request).await) })
+    }
+}
+
+impl<K: Keys, S: Clone> Clone for Verified<K, S> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            inbox: Arc::clone(&self.inbox),
+        }
+    }
+}
+
+impl<K: Keys, S> fmt::Debug for Verified<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Verified")
+    }
+}
+
+async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let placed = parts.extensions.get::<RequestId>().cloned();
+    let id = placed.unwrap_or_else(|| RequestId::mint(&inbox.random));
+    let read = async {
+        let (source, keys) = inbox.known_source(&mut parts).await?;
+        let (kept, _) = body::read(body, &parts.headers, inbox.body_max).await?;
+        let message = inbox.verified(&parts, &kept, &source, &keys)?;
+        Ok((kept, message))
+    };
+    let (kept, message) = match read.await {
+        Ok(read) => read,
+        Err(problem) => return problem::write_out(&problem, &id),
+    };
+    parts.extensions.insert(message.clone());
+    let context = Headers::from([("correlation_id".to_owned(), id.as_str().to_owned())]);
+    let run = Run {
+        inner,
+        parts,
+        kept,
+        id: id.clone(),
+        end: tokio::time::Instant::now() + inbox.handler_max,
+    };
+    apart(id, Box::pin(accept::accept(inbox, message, context, run))).await
+}
+
+impl<K: Keys> Inbox<K> {
+    /// The source of a request, with its keys; 404 when it is not known.
+    async fn known_source(&self, parts: &mut Parts) -> Result<(String, Vec<Verifier>), Problem> {
+        let source = match &self.source {
+            Some(source) => Some(source.clone()),
+            None => source_of_path(parts).await,
+        };
+        let source = source.ok_or_else(|| {
+            Problem::internal("the route has no parameter `source`, and the layer was given none")
+        })?;
+        match (self.sources)(&source) {
+            Some(keys) => Ok((source, keys)),
+            None => Err(Problem::new(NOT_FOUND).detail("this source is not known")),
+        }
+    }
+
+    /// The message, if it is signed by its source.
+    fn verified(
+        &self,
+        parts: &Parts,
+        kept: &Kept,
+        source: &str,
+        keys: &[Verifier],
+    ) -> Result<Message, Problem> {
+        let body = whole(kept)?;
+        let header = |name| {
+            parts
+                .headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+        };
+        let received = Received {
+            id: header(ID_HEADER).unwrap_or_default(),
+            timestamp: header(TIMESTAMP_HEADER).unwrap_or_default(),
+            signature: header(SIGNATURE_HEADER).unwrap_or_default(),
+            body,
+        };
+        verify(&received, keys, self.clock.now(), self.tolerance).map_err(|error| {
+            Problem::new(AUTH_SIGNATURE)
+                .detail("the signature, its timestamp or its id is missing or not valid")
+                .caused_by(error)
+        })?;
+        Message::new(&*self.consumer, source, received.id, body)
+            .map_err(|error| Problem::new(REQUEST_INVALID).detail(format!("webhook-id: {error}")))
+    }
+}
+
+/// A signature is over the whole body: one that is not in memory is longer than any message.
+fn whole(kept: &Kept) -> Result<&Bytes, Problem> {
+    kept.bytes()
+        .ok_or_else(|| Problem::new(BODY_TOO_LARGE).detail("a message fits in memory"))
+}
+
+async fn source_of_path(parts: &mut Parts) -> Option<String> {
+    let parameters = RawPathParams::from_request_parts(parts, &()).await.ok()?;
+    let mut parameters = parameters.iter();
+    let source = parameters.find(|(name, _)| *name == "source");
+    source.map(|(_, value)| value.to_owned())
+}

@@ -1,0 +1,215 @@
+//! One operation under the contract: its terms, and the layer that holds requests to them.
+
+mod layer;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use hapax::{
+    idempotency::{OnExpired, OnFailure},
+    key::Operation,
+    limits::{BODY_BYTES_MAX, RETENTION_MAX},
+    store::Keys,
+};
+use http::{HeaderName, Method};
+
+pub use layer::Protected;
+
+use crate::{
+    derived::{Derive, Derived, View},
+    idempotency::Idempotency,
+    problem::Problem,
+    telemetry::Counts,
+};
+
+/// The layer of one operation; its methods change its terms.
+///
+/// POST and PATCH are protected, and whatever [`OperationLayer::also`] adds; all other methods
+/// pass through untouched.
+#[derive(Debug)]
+pub struct OperationLayer<K: Keys> {
+    idempotency: Idempotency<K>,
+    template: String,
+    methods: Vec<Method>,
+    terms: Terms,
+}
+
+impl<K: Keys> OperationLayer<K> {
+    pub(crate) fn new(idempotency: Idempotency<K>, template: &str) -> Self {
+        let settings = idempotency.settings();
+        let terms = Terms {
+            policy: Policy::Required,
+            single_shot: false,
+            body_max: BODY_BYTES_MAX,
+            retention: settings.retention.min(RETENTION_MAX),
+            on_expired: settings.on_expired,
+            on_failure: settings.on_failure,
+            per_request: Vec::new(),
+        };
+        let layer = Self {
+            idempotency,
+            template: template.to_owned(),
+            methods: vec![Method::POST, Method::PATCH],
+            terms,
+        };
+        // Fails here, where the service is wired, and not at its first request.
+        drop(layer.acts());
+        layer
+    }
+
+    /// Refuses requests without a key: the default.
+    #[must_use]
+    pub fn required(self) -> Self {
+        self.policy(Policy::Required)
+    }
+
+    /// Runs requests without a key unprotected.
+    #[must_use]
+    pub fn optional(self) -> Self {
+        self.policy(Policy::Optional)
+    }
+
+    /// Makes a key for requests without one, and returns it.
+    #[must_use]
+    pub fn issued(self) -> Self {
+        self.policy(Policy::Issued)
+    }
+
+    /// Computes the key of requests without one from parts that `derive` names.
+    ///
+    /// It runs for requests with a key too: the parts stand folded in the fingerprint.
+    #[must_use]
+    pub fn derived(
+        self,
+        derive: impl Fn(&View<'_>) -> Result<Derived, Problem> + Send + Sync + 'static,
+    ) -> Self {
+        self.policy(Policy::Derived(Arc::new(derive)))
+    }
+
+    /// Takes plans ([`crate::Planned`]) instead of opening a transaction for the handler.
+    #[must_use]
+    pub fn single_shot(mut self) -> Self {
+        self.terms.single_shot = true;
+        self
+    }
+
+    /// Protects another method on this route.
+    ///
+    /// # Panics
+    /// When the method's name and the template are too long together.
+    #[must_use]
+    pub fn also(mut self, method: Method) -> Self {
+        self.methods.push(method);
+        drop(self.acts());
+        self
+    }
+
+    /// Bounds the body, in bytes.
+    #[must_use]
+    pub fn body_max(mut self, bytes: u64) -> Self {
+        self.terms.body_max = bytes;
+        self
+    }
+
+    /// Remembers answers for this long, at most 30 days.
+    #[must_use]
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.terms.retention = retention.min(RETENTION_MAX);
+        self
+    }
+
+    /// Says what a request gets whose key has expired.
+    #[must_use]
+    pub fn on_expired(mut self, on_expired: OnExpired) -> Self {
+        self.terms.on_expired = on_expired;
+        self
+    }
+
+    /// Says what becomes of the key when the handler fails.
+    #[must_use]
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.terms.on_failure = on_failure;
+        self
+    }
+
+    /// Names response headers that belong to one exchange and are not stored.
+    #[must_use]
+    pub fn per_request_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.terms.per_request.extend(names);
+        self
+    }
+
+    fn policy(mut self, policy: Policy) -> Self {
+        self.terms.policy = policy;
+        self
+    }
+
+    /// One act per method, for each method is an operation of its own.
+    fn acts(&self) -> Arc<[(Method, Arc<Act<K>>)]> {
+        let act = |method: &Method| {
+            let name = format!("{method} {}", self.template);
+            let operation = Operation::new(name).expect("method and template fit in a scope");
+            Arc::new(Act {
+                idempotency: self.idempotency.clone(),
+                counts: Counts::new(operation.clone()),
+                operation,
+                terms: self.terms.clone(),
+            })
+        };
+        let methods = self.methods.iter();
+        methods
+            .map(|method| (method.clone(), act(method)))
+            .collect()
+    }
+}
+
+impl<K: Keys> Clone for OperationLayer<K> {
+    fn clone(&self) -> Self {
+        Self {
+            idempotency: self.idempotency.clone(),
+            template: self.template.clone(),
+            methods: self.methods.clone(),
+            terms: self.terms.clone(),
+        }
+    }
+}
+
+/// What holds for one operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) policy: Policy,
+    pub(crate) single_shot: bool,
+    pub(crate) body_max: u64,
+    pub(crate) retention: Duration,
+    pub(crate) on_expired: OnExpired,
+    pub(crate) on_failure: OnFailure,
+    pub(crate) per_request: Vec<HeaderName>,
+}
+
+/// Where a key comes from when the client sends none.
+#[derive(Clone)]
+pub(crate) enum Policy {
+    Required,
+    Optional,
+    Issued,
+    Derived(Arc<Derive>),
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Required => "Required",
+            Self::Optional => "Optional",
+            Self::Issued => "Issued",
+            Self::Derived(_) => "Derived",
+        })
+    }
+}
+
+/// One operation: a method on a route, with all that its requests need.
+#[derive(Debug)]
+pub(crate) struct Act<K: Keys> {
+    pub(crate) idempotency: Idempotency<K>,
+    pub(crate) operation: Operation,
+    pub(crate) terms: Terms,
+    pub(crate) counts: Counts,
+}

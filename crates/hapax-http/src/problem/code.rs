@@ -1,0 +1,205 @@
+//! The codes of the problems that Hapax raises itself.
+//!
+//! A code names one thing a caller can do something about; its class, the part
+//! before the first full stop, says what. A service adds its own codes in the
+//! same classes with [`Code::new`].
+
+use http::StatusCode;
+
+/// What kind of problem it is: what a program switches on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    name: &'static str,
+    status: u16,
+    title: &'static str,
+}
+
+impl Code {
+    /// A code with the status and the title that its problems have.
+    pub const fn new(name: &'static str, status: u16, title: &'static str) -> Self {
+        Self {
+            name,
+            status,
+            title,
+        }
+    }
+
+    /// Its name, such as `CONFLICT.idempotency.in_progress`.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it says to a person, the same for every problem of this code.
+    pub const fn title(&self) -> &'static str {
+        self.title
+    }
+
+    /// The status that its problems have by default.
+    pub fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// Whether sending the same request again can help.
+    pub fn retryable(&self) -> bool {
+        let class = self.name.split('.').next().unwrap_or_default();
+        matches!(class, "TRANSIENT" | "DEPENDENCY" | "RATE_LIMIT") || self.name == IN_PROGRESS.name
+    }
+}
+
+/// The `Idempotency-Key` header does not parse.
+pub const KEY_INVALID: Code = Code::new(
+    "VALIDATION.idempotency_key.invalid",
+    400,
+    "The Idempotency-Key header is invalid",
+);
+/// The operation needs an `Idempotency-Key` and none came.
+pub const KEY_MISSING: Code = Code::new(
+    "VALIDATION.idempotency_key.missing",
+    400,
+    "This operation needs an Idempotency-Key header",
+);
+/// The `X-Request-Timeout` header does not parse.
+pub const REQUEST_TIMEOUT_INVALID: Code = Code::new(
+    "VALIDATION.request_timeout",
+    400,
+    "The X-Request-Timeout header is invalid",
+);
+/// The body is not JSON, or has a member twice.
+pub const JSON_INVALID: Code = Code::new("VALIDATION.json", 400, "The body is not valid JSON");
+/// The body is not multipart, though its content type says so.
+pub const MULTIPART_INVALID: Code = Code::new(
+    "VALIDATION.multipart",
+    400,
+    "The body is not valid multipart",
+);
+/// The body broke off before its end.
+pub const BODY_INCOMPLETE: Code = Code::new(
+    "VALIDATION.body.incomplete",
+    400,
+    "The body ended before it was complete",
+);
+/// A member of the body, a query or a path parameter is missing, unknown or out of bounds.
+pub const MEMBER_INVALID: Code = Code::new(
+    "VALIDATION.member",
+    400,
+    "A member of the request is invalid",
+);
+/// The body is longer than the operation takes.
+pub const BODY_TOO_LARGE: Code =
+    Code::new("VALIDATION.body.too_large", 413, "The body is too large");
+/// The body's content type is not the one that the operation takes.
+pub const CONTENT_TYPE: Code = Code::new(
+    "VALIDATION.content_type",
+    415,
+    "The content type is not supported",
+);
+/// The request is not one that this service understands.
+pub const REQUEST_INVALID: Code = Code::new("VALIDATION.request", 400, "The request is invalid");
+/// The route does not take this method.
+pub const METHOD: Code = Code::new(
+    "VALIDATION.method",
+    405,
+    "The method is not allowed for this route",
+);
+/// There is nothing under this name, or it is another tenant's.
+pub const NOT_FOUND: Code = Code::new("NOT_FOUND", 404, "There is nothing here");
+/// Nobody is authenticated.
+pub const AUTH_MISSING: Code = Code::new("AUTH.missing", 401, "Authentication is needed");
+/// The credential is not known.
+pub const AUTH_INVALID: Code = Code::new("AUTH.invalid", 401, "The credential is not valid");
+/// The principal may not do this.
+pub const AUTH_FORBIDDEN: Code = Code::new("AUTH.forbidden", 403, "This is not allowed");
+/// A received webhook's signature does not verify.
+pub const AUTH_SIGNATURE: Code = Code::new("AUTH.signature", 401, "The signature is not valid");
+/// The key was used for another request.
+pub const PAYLOAD_MISMATCH: Code = Code::new(
+    "CONFLICT.idempotency.payload_mismatch",
+    409,
+    "The Idempotency-Key was used for another request",
+);
+/// The first request with this key is still running.
+pub const IN_PROGRESS: Code = Code::new(
+    "CONFLICT.idempotency.in_progress",
+    409,
+    "A request with this Idempotency-Key is still running",
+);
+/// The key was used, and its answer is no longer kept.
+pub const EXPIRED: Code = Code::new(
+    "CONFLICT.idempotency.expired",
+    410,
+    "The Idempotency-Key has expired",
+);
+/// The message id was taken before with another payload.
+pub const INBOX_MISMATCH: Code = Code::new(
+    "CONFLICT.inbox.payload_mismatch",
+    409,
+    "The webhook-id was used for another payload",
+);
+/// A condition of the request does not hold; give it 412 or 428.
+pub const PRECONDITION: Code = Code::new(
+    "CONFLICT.precondition",
+    412,
+    "A condition of the request does not hold",
+);
+/// Another state of things is in the way.
+pub const CONFLICT: Code = Code::new("CONFLICT.state", 409, "The current state does not allow it");
+/// Too many requests.
+pub const RATE_LIMIT: Code = Code::new("RATE_LIMIT.exceeded", 429, "Too many requests");
+/// The time for the request ran out before its commit; nothing happened.
+pub const TIMEOUT: Code = Code::new("DEPENDENCY.timeout", 504, "The request ran out of time");
+/// Something that the service needs cannot be reached.
+pub const UNAVAILABLE: Code = Code::new(
+    "DEPENDENCY.unavailable",
+    503,
+    "The service cannot do this now",
+);
+/// The service failed; nothing happened.
+pub const INTERNAL: Code = Code::new("TRANSIENT.internal", 500, "The service failed");
+/// The handler's answer is too large to be stored; nothing happened.
+pub const ANSWER_TOO_LARGE: Code = Code::new(
+    "TRANSIENT.answer_too_large",
+    500,
+    "The answer is too large to be remembered",
+);
+
+/// The code for an error response that came without one.
+pub(crate) fn for_status(status: StatusCode) -> Code {
+    let code = match status.as_u16() {
+        401 => AUTH_MISSING,
+        403 => AUTH_FORBIDDEN,
+        404 => NOT_FOUND,
+        405 => METHOD,
+        408 | 504 => TIMEOUT,
+        409 => CONFLICT,
+        412 | 428 => PRECONDITION,
+        413 => BODY_TOO_LARGE,
+        415 => CONTENT_TYPE,
+        429 => RATE_LIMIT,
+        502 | 503 => UNAVAILABLE,
+        400..=499 => REQUEST_INVALID,
+        _ => INTERNAL,
+    };
+    Code {
+        status: status.as_u16(),
+        ..code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_is_told_to_retry_what_can_pass() {
+        let retryable = [TIMEOUT, UNAVAILABLE, INTERNAL, RATE_LIMIT, IN_PROGRESS];
+        let never = [
+            PAYLOAD_MISMATCH,
+            EXPIRED,
+            KEY_MISSING,
+            AUTH_INVALID,
+            PRECONDITION,
+        ];
+        assert!(retryable.iter().all(Code::retryable));
+        assert!(!never.iter().any(Code::retryable));
+    }
+}

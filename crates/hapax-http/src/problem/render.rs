@@ -1,0 +1,141 @@
+//! How a problem becomes bytes.
+//!
+//! A problem that a handler raises is carried in the response's extensions; the
+//! first layer that knows the request's id writes the body, once, and logs what
+//! lies behind it. What is stored under a key is therefore the written problem.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::{body::Body, response::Response};
+use http::{HeaderValue, header::CONTENT_TYPE};
+use serde::Serialize;
+
+use super::{Problem, code};
+use crate::request_id::RequestId;
+
+/// The media type of problems.
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+/// Where the page of each code stands.
+const TYPE_BASE: &str = "https://hapax.dev/problems/";
+
+/// A problem on its way to a layer that knows the request's id.
+#[derive(Clone)]
+struct Carried(Arc<Mutex<Option<Problem>>>);
+
+#[derive(Serialize)]
+struct Document<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    code: &'a str,
+    retryable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
+}
+
+/// A response that carries `problem`, written out already in case no layer follows.
+pub(super) fn carry(problem: Problem) -> Response {
+    let mut response = bare(&problem, None);
+    let carried = Carried(Arc::new(Mutex::new(Some(problem))));
+    response.extensions_mut().insert(carried);
+    response
+}
+
+/// The response to `problem`, under the request's id.
+pub(crate) fn write_out(problem: &Problem, id: &RequestId) -> Response {
+    log(problem, id);
+    bare(problem, Some(id.as_str()))
+}
+
+/// Writes a carried problem out; makes a problem of a bare error response.
+///
+/// A bare error is what axum's own extractors and fallbacks answer: no body type, or plain text.
+pub(crate) fn settle(response: Response, id: &RequestId) -> Response {
+    let status = response.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return response;
+    }
+    if let Some(problem) = carried(&response) {
+        return with_headers_of(&response, write_out(&problem, id));
+    }
+    let media_type = response.headers().get(CONTENT_TYPE);
+    let plain = media_type.is_none_or(|value| value.as_bytes().starts_with(b"text/plain"));
+    if !plain {
+        return response;
+    }
+    let problem = Problem::new(code::for_status(status));
+    with_headers_of(&response, write_out(&problem, id))
+}
+
+fn carried(response: &Response) -> Option<Problem> {
+    let carried = response.extensions().get::<Carried>()?;
+    let mut slot = carried.0.lock().unwrap_or_else(PoisonError::into_inner);
+    slot.take()
+}
+
+/// Keeps what was added around the problem: `Allow` of a 405, cookies, a service's own headers.
+fn with_headers_of(old: &Response, mut new: Response) -> Response {
+    for (name, value) in old.headers() {
+        let rewritten = name == CONTENT_TYPE || name == http::header::CONTENT_LENGTH;
+        if !rewritten && !new.headers().get_all(name).iter().any(|kept| kept == value) {
+            new.headers_mut().append(name.clone(), value.clone());
+        }
+    }
+    *new.extensions_mut() = old.extensions().clone();
+    new.extensions_mut().remove::<Carried>();
+    new
+}
+
+fn bare(problem: &Problem, request_id: Option<&str>) -> Response {
+    let inner = &problem.0;
+    let document = Document {
+        r#type: format!("{TYPE_BASE}{}", inner.code.name().to_ascii_lowercase()),
+        title: inner.code.title(),
+        status: inner.status.as_u16(),
+        detail: &inner.detail,
+        code: inner.code.name(),
+        retryable: inner.code.retryable(),
+        member: inner.member.as_deref(),
+        request_id,
+    };
+    let body = serde_json::to_vec(&document).expect("a problem can be written as JSON");
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = inner.status;
+    response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+    response.headers_mut().extend(inner.headers.clone());
+    response
+}
+
+fn log(problem: &Problem, id: &RequestId) {
+    let inner = &problem.0;
+    let Some(source) = &inner.source else {
+        return;
+    };
+    let story = story(source.as_ref());
+    let (error_code, request_id) = (inner.code.name(), id.as_str());
+    if inner.status.is_server_error() {
+        tracing::error!(error_code, request_id, error = story, "the request failed");
+    } else {
+        tracing::debug!(
+            error_code,
+            request_id,
+            error = story,
+            "the request is refused"
+        );
+    }
+}
+
+/// An error and what caused it, in one line.
+fn story(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut story = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        story.push_str(": ");
+        story.push_str(&error.to_string());
+        cause = error.source();
+    }
+    story
+}

@@ -1,0 +1,83 @@
+//! What a service may choose about the contract, and what it gets by default.
+
+use std::time::Duration;
+
+use hapax::{
+    Clock, Random,
+    idempotency::{OnExpired, OnFailure, OnStoreError},
+    key::Tenant,
+    limits,
+};
+use http::StatusCode;
+
+/// What a caller is asked to wait when nothing better is known.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The settings of an [`crate::Idempotency`]; operations may differ in some of them.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the time comes from; the same clock as the store's.
+    pub clock: Clock,
+    /// Where keys and request ids come from.
+    pub random: Random,
+    /// How long an answer is remembered.
+    pub retention: Duration,
+    /// How long a duplicate waits for the first request before it is told to come again.
+    pub wait: Duration,
+    /// How long a handler may take before it is rolled back.
+    pub handler_max: Duration,
+    /// What a request gets whose key has expired.
+    pub on_expired: OnExpired,
+    /// What a request gets while the store cannot be used.
+    pub on_store_error: OnStoreError,
+    /// What becomes of the key when the handler fails.
+    pub on_failure: OnFailure,
+    /// Which names and statuses the answers use.
+    pub profile: Profile,
+    /// Bytes of completed answers that are kept in memory; 0 keeps none.
+    pub cache_bytes: u64,
+    /// The tenant of every request, for a service that has only one; none is placed then.
+    pub tenant: Option<Tenant>,
+}
+
+impl Settings {
+    /// The defaults of the contract.
+    pub fn new(clock: Clock, random: Random) -> Self {
+        Self {
+            clock,
+            random,
+            retention: limits::RETENTION,
+            wait: limits::WAIT,
+            handler_max: limits::HANDLER,
+            on_expired: OnExpired::default(),
+            on_store_error: OnStoreError::default(),
+            on_failure: OnFailure::default(),
+            profile: Profile::default(),
+            cache_bytes: limits::REPLAY_CACHE_BYTES,
+            tenant: None,
+        }
+    }
+}
+
+/// Whose names and statuses the answers use; the semantics are always the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// A mismatch is 409.
+    #[default]
+    Hapax,
+    /// A mismatch is 422, as the IETF draft says.
+    Ietf,
+    /// A mismatch is 400 and a replay says `Idempotent-Replayed: true`, as at Stripe.
+    Stripe,
+}
+
+impl Profile {
+    /// The status of a mismatch.
+    pub(crate) const fn mismatch(self) -> StatusCode {
+        match self {
+            Self::Hapax => StatusCode::CONFLICT,
+            Self::Ietf => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Stripe => StatusCode::BAD_REQUEST,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! An answer in the form in which it goes out again.
+//!
+//! The first answer and every replay are built from the same [`Stored`], so
+//! that they cannot differ in status, stored headers or body. It is made once:
+//! a replay copies a table of reference-counted headers and a handle to the
+//! body.
+
+use axum::{
+    body::{Body, Bytes},
+    response::Response,
+};
+use hapax::{
+    Timestamp,
+    idempotency::Answer,
+    key::{Fingerprint, IdempotencyKey},
+};
+use http::{
+    Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode,
+    header::{
+        CONNECTION, CONTENT_LENGTH, DATE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SERVER,
+        SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    },
+};
+
+use crate::{
+    header::{IDEMPOTENCY_KEY, IDEMPOTENCY_STATUS, IDEMPOTENT_REPLAYED, echo},
+    request_id::REQUEST_ID,
+    settings::Profile,
+};
+
+/// Headers that belong to one exchange and are never stored.
+const PER_EXCHANGE: [HeaderName; 15] = [
+    SET_COOKIE,
+    DATE,
+    SERVER,
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    UPGRADE,
+    REQUEST_ID,
+    IDEMPOTENCY_KEY,
+    IDEMPOTENCY_STATUS,
+    IDEMPOTENT_REPLAYED,
+];
+/// Headers that are made anew from the stored body.
+const REBUILT: [HeaderName; 2] = [CONTENT_LENGTH, TRANSFER_ENCODING];
+
+const REPLAYED: HeaderValue = HeaderValue::from_static("replayed");
+const STORED: HeaderValue = HeaderValue::from_static("stored");
+const TRUE: HeaderValue = HeaderValue::from_static("true");
+
+/// A completed answer, ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) expires_at: Timestamp,
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Stored {
+    /// Makes `answer` ready; `None` when it holds what HTTP cannot say.
+    pub(crate) fn new(
+        answer: Answer,
+        key: &IdempotencyKey,
+        fingerprint: Fingerprint,
+        expires_at: Timestamp,
+        profile: Profile,
+    ) -> Option<Self> {
+        let mut headers = HeaderMap::with_capacity(answer.headers.len() + 3);
+        for (name, value) in answer.headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+            headers.append(name, HeaderValue::from_maybe_shared(value).ok()?);
+        }
+        headers.insert(IDEMPOTENCY_KEY, echo(key));
+        headers.insert(IDEMPOTENCY_STATUS, REPLAYED);
+        if profile == Profile::Stripe {
+            headers.insert(IDEMPOTENT_REPLAYED, TRUE);
+        }
+        Some(Self {
+            fingerprint,
+            expires_at,
+            status: StatusCode::from_u16(answer.status).ok()?,
+            headers,
+            body: answer.body,
+        })
+    }
+
+    /// The answer, again.
+    pub(crate) fn replay(&self) -> Response {
+        let mut response = Response::new(Body::from(self.body.clone()));
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers.clone();
+        response
+    }
+
+    /// The answer, for the first time: with what belongs to this exchange alone.
+    pub(crate) fn first(&self, exchange: HeaderMap, extensions: Extensions) -> Response {
+        let mut response = self.replay();
+        let headers = response.headers_mut();
+        headers.remove(IDEMPOTENT_REPLAYED);
+        headers.insert(IDEMPOTENCY_STATUS, STORED);
+        headers.extend(exchange);
+        *response.extensions_mut() = extensions;
+        response
+    }
+
+    /// About how many bytes of memory it takes.
+    pub(crate) fn weight(&self) -> u64 {
+        let line = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
+        let headers: usize = self.headers.iter().map(|pair| line(pair) + 96).sum();
+        (self.body.len() + headers + 512) as u64
+    }
+}
+
+/// Splits an answer's headers in those that are stored and those of this exchange alone.
+pub(crate) fn split(
+    headers: HeaderMap,
+    per_request: &[HeaderName],
+) -> (Vec<(String, Bytes)>, HeaderMap) {
+    let named = named_by_connection(&headers);
+    let (mut stored, mut exchange) = (Vec::with_capacity(headers.len()), HeaderMap::new());
+    let mut last = None;
+    for (name, value) in headers {
+        // A repeated header comes as one name and several values.
+        let name = name
+            .or_else(|| last.clone())
+            .expect("the first value of a header has a name");
+        last = Some(name.clone());
+        if REBUILT.contains(&name) {
+            continue;
+        }
+        if PER_EXCHANGE.contains(&name) || per_request.contains(&name) || named.contains(&name) {
+            exchange.append(name, value);
+        } else {
+            stored.push((
+                name.as_str().to_owned(),
+                Bytes::copy_from_slice(value.as_bytes()),
+            ));
+        }
+    }
+    (stored, exchange)
+}
+
+/// Headers that the `Connection` header makes hop-by-hop.
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|b| *b == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_one_exchange_are_never_stored() {
+        let mut headers = HeaderMap::new();
+        for name in [
+            "set-cookie",
+            "date",
+            "server",
+            "x-mine",
+            "x-hop",
+            "keep-alive",
+            "upgrade",
+        ] {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static("v"));
+        }
+        headers.append("connection", HeaderValue::from_static("close, X-Hop"));
+        headers.append("content-length", HeaderValue::from_static("3"));
+        headers.append("etag", HeaderValue::from_static("\"1\""));
+        headers.append("link", HeaderValue::from_static("a"));
+        headers.append("link", HeaderValue::from_bytes(b"\xff").unwrap());
+        let (stored, exchange) = split(headers, &[HeaderName::from_static("x-mine")]);
+        let stored: Vec<_> = stored
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .collect();
+        let kept: [(&str, &[u8]); 3] = [("etag", b"\"1\""), ("link", b"a"), ("link", b"\xff")];
+        assert_eq!(stored, kept);
+        assert_eq!(exchange.len(), 8);
+        assert!(!exchange.contains_key("content-length"));
+    }
+}

@@ -1,0 +1,100 @@
+//! What this layer counts, with handles made once per operation.
+
+use std::{sync::OnceLock, time::Duration};
+
+use hapax::{
+    key::Operation,
+    telemetry::{IDEMPOTENCY_REQUESTS, IDEMPOTENCY_WAIT},
+};
+use metrics::{Counter, Histogram};
+
+/// How a request on a protected operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Created,
+    Replayed,
+    Mismatch,
+    InProgress,
+    Bypassed,
+    Gone,
+    Released,
+    StoreError,
+}
+
+impl Outcome {
+    const ALL: [Self; 8] = [
+        Self::Created,
+        Self::Replayed,
+        Self::Mismatch,
+        Self::InProgress,
+        Self::Bypassed,
+        Self::Gone,
+        Self::Released,
+        Self::StoreError,
+    ];
+
+    /// The word that stands in metrics and spans.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Replayed => "replayed",
+            Self::Mismatch => "mismatch",
+            Self::InProgress => "in_progress",
+            Self::Bypassed => "bypassed",
+            Self::Gone => "gone",
+            Self::Released => "released",
+            Self::StoreError => "store_error",
+        }
+    }
+}
+
+/// The handles of one operation, made at its first request: by then an exporter is installed.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    operation: Operation,
+    handles: OnceLock<Handles>,
+}
+
+#[derive(Debug)]
+struct Handles {
+    requests: [Counter; Outcome::ALL.len()],
+    waits: Histogram,
+}
+
+impl Counts {
+    pub(crate) const fn new(operation: Operation) -> Self {
+        Self {
+            operation,
+            handles: OnceLock::new(),
+        }
+    }
+
+    /// Counts a request.
+    pub(crate) fn request(&self, outcome: Outcome) {
+        self.handles().requests[outcome as usize].increment(1);
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            tracing::Span::current().record("idempotency.outcome", outcome.as_str());
+        }
+    }
+
+    /// Notes how long a duplicate waited.
+    pub(crate) fn wait(&self, waited: Duration) {
+        self.handles().waits.record(waited);
+    }
+
+    fn handles(&self) -> &Handles {
+        self.handles.get_or_init(|| {
+            let operation = || self.operation.as_str().to_owned();
+            Handles {
+                requests: Outcome::ALL.map(|outcome| {
+                    metrics::counter!(
+                        IDEMPOTENCY_REQUESTS,
+                        "operation" => operation(),
+                        "outcome" => outcome.as_str()
+                    )
+                }),
+                waits: metrics::histogram!(IDEMPOTENCY_WAIT, "operation" => operation()),
+            }
+        })
+    }
+}

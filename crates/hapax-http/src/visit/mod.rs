@@ -1,0 +1,213 @@
+//! The way of one request through the contract.
+//!
+//! It is read and hashed (`asked`), looked up in the cache, joined with its
+//! duplicates (`join`), and, if it is the one that runs, led through a
+//! transaction (`atomic`) or a plan (`shot`) to its answer. Whoever leads runs in
+//! a task of its own: a client that goes away takes nothing with it.
+
+mod asked;
+mod join;
+mod held;
+mod run;
+mod atomic;
+mod shot;
+mod unprotected;
+
+use std::{convert::Infallible, future::Future, sync::Arc};
+
+use axum::{extract::Request, response::Response};
+use hapax::{
+    event::Headers,
+    idempotency::Claim,
+    key::{Fingerprint, IdempotencyKey, Scope},
+    store::Keys,
+};
+use http::request::Parts;
+use tokio::time::Instant;
+use tower_service::Service;
+use tracing::Instrument;
+
+use crate::{
+    body::Kept,
+    cache::ScopeRef,
+    header::{IDEMPOTENCY_KEY, echo},
+    operation::Act,
+    problem::{self, Problem},
+    request_id::RequestId,
+    told::Told,
+};
+use asked::Asked;
+pub(crate) use run::{Finished, Run};
+
+/// What a layer can wrap: an axum route.
+pub(crate) trait Inner:
+    Service<Request, Response = Response, Error = Infallible, Future: Send> + Send + 'static
+{
+}
+
+impl<S> Inner for S where
+    S: Service<Request, Response = Response, Error = Infallible, Future: Send> + Send + 'static
+{
+}
+
+/// A request that was read to its end, on its way to the handler.
+pub(crate) struct Visit<K: Keys, S> {
+    act: Arc<Act<K>>,
+    inner: S,
+    parts: Parts,
+    kept: Kept,
+    deadline: Option<Instant>,
+    id: RequestId,
+}
+
+/// Answers a request on a protected method.
+pub(crate) async fn answer<K: Keys, S: Inner>(
+    act: Arc<Act<K>>,
+    inner: S,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let asked = match Asked::read(&act, &parts, body).await {
+        Ok(asked) => asked,
+        Err(refusal) => return refusal.into_response(&request_id(&act, &parts)),
+    };
+    let Some(key) = asked.key.as_deref() else {
+        let (kept, deadline) = (asked.kept, asked.deadline);
+        let visit = Visit::new(act, inner, parts, kept, deadline);
+        return apart(visit.id.clone(), Box::pin(unprotected::unprotected(visit))).await;
+    };
+    if let Some(told) = cached(&act, &asked, key) {
+        act.counts.request(told.outcome());
+        return match told {
+            Told::Replay(stored) => stored.replay(),
+            told => told.into_response(
+                act.idempotency.settings().profile,
+                &request_id(&act, &parts),
+            ),
+        };
+    }
+    let key = match IdempotencyKey::new(key) {
+        Ok(key) => key,
+        Err(error) => {
+            let problem = Problem::internal(error);
+            return problem::write_out(&problem, &request_id(&act, &parts));
+        }
+    };
+    let scope = Scope {
+        tenant: asked.tenant.clone(),
+        operation: act.operation.clone(),
+        key,
+    };
+    let (kept, deadline, fingerprint) = (asked.kept, asked.deadline, asked.fingerprint);
+    let visit = Visit::new(act, inner, parts, kept, deadline);
+    Box::pin(visit.protected(scope, fingerprint)).await
+}
+
+impl<K: Keys, S: Inner> Visit<K, S> {
+    fn new(
+        act: Arc<Act<K>>,
+        inner: S,
+        parts: Parts,
+        kept: Kept,
+        deadline: Option<Instant>,
+    ) -> Self {
+        let id = request_id(&act, &parts);
+        Self {
+            act,
+            inner,
+            parts,
+            kept,
+            deadline,
+            id,
+        }
+    }
+
+    async fn protected(self, scope: Scope, fingerprint: Fingerprint) -> Response {
+        let key = echo(&scope.key);
+        let mut response = match join::join(&self.act, &scope, fingerprint, self.deadline).await {
+            Ok(joined) => {
+                let claim = self.claim(scope, fingerprint);
+                let held = held::Held::new(&self.act, claim, joined, self.id.clone());
+                let id = self.id.clone();
+                if self.act.terms.single_shot {
+                    apart(id, Box::pin(shot::shot(self, held))).await
+                } else {
+                    apart(id, Box::pin(atomic::atomic(self, held))).await
+                }
+            }
+            Err(told) => {
+                self.act.counts.request(told.outcome());
+                told.into_response(self.act.idempotency.settings().profile, &self.id)
+            }
+        };
+        response.headers_mut().insert(IDEMPOTENCY_KEY, key);
+        response
+    }
+
+    fn claim(&self, scope: Scope, fingerprint: Fingerprint) -> Claim {
+        let mut context = self.context();
+        context.insert("idempotency_key_hash".to_owned(), scope.key.short_hash());
+        Claim {
+            scope,
+            fingerprint,
+            retention: self.act.terms.retention,
+            on_expired: self.act.terms.on_expired,
+            context,
+        }
+    }
+
+    /// What every event of this request carries.
+    fn context(&self) -> Headers {
+        let sent = |name: &str| {
+            let value = self.parts.headers.get(name)?.to_str().ok()?;
+            (1..=128).contains(&value.len()).then(|| value.to_owned())
+        };
+        let mut context = Headers::new();
+        if let Some(parent) = sent("traceparent") {
+            context.insert("traceparent".to_owned(), parent);
+        }
+        let correlation_id = sent("x-correlation-id");
+        let correlation_id = correlation_id.unwrap_or_else(|| self.id.as_str().to_owned());
+        context.insert("correlation_id".to_owned(), correlation_id);
+        context
+    }
+
+    /// When the handler's time is up.
+    fn end(&self) -> Instant {
+        let end = Instant::now() + self.act.idempotency.settings().handler_max;
+        self.deadline.map_or(end, |deadline| deadline.min(end))
+    }
+}
+
+/// Looks in the cache; nothing is allocated for it.
+fn cached<K: Keys>(act: &Act<K>, asked: &Asked<'_>, key: &str) -> Option<Told> {
+    let scope = ScopeRef {
+        tenant: asked.tenant,
+        operation: &act.operation,
+        key,
+    };
+    let clock = &act.idempotency.settings().clock;
+    let stored = act.idempotency.replays().get(&scope, clock)?;
+    Some(if stored.fingerprint == asked.fingerprint {
+        Told::Replay(stored)
+    } else {
+        Told::Mismatch
+    })
+}
+
+/// Runs in a task of its own, which goes on when the client goes away.
+pub(crate) async fn apart(
+    id: RequestId,
+    run: impl Future<Output = Response> + Send + 'static,
+) -> Response {
+    let running = tokio::spawn(run.instrument(tracing::Span::current()));
+    match running.await {
+        Ok(response) => response,
+        Err(error) => problem::write_out(&Problem::internal(error), &id),
+    }
+}
+
+fn request_id<K: Keys>(act: &Act<K>, parts: &Parts) -> RequestId {
+    let placed = parts.extensions.get::<RequestId>().cloned();
+    placed.unwrap_or_else(|| RequestId::mint(&act.idempotency.settings().random))
+}

@@ -1,0 +1,135 @@
+//! The handler's run: bounded in time, caught when it panics, read to its end.
+
+use std::{future::poll_fn, panic::AssertUnwindSafe};
+
+use axum::{
+    body::{Body, Bytes},
+    extract::Request,
+    response::Response,
+};
+use futures_util::FutureExt;
+use hapax::{
+    idempotency::{Answer, OnFailure, Remember, remember},
+    limits::ANSWER_BYTES_MAX,
+};
+use http::{Extensions, HeaderMap, HeaderName, StatusCode, request, response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::time::{Instant, timeout_at};
+
+use super::Inner;
+use crate::{
+    body::Kept,
+    problem::{self, ANSWER_TOO_LARGE, Problem, TIMEOUT},
+    request_id::RequestId,
+    stored,
+};
+
+/// What a handler answered, whole.
+pub(crate) struct Finished {
+    parts: response::Parts,
+    body: Bytes,
+}
+
+/// A handler and what it is given.
+pub(crate) struct Run<S> {
+    pub(crate) inner: S,
+    pub(crate) parts: request::Parts,
+    pub(crate) kept: Kept,
+    pub(crate) id: RequestId,
+    pub(crate) end: Instant,
+}
+
+impl<S: Inner> Run<S> {
+    /// Runs the handler to its answer; every failure is an answer too.
+    ///
+    /// `split` takes out of the response what is not for the client.
+    pub(crate) async fn to_its_end<P: Default>(
+        self,
+        split: impl FnOnce(Response) -> (P, Response),
+    ) -> (P, Finished) {
+        let (end, id) = (self.end, self.id.clone());
+        let run = AssertUnwindSafe(self.call(split)).catch_unwind();
+        let ended = timeout_at(end, run).await;
+        let problem = match ended {
+            Ok(Ok(Ok(finished))) => return finished,
+            Ok(Ok(Err(problem))) => problem,
+            Ok(Err(panic)) => Problem::internal(format!("the handler panicked: {}", said(&*panic))),
+            Err(_) => Problem::new(TIMEOUT)
+                .detail("the time ran out before the commit; nothing was changed"),
+        };
+        (P::default(), Finished::problem(&problem, &id).await)
+    }
+
+    async fn call<P>(
+        mut self,
+        split: impl FnOnce(Response) -> (P, Response),
+    ) -> Result<(P, Finished), Problem> {
+        let request = Request::from_parts(self.parts, self.kept.into_body().await?);
+        let Ok(()) = poll_fn(|context| self.inner.poll_ready(context)).await;
+        let Ok(response) = self.inner.call(request).await;
+        let (rest, response) = split(response);
+        let (parts, body) = problem::settle(response, &self.id).into_parts();
+        let body = collect(body).await?;
+        Ok((rest, Finished { parts, body }))
+    }
+}
+
+impl Finished {
+    /// What becomes of this answer: the handler's word on it, or the table's.
+    pub(crate) fn verdict(&self, on_failure: OnFailure) -> Remember {
+        let overruled = self.parts.extensions.get::<Remember>().copied();
+        overruled.unwrap_or_else(|| remember(self.parts.status.as_u16(), on_failure))
+    }
+
+    /// Its status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.parts.status
+    }
+
+    /// Splits it in what is stored and what is of this exchange alone.
+    pub(crate) fn split(self, per_request: &[HeaderName]) -> (Answer, HeaderMap, Extensions) {
+        let (headers, exchange) = stored::split(self.parts.headers, per_request);
+        let answer = Answer {
+            status: self.parts.status.as_u16(),
+            headers,
+            body: self.body,
+        };
+        (answer, exchange, self.parts.extensions)
+    }
+
+    /// The answer as it is, for a request that leaves nothing behind.
+    pub(crate) fn into_response(self) -> Response {
+        let mut response = Response::from_parts(self.parts, Body::from(self.body));
+        // The body is whole now, however the handler sent it.
+        response
+            .headers_mut()
+            .remove(http::header::TRANSFER_ENCODING);
+        response.headers_mut().remove(http::header::CONTENT_LENGTH);
+        response
+    }
+
+    pub(crate) async fn problem(problem: &Problem, id: &RequestId) -> Self {
+        let (parts, body) = problem::write_out(problem, id).into_parts();
+        let body = collect(body).await.unwrap_or_default();
+        Self { parts, body }
+    }
+}
+
+async fn collect(body: Body) -> Result<Bytes, Problem> {
+    match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Problem::new(ANSWER_TOO_LARGE)
+            .detail(format!(
+                "an answer that is remembered has at most {ANSWER_BYTES_MAX} bytes; nothing was \
+                 changed"
+            ))
+            .caused_by(error)),
+        Err(error) => Err(Problem::internal(error)),
+    }
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("it did not say why")
+}

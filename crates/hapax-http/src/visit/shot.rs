@@ -1,0 +1,86 @@
+//! The single-shot mode: the handler plans, the store does all of it in one go.
+
+use axum::response::Response;
+use hapax::{
+    idempotency::{Known, Remember, SingleShot, judge},
+    store::{Keys, Ran},
+};
+use tokio::time::Instant;
+
+use super::{
+    Inner, Visit,
+    held::{Held, unclaimed},
+    run::Finished,
+};
+use crate::{
+    planned::{self, Plan},
+    problem::{Problem, TIMEOUT},
+};
+
+/// Lets the handler plan, and hands the plan to the store.
+pub(super) async fn shot<K: Keys, S: Inner>(visit: Visit<K, S>, held: Held<K>) -> Response {
+    let end = visit.end();
+    let run = visit.into_run(end);
+    let (plan, finished) = run.to_its_end(planned::split::<K::Statement>).await;
+    let late = Instant::now() >= end;
+    match finished.verdict(held.act.terms.on_failure) {
+        Remember::Release => not_run(held, finished).await,
+        _ if late => {
+            let problem = Problem::new(TIMEOUT).detail("the time ran out before the commit");
+            let finished = Finished::problem(&problem, &held.id).await;
+            not_run(held, finished).await
+        }
+        Remember::WithEffect => carry_out(held, plan, finished).await,
+        Remember::EffectFree => carry_out(held, Plan::default(), finished).await,
+    }
+}
+
+async fn carry_out<K: Keys>(
+    held: Held<K>,
+    plan: Plan<K::Statement>,
+    finished: Finished,
+) -> Response {
+    let (answer, exchange, extensions) = finished.split(&held.act.terms.per_request);
+    let shot = SingleShot {
+        claim: held.claim.clone(),
+        statements: plan.statements,
+        events: plan.events,
+        answer: answer.clone(),
+    };
+    match held.act.idempotency.store().single_shot(shot).await {
+        Ok(Ran::Committed { fresh_for }) => held.stored(answer, fresh_for, exchange, extensions),
+        Ok(Ran::Known(known)) => held.known(known),
+        Err(error) => {
+            let known_cause = matches!(error, hapax::store::StoreError::Event(_));
+            held.failed(if known_cause {
+                error.into()
+            } else {
+                unclaimed(error)
+            })
+        }
+    }
+}
+
+/// The plan comes to nothing; a key that was used before still says so.
+async fn not_run<K: Keys>(held: Held<K>, finished: Finished) -> Response {
+    match known(&held).await {
+        Some(known) => held.known(known),
+        None => held.released(finished.into_response()),
+    }
+}
+
+/// Where the store cannot say, the answer goes out as it is: it left nothing behind.
+async fn known<K: Keys>(held: &Held<K>) -> Option<Known> {
+    let record = held
+        .act
+        .idempotency
+        .store()
+        .look_up(&held.claim.scope)
+        .await;
+    let record = record.ok().flatten()?;
+    judge(
+        record,
+        &held.claim,
+        held.act.idempotency.settings().clock.now(),
+    )
+}
