@@ -139,8 +139,10 @@ pub trait Outbox: Clone + Send + Sync + 'static {
     /// Deletes a batch of events that every destination has passed and that are older than
     /// `retention`, and inbox rows older than `inbox_retention`; returns how many rows went.
     ///
-    /// An event that a destination still has parked, or dead, stays. A position is never given
-    /// to a second event, whatever was deleted and however often the store was opened since.
+    /// An event that a destination still has parked, or dead, stays; while there is no
+    /// destination, nothing is passed. A position is never given to a second event, whatever was
+    /// deleted and however often the store was opened since; a store may keep its newest event to
+    /// know which was the last.
     fn purge_events(
         &self,
         retention: Duration,
@@ -163,8 +165,12 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     ///
     /// What was offered and not settled when the last owner died becomes a parked delivery,
     /// due at once, with that attempt counted; so does a parked delivery whose attempt had begun.
-    /// Each leaves an attempt in the log that was interrupted. A destination seen for the first time starts
-    /// at the first event of the outbox. Opening enables a destination.
+    /// Each leaves an attempt in the log that was interrupted. A first offer that was cut off is
+    /// parked without an order key, which the store cannot know: its place in the order is for
+    /// the relay to keep.
+    ///
+    /// A destination seen for the first time starts at the first event of the outbox. Opening
+    /// enables a destination.
     fn open(&self, destination: &str) -> impl Future<Output = Result<Opened, StoreError>> + Send;
 
     /// Writes down what happened, in one transaction, if `epoch` still owns the destination.
