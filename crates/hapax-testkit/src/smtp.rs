@@ -369,7 +369,7 @@ mod tests {
         .await;
         assert_eq!(
             codes(&told),
-            ["220", "250", "250", "250", "250", "354", "250", "221"]
+            ["220", "250", "250", "250", "354", "250", "221"]
         );
         let mails = server.mails();
         assert_eq!(mails.len(), 1);

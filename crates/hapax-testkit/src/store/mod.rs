@@ -136,6 +136,7 @@ macro_rules! store_suite {
                 events_are_read_in_order_page_by_page
                 a_frontier_stays_good_across_a_restart
                 a_reader_among_writers_loses_and_repeats_nothing
+                a_read_of_large_events_ends_early
                 no_event_goes_that_a_destination_has_not_passed
                 no_event_goes_before_its_retention
                 no_event_goes_that_is_parked_or_dead
@@ -169,6 +170,9 @@ macro_rules! store_suite {
                 the_next_due_moment_is_the_earliest
                 a_parked_delivery_is_parked_anew_or_arrives
                 blocked_deliveries_are_released_one_by_one_in_order
+                a_release_lets_nothing_pass_an_unfinished_delivery
+                a_delivery_blocked_by_nothing_is_due_at_once
+                a_settlement_happens_in_the_order_of_its_fields
                 an_opened_destination_says_which_keys_are_blocked
             }
             recovery {

@@ -75,8 +75,8 @@ pub async fn the_next_due_moment_is_the_earliest<S: StoreUnderTest>() {
     let place = |index: usize| events[index].position;
     assert_eq!(bench.next_due(HOOK).await, None);
     let waiting = vec![
-        park_key(place(0), ParkedState::Blocked, at(1), "key"),
-        park_key(place(1), ParkedState::Dead, at(2), "key"),
+        park_key(place(0), ParkedState::Dead, at(1), "key"),
+        park_key(place(1), ParkedState::Blocked, at(2), "key"),
     ];
     bench.park(HOOK, waiting).await;
     assert_eq!(bench.next_due(HOOK).await, None);
@@ -117,43 +117,121 @@ pub async fn a_parked_delivery_is_parked_anew_or_arrives<S: StoreUnderTest>() {
 
 /// What waits behind its key waits until the key is released, and then in order.
 pub async fn blocked_deliveries_are_released_one_by_one_in_order<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(4).await;
+    let (bench, events) = Bench::<S>::with_events(6).await;
     let now = bench.clock.now();
     let place = |index: usize| events[index].position;
     let blocked = |index, key| park_key(place(index), ParkedState::Blocked, now, key);
+    let later = now.after(LATER);
     let parked = vec![
+        blocked(4, "a"),
         blocked(2, "a"),
-        blocked(0, "a"),
-        blocked(3, "b"),
-        blocked(1, "a"),
+        blocked(5, "b"),
+        park_key(place(0), ParkedState::Retrying, later, "a"),
+        park_key(place(1), ParkedState::Retrying, later, "b"),
+        blocked(3, "a"),
     ];
     let epoch = bench.park(HOOK, parked).await;
-    let release = async |key: &str| {
-        bench
-            .settle(Settlement {
-                release: vec![key.to_owned()],
-                ..settlement(HOOK, epoch)
-            })
-            .await;
-        bench.due_positions(HOOK).await
+    let arrive = async |index, key: &str| {
+        let arrived = Settlement {
+            delivered: vec![place(index)],
+            release: vec![key.to_owned()],
+            ..settlement(HOOK, epoch)
+        };
+        let free = bench.store().settle(arrived).await;
+        free.expect("a settlement is written")
     };
-    bench.clock.advance(LATER);
     assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
-    assert_eq!(release("nobody's").await, [0; 0]);
-    assert_eq!(release("a").await, [place(0)]);
-    assert_eq!(bench.next_due(HOOK).await, Some(bench.clock.now()));
-    let arrived = Settlement {
-        delivered: vec![place(0)],
-        release: vec!["a".to_owned()],
+    assert_eq!(arrive(0, "a").await, [""; 0]);
+    let due = bench.due(HOOK).await;
+    assert_eq!(positions(&due), [place(2)]);
+    assert_eq!((due[0].state, due[0].attempt), (ParkedState::Retrying, 0));
+    assert_eq!(due[0].next_at, now);
+    assert_eq!(arrive(2, "a").await, [""; 0]);
+    assert_eq!(bench.due_positions(HOOK).await, [place(3)]);
+    assert_eq!(arrive(1, "b").await, [""; 0]);
+    assert_eq!(bench.due_positions(HOOK).await, [place(3), place(5)]);
+    assert_eq!(arrive(3, "a").await, [""; 0]);
+    assert_eq!(arrive(4, "a").await, ["a"]);
+    assert_eq!(arrive(5, "b").await, ["b"]);
+    assert_eq!(bench.standing(HOOK).await.parked, 0);
+}
+
+/// A release lets nothing pass what is unfinished before it, and tells which keys are free.
+pub async fn a_release_lets_nothing_pass_an_unfinished_delivery<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(4).await;
+    let later = bench.clock.now().after(LATER);
+    let place = |index: usize| events[index].position;
+    let parked = vec![
+        park_key(place(0), ParkedState::Retrying, later, "a"),
+        park_key(place(1), ParkedState::Blocked, later, "a"),
+        park_key(place(2), ParkedState::Dead, later, "b"),
+        park_key(place(3), ParkedState::Blocked, later, "b"),
+    ];
+    let epoch = bench.park(HOOK, parked).await;
+    let release = ["a", "b", "nobody's"].map(str::to_owned).to_vec();
+    let released = Settlement {
+        release,
         ..settlement(HOOK, epoch)
     };
-    bench.settle(arrived).await;
-    assert_eq!(bench.due_positions(HOOK).await, [place(1)]);
-    bench.clock.advance(MOMENT);
-    assert_eq!(release("b").await, [place(1), place(3)]);
-    bench.clock.advance(MOMENT);
-    assert_eq!(release("a").await, [place(1), place(3), place(2)]);
-    assert_eq!(release("a").await, [place(1), place(3), place(2)]);
+    let free = bench.store().settle(released).await;
+    assert_eq!(free.expect("a settlement is written"), ["nobody's"]);
+    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
+    bench.clock.advance(LATER);
+    assert_eq!(bench.due_positions(HOOK).await, [place(0)]);
+}
+
+/// What would wait behind nothing is due at once, so that no delivery waits for ever.
+pub async fn a_delivery_blocked_by_nothing_is_due_at_once<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(4).await;
+    let later = bench.clock.now().after(LATER);
+    let place = |index: usize| events[index].position;
+    let parked = vec![
+        park_key(place(3), ParkedState::Blocked, later, "a"),
+        park_key(place(1), ParkedState::Blocked, later, "a"),
+        park_key(place(2), ParkedState::Dead, later, "b"),
+        park_key(place(0), ParkedState::Blocked, later, "b"),
+    ];
+    bench.park(HOOK, parked).await;
+    let due = bench.due(HOOK).await;
+    assert_eq!(positions(&due), [place(0), place(1)]);
+    assert!(
+        due.iter()
+            .all(|parked| parked.state == ParkedState::Retrying)
+    );
+    assert!(due.iter().all(|parked| parked.next_at == bench.clock.now()));
+}
+
+/// What one settlement states about one delivery happens in the order of its fields.
+pub async fn a_settlement_happens_in_the_order_of_its_fields<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(3).await;
+    let now = bench.clock.now();
+    let later = now.after(LATER);
+    let place = |index: usize| events[index].position;
+    let epoch = bench
+        .park(HOOK, vec![park(place(0), ParkedState::Retrying, now)])
+        .await;
+    let mut again = park(place(0), ParkedState::Retrying, later);
+    again.attempt = 2;
+    bench
+        .settle(Settlement {
+            begin: vec![(place(0), 2)],
+            park: vec![
+                again,
+                park_key(place(1), ParkedState::Retrying, later, "key"),
+                park_key(place(2), ParkedState::Blocked, later, "key"),
+            ],
+            delivered: vec![place(1)],
+            release: vec!["key".to_owned()],
+            ..settlement(HOOK, epoch)
+        })
+        .await;
+    assert_eq!(bench.due_positions(HOOK).await, [place(2)]);
+    bench.open(HOOK).await;
+    assert_eq!(
+        bench.due_positions(HOOK).await,
+        [place(2)],
+        "nothing was cut off"
+    );
 }
 
 /// The next owner is told which order keys have something in the way, each once.
@@ -164,7 +242,7 @@ pub async fn an_opened_destination_says_which_keys_are_blocked<S: StoreUnderTest
         (ParkedState::Retrying, "a"),
         (ParkedState::Blocked, "a"),
         (ParkedState::Dead, "b"),
-        (ParkedState::Blocked, "c"),
+        (ParkedState::Retrying, "c"),
     ];
     let mut parked: Vec<_> = events
         .iter()
