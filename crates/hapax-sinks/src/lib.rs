@@ -14,6 +14,8 @@ pub mod format;
 pub mod limits;
 #[cfg(feature = "webhook")]
 pub mod webhook;
+#[cfg(feature = "smtp")]
+pub mod smtp;
 #[cfg(feature = "handler")]
 pub mod handler;
 #[cfg(feature = "file")]

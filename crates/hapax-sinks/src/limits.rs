@@ -1,6 +1,6 @@
 //! The bounds of the sinks, with unit and reason; those of the relay are `hapax::limits`.
 
-#[cfg(feature = "webhook")]
+#[cfg(any(feature = "webhook", feature = "smtp"))]
 use std::time::Duration;
 
 /// The longest that a Retry-After is believed: the longest step of the webhook schedule.
@@ -18,3 +18,15 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Events that one write to a file takes: each write waits for the disk.
 #[cfg(feature = "file")]
 pub const LINES_MAX: usize = 512;
+/// Connections to a mail server that are kept for the next mail.
+#[cfg(feature = "smtp")]
+pub const IDLE_MAILS_MAX: usize = 8;
+/// How long a mail server's connection is kept: servers must allow five minutes, many do not.
+#[cfg(feature = "smtp")]
+pub const IDLE_MAIL: Duration = Duration::from_secs(30);
+/// How long a mail server's connection is taken to live without asking.
+#[cfg(feature = "smtp")]
+pub const IDLE_MAIL_TRUSTED: Duration = Duration::from_secs(1);
+/// Bytes of a mail's subject: more is a mistake in a template.
+#[cfg(feature = "smtp")]
+pub const SUBJECT_BYTES_MAX: usize = 900;

@@ -1,0 +1,190 @@
+//! Connections to a mail server, kept for the next mail.
+//!
+//! A connection is taken out while a mail is sent and put back only when the
+//! server has said its last word about it: an exchange that is broken off in
+//! the middle ends its connection, so that no answer is ever taken for that
+//! to another mail. Every step knows what a refusal at that step means.
+
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use hapax::sink::{Outcome, SinkError};
+use lettre::{
+    Address,
+    transport::smtp::{
+        Error,
+        authentication::DEFAULT_MECHANISMS,
+        client::{AsyncSmtpConnection, TlsParameters},
+        commands::{Data, Mail, Rcpt},
+        extension::{ClientId, Extension, MailParameter},
+    },
+};
+use tokio::time::Instant;
+
+use super::{
+    receipt,
+    server::{Server, StartTls},
+};
+use crate::limits::{IDLE_MAIL, IDLE_MAIL_TRUSTED, IDLE_MAILS_MAX};
+
+/// The way to one mail server.
+pub(super) struct Connections {
+    pub(super) server: Server,
+    pub(super) start_tls: StartTls,
+    pub(super) tls: TlsParameters,
+    pub(super) hello: ClientId,
+    pub(super) timeout: Duration,
+    pub(super) idle: Mutex<Vec<(AsyncSmtpConnection, Instant)>>,
+}
+
+/// A step of the exchange, by what a lasting refusal (5xx) of it means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Opening, logging in, naming the sender: our settings or the server's state.
+    Ours,
+    /// Naming the recipient, handing over the content: this very mail.
+    Mail,
+}
+
+impl Connections {
+    /// Sends one mail; the caller bounds the time.
+    pub(super) async fn send(&self, from: &Address, to: &Address, mail: &[u8]) -> Outcome {
+        let mut connection = match self.take().await {
+            Some(connection) => connection,
+            None => self.open().await?,
+        };
+        let mut parameters = Vec::new();
+        if !AsRef::<str>::as_ref(to).is_ascii() {
+            let extension = Extension::SmtpUtfEight;
+            if !connection.server_info().supports_feature(extension) {
+                return Err(SinkError::rejected(
+                    "recipient",
+                    "server does not take international addresses",
+                ));
+            }
+            parameters.push(MailParameter::SmtpUtfEight);
+        }
+        let sender = Mail::new(Some(from.clone()), parameters);
+        let recipient = Rcpt::new(to.clone(), Vec::new());
+        connection.command(sender).await.map_err(at(Step::Ours))?;
+        connection
+            .command(recipient)
+            .await
+            .map_err(at(Step::Mail))?;
+        connection.command(Data).await.map_err(at(Step::Mail))?;
+        let said = connection.message(mail).await.map_err(at(Step::Mail))?;
+        self.put_back(connection);
+        let words: Vec<_> = said.message().collect();
+        Ok(receipt(Some(said.code().into()), words.join(" ")))
+    }
+
+    /// An idle connection that still lives.
+    async fn take(&self) -> Option<AsyncSmtpConnection> {
+        loop {
+            let (mut connection, since) = self.idle().pop()?;
+            let age = since.elapsed();
+            if age < IDLE_MAIL_TRUSTED || (age < IDLE_MAIL && connection.test_connected().await) {
+                return Some(connection);
+            }
+        }
+    }
+
+    fn put_back(&self, connection: AsyncSmtpConnection) {
+        let mut idle = self.idle();
+        idle.retain(|(_, since)| since.elapsed() < IDLE_MAIL);
+        if idle.len() < IDLE_MAILS_MAX {
+            idle.push((connection, Instant::now()));
+        }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(AsyncSmtpConnection, Instant)>> {
+        // A list of connections is whole whatever happened beside it.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn open(&self) -> Result<AsyncSmtpConnection, SinkError> {
+        let place = (self.server.host.as_str(), self.server.port);
+        let wrapper = self.server.wrapped.then(|| self.tls.clone());
+        let opened = AsyncSmtpConnection::connect_tokio1(
+            place,
+            Some(self.timeout),
+            &self.hello,
+            wrapper,
+            None,
+        );
+        let mut connection = opened.await.map_err(at(Step::Ours))?;
+        if !self.server.wrapped {
+            self.secure(&mut connection).await?;
+        }
+        if let Some(credentials) = &self.server.credentials {
+            let login = connection.auth(DEFAULT_MECHANISMS, credentials).await;
+            // The answer is not repeated: some servers quote the login.
+            login.map_err(|_| SinkError::unavailable("auth", "server did not let us in"))?;
+        }
+        Ok(connection)
+    }
+
+    async fn secure(&self, connection: &mut AsyncSmtpConnection) -> Result<(), SinkError> {
+        let offered = connection.can_starttls();
+        match self.start_tls {
+            StartTls::Never => return Ok(()),
+            StartTls::Opportunistic if !offered => return Ok(()),
+            StartTls::Required if !offered => {
+                return Err(SinkError::unavailable("tls", "server offers no STARTTLS"));
+            }
+            StartTls::Opportunistic | StartTls::Required => {}
+        }
+        let secured = connection.starttls(self.tls.clone(), &self.hello).await;
+        secured.map_err(at(Step::Ours))
+    }
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.server.fmt(f)
+    }
+}
+
+fn at(step: Step) -> impl Fn(Error) -> SinkError {
+    move |error| judge(step, error)
+}
+
+fn judge(step: Step, error: Error) -> SinkError {
+    let Some(status) = error.status().map(u16::from) else {
+        let error_type = match () {
+            () if error.is_timeout() => "timeout",
+            () if error.is_tls() => "tls",
+            () => "connect",
+        };
+        return SinkError::unavailable(error_type, error);
+    };
+    let said = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
+    let receipt = receipt(Some(status), said);
+    let source = error.into();
+    if is_about_the_mail(step, status) {
+        return SinkError::Rejected {
+            error_type: "status_5xx",
+            receipt,
+            source,
+        };
+    }
+    SinkError::Unavailable {
+        retry_after: None,
+        error_type: match status {
+            400..=499 => "status_4xx",
+            530 | 534 | 535 | 538 => "auth",
+            _ => "status_5xx",
+        },
+        receipt,
+        source,
+    }
+}
+
+/// Some lasting refusals are about us even when they come late.
+fn is_about_the_mail(step: Step, status: u16) -> bool {
+    let about_us = matches!(status, 500 | 502..=504 | 521 | 530 | 534 | 535 | 538);
+    step == Step::Mail && (500..=599).contains(&status) && !about_us
+}

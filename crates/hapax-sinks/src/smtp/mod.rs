@@ -1,0 +1,144 @@
+//! Events as mail, through any SMTP server.
+//!
+//! The event's type chooses a template, the template makes subject, text and
+//! HTML of the event, and an expression names the recipient. The same event
+//! is the same `Message-ID` however often it is sent. A server that cannot be
+//! reached, will not let us in or asks for patience is unavailable; a
+//! recipient or a content that it refuses for good is rejected.
+//!
+//! A template `welcome` is three files: `welcome.subject.txt` and
+//! `welcome.text.txt`, which are needed, and `welcome.html`, in which what is
+//! filled in is escaped. They see `id`, `type`, `time`, `tenant`, `aggregate`,
+//! `headers` and the payload as `data`; what is missing is an error.
+//!
+//! ```no_run
+//! use hapax_sinks::smtp::{Smtp, SmtpError};
+//!
+//! # fn wire() -> Result<Smtp, SmtpError> {
+//! Smtp::to("smtps://shop:secret@mail.example.com")
+//!     .from("Shop <no-reply@example.com>")
+//!     .templates("mail")
+//!     .mail("user.signed_up", "welcome")
+//!     .recipient("{{ data.email }}")
+//!     .build()
+//! # }
+//! ```
+
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+use futures_util::future::{BoxFuture, join_all};
+use hapax::{
+    Timestamp,
+    event::Event,
+    sink::{Offer, Outcome, Receipt, Sink, SinkError},
+};
+use lettre::{
+    Message,
+    message::{
+        Mailbox, MultiPart, SinglePart,
+        header::{HeaderName, HeaderValue},
+    },
+};
+
+mod builder;
+mod server;
+mod template;
+mod connection;
+
+pub use builder::{SmtpBuilder, SmtpError};
+use connection::Connections;
+pub use server::StartTls;
+use template::{Filled, Templates};
+
+const EVENT_ID: HeaderName = HeaderName::new_from_ascii_str("X-Event-Id");
+/// The last moment that a mail's date can hold: the year has four digits.
+const DATE_MAX: Duration = Duration::from_secs(253_402_300_799);
+
+/// A mail server, and what is sent through it.
+pub struct Smtp {
+    from: Mailbox,
+    templates: Templates,
+    connections: Connections,
+    timeout: Duration,
+}
+
+impl Smtp {
+    /// Begins a sink that sends through the server at `url`.
+    ///
+    /// `smtp://` is port 587 and STARTTLS, `smtps://` port 465 and TLS from the first byte; user
+    /// and password stand in the URL, percent-encoded.
+    pub fn to(url: impl Into<String>) -> SmtpBuilder {
+        SmtpBuilder::new(url.into())
+    }
+
+    async fn offer(&self, event: &Event) -> Outcome {
+        let filled = self.templates.fill(event)?;
+        let to = filled.to.email.clone();
+        let mail = self.write(event, filled)?.formatted();
+        let sent = self.connections.send(&self.from.email, &to, &mail);
+        match tokio::time::timeout(self.timeout, sent).await {
+            Ok(outcome) => outcome,
+            Err(elapsed) => Err(SinkError::unavailable("timeout", elapsed)),
+        }
+    }
+
+    /// Writes the mail; header values are encoded, so that no payload can add a header.
+    fn write(&self, event: &Event, filled: Filled) -> Result<Message, SinkError> {
+        let id = event.id.to_string();
+        let domain = self.from.email.domain();
+        let builder = Message::builder()
+            .from(self.from.clone())
+            .to(filled.to)
+            .subject(filled.subject)
+            .date(date(event.created_at))
+            .message_id(Some(format!("<{id}@{domain}>")))
+            .raw_header(HeaderValue::new(EVENT_ID, id));
+        let text = SinglePart::plain(filled.text);
+        let message = match filled.html {
+            None => builder.singlepart(text),
+            Some(html) => {
+                let both = MultiPart::alternative().singlepart(text);
+                builder.multipart(both.singlepart(SinglePart::html(html)))
+            }
+        };
+        message.map_err(|error| SinkError::rejected("content", error))
+    }
+}
+
+impl Sink for Smtp {
+    fn kind(&self) -> &'static str {
+        "smtp"
+    }
+
+    fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(join_all(
+            offers.iter().map(|offer| self.offer(offer.event())),
+        ))
+    }
+}
+
+impl fmt::Debug for Smtp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Smtp")
+            .field("from", &self.from)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The event's own time: a mail that is sent again is the same mail.
+fn date(moment: Timestamp) -> SystemTime {
+    let since_epoch = Duration::from_millis(u64::try_from(moment.as_millis()).unwrap_or(0));
+    SystemTime::UNIX_EPOCH + since_epoch.min(DATE_MAX)
+}
+
+/// What the server said about a mail, or about a step on the way.
+fn receipt(status: Option<u16>, text: String) -> Receipt {
+    Receipt {
+        status,
+        head: text.into(),
+    }
+}

@@ -1,0 +1,178 @@
+//! Mail from templates in files, chosen by the event's type.
+//!
+//! All templates are read and checked when the sink is made, so that a
+//! mistake in one is found at start, by file and line. Filling one in is
+//! strict: a member that the event does not have is an error and rejects the
+//! event, for a mail with holes is worse than none.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use hapax::{
+    event::{Event, Headers, Payload},
+    key::Tenant,
+    sink::SinkError,
+};
+use lettre::message::Mailbox;
+use minijinja::{Environment, UndefinedBehavior, Value};
+use serde::Serialize;
+
+use super::builder::SmtpError;
+use crate::{format, limits::SUBJECT_BYTES_MAX};
+
+const RECIPIENT: &str = "recipient";
+
+/// The templates of one sink.
+pub(super) struct Templates {
+    environment: Environment<'static>,
+    /// Event type to files.
+    mails: BTreeMap<String, Files>,
+}
+
+struct Files {
+    subject: String,
+    text: String,
+    html: Option<String>,
+}
+
+/// A mail, filled in.
+pub(super) struct Filled {
+    pub(super) to: Mailbox,
+    pub(super) subject: String,
+    pub(super) text: String,
+    pub(super) html: Option<String>,
+}
+
+/// What a template sees.
+#[derive(Serialize)]
+struct View<'a> {
+    id: String,
+    r#type: &'a str,
+    time: String,
+    tenant: Option<&'a str>,
+    aggregate: Option<AggregateView<'a>>,
+    headers: &'a Headers,
+    data: serde_json::Value,
+}
+
+#[derive(Serialize)]
+struct AggregateView<'a> {
+    r#type: &'a str,
+    id: &'a str,
+}
+
+impl Templates {
+    /// Reads the templates of `mails` (event type to template name) from `directory`.
+    pub(super) fn load(
+        directory: &Path,
+        mails: &BTreeMap<String, String>,
+        recipient: &str,
+    ) -> Result<Self, SmtpError> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment
+            .add_template_owned(RECIPIENT, recipient.to_owned())
+            .map_err(|source| SmtpError::Recipient { source })?;
+        let mut templates = Self {
+            environment,
+            mails: BTreeMap::new(),
+        };
+        for (kind, name) in mails {
+            let files = templates.read(directory, name)?;
+            templates.mails.insert(kind.clone(), files);
+        }
+        Ok(templates)
+    }
+
+    /// Fills in the mail of an event.
+    pub(super) fn fill(&self, event: &Event) -> Result<Filled, SinkError> {
+        let files = self
+            .mails
+            .get(&event.kind)
+            .ok_or_else(|| SinkError::rejected("template", "event type has no template"))?;
+        let view = view(event)?;
+        let to = self.render(RECIPIENT, &view)?;
+        let html = files.html.as_ref();
+        Ok(Filled {
+            // The source is left out: it would repeat the address.
+            to: to
+                .trim()
+                .parse()
+                .map_err(|_| SinkError::rejected("recipient", "recipient is no mail address"))?,
+            subject: one_line(&self.render(&files.subject, &view)?)?,
+            text: self.render(&files.text, &view)?,
+            html: html.map(|name| self.render(name, &view)).transpose()?,
+        })
+    }
+
+    fn read(&mut self, directory: &Path, name: &str) -> Result<Files, SmtpError> {
+        let files = Files {
+            subject: format!("{name}.subject.txt"),
+            text: format!("{name}.text.txt"),
+            html: Some(format!("{name}.html")).filter(|file| directory.join(file).exists()),
+        };
+        let mut all = vec![&files.subject, &files.text];
+        all.extend(&files.html);
+        for file in all {
+            let path = directory.join(file);
+            let text = fs::read_to_string(&path).map_err(|source| SmtpError::File {
+                path: path.clone(),
+                source,
+            })?;
+            self.environment
+                .add_template_owned(file.clone(), text)
+                .map_err(|source| malformed(path, source))?;
+        }
+        Ok(files)
+    }
+
+    fn render(&self, name: &str, view: &Value) -> Result<String, SinkError> {
+        let template = self.environment.get_template(name);
+        template
+            .and_then(|template| template.render(view))
+            .map_err(|error| SinkError::rejected("template", error))
+    }
+}
+
+fn view(event: &Event) -> Result<Value, SinkError> {
+    let data = match &event.payload {
+        Payload::Json(text) => {
+            serde_json::from_str(text).map_err(|error| SinkError::rejected("payload", error))?
+        }
+        Payload::Binary { .. } => serde_json::Value::Null,
+    };
+    Ok(Value::from_serialize(View {
+        id: event.id.to_string(),
+        r#type: &event.kind,
+        time: format::rfc3339(event.created_at),
+        tenant: event.tenant.as_ref().map(Tenant::as_str),
+        aggregate: event.aggregate.as_ref().map(|aggregate| AggregateView {
+            r#type: &aggregate.kind,
+            id: &aggregate.id,
+        }),
+        headers: &event.headers,
+        data,
+    }))
+}
+
+/// Makes one line of a subject: whatever a payload put there, it stays a subject.
+fn one_line(text: &str) -> Result<String, SinkError> {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control());
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    let line = words.join(" ");
+    if line.len() > SUBJECT_BYTES_MAX {
+        return Err(SinkError::rejected("content", "subject is too long"));
+    }
+    Ok(line)
+}
+
+fn malformed(path: PathBuf, source: minijinja::Error) -> SmtpError {
+    SmtpError::Template {
+        path,
+        line: source.line().unwrap_or(1),
+        source,
+    }
+}
