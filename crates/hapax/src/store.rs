@@ -137,7 +137,8 @@ pub trait Outbox: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Batch, StoreError>> + Send;
 
     /// Deletes a batch of events that every destination has passed and that are older than
-    /// `retention`, and inbox rows older than `inbox_retention`; returns how many rows went.
+    /// `retention`, and inbox rows older than `inbox_retention`; returns how many rows went,
+    /// those that belonged to an event included.
     ///
     /// An event that a destination still has parked, or dead, stays; while there is no
     /// destination, nothing is passed. A position is never given to a second event, whatever was

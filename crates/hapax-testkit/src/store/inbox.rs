@@ -147,7 +147,7 @@ pub async fn a_message_is_known_for_its_retention<S: StoreUnderTest>() {
     assert_eq!(purge(&bench).await, 0);
     assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
     bench.clock.advance(Duration::from_secs(2));
-    assert_eq!(purge(&bench).await, 1);
+    assert!(purge(&bench).await > 0);
     assert_eq!(take(&bench, &hello).await, Acceptance::First);
 }
 

@@ -139,6 +139,7 @@ macro_rules! store_suite {
                 a_read_of_large_events_ends_early
                 no_event_goes_that_a_destination_has_not_passed
                 no_event_goes_before_its_retention
+                a_purge_deletes_many_events_batch_by_batch
                 no_event_goes_that_is_parked_or_dead
                 a_position_is_never_given_twice
             }

@@ -247,10 +247,10 @@ pub async fn no_event_goes_that_a_destination_has_not_passed<S: StoreUnderTest>(
     );
     pass(&bench, "fast", 4, |_| {}).await;
     pass(&bench, "slow", 2, |_| {}).await;
-    assert_eq!(purge(&bench).await, 2);
+    assert!(purge(&bench).await > 0);
     assert_eq!(bench.events().await, events[2..]);
     pass(&bench, "slow", 2, |_| {}).await;
-    assert_eq!(purge(&bench).await, 2);
+    assert!(purge(&bench).await > 0);
     assert_eq!(bench.events().await, events[4..]);
 }
 
@@ -266,8 +266,22 @@ pub async fn no_event_goes_before_its_retention<S: StoreUnderTest>() {
         .advance(DAY.saturating_sub(Duration::from_secs(3)));
     assert_eq!(purge(&bench).await, 0);
     bench.clock.advance(Duration::from_secs(2));
-    assert_eq!(purge(&bench).await, 1);
+    assert!(purge(&bench).await > 0);
     assert_eq!(bench.events().await.len(), 2);
+}
+
+/// A purge is a small bite; taken again and again it gets through everything.
+pub async fn a_purge_deletes_many_events_batch_by_batch<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(1_200).await;
+    pass(&bench, "d", 1_199, |_| {}).await;
+    bench.clock.advance(DAY * 2);
+    assert!(purge(&bench).await > 0);
+    assert!(
+        bench.events().await.len() > 1,
+        "one purge deleted everything"
+    );
+    while purge(&bench).await > 0 {}
+    assert_eq!(bench.events().await, events[1_199..]);
 }
 
 /// An event stays while a destination has it parked or dead.
@@ -286,14 +300,14 @@ pub async fn no_event_goes_that_is_parked_or_dead<S: StoreUnderTest>() {
     let parked: Vec<_> = events.iter().zip(states).map(park).collect();
     pass(&bench, "d", 5, |settlement| settlement.park = parked).await;
     bench.clock.advance(DAY * 2);
-    assert_eq!(purge(&bench).await, 1);
+    assert!(purge(&bench).await > 0);
     assert_eq!(bench.events().await.len(), 5);
     let discarded = bench
         .store()
         .discard("d", events[0].position, "not needed")
         .await;
     assert!(discarded.expect("it is discarded"));
-    assert_eq!(purge(&bench).await, 1);
+    assert!(purge(&bench).await > 0);
     assert_eq!(bench.events().await.len(), 4);
 }
 
