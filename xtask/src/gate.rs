@@ -9,10 +9,10 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::{
-    readme,
     step::{Steps, call, call_with},
     tidy,
     tool::{self, NEXTEST},
+    walkthrough,
 };
 
 const ADVISORIES: &str = "https://github.com/rustsec/advisory-db";
@@ -45,7 +45,7 @@ pub(crate) fn test(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
         "build",
         "cargo build --workspace --all-targets --all-features",
     )?;
-    steps.run("readme", || readme::try_it(root))?;
+    steps.run("walkthrough", || walkthrough::walk(root))?;
     steps.call("doctests", "cargo test --doc --workspace --all-features")?;
     if NEXTEST.is_there() {
         let line = "cargo nextest run --workspace --all-targets --all-features";

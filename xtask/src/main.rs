@@ -6,10 +6,10 @@
 #![expect(clippy::print_stdout, reason = "a chore talks to whoever runs it")]
 
 mod gate;
-mod readme;
 mod step;
 mod tool;
 mod tidy;
+mod walkthrough;
 
 use std::{
     path::{Path, PathBuf},
@@ -23,7 +23,7 @@ use crate::step::Steps;
 const CHORES: &str = "\
 cargo x CHORE
   ci      the gate: everything below but bench, and the linters
-  test    every test: unit, integration, doctests, the README's lines
+  test    every test: unit, integration, doctests, the pages' own lines
   fmt     formats the tree
   tidy    checks the conventions that no other tool knows
   bench   measures: cargo x bench [ARGUMENTS OF THE BENCH BINARY]";

@@ -1,3 +1,5 @@
+//! Signatures against the published vectors, and against what hostile senders try.
+
 use super::*;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";

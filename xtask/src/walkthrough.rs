@@ -1,9 +1,9 @@
-//! The README's "Try it", tried.
+//! The shell lines of the README and of the tutorial, tried.
 //!
-//! The shell lines of that section run, in order, against a shop that was just
-//! started in an empty folder. A comment `# -> TEXT` under a command says that
+//! They run in order against a shop that was just started in an empty folder,
+//! one shop for each page. A comment `# -> TEXT` under a command says that
 //! its output holds TEXT; the command is repeated until it does, because an
-//! event takes a moment to arrive and every line of the section is safe to
+//! event takes a moment to arrive and every line of those pages is safe to
 //! repeat. That is the point of it.
 
 use std::{
@@ -17,32 +17,48 @@ use anyhow::{Context as _, bail};
 
 use crate::gate::metadata;
 
-/// Where the README says that the shop listens.
+/// Where the pages say that the shop listens.
 const ADDRESS: &str = "127.0.0.1:8080";
 
-/// Runs the section against a shop of its own.
-pub(crate) fn try_it(root: &Path) -> anyhow::Result<()> {
-    let readme = fs::read_to_string(root.join("README.md")).context("cannot read README.md")?;
+/// The pages, each with the section that is meant; the whole page when it is empty.
+const PAGES: [(&str, &str); 2] = [
+    ("README.md", "## Try it"),
+    ("docs/tutorial/first-safe-write.md", ""),
+];
+
+/// Walks through every page, with a shop of its own.
+pub(crate) fn walk(root: &Path) -> anyhow::Result<()> {
     let target = metadata()?["target_directory"]
         .as_str()
         .map(PathBuf::from)
         .context("cargo metadata names no target directory")?;
-    let folder = target.join("readme");
+    for (page, heading) in PAGES {
+        println!("    {page}");
+        let text = fs::read_to_string(root.join(page)).with_context(|| page.to_owned())?;
+        walk_through(&section(&text, heading), &target).with_context(|| page.to_owned())?;
+    }
+    Ok(())
+}
+
+fn walk_through(lines: &[String], target: &Path) -> anyhow::Result<()> {
+    let folder = target.join("walkthrough");
     drop(fs::remove_dir_all(&folder));
     fs::create_dir_all(&folder)?;
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-    let _shop = Shop::start(&target, &folder, &address)?;
-    let script = script(&section(&readme, "## Try it")).replace(ADDRESS, &address);
-    fs::write(folder.join("try-it.sh"), script)?;
+    let _shop = Shop::start(target, &folder, &address)?;
+    fs::write(
+        folder.join("lines.sh"),
+        script(lines).replace(ADDRESS, &address),
+    )?;
     let status = Command::new("bash")
-        .args(["-eu", "try-it.sh"])
+        .args(["-eu", "lines.sh"])
         .current_dir(&folder)
         .stdin(Stdio::null())
         .status()
         .context("cannot run bash")?;
     if !status.success() {
         bail!(
-            "the README's lines ended with {status}; see {}",
+            "a line did not do what the page says; see {}",
             folder.display()
         );
     }
@@ -75,14 +91,16 @@ impl Drop for Shop {
 }
 
 /// The shell lines of a section, without those that start the shop; continued lines are joined.
-fn section(readme: &str, heading: &str) -> Vec<String> {
+fn section(page: &str, heading: &str) -> Vec<String> {
     let mut lines = Vec::new();
-    let (mut within, mut shell) = (false, false);
-    for line in readme.lines() {
+    let (mut within, mut shell) = (heading.is_empty(), false);
+    for line in page.lines() {
         match line {
             "```sh" => shell = true,
             "```" => shell = false,
-            _ if !shell && line.starts_with("## ") => within = line == heading,
+            _ if !shell && line.starts_with("## ") => {
+                within = heading.is_empty() || line == heading;
+            }
             _ if shell && within => lines.push(line),
             _ => {}
         }

@@ -1,0 +1,15 @@
+//! The Rust blocks of the README and of the guides, as doctests.
+//!
+//! A page whose code does not compile is worse than none, so each page stands
+//! here as the documentation of a module that holds nothing.
+
+#[doc = include_str!("../README.md")]
+mod readme {}
+#[doc = include_str!("guides/axum.md")]
+mod axum {}
+#[doc = include_str!("guides/webhooks.md")]
+mod webhooks {}
+#[doc = include_str!("guides/mail.md")]
+mod mail {}
+#[doc = include_str!("guides/consume-webhooks.md")]
+mod consume_webhooks {}
