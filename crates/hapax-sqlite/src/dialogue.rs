@@ -13,7 +13,7 @@ use std::{
 
 use hapax::{
     Timestamp,
-    event::{Event, Headers},
+    event::Headers,
     idempotency::{Claim, Known},
     store::{Claimed, Effect, StoreError},
 };
@@ -23,7 +23,7 @@ use crate::{
     error::unavailable,
     idempotency::{StoredAnswer, complete, known, retention},
     job::{Fate, Job, Verdict},
-    outbox::{self, Draft},
+    outbox::{self, Draft, Sealed},
     sqlite::Sqlite,
     transaction::Tx,
     writer::Desk,
@@ -51,14 +51,17 @@ pub(crate) async fn open(
         .map_err(|_| unavailable("the store is closed"))?
 }
 
+/// Work in a transaction that may be doomed already; false when it failed.
+type Work = Box<dyn FnOnce(&Desk, bool) -> bool + Send>;
+
 /// What a transaction asks of the writer.
 pub(crate) enum Request {
-    /// Run this, unless the transaction is doomed; false when it failed.
-    Run(Box<dyn FnOnce(&Desk, bool) -> bool + Send>),
+    /// Run this, unless the transaction is doomed.
+    Run(Work),
     /// End the transaction.
     End {
         ending: Ending,
-        events: Vec<Event>,
+        events: Vec<Sealed>,
         reply: oneshot::Sender<Result<(), StoreError>>,
     },
 }
@@ -197,7 +200,7 @@ impl Dialogue {
         &self,
         desk: &mut Desk,
         ending: Ending,
-        events: &[Event],
+        events: &[Sealed],
         doomed: bool,
         claimed_at: Timestamp,
     ) -> Result<Verdict, StoreError> {

@@ -266,17 +266,16 @@ fn purge(desk: &Desk) -> Result<Vec<(Operation, u64)>, StoreError> {
 fn count(gone: Vec<String>) -> Result<Vec<(Operation, u64)>, StoreError> {
     let mut counts: Vec<(Operation, u64)> = Vec::new();
     for operation in gone {
-        match counts
+        let counted = counts
             .iter_mut()
-            .find(|(counted, _)| counted.as_str() == operation)
-        {
-            Some((_, count)) => *count += 1,
-            None => {
-                let operation = Operation::new(operation)
-                    .map_err(|error| corrupt(format!("operation of a key: {error}")))?;
-                counts.push((operation, 1));
-            }
+            .find(|(counted, _)| counted.as_str() == operation);
+        if let Some((_, count)) = counted {
+            *count += 1;
+            continue;
         }
+        let operation = Operation::new(operation)
+            .map_err(|error| corrupt(format!("operation of a key: {error}")))?;
+        counts.push((operation, 1));
     }
     Ok(counts)
 }

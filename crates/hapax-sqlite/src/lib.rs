@@ -10,7 +10,8 @@
 //! is newer, foreign or changed, by name.
 //!
 //! ```
-//! use hapax::{Clock, Random, event::{Headers, NewEvent}, store::{Keys, Outbox, Transaction}};
+//! use hapax::{Clock, Random, delivery::Frontier, event::{Headers, NewEvent}};
+//! use hapax::store::{Keys, Outbox, Transaction};
 //! use hapax_sqlite::{Settings, Sqlite};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -29,7 +30,7 @@
 //! tx.emit(NewEvent::json("order.created", &500))?;
 //! tx.commit().await?;
 //!
-//! let batch = store.read(&Frontier::default(), 10).await?;
+//! let batch = Outbox::read(&store, &Frontier::default(), 10).await?;
 //! assert_eq!(batch.events[0].event.kind, "order.created");
 //! store.close().await?;
 //! # Ok(())

@@ -69,7 +69,16 @@ pub(crate) struct Draft {
     tenant: Option<Tenant>,
     key: Option<IdempotencyKey>,
     context: Headers,
-    events: Vec<Event>,
+    events: Vec<Sealed>,
+}
+
+/// An event with those of its columns that cost work, done before the writer is asked.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    event: Event,
+    headers: String,
+    /// The payload in base64, where it is no JSON.
+    encoded: Option<String>,
 }
 
 impl Draft {
@@ -97,7 +106,7 @@ impl Draft {
             self.context.insert(KEY_HASH.to_owned(), key.short_hash());
         }
         let now = store.clock().now();
-        let mut event = seal(
+        let event = seal(
             new,
             self.tenant.as_ref(),
             &self.context,
@@ -111,72 +120,79 @@ impl Draft {
                 problem,
             });
         }
-        if let Payload::Binary { content_type, .. } = &event.payload {
-            event
-                .headers
-                .insert(CONTENT_TYPE.to_owned(), content_type.clone());
-        }
         let id = event.id;
-        self.events.push(event);
+        self.events.push(Sealed::of(event)?);
         Ok(id)
     }
 
-    pub(crate) fn into_events(self) -> Vec<Event> {
+    pub(crate) fn into_events(self) -> Vec<Sealed> {
         self.events
     }
 
-    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+    pub(crate) fn take_events(&mut self) -> Vec<Sealed> {
         std::mem::take(&mut self.events)
     }
 }
 
+impl Sealed {
+    fn of(mut event: Event) -> Result<Self, EventError> {
+        let encoded = match &event.payload {
+            Payload::Json(_) => None,
+            Payload::Binary {
+                content_type,
+                bytes,
+            } => {
+                event
+                    .headers
+                    .insert(CONTENT_TYPE.to_owned(), content_type.clone());
+                Some(STANDARD.encode(bytes))
+            }
+        };
+        let headers = serde_json::to_string(&event.headers).map_err(|_| EventError::Malformed {
+            part: "headers",
+            problem: "cannot be written as JSON",
+        })?;
+        Ok(Self {
+            event,
+            headers,
+            encoded,
+        })
+    }
+
+    fn payload(&self) -> &str {
+        match (&self.encoded, &self.event.payload) {
+            (None, Payload::Json(text)) => text,
+            (encoded, _) => encoded.as_deref().unwrap_or_default(),
+        }
+    }
+}
+
 /// Appends sealed events to the outbox.
-pub(crate) fn append(desk: &mut Desk, events: &[Event]) -> Result<(), StoreError> {
-    for event in events {
+pub(crate) fn append(desk: &mut Desk, events: &[Sealed]) -> Result<(), StoreError> {
+    for sealed in events {
         let position = desk.next_position();
-        insert(&desk.conn, position, event).map_err(store_error)?;
+        insert(&desk.conn, position, sealed).map_err(store_error)?;
     }
     Ok(())
 }
 
-fn insert(conn: &Connection, position: i64, event: &Event) -> rusqlite::Result<()> {
-    let headers = serde_json::to_string(&event.headers)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-    let encoded;
-    let payload = match &event.payload {
-        Payload::Json(text) => text,
-        Payload::Binary { bytes, .. } => {
-            encoded = STANDARD.encode(bytes);
-            &encoded
-        }
-    };
-    let mut text = uuid_buffer();
+fn insert(conn: &Connection, position: i64, sealed: &Sealed) -> rusqlite::Result<()> {
+    let event = &sealed.event;
     conn.prepare_cached(query!("outbox/emit"))?
         .execute(params![
             position,
-            spell(event.id, &mut text),
+            event.id.to_string(),
             event.kind,
             event.tenant.as_ref().map(Tenant::as_str),
             event.aggregate.as_ref().map(|it| &it.kind),
             event.aggregate.as_ref().map(|it| &it.id),
             event.sequence,
-            payload,
-            headers,
+            sealed.payload(),
+            sealed.headers,
             event.created_at.as_millis(),
             event.available_at.map(Timestamp::as_millis),
         ])?;
     Ok(())
-}
-
-fn uuid_buffer() -> String {
-    String::with_capacity(36)
-}
-
-fn spell(id: EventId, text: &mut String) -> &str {
-    use std::fmt::Write as _;
-    let wrote = write!(text, "{id}");
-    debug_assert!(wrote.is_ok(), "a string takes whatever is written");
-    text
 }
 
 fn read(conn: &Connection, high: i64, limit: usize) -> Result<Vec<Arc<OutboxEvent>>, StoreError> {
@@ -262,15 +278,14 @@ fn purge(conn: &Connection, before: i64) -> rusqlite::Result<u64> {
     let mut passed = conn.prepare_cached(query!("outbox/passed"))?;
     let passed = passed.query_map(params![before, rows(PURGE_ROWS)], |row| row.get(0))?;
     let passed: Vec<i64> = passed.collect::<Result<_, _>>()?;
-    let mut gone = 0;
-    for position in passed {
+    for position in &passed {
         for sql in [
             query!("delivery/purge_attempts"),
             query!("delivery/purge"),
             query!("outbox/purge"),
         ] {
-            gone += conn.prepare_cached(sql)?.execute([position])? as u64;
+            conn.prepare_cached(sql)?.execute([position])?;
         }
     }
-    Ok(gone)
+    Ok(passed.len() as u64)
 }

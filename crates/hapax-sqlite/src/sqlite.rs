@@ -157,6 +157,13 @@ impl Sqlite {
         }
     }
 
+    /// How many writes wait for the writer.
+    pub fn queued(&self) -> usize {
+        let jobs = lock(&self.0.jobs);
+        jobs.as_ref()
+            .map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
+    }
+
     pub(crate) fn clock(&self) -> &Clock {
         &self.0.clock
     }

@@ -2,4 +2,4 @@
 UPDATE hapax_delivery SET
     attempt = ?3,
     begun_at = ?4
-WHERE destination = ?1 AND position = ?2
+WHERE destination = ?1 AND position = ?2 AND state IN ('scheduled', 'retrying')

@@ -1,7 +1,7 @@
--- Lists the order keys that something unfinished stands in the way of; a scheduled delivery does
+-- Lists the order keys that something unfinished stands in the way of: a scheduled delivery does
 -- not, for it has left its place in the order.
 SELECT DISTINCT order_key
-FROM hapax_delivery
+FROM hapax_delivery INDEXED BY hapax_delivery_unfinished
 WHERE destination = ?1
   AND order_key IS NOT NULL
   AND state IN ('retrying', 'blocked', 'dead')

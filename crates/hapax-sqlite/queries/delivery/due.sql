@@ -1,4 +1,4 @@
--- Reads what has fallen due, the longest due first. The index holds what is scheduled or retrying;
+-- Reads what has fallen due, the longest due first. The index holds what is scheduled or retrying:
 -- what is blocked or dead never falls due.
 SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
        event.aggregate_id, event.sequence, event.payload, event.headers, event.created_at,

@@ -1,4 +1,4 @@
--- Makes a parked delivery due again whose attempt was cut off; the attempt stays counted.
+-- Makes a parked delivery due again whose attempt was cut off, with that attempt counted.
 UPDATE hapax_delivery SET
     state = 'retrying',
     next_at = ?3,

@@ -1,7 +1,7 @@
 -- Says whether anything unfinished stands in the way of an order key.
 SELECT EXISTS (
     SELECT 1
-    FROM hapax_delivery
+    FROM hapax_delivery INDEXED BY hapax_delivery_unfinished
     WHERE destination = ?1
       AND order_key = ?2
       AND state IN ('retrying', 'blocked', 'dead')

@@ -1,4 +1,4 @@
--- Finds when the next delivery falls due; one that is on the wire is not waiting.
+-- Finds when the next delivery falls due: one that is on the wire is not waiting.
 SELECT next_at
 FROM hapax_delivery
 WHERE destination = ?1

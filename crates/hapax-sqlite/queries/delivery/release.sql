@@ -8,7 +8,7 @@ WHERE destination = ?1
   AND state = 'blocked'
   AND position = (
       SELECT min(position)
-      FROM hapax_delivery
+      FROM hapax_delivery INDEXED BY hapax_delivery_unfinished
       WHERE destination = ?1
         AND order_key = ?2
         AND state IN ('retrying', 'blocked', 'dead')

@@ -7,7 +7,7 @@ WHERE destination = ?1
   AND state = 'blocked'
   AND NOT EXISTS (
       SELECT 1
-      FROM hapax_delivery AS earlier
+      FROM hapax_delivery AS earlier INDEXED BY hapax_delivery_unfinished
       WHERE earlier.destination = ?1
         AND earlier.order_key = hapax_delivery.order_key
         AND earlier.position < ?2

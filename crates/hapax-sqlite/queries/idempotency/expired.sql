@@ -1,4 +1,4 @@
--- Finds a batch of expired answers by the index on expiry; an unfinished key never expires.
+-- Finds a batch of expired answers by the index on expiry: an unfinished key never expires.
 SELECT rowid, operation, on_expired, expires_at
 FROM hapax_idempotency_key
 WHERE expires_at <= ?1 AND state IN ('completed', 'failed')

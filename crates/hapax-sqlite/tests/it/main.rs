@@ -1,1 +1,9 @@
-//! Tests of the SQLite store.
+//! What the SQLite store must do: the law of all stores, and what is its own.
+
+mod fixture;
+mod law;
+mod groups;
+mod transactions;
+mod failures;
+mod opening;
+mod queries;

@@ -1,0 +1,154 @@
+//! Bad days: a full disk, a broken row, a closed store, and what is left afterwards.
+
+use hapax::{
+    delivery::Frontier,
+    store::{Claimed, Effect, Keys, Outbox, StoreError, Transaction},
+};
+use hapax_sqlite::{
+    Sqlite,
+    rusqlite::{Connection, params},
+};
+
+use crate::fixture::{Fixture, INSERT, answer, claim, note, notes, settings, shot};
+
+const BLOB: &str = "INSERT INTO note (text) VALUES (hex(randomblob(?1)))";
+
+/// Writes until nothing fits any more, and returns what the store said then.
+async fn fill(store: &Sqlite) -> StoreError {
+    for bytes in [100_000, 10_000, 1_000, 100] {
+        loop {
+            match store.write(move |conn| conn.execute(BLOB, [bytes])).await {
+                Ok(_) => {}
+                Err(StoreError::Unavailable { .. }) if bytes > 100 => break,
+                Err(error) => return error,
+            }
+        }
+    }
+    panic!("the disk should be full by now")
+}
+
+#[tokio::test]
+async fn a_full_disk_is_unavailable_until_there_is_space_again() {
+    let fixture = Fixture::with(|settings| settings.pages_max = Some(200)).await;
+    fixture.store.single_shot(shot("before")).await.unwrap();
+    let full = fill(&fixture.store).await;
+    assert!(matches!(full, StoreError::Unavailable { .. }), "{full:?}");
+    assert!(full.story().contains("full"), "{}", full.story());
+    let mut large = shot("during");
+    large.answer.body = vec![b'x'; 100_000].into();
+    let refused = fixture.store.single_shot(large).await;
+    assert!(
+        matches!(refused, Err(StoreError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert!(
+        fixture.notes().await.contains(&"before".to_owned()),
+        "what was there can be read"
+    );
+    let delete = |conn: &Connection| conn.execute("DELETE FROM note WHERE text <> 'before'", []);
+    fixture.store.write(delete).await.unwrap();
+    fixture.store.single_shot(shot("after")).await.unwrap();
+    assert_eq!(fixture.notes().await, ["after", "before"]);
+}
+
+#[tokio::test]
+async fn a_full_disk_fails_an_open_transaction_whole() {
+    let fixture = Fixture::with(|settings| settings.pages_max = Some(200)).await;
+    fill(&fixture.store).await;
+    let mut tx = fixture.claim("k").await;
+    let full = tx.with(|conn| conn.execute(BLOB, [100_000])).await;
+    assert!(
+        matches!(full, Err(StoreError::Unavailable { .. })),
+        "{full:?}"
+    );
+    let ended = tx.complete(&answer(), Effect::Keep).await;
+    assert!(ended.is_err());
+    assert!(matches!(
+        fixture.store.claim(claim("k")).await,
+        Ok(Claimed::Open(_))
+    ));
+}
+
+#[tokio::test]
+async fn a_foreign_tool_that_holds_the_file_makes_it_unavailable() {
+    let fixture = Fixture::new().await;
+    let tool = Connection::open(fixture.path()).unwrap();
+    tool.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let busy = fixture.store.single_shot(shot("k")).await;
+    assert!(
+        matches!(busy, Err(StoreError::Unavailable { .. })),
+        "{busy:?}"
+    );
+    tool.execute_batch("ROLLBACK").unwrap();
+    fixture.store.single_shot(shot("k")).await.unwrap();
+    assert_eq!(fixture.notes().await, ["k"]);
+}
+
+#[tokio::test]
+async fn a_stored_row_that_cannot_be_read_is_named() {
+    let fixture = Fixture::new().await;
+    fixture.store.single_shot(shot("k")).await.unwrap();
+    let tear = |conn: &Connection| {
+        conn.execute("UPDATE hapax_outbox_event SET headers = 'torn'", [])?;
+        let sql = "UPDATE hapax_idempotency_key SET response_headers = ?1";
+        conn.execute(sql, params![b"torn".as_slice()])
+    };
+    fixture.store.write(tear).await.unwrap();
+    let read = Outbox::read(&fixture.store, &Frontier::default(), 10).await;
+    assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
+    let claimed = fixture.store.claim(claim("k")).await;
+    assert!(
+        matches!(claimed, Err(StoreError::Corrupt { .. })),
+        "{claimed:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_closed_store_says_so_and_its_file_can_be_opened_again() {
+    let fixture = Fixture::new().await;
+    fixture.store.single_shot(shot("kept")).await.unwrap();
+    fixture.store.close().await.unwrap();
+    let closed = fixture.store.single_shot(shot("late")).await;
+    assert!(
+        matches!(closed, Err(StoreError::Unavailable { .. })),
+        "{closed:?}"
+    );
+    let read = fixture.store.look_up(&claim("kept").scope).await;
+    assert!(
+        matches!(read, Err(StoreError::Unavailable { .. })),
+        "{read:?}"
+    );
+    let again = Sqlite::open(fixture.settings()).unwrap();
+    assert_eq!(notes(&again).await, ["kept"]);
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_in_a_copy_of_the_files_taken_right_then() {
+    let fixture = Fixture::new().await;
+    let mut tx = fixture.claim("acknowledged").await;
+    note(&mut tx, "acknowledged").await;
+    tx.complete(&answer(), Effect::Keep).await.unwrap();
+    // As a crash would leave them: the log is not merged, the lock is nobody's.
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["test.db", "test.db-wal"] {
+        std::fs::copy(fixture.directory.path().join(name), copy.path().join(name)).unwrap();
+    }
+    let crashed = Sqlite::open(settings(copy.path().join("test.db"), &fixture.clock)).unwrap();
+    assert_eq!(notes(&crashed).await, ["acknowledged"]);
+    let known = crashed.claim(claim("acknowledged")).await.unwrap();
+    assert!(matches!(known, Claimed::Known(_)), "{known:?}");
+}
+
+#[tokio::test]
+async fn dropping_the_last_handle_finishes_what_is_queued() {
+    let fixture = Fixture::new().await;
+    let settings = fixture.settings();
+    fixture
+        .store
+        .write(|conn| conn.execute(INSERT, ["queued"]))
+        .await
+        .unwrap();
+    drop(fixture.store);
+    let again = Sqlite::open(settings).unwrap();
+    assert_eq!(notes(&again).await, ["queued"]);
+}

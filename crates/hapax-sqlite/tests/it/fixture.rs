@@ -1,0 +1,122 @@
+//! A store in a directory of its own, and the requests that the tests make of it.
+
+use std::{path::PathBuf, time::Duration};
+
+use bytes::Bytes;
+use hapax::{
+    event::{Headers, NewEvent},
+    idempotency::{Answer, Claim, OnExpired, SingleShot},
+    key::{FingerprintBuilder, IdempotencyKey, Operation, Scope, Tenant},
+    store::{Claimed, Keys},
+};
+use hapax_sqlite::{
+    Settings, Sqlite, Statement, Tx,
+    rusqlite::{self, types::Value},
+};
+use hapax_testkit::clock::{ManualClock, seeded_random};
+use tempfile::TempDir;
+
+pub(crate) const NOTES: &str = "CREATE TABLE note (text TEXT NOT NULL UNIQUE)";
+pub(crate) const INSERT: &str = "INSERT INTO note (text) VALUES (?1)";
+
+pub(crate) struct Fixture {
+    pub(crate) store: Sqlite,
+    pub(crate) clock: ManualClock,
+    pub(crate) directory: TempDir,
+}
+
+impl Fixture {
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    pub(crate) async fn with(adjust: impl FnOnce(&mut Settings)) -> Self {
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let clock = ManualClock::new();
+        let mut settings = settings(directory.path().join("test.db"), &clock);
+        adjust(&mut settings);
+        let store = Sqlite::open(settings).expect("the store opens");
+        store
+            .migrate("test", &[(1, "note", NOTES)])
+            .await
+            .expect("the table is made");
+        Self {
+            store,
+            clock,
+            directory,
+        }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join("test.db")
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        settings(self.path(), &self.clock)
+    }
+
+    pub(crate) async fn notes(&self) -> Vec<String> {
+        notes(&self.store).await
+    }
+
+    pub(crate) async fn claim(&self, key: &str) -> Tx {
+        match self
+            .store
+            .claim(claim(key))
+            .await
+            .expect("a claim is answered")
+        {
+            Claimed::Open(tx) => tx,
+            Claimed::Known(known) => panic!("the key should be free, not {known:?}"),
+        }
+    }
+}
+
+pub(crate) fn settings(path: PathBuf, clock: &ManualClock) -> Settings {
+    Settings::new(path, clock.clock(), seeded_random(1))
+}
+
+pub(crate) async fn notes(store: &Sqlite) -> Vec<String> {
+    let read = |conn: &rusqlite::Connection| {
+        let mut notes = conn.prepare("SELECT text FROM note ORDER BY text")?;
+        notes.query_map([], |row| row.get(0))?.collect()
+    };
+    store.read(read).await.expect("the notes are read")
+}
+
+pub(crate) fn claim(key: &str) -> Claim {
+    Claim {
+        scope: Scope {
+            tenant: Tenant::new("alice").unwrap(),
+            operation: Operation::new("POST /notes").unwrap(),
+            key: IdempotencyKey::new(key).unwrap(),
+        },
+        fingerprint: FingerprintBuilder::new(1).part(key.as_bytes()).finish(),
+        retention: Duration::from_hours(24),
+        on_expired: OnExpired::New,
+        context: Headers::new(),
+    }
+}
+
+pub(crate) fn shot(key: &str) -> SingleShot<Statement> {
+    SingleShot {
+        claim: claim(key),
+        statements: vec![Statement::new(INSERT, [Value::Text(key.to_owned())])],
+        events: vec![NewEvent::json("note.written", &key)],
+        answer: answer(),
+    }
+}
+
+pub(crate) fn answer() -> Answer {
+    Answer {
+        status: 201,
+        headers: vec![("etag".to_owned(), Bytes::from_static(b"\"1\""))],
+        body: Bytes::from_static(b"{}"),
+    }
+}
+
+pub(crate) async fn note(tx: &mut Tx, text: &'static str) {
+    tx.with(move |conn| conn.execute(INSERT, [text]))
+        .await
+        .expect("a note is written");
+}

@@ -1,0 +1,190 @@
+//! Opening: who is refused, and by which name.
+
+use hapax_sqlite::{OpenError, SchemaError, Settings, Sqlite, rusqlite::Connection};
+
+use crate::fixture::{Fixture, NOTES};
+
+/// Closes a good store, lets `tamper` at its file, and requires that opening it is refused.
+async fn check_refused(tamper: &str, fits: impl FnOnce(&SchemaError) -> bool) {
+    let fixture = Fixture::new().await;
+    fixture.store.close().await.unwrap();
+    Connection::open(fixture.path())
+        .unwrap()
+        .execute_batch(tamper)
+        .unwrap();
+    match Sqlite::open(fixture.settings()) {
+        Err(OpenError::Schema { source, .. }) => assert!(fits(&source), "{tamper}: {source}"),
+        other => panic!("{tamper}: {other:?}"),
+    }
+}
+
+fn open(settings: Settings) -> OpenError {
+    Sqlite::open(settings).expect_err("it should be refused")
+}
+
+#[tokio::test]
+async fn a_second_opener_is_refused_at_once_and_by_name() {
+    let fixture = Fixture::new().await;
+    let refused = open(fixture.settings());
+    assert!(matches!(refused, OpenError::InUse { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("test.db"), "{refused}");
+    fixture
+        .store
+        .write(|_| Ok(()))
+        .await
+        .expect("the first one works on");
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_by_name() {
+    let newer = "INSERT INTO hapax_migration VALUES ('hapax', 99, 'later', 'x', 0)";
+    check_refused(newer, |error| {
+        error.to_string().contains("run a newer version")
+            && matches!(error, SchemaError::Newer { found: 99, .. })
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_changed_migration_is_refused_by_name() {
+    let changed = "UPDATE hapax_migration SET checksum = 'x' WHERE namespace = 'hapax'";
+    check_refused(changed, |error| {
+        matches!(error, SchemaError::Changed { version: 1, .. })
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_table_that_was_changed_by_hand_is_refused_by_name() {
+    let named = |object: &'static str| move |error: &SchemaError| matches!(error, SchemaError::Damaged { object: found } if found == object);
+    let altered = "ALTER TABLE hapax_outbox_event ADD COLUMN extra TEXT";
+    check_refused(altered, named("table hapax_outbox_event")).await;
+    let dropped = "DROP INDEX hapax_delivery_due";
+    check_refused(dropped, named("index hapax_delivery_due")).await;
+}
+
+#[tokio::test]
+async fn a_foreign_table_of_our_name_is_refused_by_name() {
+    let fixture = Fixture::new().await;
+    let other = fixture.directory.path().join("other.db");
+    let sql = "CREATE TABLE hapax_outbox_event (x)";
+    Connection::open(&other)
+        .unwrap()
+        .execute_batch(sql)
+        .unwrap();
+    let mut settings = fixture.settings();
+    settings.path = other;
+    let refused = open(settings);
+    let OpenError::Schema {
+        source: SchemaError::Foreign { object },
+        ..
+    } = refused
+    else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(object, "table hapax_outbox_event");
+}
+
+#[tokio::test]
+async fn a_database_of_others_keeps_its_tables() {
+    let fixture = Fixture::new().await;
+    let other = fixture.directory.path().join("other.db");
+    let sql = "CREATE TABLE theirs (x); INSERT INTO theirs VALUES (7)";
+    Connection::open(&other)
+        .unwrap()
+        .execute_batch(sql)
+        .unwrap();
+    let mut settings = fixture.settings();
+    settings.path = other;
+    let store = Sqlite::open(settings).unwrap();
+    let read = |conn: &Connection| conn.query_row("SELECT x FROM theirs", [], |row| row.get(0));
+    assert_eq!(store.read::<i64>(read).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused_by_name() {
+    let fixture = Fixture::new().await;
+    let mut settings = fixture.settings();
+    settings.path = fixture.directory.path().join("letter.txt");
+    std::fs::write(&settings.path, "Dear Sir or Madam, ".repeat(100)).unwrap();
+    let refused = open(settings);
+    assert!(matches!(refused, OpenError::Corrupt { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_directory_that_is_not_there_is_refused_by_name() {
+    let fixture = Fixture::new().await;
+    let mut settings = fixture.settings();
+    settings.path = fixture.directory.path().join("nowhere/shop.db");
+    let refused = open(settings);
+    assert!(
+        matches!(refused, OpenError::Unavailable { .. }),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_services_migrations_follow_the_same_rules() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let more = "ALTER TABLE note ADD COLUMN more TEXT";
+    let both = [(1, "note", NOTES), (2, "more", more)];
+    store.migrate("test", &both).await.unwrap();
+    store.migrate("test", &both).await.expect("twice is once");
+    let older = store.migrate("test", &both[..1]).await;
+    assert!(
+        matches!(
+            older,
+            Err(SchemaError::Newer {
+                found: 2,
+                known: 1,
+                ..
+            })
+        ),
+        "{older:?}"
+    );
+    let changed = store.migrate("test", &[(1, "note", more), both[1]]).await;
+    assert!(
+        matches!(changed, Err(SchemaError::Changed { version: 1, .. })),
+        "{changed:?}"
+    );
+    let gap = store.migrate("gap", &[(2, "note", NOTES)]).await;
+    assert!(matches!(gap, Err(SchemaError::Malformed { .. })), "{gap:?}");
+    let own = store.migrate("hapax", &[]).await;
+    assert!(matches!(own, Err(SchemaError::Malformed { .. })), "{own:?}");
+}
+
+#[tokio::test]
+async fn a_failed_migration_leaves_nothing_of_its_plan() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let plan = [
+        (1, "good", "CREATE TABLE good (x)"),
+        (2, "bad", "CREATE TABLE bad (x); NONSENSE"),
+    ];
+    let failed = store.migrate("plan", &plan).await;
+    assert!(
+        matches!(failed, Err(SchemaError::Failed { version: 2, .. })),
+        "{failed:?}"
+    );
+    let count = |conn: &Connection| {
+        let sql = "SELECT count(*) FROM sqlite_schema WHERE name IN ('good', 'bad')";
+        conn.query_row(sql, [], |row| row.get(0))
+    };
+    assert_eq!(store.read::<i64>(count).await.unwrap(), 0);
+    store
+        .migrate("plan", &plan[..1])
+        .await
+        .expect("what is good can be applied");
+}
+
+#[tokio::test]
+async fn a_migration_that_ends_its_transaction_is_refused() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let bad = store
+        .migrate("bad", &[(1, "bad", "CREATE TABLE bad (x); COMMIT")])
+        .await;
+    assert!(matches!(bad, Err(SchemaError::Failed { .. })), "{bad:?}");
+    store.write(|_| Ok(())).await.unwrap();
+}

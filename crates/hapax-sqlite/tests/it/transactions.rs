@@ -1,0 +1,153 @@
+//! Open transactions: how they end, and that they cannot hold the writer.
+
+use std::time::Duration;
+
+use hapax::{
+    delivery::Frontier,
+    event::{Headers, NewEvent},
+    idempotency::Known,
+    outbox::EventError,
+    store::{Claimed, Effect, Keys, Outbox, StoreError, Transaction},
+};
+use hapax_sqlite::rusqlite::Connection;
+
+use crate::fixture::{Fixture, INSERT, answer, claim, note};
+
+#[tokio::test]
+async fn a_stalled_transaction_is_rolled_back_and_told_so() {
+    let fixture = Fixture::with(|settings| settings.tx_max = Duration::from_millis(50)).await;
+    let mut tx = fixture.claim("stalled").await;
+    note(&mut tx, "stalled").await;
+    // The writer is held until the stalled transaction is over.
+    fixture
+        .store
+        .write(|conn| conn.execute(INSERT, ["next"]))
+        .await
+        .unwrap();
+    let late = tx.with(|conn| conn.execute(INSERT, ["late"])).await;
+    assert!(matches!(late, Err(StoreError::TimedOut)), "{late:?}");
+    let ended = tx.complete(&answer(), Effect::Keep).await;
+    assert!(matches!(ended, Err(StoreError::TimedOut)), "{ended:?}");
+    assert_eq!(fixture.notes().await, ["next"]);
+    assert!(matches!(
+        fixture.store.claim(claim("stalled")).await,
+        Ok(Claimed::Open(_))
+    ));
+}
+
+#[tokio::test]
+async fn a_runaway_statement_is_interrupted() {
+    let fixture = Fixture::with(|settings| settings.tx_max = Duration::from_millis(50)).await;
+    let endless = |conn: &Connection| {
+        let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+                   SELECT count(*) FROM n";
+        conn.query_row(sql, [], |row| row.get::<_, i64>(0))
+    };
+    let interrupted = fixture.store.write(endless).await;
+    assert!(
+        matches!(interrupted, Err(StoreError::TimedOut)),
+        "{interrupted:?}"
+    );
+    fixture
+        .store
+        .write(|conn| conn.execute(INSERT, ["next"]))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_failed_closure_dooms_its_transaction_but_not_its_answer() {
+    let fixture = Fixture::new().await;
+    let mut tx = fixture.claim("k").await;
+    note(&mut tx, "once").await;
+    let twice = tx.with(|conn| conn.execute(INSERT, ["once"])).await;
+    assert!(
+        matches!(twice, Err(StoreError::Statement { .. })),
+        "{twice:?}"
+    );
+    let after = tx.with(|conn| conn.execute(INSERT, ["after"])).await;
+    assert!(
+        matches!(after, Err(StoreError::Statement { .. })),
+        "{after:?}"
+    );
+    tx.complete(&answer(), Effect::Drop).await.unwrap();
+    assert!(fixture.notes().await.is_empty());
+    let known = fixture.store.claim(claim("k")).await.unwrap();
+    assert!(
+        matches!(known, Claimed::Known(Known::Replay { .. })),
+        "{known:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_doomed_transaction_keeps_no_effect() {
+    let fixture = Fixture::new().await;
+    let mut tx = fixture.claim("k").await;
+    note(&mut tx, "half").await;
+    let failed = tx
+        .with(|conn| conn.execute("INSERT INTO nowhere VALUES (1)", []))
+        .await;
+    assert!(failed.is_err());
+    let ended = tx.complete(&answer(), Effect::Keep).await;
+    assert!(
+        matches!(ended, Err(StoreError::Statement { .. })),
+        "{ended:?}"
+    );
+    assert!(fixture.notes().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_panic_in_a_closure_dooms_its_transaction_alone() {
+    let fixture = Fixture::new().await;
+    let mut tx = fixture.claim("k").await;
+    let panicked = tx.with::<()>(|_| panic!("on purpose")).await;
+    assert!(
+        matches!(panicked, Err(StoreError::Statement { .. })),
+        "{panicked:?}"
+    );
+    tx.rollback().await;
+    let mut tx = fixture.claim("k").await;
+    note(&mut tx, "kept").await;
+    tx.commit().await.unwrap();
+    assert_eq!(fixture.notes().await, ["kept"]);
+}
+
+#[tokio::test]
+async fn a_closure_cannot_end_its_transaction() {
+    let fixture = Fixture::new().await;
+    let mut tx = fixture.claim("k").await;
+    note(&mut tx, "half").await;
+    let ended = tx.with(|conn| conn.execute_batch("COMMIT; BEGIN")).await;
+    assert!(
+        matches!(ended, Err(StoreError::Statement { .. })),
+        "{ended:?}"
+    );
+    drop(tx);
+    fixture.store.write(|_| Ok(())).await.unwrap();
+    assert!(fixture.notes().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_dropped_transaction_frees_the_writer_at_once() {
+    let fixture = Fixture::with(|settings| settings.tx_max = Duration::from_hours(1)).await;
+    let mut tx = fixture.claim("k").await;
+    note(&mut tx, "lost").await;
+    drop(tx);
+    let tx = fixture.claim("k").await;
+    tx.rollback().await;
+    assert!(fixture.notes().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_payloads_content_type_is_nobody_elses_header() {
+    let fixture = Fixture::new().await;
+    let mut tx = fixture.store.begin(Headers::new()).await.unwrap();
+    let refused = tx.emit(NewEvent::json("a", &1).header("content-type", "text/plain"));
+    assert!(
+        matches!(refused, Err(EventError::Malformed { .. })),
+        "{refused:?}"
+    );
+    tx.commit().await.unwrap();
+    let batch = Outbox::read(&fixture.store, &Frontier::default(), 10).await;
+    assert!(batch.unwrap().events.is_empty());
+}
