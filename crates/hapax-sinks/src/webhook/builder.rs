@@ -108,11 +108,11 @@ impl WebhookBuilder {
             roots.extend(certificates(text)?);
         }
         Ok(Webhook {
-            client: client::new(dial.clone(), roots, self.timeout)?,
+            refusal: dial.refusal(),
+            client: client::new(dial, roots, self.timeout)?,
             url,
             keys: self.keys,
             timeout: self.timeout,
-            dial,
             clock,
         })
     }

@@ -35,7 +35,6 @@ use http::{
 use http_body_util::Full;
 
 use crate::format;
-use connect::Dial;
 
 mod builder;
 mod guard;
@@ -55,7 +54,7 @@ pub struct Webhook {
     url: Uri,
     keys: Vec<Key>,
     timeout: Duration,
-    dial: Dial,
+    refusal: Option<Blocked>,
     client: client::HttpClient,
     clock: Clock,
 }
@@ -77,10 +76,13 @@ impl Webhook {
     ///
     /// A name tells nothing by itself: what it resolves to is judged at every connection.
     pub fn refusal(&self) -> Option<Blocked> {
-        self.dial.refusal()
+        self.refusal.clone()
     }
 
     async fn offer(&self, offer: &Offer) -> Outcome {
+        if let Some(blocked) = self.refusal() {
+            return Err(SinkError::unavailable("blocked", blocked));
+        }
         let deadline = tokio::time::Instant::now() + self.timeout;
         let request = self.request(offer.event());
         match tokio::time::timeout_at(deadline, self.client.request(request)).await {

@@ -1,8 +1,14 @@
 //! The sinks against real far sides: sockets, TLS, mail servers, files, a store.
-#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot set itself up has failed"
+)]
 
 mod events;
 mod receiver;
 mod webhook;
 mod ssrf;
 mod tls;
+mod smtp;
+mod handler;
+mod file;

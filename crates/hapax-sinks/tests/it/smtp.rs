@@ -1,0 +1,348 @@
+//! Mail to a real server, which records it or misbehaves.
+
+use std::{fs, path::Path, time::Duration};
+
+use hapax::{
+    event::NewEvent,
+    sink::{Offer, Outcome, Sink as _, SinkError},
+};
+use hapax_sinks::smtp::{Smtp, SmtpBuilder, SmtpError};
+use hapax_testkit::smtp::{SmtpFault, SmtpReceiver, Stage};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::events::{deliver, offer};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn a_mail_is_made_of_the_event_and_named_after_it() {
+    let (server, sink, _directory) = start().await;
+    let offer = signup(1, "Zoë <b>&\"", "zoe@example.com");
+    let id = offer.event().id.to_string();
+    assert_eq!(deliver(&sink, offer).await.unwrap().status, Some(250));
+
+    let mails = server.mails();
+    let mail = &mails[0];
+    assert_eq!(
+        (mail.from.as_str(), mail.to.as_slice()),
+        ("shop@example.com", &["zoe@example.com".to_owned()][..])
+    );
+    assert_eq!(
+        mail.header("message-id"),
+        Some(format!("<{id}@example.com>"))
+    );
+    assert_eq!(mail.header("x-event-id"), Some(id));
+    assert_eq!(
+        mail.header("date").as_deref(),
+        Some("Tue, 14 Nov 2023 22:13:20 +0000")
+    );
+    assert_eq!(
+        mail.header("from").as_deref(),
+        Some("Shop <shop@example.com>")
+    );
+    assert_eq!(mail.header("to").as_deref(), Some("zoe@example.com"));
+    let text = decoded(&mail.text());
+    assert!(
+        text.contains("Hello Zoë <b>&\", user.signed_up of 2023-11-14T22:13:20.000Z"),
+        "{text}"
+    );
+    assert!(
+        text.contains("<p>Hello Zoë &lt;b&gt;&amp;&quot;</p>"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn no_payload_can_add_a_header_or_a_recipient() {
+    let (server, sink, _directory) = start().await;
+    let name = "x\r\nBcc: evil@example.com\r\n\r\nbody";
+    deliver(&sink, signup(1, name, "a@example.com"))
+        .await
+        .unwrap();
+    let mail = &server.mails()[0];
+    assert_eq!(mail.to, ["a@example.com"]);
+    assert_eq!(mail.header("bcc"), None);
+    assert_eq!(
+        mail.header("subject").as_deref(),
+        Some("Welcome, x Bcc: evil@example.com body")
+    );
+
+    for address in [
+        "a@example.com\r\nBcc: evil@example.com",
+        "a@example.com, evil@example.com",
+        "a@example.com>\r\nDATA",
+        "<a@example.com> evil@example.com",
+        "not an address",
+        "",
+        "@",
+        "a@b@c",
+        "a\u{0}@example.com",
+        "\"a\r\nRCPT TO:<evil@example.com>\"@example.com",
+    ] {
+        let error = deliver(&sink, signup(2, "n", address)).await.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                SinkError::Rejected {
+                    error_type: "recipient",
+                    ..
+                }
+            ),
+            "{address:?}"
+        );
+        assert!(!error.story().contains("evil"), "{error:?}");
+    }
+    assert_eq!(server.mails().len(), 1);
+}
+
+#[tokio::test]
+async fn an_event_that_fits_no_template_is_rejected() {
+    let (_server, sink, _directory) = start().await;
+    let rejected = async |event: NewEvent| {
+        let error = deliver(&sink, offer(1, event)).await.unwrap_err();
+        assert!(matches!(error, SinkError::Rejected { .. }), "{error:?}");
+        error.error_type()
+    };
+    let missing = json!({"email": "a@example.com"});
+    assert_eq!(
+        rejected(NewEvent::json("user.signed_up", &missing)).await,
+        "template"
+    );
+    assert_eq!(
+        rejected(NewEvent::json("order.created", &missing)).await,
+        "template"
+    );
+    let long = json!({"email": "a@example.com", "name": "x".repeat(1000)});
+    assert_eq!(
+        rejected(NewEvent::json("user.signed_up", &long)).await,
+        "content"
+    );
+}
+
+#[tokio::test]
+async fn a_lasting_refusal_of_the_mail_rejects_it_and_of_ourselves_does_not() {
+    check(Stage::Recipient, 550, true, "status_5xx").await;
+    check(Stage::Data, 554, true, "status_5xx").await;
+    check(Stage::Dot, 552, true, "status_5xx").await;
+    check(Stage::Greeting, 554, false, "status_5xx").await;
+    check(Stage::Mail, 553, false, "status_5xx").await;
+    check(Stage::Mail, 530, false, "auth").await;
+    check(Stage::Recipient, 503, false, "status_5xx").await;
+    for stage in [
+        Stage::Greeting,
+        Stage::Mail,
+        Stage::Recipient,
+        Stage::Data,
+        Stage::Dot,
+    ] {
+        check(stage, 451, false, "status_4xx").await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_at_any_stage_is_unavailable_and_the_next_mail_goes() {
+    for stage in [
+        Stage::Greeting,
+        Stage::Mail,
+        Stage::Recipient,
+        Stage::Data,
+        Stage::Dot,
+    ] {
+        let (server, sink, _directory) = start().await;
+        server.fail_next(SmtpFault::Drop(stage));
+        let outcome = deliver(&sink, signup(1, "n", "a@example.com")).await;
+        assert_eq!(unavailable(outcome), "connect", "{stage:?}");
+        deliver(&sink, signup(2, "n", "b@example.com"))
+            .await
+            .unwrap();
+        assert_eq!(server.mails().last().unwrap().to, ["b@example.com"]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_times_out_and_its_connection_is_not_used_again() {
+    for stage in [Stage::Greeting, Stage::Mail, Stage::Dot] {
+        let server = SmtpReceiver::start().await;
+        let directory = templates();
+        let sink = builder(&server, directory.path())
+            .timeout(SHORT)
+            .build()
+            .unwrap();
+        deliver(&sink, signup(1, "n", "a@example.com"))
+            .await
+            .unwrap();
+        server.fail_next(SmtpFault::Hang(stage));
+        let reused = stage != Stage::Greeting;
+        let outcome = deliver(&sink, signup(2, "n", "b@example.com")).await;
+        assert_eq!(outcome.is_err(), reused, "{stage:?}");
+        if reused {
+            assert_eq!(unavailable(outcome), "timeout", "{stage:?}");
+            deliver(&sink, signup(3, "n", "c@example.com"))
+                .await
+                .unwrap();
+            assert_eq!(server.mails().last().unwrap().to, ["c@example.com"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_reached_is_unavailable() {
+    let server = SmtpReceiver::start().await;
+    let directory = templates();
+    let sink = builder(&server, directory.path()).build().unwrap();
+    drop(server);
+    let outcome = deliver(&sink, signup(1, "n", "a@example.com")).await;
+    assert_eq!(unavailable(outcome), "connect");
+}
+
+#[tokio::test]
+async fn a_batch_is_answered_in_order() {
+    let (server, sink, _directory) = start().await;
+    let offers = ["a@example.com", "nobody", "c@example.com"];
+    let offers: Vec<_> = (0..)
+        .zip(offers)
+        .map(|(n, to)| signup(n, "n", to))
+        .collect();
+    let delivered: Vec<_> = sink
+        .deliver(&offers)
+        .await
+        .iter()
+        .map(Result::is_ok)
+        .collect();
+    assert_eq!(delivered, [true, false, true]);
+    assert_eq!(server.mails().len(), 2);
+}
+
+#[test]
+fn a_template_that_cannot_work_is_found_at_start_by_file_and_line() {
+    let directory = templates();
+    let path = directory.path();
+    let with = |file: &str, text: &str| {
+        fs::write(path.join(file), text).unwrap();
+        let error = from(path, "smtp://localhost").build().unwrap_err();
+        fs::write(path.join(file), "fine").unwrap();
+        error
+    };
+    let error = with("welcome.text.txt", "Hello\n\n{{ data.name }\n");
+    let SmtpError::Template {
+        path: file, line, ..
+    } = &error
+    else {
+        panic!("{error:?}");
+    };
+    assert_eq!((file.ends_with("welcome.text.txt"), *line), (true, 3));
+    assert!(
+        error
+            .to_string()
+            .ends_with("welcome.text.txt is malformed at line 3")
+    );
+    let error = with("welcome.html", "{% if %}");
+    assert!(
+        matches!(error, SmtpError::Template { line: 1, .. }),
+        "{error:?}"
+    );
+
+    let missing = from(path, "smtp://localhost")
+        .mail("a", "nothing")
+        .build()
+        .unwrap_err();
+    assert!(
+        missing
+            .to_string()
+            .ends_with("nothing.subject.txt cannot be read")
+    );
+    let recipient = from(path, "smtp://localhost").recipient("{{").build();
+    assert!(matches!(recipient, Err(SmtpError::Recipient { .. })));
+    assert!(matches!(
+        from(path, "http://x").build(),
+        Err(SmtpError::Url)
+    ));
+    let sender = from(path, "smtp://localhost").from("nobody").build();
+    assert!(matches!(sender, Err(SmtpError::From)));
+}
+
+async fn check(stage: Stage, status: u16, rejected: bool, error_type: &str) {
+    let (server, sink, _directory) = start().await;
+    server.fail_next(SmtpFault::Refuse(stage, status));
+    let error = deliver(&sink, signup(1, "n", "a@example.com"))
+        .await
+        .unwrap_err();
+    assert_eq!(error.error_type(), error_type, "{stage:?} {status}");
+    assert_eq!(error.receipt().status, Some(status), "{stage:?}");
+    assert_eq!(
+        matches!(error, SinkError::Rejected { .. }),
+        rejected,
+        "{stage:?} {status}"
+    );
+    deliver(&sink, signup(2, "n", "b@example.com"))
+        .await
+        .unwrap();
+}
+
+#[track_caller]
+fn unavailable(outcome: Outcome) -> &'static str {
+    match outcome {
+        Err(error @ SinkError::Unavailable { .. }) => error.error_type(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn signup(number: u64, name: &str, email: &str) -> Offer {
+    let data = json!({"name": name, "email": email});
+    offer(number, NewEvent::json("user.signed_up", &data))
+}
+
+async fn start() -> (SmtpReceiver, Smtp, TempDir) {
+    let server = SmtpReceiver::start().await;
+    let directory = templates();
+    let sink = builder(&server, directory.path()).build().unwrap();
+    (server, sink, directory)
+}
+
+fn builder(server: &SmtpReceiver, templates: &Path) -> SmtpBuilder {
+    from(templates, &format!("smtp://{}", server.address()))
+}
+
+pub(crate) fn from(templates: &Path, url: &str) -> SmtpBuilder {
+    Smtp::to(url)
+        .from("Shop <shop@example.com>")
+        .templates(templates)
+        .mail("user.signed_up", "welcome")
+        .recipient("{{ data.email }}")
+}
+
+pub(crate) fn templates() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (file, text) in [
+        ("welcome.subject.txt", "Welcome, {{ data.name }}\n"),
+        (
+            "welcome.text.txt",
+            "Hello {{ data.name }}, {{ type }} of {{ time }}\n",
+        ),
+        ("welcome.html", "<p>Hello {{ data.name }}</p>\n"),
+    ] {
+        fs::write(directory.path().join(file), text).unwrap();
+    }
+    directory
+}
+
+/// Undoes quoted-printable and base64 bodies well enough to look for a sentence.
+fn decoded(mail: &str) -> String {
+    let joined = mail.replace("=\r\n", "");
+    let mut bytes = Vec::new();
+    let mut rest = joined.bytes();
+    while let Some(byte) = rest.next() {
+        match (byte, rest.clone().next(), rest.clone().nth(1)) {
+            (b'=', Some(high), Some(low))
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                let digits = String::from_utf8(vec![high, low]).unwrap();
+                bytes.push(u8::from_str_radix(&digits, 16).unwrap());
+                rest.nth(1);
+            }
+            _ => bytes.push(byte),
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}
