@@ -1,15 +1,26 @@
 //! Load generators, the services they are held against, and the harness that compares.
 //!
 //! `bench run` measures the embedded rows: each figure against its reference, in one run, in
-//! alternating rounds. `bench load` and `bench serve` are its parts, for use by hand.
+//! alternating rounds. `bench load`, `bench serve` and `bench backlog` are its parts, for use by
+//! hand.
 
 mod histogram;
 mod load;
 mod serve;
+mod backlog;
+mod run;
 
-use std::io::Write as _;
+use std::{
+    future::Future,
+    io::{Write as _, stdout},
+};
 
+use anyhow::bail;
 use clap::Parser as _;
+use tokio::{
+    runtime::{Builder, Runtime},
+    signal::unix::{SignalKind, signal},
+};
 
 /// The order that is posted: what a small shop's client sends.
 pub(crate) const ORDER: &str =
@@ -21,32 +32,50 @@ pub(crate) const ORDER: &str =
 struct Cli {
     #[command(subcommand)]
     part: Option<Part>,
+    #[command(flatten)]
+    run: run::Flags,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Part {
+    /// Measures the embedded rows; also what happens without a word
+    Run(run::Flags),
     /// Puts a service under load
     Load(load::Flags),
     /// Serves one of the references
     Serve(serve::Flags),
+    /// Fills an outbox, or drains it
+    Backlog(backlog::Flags),
 }
 
 fn main() -> anyhow::Result<()> {
-    match Cli::parse().part {
-        Some(Part::Load(flags)) => {
-            let tally = runtime(1)?.block_on(flags.run())?;
-            Ok(write!(std::io::stdout(), "{tally}")?)
+    let Cli { part, run } = Cli::parse();
+    match part.unwrap_or(Part::Run(run)) {
+        Part::Run(flags) => alone()?.block_on(unless_stopped(flags.run())),
+        Part::Load(flags) => {
+            let tally = alone()?.block_on(flags.run())?;
+            Ok(write!(stdout(), "{tally}")?)
         }
-        Some(Part::Serve(flags)) => {
-            let runtime = tokio::runtime::Runtime::new()?;
-            runtime.block_on(flags.run())
+        Part::Serve(flags) => Runtime::new()?.block_on(flags.run()),
+        Part::Backlog(flags) => {
+            let said = Runtime::new()?.block_on(flags.run())?;
+            Ok(writeln!(stdout(), "{said}")?)
         }
-        None => Ok(()),
     }
 }
 
-fn runtime(_threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
+/// A runtime on this thread: whoever measures takes as little of the machine as can be.
+fn alone() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+/// Runs to the end, or until a signal asks to stop; either way everything is cleaned up.
+async fn unless_stopped(run: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        ended = run => ended,
+        _ = terminate.recv() => bail!("stopped by SIGTERM"),
+        _ = interrupt.recv() => bail!("stopped by SIGINT"),
+    }
 }

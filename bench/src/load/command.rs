@@ -90,7 +90,7 @@ impl Flags {
                 request
             })
             .collect();
-        let greeting = Request::get("/healthz", &self.token);
+        let greeting = Request::get("/healthz", None);
         Ok(burst(self.address, &greeting, requests).await?.0)
     }
 }

@@ -1,0 +1,108 @@
+//! Target 12, the relay's half: memory under a backlog, and what an event costs as it grows.
+
+use std::{path::Path, process::Command};
+
+use crate::backlog::Drained;
+
+use super::{
+    Bench,
+    folder::Folder,
+    report::{Section, Series, Unit, Verdict},
+    service::Running,
+};
+
+/// Fills outboxes of several sizes and drains them in turns.
+pub(super) async fn backlog(bench: &Bench) -> anyhow::Result<Section> {
+    let folder = Folder::make(&bench.dir, "backlog")?;
+    let mut sizes: Vec<Size> = bench
+        .backlogs
+        .iter()
+        .map(|events| Size::new(*events))
+        .collect();
+    for size in &sizes {
+        let said = part(folder.path(), "fill", size, &[]).await?;
+        super::say(&format!("  filled: {}\n", said.trim()));
+    }
+    for round in 0..bench.rounds {
+        sizes.reverse();
+        for size in &mut sizes {
+            let name = format!("round-{round}");
+            let said = part(folder.path(), "drain", size, &["--destination", &name]).await?;
+            size.push(Drained::read(&said)?);
+        }
+        bench.progress(round);
+    }
+    sizes.sort_by_key(|size| size.events);
+    let verdicts = match sizes.last() {
+        Some(largest) => vec![Verdict::below("12", &largest.peak, 96.0)],
+        None => Vec::new(),
+    };
+    let growth = match (sizes.first(), sizes.last()) {
+        (Some(least), Some(most)) => {
+            let name = format!("{} / {}", most.rate.name(), least.rate.name());
+            Some(Series::ratio(name, &most.rate, &least.rate))
+        }
+        _ => None,
+    };
+    let rates = sizes.iter().map(|size| size.rate.clone());
+    let peaks = sizes.iter().map(|size| size.peak.clone());
+    Ok(Section {
+        title: "Target 12: the relay under a backlog".to_owned(),
+        how: format!(
+            "Outboxes of several sizes, events of 200 bytes, are drained by a new process each, \
+             {} times in turns, into a sink that takes a thousand at a time and keeps nothing. A \
+             drain ends when the last event is delivered and written down. Memory is VmHWM: the \
+             most that the process ever held.",
+            bench.rounds
+        ),
+        series: rates.chain(growth).chain(peaks).collect(),
+        verdicts,
+    })
+}
+
+/// An outbox of one size.
+struct Size {
+    events: u64,
+    rate: Series,
+    peak: Series,
+}
+
+impl Size {
+    fn new(events: u64) -> Self {
+        let backlog = match events {
+            _ if events.is_multiple_of(1_000_000) => format!("{} M", events / 1_000_000),
+            _ if events.is_multiple_of(1_000) => format!("{} k", events / 1_000),
+            _ => events.to_string(),
+        };
+        Self {
+            events,
+            rate: Series::new(format!("drained, backlog of {backlog}"), Unit::PerSecond),
+            peak: Series::new(
+                format!("relay's memory, backlog of {backlog}"),
+                Unit::Mebibytes,
+            ),
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "events stay far below 2^53")]
+    fn push(&mut self, drained: Drained) {
+        self.rate
+            .push(self.events as f64 / drained.took.as_secs_f64());
+        self.peak.push(drained.peak);
+    }
+}
+
+async fn part(folder: &Path, part: &str, size: &Size, more: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([
+        "backlog",
+        part,
+        "--events",
+        &size.events.to_string(),
+        "--database",
+    ]);
+    command
+        .arg(folder.join(format!("{}.db", size.events)))
+        .args(more);
+    Running::start(command, &folder.join("log"))?.ended().await
+}

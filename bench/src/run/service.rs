@@ -1,0 +1,163 @@
+//! A service in a process of its own, killed when nobody needs it any more.
+//!
+//! What it says goes to a file; when it ends too early, the end of that file is the story.
+
+use std::{
+    fs::{self, File},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use tokio::time::{sleep, timeout};
+
+use crate::load::{Connection, Request};
+
+/// How long a service may take to be ready.
+const READY: Duration = Duration::from_secs(20);
+/// Between two looks at a process that is starting or ending.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A process of ours.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Starts it; stdout and stderr go to the file `log`.
+    pub(super) fn start(mut command: Command, log: &Path) -> anyhow::Result<Self> {
+        let said = File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
+        command
+            .stdin(Stdio::null())
+            .stdout(said.try_clone()?)
+            .stderr(said);
+        let child = command.spawn();
+        let program = command.get_program().display();
+        let child = child.with_context(|| format!("cannot start {program}"))?;
+        Ok(Self {
+            child,
+            log: log.to_owned(),
+        })
+    }
+
+    /// Waits until it ends by itself, and returns what it said.
+    pub(super) async fn ended(mut self) -> anyhow::Result<String> {
+        loop {
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(fs::read_to_string(&self.log)?),
+                Some(status) => bail!(self.story(status)),
+                None => sleep(LOOK).await,
+            }
+        }
+    }
+
+    fn story(&self, status: ExitStatus) -> String {
+        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = said.lines().rev().take(5).collect();
+        let end = lines.into_iter().rev().collect::<Vec<_>>().join("\n  ");
+        format!("ended with {status}, and said:\n  {end}")
+    }
+
+    /// A figure of `/proc/PID/status`, in mebibytes.
+    fn memory(&self, field: &str) -> anyhow::Result<f64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(path).context("the process is gone")?;
+        mebibytes(&status, field)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A service that is ready.
+#[derive(Debug)]
+pub(super) struct Service {
+    running: Running,
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    /// From its start until it said that it is ready.
+    pub(super) ready_after: Duration,
+}
+
+impl Service {
+    /// Starts it on `address` and waits until it is ready.
+    pub(super) async fn start(
+        command: Command,
+        address: SocketAddr,
+        log: &Path,
+    ) -> anyhow::Result<Self> {
+        let program = command.get_program().display().to_string();
+        let start = Instant::now();
+        let mut running = Running::start(command, log)?;
+        while !timeout(READY, is_ready(address)).await.unwrap_or(false) {
+            if let Some(status) = running.child.try_wait()? {
+                bail!("{program} {}", running.story(status));
+            }
+            if start.elapsed() > READY {
+                bail!("{program} was not ready after {READY:?}");
+            }
+            sleep(LOOK).await;
+        }
+        Ok(Self {
+            running,
+            address,
+            ready_after: start.elapsed(),
+        })
+    }
+
+    /// The memory that it holds now, in mebibytes.
+    pub(super) fn resident(&self) -> anyhow::Result<f64> {
+        self.running.memory("VmRSS")
+    }
+}
+
+async fn is_ready(address: SocketAddr) -> bool {
+    let Ok(mut connection) = Connection::open(address).await else {
+        return false;
+    };
+    let asked = connection
+        .exchange(Request::get("/readyz", None).bytes())
+        .await;
+    asked.is_ok_and(|head| head.status == 200)
+}
+
+/// An address on which nobody listens at this moment.
+pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// A figure of a `/proc/PID/status`, in mebibytes.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "kibibytes of memory stay far below 2^53"
+)]
+pub(crate) fn mebibytes(status: &str, field: &str) -> anyhow::Result<f64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let kibibytes = kibibytes.with_context(|| format!("the system does not tell {field}"))?;
+    Ok(kibibytes as f64 / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_of_the_status_is_found_by_its_whole_name() {
+        let status = "Name:\tshop\nVmHWM:\t   20480 kB\nVmRSS:\t   1024 kB\n";
+        assert!((mebibytes(status, "VmRSS").unwrap() - 1.0).abs() < 1e-9);
+        assert!((mebibytes(status, "VmHWM").unwrap() - 20.0).abs() < 1e-9);
+        assert!(mebibytes(status, "Vm").is_err());
+    }
+}

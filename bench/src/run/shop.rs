@@ -1,0 +1,139 @@
+//! How the shop is started, and what it is asked besides being under load.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::load::{Connection, Request};
+
+use super::{
+    folder::Folder,
+    service::{Service, free_address},
+};
+
+/// Who asks.
+pub(super) const TOKEN: &str = "bench";
+/// Orders of one page of the list: the most that the shop gives.
+const PAGE: usize = 200;
+
+/// Builds the shop as it is measured and says where it is: beside this very program.
+pub(super) fn build() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe()?.with_file_name("shop");
+    let build = ["build", "--release", "--quiet", "--package", "shop"];
+    let status = Command::new("cargo")
+        .args(build)
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(
+        status.success(),
+        "the shop does not build: cargo {}",
+        build.join(" ")
+    );
+    if !program.exists() {
+        bail!(
+            "{} is missing: cargo {}, or use --shop",
+            program.display(),
+            build.join(" ")
+        );
+    }
+    Ok(program)
+}
+
+/// A shop and the folder that it lives in.
+#[derive(Debug)]
+pub(super) struct Shop {
+    /// The process; dropped, and so killed, before its folder is.
+    pub(super) service: Service,
+    _folder: Folder,
+}
+
+impl Shop {
+    /// Starts a shop that does nothing but answer: no relay, no demo, an empty database.
+    pub(super) async fn bare(
+        program: &Path,
+        folder: Folder,
+        settings: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
+        let mut command = Command::new(program);
+        command.args([
+            "--no-demo",
+            "--no-relay",
+            "--token",
+            "bench=bench",
+            "--log-level",
+            "warn",
+        ]);
+        command.envs(settings.iter().copied());
+        let service = start(command, folder.path()).await?;
+        Ok(Self {
+            service,
+            _folder: folder,
+        })
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.service.address
+    }
+}
+
+/// Starts the shop as a newcomer does, in a folder that may hold an earlier one's database.
+pub(super) async fn start_whole(program: &Path, folder: &Path) -> anyhow::Result<Service> {
+    start(Command::new(program), folder).await
+}
+
+async fn start(mut command: Command, folder: &Path) -> anyhow::Result<Service> {
+    let address = free_address()?;
+    command
+        .arg("--listen")
+        .arg(address.to_string())
+        .arg("--data-dir")
+        .arg(folder);
+    Service::start(command, address, &folder.join("log")).await
+}
+
+/// Posts `request` twice and keeps the replay in a file, head and body as they came.
+pub(super) async fn record_replay(
+    address: SocketAddr,
+    request: &Request,
+    file: &Path,
+) -> anyhow::Result<usize> {
+    let mut connection = Connection::open(address).await?;
+    connection.exchange(request.bytes()).await?;
+    let head = connection.exchange(request.bytes()).await?;
+    ensure!(
+        head.status == 201 && head.replayed,
+        "the second answer is no replay: {head:?}"
+    );
+    let bytes = [connection.head(), connection.body()].concat();
+    fs::write(file, &bytes)?;
+    Ok(bytes.len())
+}
+
+/// How many orders of `customer` the shop lists.
+pub(super) async fn count_orders(address: SocketAddr, customer: &str) -> anyhow::Result<u64> {
+    let mut connection = Connection::open(address).await?;
+    let (mut count, mut after) = (0, String::new());
+    loop {
+        let path = format!("/orders?limit={PAGE}{after}");
+        let head = connection
+            .exchange(Request::get(&path, Some(TOKEN)).bytes())
+            .await?;
+        ensure!(head.status == 200, "GET {path} is answered {}", head.status);
+        let page: serde_json::Value = serde_json::from_slice(connection.body())?;
+        let items = page["items"].as_array().context("the list has no items")?;
+        let of_customer = items
+            .iter()
+            .filter(|order| order["customer_id"] == customer);
+        count += of_customer.count() as u64;
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => return Ok(count),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Target 4: a thousand simultaneous requests with one key.
+//!
+//! Held against a thousand simultaneous requests with a key each, like for like; what a first
+//! write takes under steady load is shown beside it. That there is one effect, and one answer,
+//! is no figure: where it is not so, the run fails.
+
+use anyhow::ensure;
+
+use crate::load::{self, Keys, Plan, Request, Tally, Until, burst};
+
+use super::{
+    Bench,
+    folder::Folder,
+    report::{Section, Series, Unit, Verdict},
+    shop::{Shop, TOKEN, count_orders},
+};
+
+/// Requests at one instant.
+const STORM: u64 = 1_000;
+/// First writes under steady load.
+const STEADY: u64 = 10_000;
+
+/// Runs the storms.
+pub(super) async fn storm(bench: &Bench) -> anyhow::Result<Section> {
+    let mut replays = Series::new("replays among 1,000 requests with one key", Unit::Count);
+    let mut effects = Series::new("effects of 1,000 requests with one key", Unit::Count);
+    let mut steady = Latency::new("first writes, 64 connections");
+    let mut distinct = Latency::new("1,000 at once, a key each");
+    let mut same = Latency::new("1,000 at once, one key");
+    for round in 0..bench.rounds {
+        let folder = Folder::make(&bench.dir, "storm")?;
+        let shop = Shop::bare(&bench.shop, folder, &[]).await?;
+        let plan = Plan {
+            address: shop.address(),
+            connections: bench.connections,
+            threads: 1,
+            request: Request::post("/orders", TOKEN, crate::ORDER, 1),
+            keys: Keys::Fresh,
+            until: Until::Count(STEADY),
+        };
+        let tally = load::run(&plan).await?;
+        tally.only(201)?;
+        steady.push(&tally);
+        // Each kind is the first to find the shop warm in every other round.
+        for kind in if round % 2 == 0 {
+            [false, true]
+        } else {
+            [true, false]
+        } {
+            if kind {
+                let tally = one_key(&shop).await?;
+                same.push(&tally);
+                replays.push(to_f64(tally.replayed));
+            } else {
+                distinct.push(&many_keys(&shop).await?);
+            }
+        }
+        let orders = count_orders(shop.address(), "cus_storm").await?;
+        ensure!(orders == 1, "one key made {orders} orders");
+        effects.push(to_f64(orders));
+        bench.progress(round);
+    }
+    let name = "p99 of the storm / p50 of 1,000 first writes at once";
+    let like = Series::ratio(name, &same.tail, &distinct.median);
+    let name = "p99 of the storm / p50 of a first write, 64 connections";
+    let against_steady = Series::ratio(name, &same.tail, &steady.median);
+    let mut series = vec![effects, replays, like, against_steady];
+    let verdicts = vec![
+        Verdict::always("4", &series[0], 1.0),
+        Verdict::always("4", &series[1], to_f64(STORM - 1)),
+        Verdict::below("4", &series[2], 5.0),
+    ];
+    series.extend(
+        [same, distinct, steady]
+            .into_iter()
+            .flat_map(|it| [it.median, it.tail]),
+    );
+    Ok(Section {
+        title: "Target 4: a duplicate storm".to_owned(),
+        how: format!(
+            "{} rounds, each on a new shop with an empty database: {STEADY} first writes over {} \
+             connections, then {STORM} requests released at once with a key each, and {STORM} \
+             with one key, in turns. Every connection was used before. Effects are counted by \
+             `GET /orders`; every body of the storm must be the same, byte for byte. The target \
+             is judged like for like, a thousand at once against a thousand at once.",
+            bench.rounds, bench.connections
+        ),
+        series,
+        verdicts,
+    })
+}
+
+async fn one_key(shop: &Shop) -> anyhow::Result<Tally> {
+    let body = crate::ORDER.replace("cus_bench", "cus_storm");
+    let request = Request::post("/orders", TOKEN, &body, 2);
+    let requests = vec![request; usize::try_from(STORM)?];
+    let (tally, bodies) = burst(shop.address(), &greeting(), requests).await?;
+    tally.only(201)?;
+    ensure!(
+        bodies.iter().all(|body| *body == bodies[0]),
+        "one key had two answers"
+    );
+    Ok(tally)
+}
+
+async fn many_keys(shop: &Shop) -> anyhow::Result<Tally> {
+    let mut request = Request::post("/orders", TOKEN, crate::ORDER, 3);
+    let requests = (0..STORM).map(|number| {
+        request.take_key(number);
+        request.clone()
+    });
+    let (tally, _) = burst(shop.address(), &greeting(), requests.collect()).await?;
+    tally.only(201)?;
+    ensure!(tally.replayed == 0, "a fresh key was replayed");
+    Ok(tally)
+}
+
+fn greeting() -> Request {
+    Request::get("/healthz", None)
+}
+
+struct Latency {
+    median: Series,
+    tail: Series,
+}
+
+impl Latency {
+    fn new(name: &str) -> Self {
+        Self {
+            median: Series::new(format!("{name}: p50"), Unit::Millis),
+            tail: Series::new(format!("{name}: p99"), Unit::Millis),
+        }
+    }
+
+    fn push(&mut self, tally: &Tally) {
+        self.median
+            .push(tally.latency.quantile(500).as_secs_f64() * 1e3);
+        self.tail
+            .push(tally.latency.quantile(990).as_secs_f64() * 1e3);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few thousand requests")]
+fn to_f64(count: u64) -> f64 {
+    count as f64
+}
