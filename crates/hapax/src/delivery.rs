@@ -72,7 +72,7 @@ pub struct Parked {
     pub attempt: u32,
     /// When it falls due.
     pub next_at: Timestamp,
-    /// The order key that it holds up, where order is kept.
+    /// The order key that it holds up, as [`crate::event::Event::order_key`] spells it.
     pub order_key: Option<String>,
 }
 

@@ -197,8 +197,11 @@ pub struct Event {
 }
 
 impl Event {
-    /// The key that order is kept by.
-    pub fn order_key(&self) -> Option<&Aggregate> {
-        self.aggregate.as_ref()
+    /// The name of what order is kept within: the aggregate's kind and id, a line each.
+    ///
+    /// Neither can hold a line break, so no two aggregates share a key.
+    pub fn order_key(&self) -> Option<String> {
+        let Aggregate { kind, id } = self.aggregate.as_ref()?;
+        Some(format!("{kind}\n{id}"))
     }
 }

@@ -167,8 +167,8 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     /// What was offered and not settled when the last owner died becomes a parked delivery,
     /// due at once, with that attempt counted; so does a parked delivery whose attempt had begun.
     /// Each leaves an attempt in the log that was interrupted. A first offer that was cut off is
-    /// parked without an order key, which the store cannot know: its place in the order is for
-    /// the relay to keep.
+    /// parked under its event's own order key, whatever order the destination keeps, so that
+    /// nothing of its key overtakes it.
     ///
     /// A destination seen for the first time starts at the first event of the outbox. Opening
     /// enables a destination.

@@ -193,7 +193,7 @@ impl<S: Outbox + Deliveries> Carrier<S> {
         if let Some(rate) = &mut self.rate {
             count = count.min(rate.allows(now));
         }
-        let chosen = self.flow.choose(count);
+        let chosen = self.flow.choose(count, now);
         if let Some(rate) = &mut self.rate {
             rate.spend(chosen.len());
         }

@@ -29,7 +29,7 @@ pub(super) struct Flow {
     pub(super) progress: Progress,
     /// Keys that a parked delivery holds up.
     pub(super) blocked: HashSet<String>,
-    /// Parked deliveries that are in the lane or on the wire.
+    /// Parked deliveries in our hands: in the lane, on the wire, or not yet written down.
     pub(super) revived: HashSet<i64>,
     pub(super) pending: Settlement,
     /// When a parked delivery may next fall due, as far as is known.
@@ -104,14 +104,21 @@ impl Flow {
     /// Takes in parked deliveries that fell due.
     pub(super) fn admit_parked(&mut self, due: Vec<Parked>) {
         for parked in due {
-            if self.revived.insert(parked.event.position) {
-                self.lane.push(Item {
-                    event: parked.event,
-                    attempts: parked.attempt,
-                    parked: true,
-                    order_key: parked.order_key,
-                });
+            if !self.revived.insert(parked.event.position) {
+                continue;
             }
+            // The row's key was written by a store that does not know what order we keep.
+            let order_key = match parked.state {
+                ParkedState::Scheduled => None,
+                _ => self.order_key(&parked.event.event),
+            };
+            let Parked { event, attempt, .. } = parked;
+            self.lane.push(Item {
+                event,
+                attempts: attempt,
+                parked: true,
+                order_key,
+            });
         }
     }
 
@@ -119,8 +126,13 @@ impl Flow {
     ///
     /// Nothing may be offered before the pending settlement is written down: it counts these
     /// attempts, so that an event which kills its relay still runs out of them.
-    pub(super) fn choose(&mut self, count: usize) -> Vec<Item> {
-        let chosen = self.lane.take(count);
+    pub(super) fn choose(&mut self, count: usize, now: Timestamp) -> Vec<Item> {
+        let attempts_max = self.destination.schedule.attempts_max();
+        let (chosen, spent): (Vec<_>, Vec<_>) = self
+            .lane
+            .take(count)
+            .into_iter()
+            .partition(|item| item.attempts < attempts_max);
         for item in &chosen {
             if item.parked {
                 self.pending
@@ -129,6 +141,9 @@ impl Flow {
             } else {
                 self.progress.offer(item.position());
             }
+        }
+        for item in spent {
+            self.give_up(item, now);
         }
         chosen
     }
@@ -143,7 +158,6 @@ impl Flow {
         last_error: Option<String>,
     ) {
         self.progress.settle(position);
-        self.revived.remove(&position);
         if state != ParkedState::Dead {
             // A blocked one may turn out to be due: the store knows what stands before it.
             self.due_at = Some(self.due_at.map_or(next_at, |due_at| due_at.min(next_at)));
@@ -159,13 +173,11 @@ impl Flow {
         self.pending.park.push(park);
     }
 
+    /// The key that `event` keeps order within, where this destination keeps any.
     fn order_key(&self, event: &Event) -> Option<String> {
-        if self.destination.order == Order::None {
-            return None;
+        match self.destination.order {
+            Order::None => None,
+            Order::Key | Order::KeySkip => event.order_key(),
         }
-        // No aggregate holds a control character, so the two parts cannot run together.
-        event
-            .order_key()
-            .map(|aggregate| format!("{}\n{}", aggregate.kind, aggregate.id))
     }
 }

@@ -62,6 +62,13 @@ impl Flow {
         }
     }
 
+    /// Gives up an event whose relay died in its last attempt: no outcome will ever come.
+    pub(super) fn give_up(&mut self, item: Item, now: Timestamp) {
+        let error = SinkError::unavailable("interrupted", "the relay died in the last attempt");
+        let attempts = item.attempts;
+        self.died(item, attempts, now, &error);
+    }
+
     /// What is to be written down, if anything is.
     pub(super) fn settlement(&self) -> Option<Settlement> {
         let checkpoint = self.progress.changed();
@@ -92,6 +99,11 @@ impl Flow {
         for key in freed {
             self.blocked.remove(&key);
         }
+        // Until now their rows would have looked due.
+        let written = self.pending.park.iter().map(|park| park.position);
+        for position in written.chain(self.pending.delivered.iter().copied()) {
+            self.revived.remove(&position);
+        }
         self.progress.kept();
         self.pending = Settlement {
             destination: std::mem::take(&mut self.pending.destination),
@@ -106,7 +118,6 @@ impl Flow {
             .record(age);
         self.progress.settle(item.position());
         if item.parked {
-            self.revived.remove(&item.position());
             self.pending.delivered.push(item.position());
             self.release(item);
         }

@@ -19,7 +19,7 @@ use super::{Destination, Order, flow::Flow, lane::Item, settle::Tried};
 fn what_is_offered_for_the_first_time_is_on_record_before_it_leaves() {
     let mut flow = flow(Order::None);
     admit(&mut flow, &[(1, None), (2, None)]);
-    let chosen = flow.choose(1);
+    let chosen = flow.choose(1, at(0));
     let settlement = flow.settlement().unwrap();
     assert_eq!(settlement.checkpoint.unwrap().offered, [1].into());
     assert_eq!(positions(&chosen), [1]);
@@ -28,23 +28,35 @@ fn what_is_offered_for_the_first_time_is_on_record_before_it_leaves() {
 #[test]
 fn a_retry_is_counted_before_it_leaves() {
     let mut flow = flow(Order::None);
-    flow.admit_parked(vec![parked(1, 3, None)]);
-    flow.choose(9);
-    assert_eq!(flow.settlement().unwrap().begin, [(1, 4)]);
+    flow.admit_parked(vec![parked(1, 2, None)]);
+    flow.choose(9, at(0));
+    assert_eq!(flow.settlement().unwrap().begin, [(1, 3)]);
 }
 
 #[test]
 fn a_parked_delivery_in_hand_is_not_taken_in_twice() {
     let mut flow = flow(Order::None);
     flow.admit_parked(vec![parked(1, 0, None), parked(1, 0, None)]);
-    assert_eq!(flow.choose(9).len(), 1);
+    assert_eq!(flow.choose(9, at(0)).len(), 1);
+}
+
+#[test]
+fn a_delivery_that_arrived_is_not_taken_in_again_before_that_is_written_down() {
+    let mut flow = flow(Order::None);
+    flow.admit_parked(vec![parked(1, 1, None)]);
+    let item = flow.choose(9, at(0)).remove(0);
+    conclude(&mut flow, item, Ok(Receipt::default()));
+    flow.admit_parked(vec![parked(1, 1, None)]);
+    assert!(flow.choose(9, at(0)).is_empty());
+    flow.settled(vec![], at(0));
+    assert!(flow.revived.is_empty());
 }
 
 #[test]
 fn a_failure_parks_the_event_and_those_behind_it_without_spending_attempts() {
     let mut flow = flow(Order::Key);
     admit(&mut flow, &[(1, Some("a")), (2, Some("a")), (3, Some("b"))]);
-    let mut chosen = flow.choose(9);
+    let mut chosen = flow.choose(9, at(0));
     assert_eq!(positions(&chosen), [1, 3]);
     conclude(&mut flow, chosen.remove(0), unavailable());
     admit(&mut flow, &[(4, Some("a")), (5, Some("b"))]);
@@ -57,7 +69,11 @@ fn a_failure_parks_the_event_and_those_behind_it_without_spending_attempts() {
         ],
     );
     conclude(&mut flow, chosen.remove(0), Ok(Receipt::default()));
-    assert_eq!(positions(&flow.choose(9)), [5], "another key goes on");
+    assert_eq!(
+        positions(&flow.choose(9, at(0))),
+        [5],
+        "another key goes on"
+    );
 }
 
 #[test]
@@ -65,10 +81,10 @@ fn an_event_that_dies_blocks_its_key_under_key_and_lets_it_go_under_key_skip() {
     for (order, goes_on) in [(Order::Key, vec![]), (Order::KeySkip, vec![2])] {
         let mut flow = flow(order);
         admit(&mut flow, &[(1, Some("a")), (2, Some("a"))]);
-        let item = flow.choose(1).remove(0);
+        let item = flow.choose(1, at(0)).remove(0);
         conclude(&mut flow, item, Err(SinkError::rejected("no", "never")));
         assert_eq!(flow.pending.park[0].state, ParkedState::Dead, "{order:?}");
-        assert_eq!(positions(&flow.choose(9)), goes_on, "{order:?}");
+        assert_eq!(positions(&flow.choose(9, at(0))), goes_on, "{order:?}");
     }
 }
 
@@ -76,11 +92,11 @@ fn an_event_that_dies_blocks_its_key_under_key_and_lets_it_go_under_key_skip() {
 fn a_retry_that_arrives_releases_its_key_until_the_store_says_it_is_free() {
     let mut flow = flow(Order::Key);
     admit(&mut flow, &[(1, Some("a"))]);
-    let item = flow.choose(1).remove(0);
+    let item = flow.choose(1, at(0)).remove(0);
     conclude(&mut flow, item, unavailable());
     flow.settled(vec![], at(0));
     flow.admit_parked(vec![parked(1, 1, Some("a"))]);
-    let item = flow.choose(1).remove(0);
+    let item = flow.choose(1, at(0)).remove(0);
     conclude(&mut flow, item, Ok(Receipt::default()));
     let key = "order\na".to_owned();
     assert_eq!(
@@ -90,15 +106,23 @@ fn a_retry_that_arrives_releases_its_key_until_the_store_says_it_is_free() {
     assert_eq!(flow.settlement().unwrap().delivered, [1]);
     flow.settled(vec![key], at(0));
     admit(&mut flow, &[(2, Some("a"))]);
-    assert_eq!(positions(&flow.choose(9)), [2]);
+    assert_eq!(positions(&flow.choose(9, at(0))), [2]);
 }
 
 #[test]
 fn attempts_run_out_and_the_event_is_dead() {
     let mut flow = flow(Order::None);
     flow.admit_parked(vec![parked(1, 2, None)]);
-    let item = flow.choose(1).remove(0);
+    let item = flow.choose(1, at(0)).remove(0);
     conclude(&mut flow, item, unavailable());
+    check_parked(&flow, &[(1, ParkedState::Dead, 3)]);
+}
+
+#[test]
+fn a_last_attempt_that_was_interrupted_is_not_made_again() {
+    let mut flow = flow(Order::None);
+    flow.admit_parked(vec![parked(1, 3, None)]);
+    assert!(flow.choose(9, at(0)).is_empty());
     check_parked(&flow, &[(1, ParkedState::Dead, 3)]);
 }
 
@@ -106,7 +130,7 @@ fn attempts_run_out_and_the_event_is_dead() {
 fn a_far_side_that_is_gone_disables_the_destination_and_keeps_the_event() {
     let mut flow = flow(Order::None);
     admit(&mut flow, &[(1, None)]);
-    let item = flow.choose(1).remove(0);
+    let item = flow.choose(1, at(0)).remove(0);
     let gone = SinkError::Gone {
         receipt: Receipt::default(),
         source: "410".into(),
@@ -133,7 +157,7 @@ fn an_event_that_asks_to_wait_is_scheduled_and_holds_nobody_up() {
         at(0),
     );
     check_parked(&flow, &[(1, ParkedState::Scheduled, 0)]);
-    assert_eq!(positions(&flow.choose(9)), [2]);
+    assert_eq!(positions(&flow.choose(9, at(0))), [2]);
 }
 
 #[test]
@@ -148,7 +172,7 @@ fn events_for_others_move_the_checkpoint_and_nothing_else() {
         },
         at(0),
     );
-    assert!(flow.choose(9).is_empty());
+    assert!(flow.choose(9, at(0)).is_empty());
     assert_eq!(
         flow.settlement().unwrap().checkpoint.unwrap().frontier,
         frontier(1)
@@ -159,7 +183,7 @@ fn events_for_others_move_the_checkpoint_and_nothing_else() {
 fn nothing_is_written_down_twice() {
     let mut flow = flow(Order::None);
     admit(&mut flow, &[(1, None)]);
-    let item = flow.choose(1).remove(0);
+    let item = flow.choose(1, at(0)).remove(0);
     conclude(&mut flow, item, Ok(Receipt::default()));
     assert_eq!(flow.settlement().unwrap().attempts.len(), 1);
     flow.settled(vec![], at(0));

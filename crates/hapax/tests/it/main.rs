@@ -1,0 +1,7 @@
+//! The relay on a real store.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod recorder;
+mod relay;
+mod stage;

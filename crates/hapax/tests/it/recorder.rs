@@ -1,0 +1,107 @@
+//! A sink that does as it is told and remembers what it was offered.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use futures_util::future::BoxFuture;
+use hapax::sink::{Offer, Outcome, Receipt, Sink, SinkError};
+
+/// What to do with an offer.
+pub(crate) enum Reply {
+    Take,
+    Fail(SinkError),
+    /// Never answer.
+    Hang,
+    /// Take it, and never say so.
+    TakeAndHang,
+}
+
+type Script = dyn Fn(&Offer) -> Reply + Send + Sync;
+
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    script: Arc<Mutex<Arc<Script>>>,
+    offers: Arc<Mutex<Vec<(i64, u32)>>>,
+    taken: Arc<Mutex<Vec<i64>>>,
+    batch_max: usize,
+}
+
+impl Recorder {
+    pub(crate) fn new(script: impl Fn(&Offer) -> Reply + Send + Sync + 'static) -> Self {
+        Self {
+            script: Arc::new(Mutex::new(Arc::new(script))),
+            offers: Arc::default(),
+            taken: Arc::default(),
+            batch_max: 1,
+        }
+    }
+
+    pub(crate) fn batches(mut self, batch_max: usize) -> Self {
+        self.batch_max = batch_max;
+        self
+    }
+
+    pub(crate) fn now(&self, script: impl Fn(&Offer) -> Reply + Send + Sync + 'static) {
+        *self.script.lock().unwrap() = Arc::new(script);
+    }
+
+    /// Every offer, in order: position and attempt.
+    pub(crate) fn offers(&self) -> Vec<(i64, u32)> {
+        self.offers.lock().unwrap().clone()
+    }
+
+    /// Every event taken, in order, as often as it was.
+    pub(crate) fn taken(&self) -> Vec<i64> {
+        self.taken.lock().unwrap().clone()
+    }
+
+    /// How often each event was taken.
+    pub(crate) fn counts(&self) -> BTreeMap<i64, usize> {
+        let mut counts = BTreeMap::new();
+        for position in self.taken() {
+            *counts.entry(position).or_default() += 1;
+        }
+        counts
+    }
+
+    async fn reply(&self, offer: &Offer) -> Outcome {
+        self.offers
+            .lock()
+            .unwrap()
+            .push((offer.event.position, offer.attempt));
+        let script = Arc::clone(&self.script.lock().unwrap());
+        let take = || self.taken.lock().unwrap().push(offer.event.position);
+        match script(offer) {
+            Reply::Take => take(),
+            Reply::Fail(error) => return Err(error),
+            Reply::Hang => std::future::pending().await,
+            Reply::TakeAndHang => {
+                take();
+                std::future::pending().await
+            }
+        }
+        Ok(Receipt::default())
+    }
+}
+
+impl Sink for Recorder {
+    fn kind(&self) -> &'static str {
+        "recorder"
+    }
+
+    fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(async move {
+            let mut outcomes = Vec::new();
+            for offer in offers {
+                outcomes.push(self.reply(offer).await);
+            }
+            outcomes
+        })
+    }
+
+    fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+}

@@ -1,0 +1,99 @@
+//! A fresh store, a clock that stands still, and relays over it.
+
+use std::{sync::Arc, time::Duration};
+
+use hapax::{
+    Timestamp,
+    event::{Headers, NewEvent},
+    relay::{Destination, Relay, RelayHandle, Settings},
+    store::{Deliveries, Keys, Transaction},
+};
+use hapax_sqlite::Sqlite;
+use hapax_testkit::{
+    clock::{ManualClock, seeded_random},
+    wait::eventually,
+};
+use tempfile::TempDir;
+
+use crate::recorder::Recorder;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Stage {
+    pub(crate) store: Sqlite,
+    pub(crate) clock: ManualClock,
+    _directory: TempDir,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        let clock = ManualClock::new();
+        let path = directory.path().join("hapax.db");
+        let settings = hapax_sqlite::Settings::new(path, clock.clock(), seeded_random(1));
+        let store = Sqlite::open(settings).unwrap();
+        Self {
+            store,
+            clock,
+            _directory: directory,
+        }
+    }
+
+    /// Commits events of aggregates with these ids, one transaction each.
+    pub(crate) async fn emit(&self, aggregates: &[&str]) {
+        for aggregate in aggregates {
+            self.emit_event(NewEvent::json("order.created", aggregate).about("order", *aggregate))
+                .await;
+        }
+    }
+
+    /// Commits `count` events in one transaction, of `keys` aggregates in turn.
+    pub(crate) async fn emit_many(&self, count: usize, keys: usize) {
+        let mut tx = self.store.begin(Headers::new()).await.unwrap();
+        for number in 0..count {
+            let key = format!("k{}", number % keys);
+            tx.emit(NewEvent::json("order.created", &number).about("order", key))
+                .unwrap();
+        }
+        tx.commit().await.unwrap();
+    }
+
+    pub(crate) async fn emit_event(&self, event: NewEvent) {
+        let mut tx = self.store.begin(Headers::new()).await.unwrap();
+        tx.emit(event).unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    pub(crate) fn destination(name: &str, sink: &Recorder) -> Destination {
+        Destination::new(name, Arc::new(sink.clone())).schedule("0s,1s,1s".parse().unwrap())
+    }
+
+    pub(crate) fn relay(&self, destinations: Vec<Destination>) -> RelayHandle {
+        let settings = Settings::new(self.clock.clock(), seeded_random(2));
+        Relay::spawn(&self.store, destinations, &settings, &self.store.wake())
+    }
+
+    /// Lets scheduled retries fall due until `condition` holds.
+    pub(crate) async fn as_time_passes(&self, mut condition: impl FnMut() -> bool) {
+        eventually(PATIENCE, async || {
+            self.clock.advance(Duration::from_millis(100));
+            condition()
+        })
+        .await;
+    }
+
+    pub(crate) async fn dead(&self, destination: &str) -> Vec<(i64, u32)> {
+        let dead = self.store.dead_letters(destination, 0, 100).await.unwrap();
+        dead.iter()
+            .map(|letter| (letter.event.position, letter.attempts))
+            .collect()
+    }
+
+    pub(crate) async fn backlog(&self, destination: &str) -> u64 {
+        self.store.standing(destination).await.unwrap().backlog
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
