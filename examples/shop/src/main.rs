@@ -1,1 +1,68 @@
-fn main() {}
+//! The shop: a small commerce API whose every retry is safe.
+//!
+//! One process holds the API, the relay, a receiver of webhooks that misbehaves
+//! on demand, and a mail catcher; it is built on the public crates alone. The
+//! modules stand in the order in which they are met: what it is told, what it
+//! is made of, what a request meets, how it ends.
+
+mod config;
+mod telemetry;
+mod failpoint;
+mod secrets;
+mod wiring;
+mod announce;
+mod server;
+mod auth;
+mod routes;
+mod members;
+mod money;
+mod ids;
+mod problem;
+mod database;
+mod destinations;
+mod carriage;
+mod retention;
+mod demo;
+mod shutdown;
+
+use std::{io::Write as _, process::ExitCode};
+
+use anyhow::Context as _;
+
+use crate::config::{Config, ConfigError};
+
+/// What the shell is told when the settings are wrong.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let config = match Config::load(std::env::args_os(), std::env::vars_os()) {
+        Ok(config) => config,
+        Err(ConfigError::Usage(error)) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE));
+        }
+        Err(error @ ConfigError::Setting(_)) => return fail(&error, USAGE),
+    };
+    match start(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format_args!("{error:#}"), 1),
+    }
+}
+
+fn start(config: Config) -> anyhow::Result<()> {
+    telemetry::log(&config.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the runtime cannot start")?;
+    runtime.block_on(async {
+        let shop = wiring::open(config).await?;
+        shop.run().await
+    })
+}
+
+/// Says in one line why there is no shop.
+fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "shop: {error}");
+    ExitCode::from(code)
+}

@@ -1,0 +1,63 @@
+-- The shop's own rows. Ids rise with time, so each table is one b-tree in the order of its list.
+
+CREATE TABLE shop_order (
+    tenant      TEXT    NOT NULL,
+    id          TEXT    NOT NULL,
+    customer_id TEXT    NOT NULL,
+    amount      INTEGER NOT NULL CHECK (amount > 0),
+    currency    TEXT    NOT NULL,
+    note        TEXT,
+    version     INTEGER NOT NULL,
+    created_at  INTEGER NOT NULL,
+    updated_at  INTEGER NOT NULL,
+    PRIMARY KEY (tenant, id)
+) STRICT, WITHOUT ROWID;
+
+-- By id alone: a received webhook names a charge, and the charge names its tenant.
+CREATE TABLE shop_charge (
+    id         TEXT    NOT NULL PRIMARY KEY,
+    tenant     TEXT    NOT NULL,
+    order_id   TEXT,
+    amount     INTEGER NOT NULL CHECK (amount > 0),
+    refunded   INTEGER NOT NULL DEFAULT 0 CHECK (refunded BETWEEN 0 AND amount),
+    currency   TEXT    NOT NULL,
+    created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE shop_refund (
+    id         TEXT    NOT NULL PRIMARY KEY,
+    tenant     TEXT    NOT NULL,
+    charge_id  TEXT    NOT NULL,
+    amount     INTEGER NOT NULL CHECK (amount > 0),
+    created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE shop_ledger_entry (
+    tenant     TEXT    NOT NULL,
+    id         TEXT    NOT NULL,
+    charge_id  TEXT    NOT NULL,
+    kind       TEXT    NOT NULL,
+    amount     INTEGER NOT NULL,
+    source     TEXT    NOT NULL,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (tenant, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX shop_ledger_entry_by_charge ON shop_ledger_entry (tenant, charge_id, id);
+
+-- One person per folded address and tenant.
+CREATE TABLE shop_user (
+    tenant       TEXT    NOT NULL,
+    email_folded TEXT    NOT NULL,
+    id           TEXT    NOT NULL,
+    email        TEXT    NOT NULL,
+    name         TEXT    NOT NULL,
+    created_at   INTEGER NOT NULL,
+    PRIMARY KEY (tenant, email_folded)
+) STRICT, WITHOUT ROWID;
+
+-- One row that is written to find out whether rows can be written.
+CREATE TABLE shop_probe (
+    id       INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    asked_at INTEGER NOT NULL
+) STRICT;

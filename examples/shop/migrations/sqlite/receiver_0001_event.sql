@@ -1,0 +1,9 @@
+-- What the demo's receiver was sent, and what came of it.
+CREATE TABLE receiver_event (
+    event_id   TEXT    NOT NULL PRIMARY KEY,
+    type       TEXT    NOT NULL,
+    deliveries INTEGER NOT NULL,
+    effects    INTEGER NOT NULL,
+    first_at   INTEGER NOT NULL,
+    last_at    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

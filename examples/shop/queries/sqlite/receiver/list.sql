@@ -1,0 +1,6 @@
+-- A keyset page, oldest event first: their ids rise with time.
+SELECT event_id, type, deliveries, effects, first_at, last_at
+FROM receiver_event
+WHERE event_id > ?1
+ORDER BY event_id
+LIMIT ?2

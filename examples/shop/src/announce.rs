@@ -1,0 +1,69 @@
+//! What a person reads at start: where everything is, and what to try.
+
+use std::{fmt::Write as _, io::Write as _, net::SocketAddr, path::Path};
+
+/// What there is to say.
+#[derive(Debug)]
+pub(crate) struct Announcement<'a> {
+    pub(crate) address: SocketAddr,
+    pub(crate) database: &'a Path,
+    /// Destinations, each with where it goes; empty when no relay runs.
+    pub(crate) destinations: &'a [(String, String)],
+    /// Caught mail, in the demo.
+    pub(crate) mail: Option<&'a Path>,
+    /// The webhook secret, when it was made just now.
+    pub(crate) new_secret: Option<&'a str>,
+    pub(crate) demo: bool,
+}
+
+/// Prints the announcement; a stdout that nobody reads is no reason not to start.
+pub(crate) fn print(announcement: &Announcement<'_>) {
+    let text = written(announcement);
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+}
+
+fn written(announcement: &Announcement<'_>) -> String {
+    let Announcement {
+        address,
+        database,
+        destinations,
+        mail,
+        new_secret,
+        demo,
+    } = announcement;
+    let mut text = format!(
+        "shop listens on http://{address}\n  rows in {}\n",
+        database.display()
+    );
+    for (name, place) in *destinations {
+        let _ = writeln!(text, "  events to {name}: {place}");
+    }
+    if let Some(folder) = mail {
+        let _ = writeln!(text, "  mail in {}", folder.display());
+    }
+    if let Some(secret) = new_secret {
+        let _ = writeln!(
+            text,
+            "  webhooks are signed with {secret} (kept; not printed again)"
+        );
+    }
+    if *demo {
+        text.push_str(&tries(*address));
+    }
+    text
+}
+
+fn tries(address: SocketAddr) -> String {
+    let send = format!(
+        "curl -i http://{address}/orders -H 'authorization: Bearer demo-alice' \
+         -H 'content-type: application/json' -H 'idempotency-key: try-1'"
+    );
+    format!(
+        "try, twice:      {send} -d '{{\"customer_id\":\"ann\",\"amount\":500,\"currency\":\"EUR\"}}'\n\
+         then a conflict: {send} -d '{{\"customer_id\":\"ann\",\"amount\":501,\"currency\":\"EUR\"}}'\n\
+         what arrived:    curl http://{address}/demo/receiver\n"
+    )
+}

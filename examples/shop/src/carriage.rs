@@ -1,0 +1,73 @@
+//! The relay as the rest of the shop sees it: running, stopped, or not here.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hapax::relay::RelayHandle;
+
+/// A handle to the relay that can be shared; empty when this shop carries no events.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Carriage(Arc<Mutex<Option<Running>>>);
+
+#[derive(Debug)]
+struct Running {
+    handle: RelayHandle,
+    destinations: Vec<String>,
+}
+
+/// How the relay fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It was not asked for, or has drained.
+    Absent,
+    /// It carries what it can.
+    Running,
+    /// Another process took a destination over.
+    Fenced,
+}
+
+impl Carriage {
+    /// Shares a relay that was just started.
+    pub(crate) fn start(&self, handle: RelayHandle, destinations: Vec<String>) {
+        *self.lock() = Some(Running {
+            handle,
+            destinations,
+        });
+    }
+
+    /// Lets a destination that said it is gone have events again.
+    pub(crate) fn enable(&self, destination: &str) {
+        if let Some(running) = &*self.lock() {
+            running.handle.enable(destination);
+        }
+    }
+
+    /// How the relay fares now.
+    pub(crate) fn standing(&self) -> Standing {
+        match &*self.lock() {
+            None => Standing::Absent,
+            Some(Running {
+                handle,
+                destinations,
+            }) => {
+                let fenced = |name: &String| handle.stopped(name) == Some("fenced");
+                if destinations.iter().any(fenced) {
+                    Standing::Fenced
+                } else {
+                    Standing::Running
+                }
+            }
+        }
+    }
+
+    /// Lets what is on the wire come home, and offers nothing more.
+    pub(crate) async fn drain(&self) {
+        let running = self.lock().take();
+        if let Some(running) = running {
+            running.handle.drain().await;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

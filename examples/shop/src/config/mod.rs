@@ -1,0 +1,251 @@
+//! What the shop is told at start: flags, environment, file, defaults.
+//!
+//! A later layer replaces a setting of an earlier one whole: the defaults, then
+//! the file of `--config`, then `HAPAX__SECTION__NAME`, then the flags. A key
+//! that nobody knows is an error that names the nearest one; a value that
+//! cannot be read is an error that names where it came from, and never prints
+//! a secret. Nothing else in the shop reads the environment.
+
+mod flags;
+mod layers;
+mod nearest;
+mod values;
+
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::Parser as _;
+use hapax::{
+    idempotency::{OnExpired, OnFailure, OnStoreError},
+    key::Tenant,
+    limits::{RETENTION, RETENTION_MAX, WAIT},
+    retry::Schedule,
+    signature::{Signer, Verifier},
+};
+use hapax_http::Profile;
+use ipnet::IpNet;
+use secrecy::SecretString;
+
+use self::{flags::Flags, layers::Layers};
+
+/// Everything the shop needs to know before it starts.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) listen: SocketAddr,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) database: PathBuf,
+    pub(crate) webhook: Webhook,
+    /// Where mail goes; the demo's own catcher when absent. It may hold a password.
+    pub(crate) smtp: Option<SecretString>,
+    pub(crate) tokens: Vec<(SecretString, Tenant)>,
+    pub(crate) inbox: Inbox,
+    pub(crate) idempotency: Idempotency,
+    pub(crate) relay: bool,
+    pub(crate) demo: bool,
+    pub(crate) log: Log,
+}
+
+/// Where events go over HTTP, besides the demo's receiver.
+#[derive(Debug)]
+pub(crate) struct Webhook {
+    pub(crate) urls: Vec<String>,
+    pub(crate) secret: Option<Signer>,
+    /// Absent: the demo's quick one for its receiver, the library's for everybody else.
+    pub(crate) schedule: Option<Schedule>,
+    pub(crate) allow_net: Vec<IpNet>,
+}
+
+/// Whose webhooks are taken.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) secrets: Vec<(String, Verifier)>,
+    /// Whose ledger a message about an unknown charge goes to.
+    pub(crate) tenant: Tenant,
+}
+
+/// How retried requests are treated.
+#[derive(Debug)]
+pub(crate) struct Idempotency {
+    pub(crate) retention: Duration,
+    pub(crate) on_expired: OnExpired,
+    pub(crate) on_store_error: OnStoreError,
+    pub(crate) on_failure: OnFailure,
+    pub(crate) profile: Profile,
+    pub(crate) wait: Duration,
+    /// How long a dead owner of a phased operation keeps its key.
+    pub(crate) lease: Duration,
+}
+
+/// How the shop speaks to whoever runs it.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) json: bool,
+    pub(crate) level: tracing::Level,
+}
+
+/// Why the shop cannot start as it was told.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// The command line; clap says it best, and also answers `--help`.
+    #[error(transparent)]
+    Usage(#[from] clap::Error),
+    /// A setting, by name.
+    #[error("{0}")]
+    Setting(String),
+}
+
+impl Config {
+    /// Reads all layers.
+    pub(crate) fn load(
+        arguments: impl Iterator<Item = OsString>,
+        environment: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, ConfigError> {
+        let flags = Flags::try_parse_from(arguments)?;
+        let mut layers = Layers::default();
+        if let Some(path) = flags.config.as_deref() {
+            layers.read_file(path).map_err(ConfigError::Setting)?;
+        }
+        layers
+            .read_environment(environment)
+            .map_err(ConfigError::Setting)?;
+        flags.write_to(&mut layers);
+        Self::read(&layers).map_err(ConfigError::Setting)
+    }
+
+    fn read(layers: &Layers) -> Result<Self, String> {
+        let data_dir = layers.one("data_dir", ".", |text| Ok(PathBuf::from(text)))?;
+        let demo = layers.one("demo", "true", values::switch)?;
+        let tokens = read_tokens(layers, demo)?;
+        Ok(Self {
+            listen: layers.one("listen", "127.0.0.1:8080", values::address)?,
+            database: layers
+                .maybe("database", values::database)?
+                .unwrap_or_else(|| data_dir.join("shop.db")),
+            webhook: read_webhook(layers)?,
+            smtp: layers.maybe("smtp.url", values::smtp)?,
+            inbox: read_inbox(layers, &tokens)?,
+            idempotency: read_idempotency(layers)?,
+            relay: layers.one("relay", "true", values::switch)?,
+            log: Log {
+                json: layers.one("log.format", "human", |text| {
+                    values::word(text, &[("human", false), ("json", true)])
+                })?,
+                level: layers.one("log.level", "info", values::level)?,
+            },
+            data_dir,
+            demo,
+            tokens,
+        })
+    }
+}
+
+fn read_tokens(layers: &Layers, demo: bool) -> Result<Vec<(SecretString, Tenant)>, String> {
+    let mut pairs = layers.pairs("tokens")?;
+    if pairs.is_empty() && demo {
+        pairs = vec![
+            ("demo-alice".to_owned(), "alice".to_owned()),
+            ("demo-bob".to_owned(), "bob".to_owned()),
+        ];
+    }
+    if pairs.is_empty() {
+        return Err(
+            "without the demo the shop knows no tokens: give --token TOKEN=TENANT, \
+                    HAPAX__TOKENS, or [tokens] in the configuration file"
+                .to_owned(),
+        );
+    }
+    pairs
+        .into_iter()
+        .map(|(token, tenant)| {
+            if !token.bytes().all(|byte| byte.is_ascii_graphic()) || token.is_empty() {
+                return Err("tokens: a token is visible ASCII without spaces".to_owned());
+            }
+            let tenant = Tenant::new(tenant).map_err(|error| format!("tokens: tenant: {error}"))?;
+            Ok((SecretString::from(token), tenant))
+        })
+        .collect()
+}
+
+fn read_webhook(layers: &Layers) -> Result<Webhook, String> {
+    Ok(Webhook {
+        urls: layers.list("webhook.urls"),
+        secret: layers.maybe("webhook.secret", values::signer)?,
+        schedule: layers.maybe("webhook.schedule", |text| {
+            text.parse()
+                .map_err(|error: hapax::retry::DurationError| error.to_string())
+        })?,
+        allow_net: layers
+            .list("webhook.allow_net")
+            .iter()
+            .map(|net| values::network(net).map_err(|bad| format!("webhook.allow_net {bad}")))
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+fn read_inbox(layers: &Layers, tokens: &[(SecretString, Tenant)]) -> Result<Inbox, String> {
+    let first = tokens.first().map_or("shop", |(_, tenant)| tenant.as_str());
+    let secrets = layers
+        .pairs("inbox.secrets")?
+        .into_iter()
+        .map(|(source, secret)| {
+            let bad = |error| format!("inbox.secrets: the secret of {source:?} {error}");
+            let secret = values::verifier(&secret).map_err(bad)?;
+            values::source(&source)?;
+            Ok((source, secret))
+        })
+        .collect::<Result<_, String>>()?;
+    let tenant = layers.one("inbox.tenant", first, |text| {
+        Tenant::new(text).map_err(|error| error.to_string())
+    })?;
+    Ok(Inbox { secrets, tenant })
+}
+
+fn read_idempotency(layers: &Layers) -> Result<Idempotency, String> {
+    let duration = |key, default, least, most| {
+        let read = layers.maybe(key, |text| values::duration(text, least, most))?;
+        Ok::<_, String>(read.unwrap_or(default))
+    };
+    let second = Duration::from_secs(1);
+    Ok(Idempotency {
+        retention: duration("idempotency.retention", RETENTION, second, RETENTION_MAX)?,
+        wait: duration(
+            "idempotency.wait",
+            WAIT,
+            Duration::ZERO,
+            Duration::from_mins(1),
+        )?,
+        lease: duration(
+            "idempotency.lease",
+            10 * second,
+            second,
+            Duration::from_hours(1),
+        )?,
+        on_expired: layers.one("idempotency.on_expired", "new", |text| {
+            values::word(text, &[("new", OnExpired::New), ("gone", OnExpired::Gone)])
+        })?,
+        on_store_error: layers.one("idempotency.on_store_error", "closed", |text| {
+            values::word(
+                text,
+                &[
+                    ("closed", OnStoreError::Closed),
+                    ("open", OnStoreError::Open),
+                ],
+            )
+        })?,
+        on_failure: layers.one("idempotency.on_failure", "release", |text| {
+            values::word(
+                text,
+                &[("release", OnFailure::Release), ("store", OnFailure::Store)],
+            )
+        })?,
+        profile: layers.one("idempotency.profile", "hapax", |text| {
+            values::word(
+                text,
+                &[
+                    ("hapax", Profile::Hapax),
+                    ("ietf", Profile::Ietf),
+                    ("stripe", Profile::Stripe),
+                ],
+            )
+        })?,
+    })
+}

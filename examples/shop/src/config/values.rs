@@ -1,0 +1,151 @@
+//! How each kind of value is read from text.
+//!
+//! An error continues the sentence that its caller starts with the setting's
+//! name, and shows the value only where that can be no secret.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use hapax::{
+    retry::parse_duration,
+    signature::{KeyTextError, Signer, Verifier},
+};
+use ipnet::IpNet;
+use secrecy::SecretString;
+
+use super::nearest::nearest;
+
+/// One of a few words.
+pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+    if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+        return Ok(*value);
+    }
+    let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    let meant = nearest(text, known.iter().copied()).unwrap_or_default();
+    Err(format!(
+        "is one of {}, not {text:?}: did you mean {meant}?",
+        known.join(", ")
+    ))
+}
+
+/// `true` or `false`.
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    word(text, &[("true", true), ("false", false)])
+}
+
+/// An address and a port.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| format!("is an address such as 127.0.0.1:8080, not {text:?}"))
+}
+
+/// The file behind `sqlite://path`.
+pub(super) fn database(url: &str) -> Result<PathBuf, String> {
+    match url.split_once("://") {
+        Some(("sqlite", path)) if !path.is_empty() => Ok(PathBuf::from(path)),
+        Some(("postgres" | "postgresql", _)) => {
+            Err("names PostgreSQL, but this build knows only sqlite://path".to_owned())
+        }
+        _ => Err("is a URL such as sqlite://shop.db: this build knows only sqlite".to_owned()),
+    }
+}
+
+/// A duration between two bounds.
+pub(super) fn duration(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    let duration = parse_duration(text).map_err(|error| format!("is wrong: {error}"))?;
+    if duration < least || duration > most {
+        return Err(format!("is between {least:?} and {most:?}, not {text}"));
+    }
+    Ok(duration)
+}
+
+/// A network, or a single address.
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    let single = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    let net = text.parse().ok().or_else(single);
+    net.ok_or_else(|| format!("is a network such as 10.0.0.0/8, not {text:?}"))
+}
+
+/// A log level.
+pub(super) fn level(text: &str) -> Result<tracing::Level, String> {
+    use tracing::Level;
+    word(
+        text,
+        &[
+            ("error", Level::ERROR),
+            ("warn", Level::WARN),
+            ("info", Level::INFO),
+            ("debug", Level::DEBUG),
+            ("trace", Level::TRACE),
+        ],
+    )
+}
+
+/// A mail server.
+pub(super) fn smtp(url: &str) -> Result<SecretString, String> {
+    if url.starts_with("smtp://") || url.starts_with("smtps://") {
+        Ok(SecretString::from(url))
+    } else {
+        Err("is a URL that starts with smtp:// or smtps://".to_owned())
+    }
+}
+
+/// What webhooks are signed with.
+pub(super) fn signer(text: &str) -> Result<Signer, String> {
+    text.parse()
+        .map_err(|error: KeyTextError| format!("is wrong: {error}"))
+}
+
+/// What a source's webhooks are verified with.
+pub(super) fn verifier(text: &str) -> Result<Verifier, String> {
+    text.parse()
+        .map_err(|error: KeyTextError| format!("is wrong: {error}"))
+}
+
+/// The name of a sender of webhooks: a segment of a path.
+pub(super) fn source(text: &str) -> Result<(), String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if (1..=64).contains(&text.len()) && text.bytes().all(plain) {
+        Ok(())
+    } else {
+        Err("inbox.secrets: a source is 1 to 64 of A-Z a-z 0-9 _ -".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn postgres_is_refused_by_name() {
+        assert!(
+            database("postgres://x")
+                .unwrap_err()
+                .contains("knows only sqlite")
+        );
+        assert!(database("sqlite://").is_err());
+        assert_eq!(database("sqlite://a/b.db"), Ok(PathBuf::from("a/b.db")));
+        assert_eq!(database("sqlite:///a/b.db"), Ok(PathBuf::from("/a/b.db")));
+    }
+
+    #[test]
+    fn a_wrong_word_names_the_nearest_right_one() {
+        let error = word("gon", &[("new", 0), ("gone", 1)]).unwrap_err();
+        assert_eq!(
+            error,
+            "is one of new, gone, not \"gon\": did you mean gone?"
+        );
+    }
+
+    #[test]
+    fn a_duration_keeps_its_bounds() {
+        let check = |text| duration(text, Duration::from_secs(1), Duration::from_hours(1));
+        assert_eq!(check("2s"), Ok(Duration::from_secs(2)));
+        for bad in ["0s", "2h", "2", "x"] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+}

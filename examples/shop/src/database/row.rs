@@ -1,0 +1,44 @@
+//! A row as a handler sees it: columns by their place.
+
+use hapax::store::StoreError;
+
+use super::Value;
+
+/// One row of an answer.
+#[derive(Debug)]
+pub(crate) struct Row(pub(super) Vec<Value>);
+
+impl Row {
+    /// The whole number in this column.
+    pub(crate) fn integer(&self, column: usize) -> Result<i64, StoreError> {
+        match self.0.get(column) {
+            Some(Value::Integer(number)) => Ok(*number),
+            _ => Err(unreadable(column, "a whole number")),
+        }
+    }
+
+    /// The text in this column, moved out.
+    pub(crate) fn text(&mut self, column: usize) -> Result<String, StoreError> {
+        self.maybe_text(column)?
+            .ok_or_else(|| unreadable(column, "a text"))
+    }
+
+    /// The text in this column, moved out, where there is one.
+    pub(crate) fn maybe_text(&mut self, column: usize) -> Result<Option<String>, StoreError> {
+        match self
+            .0
+            .get_mut(column)
+            .map(|value| std::mem::replace(value, Value::Null))
+        {
+            Some(Value::Text(text)) => Ok(Some(text)),
+            Some(Value::Null) => Ok(None),
+            _ => Err(unreadable(column, "a text")),
+        }
+    }
+}
+
+fn unreadable(column: usize, expected: &str) -> StoreError {
+    StoreError::Corrupt {
+        what: format!("column {column} is not {expected}"),
+    }
+}

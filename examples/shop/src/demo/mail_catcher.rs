@@ -1,0 +1,409 @@
+//! A mail server that keeps what it gets as files, for the demo.
+//!
+//! It speaks enough SMTP for any client, listens on the loopback alone, and
+//! writes `<folder>/<name>.eml` before it says 250: the file is complete and on
+//! disk by then. A message whose `Message-ID` it has seen is acknowledged and
+//! not written again. Lines, messages, recipients, mistakes and connections
+//! are bounded, and only `<CR><LF>.<CR><LF>` ends a message.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    str::FromStr as _,
+    sync::Arc,
+    time::Duration,
+};
+
+use hapax::{event::EventId, key::hex};
+use sha2::{Digest as _, Sha256};
+use tokio::{
+    fs::{self, File, OpenOptions},
+    io::{
+        AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
+        BufReader,
+    },
+    net::TcpListener,
+    sync::Semaphore,
+    task::JoinSet,
+    time::timeout,
+};
+
+use crate::server::{Stop, stopped};
+
+/// Bytes of one line; RFC 5321 asks for 1000, some clients send more.
+const LINE_BYTES_MAX: u64 = 4096;
+/// Bytes of one message.
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Recipients of one message.
+const RECIPIENTS_MAX: usize = 100;
+/// Commands that nobody understood before the connection is closed.
+const MISTAKES_MAX: u32 = 10;
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 32;
+/// How long a client may be silent.
+const SILENCE: Duration = Duration::from_mins(1);
+
+/// Catches mail on `listener` into `folder` until `stop` says so.
+pub(crate) async fn serve(listener: TcpListener, folder: PathBuf, mut stop: Stop) {
+    let folder: Arc<Path> = folder.into();
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut sessions = JoinSet::new();
+    loop {
+        while sessions.try_join_next().is_some() {}
+        let slot = Arc::clone(&slots).acquire_owned();
+        let accepted = tokio::select! {
+            () = stopped(&mut stop) => break,
+            accepted = async { (slot.await, listener.accept().await) } => accepted,
+        };
+        let (Ok(slot), Ok((stream, _))) = accepted else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let folder = Arc::clone(&folder);
+        sessions.spawn(async move {
+            let (reader, writer) = stream.into_split();
+            if let Err(error) = Session::new(reader, writer, folder).run().await {
+                tracing::debug!(%error, "mail session ended early");
+            }
+            drop(slot);
+        });
+    }
+}
+
+/// One client's conversation.
+struct Session<R, W> {
+    reader: BufReader<R>,
+    writer: W,
+    folder: Arc<Path>,
+    sender: bool,
+    recipients: usize,
+    mistakes: u32,
+}
+
+enum Go {
+    On,
+    Away,
+}
+
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
+    fn new(reader: R, writer: W, folder: Arc<Path>) -> Self {
+        Self {
+            reader: BufReader::new(reader),
+            writer,
+            folder,
+            sender: false,
+            recipients: 0,
+            mistakes: 0,
+        }
+    }
+
+    async fn run(mut self) -> io::Result<()> {
+        self.say("220 shop catches mail").await?;
+        loop {
+            let Some(line) = self.line().await? else {
+                return Ok(());
+            };
+            if line.len() as u64 >= LINE_BYTES_MAX || self.mistakes >= MISTAKES_MAX {
+                return self.say("421 4.7.0 too many mistakes").await;
+            }
+            if matches!(self.command(&line).await?, Go::Away) {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn command(&mut self, line: &[u8]) -> io::Result<Go> {
+        let text = String::from_utf8_lossy(line);
+        let text = text.trim_end();
+        let verb = text
+            .split([' ', ':'])
+            .next()
+            .unwrap_or_default()
+            .to_ascii_uppercase();
+        match verb.as_str() {
+            "EHLO" => {
+                self.reset();
+                let hello = format!(
+                    "250-shop\r\n250-SIZE {MESSAGE_BYTES_MAX}\r\n250-8BITMIME\r\n250 PIPELINING"
+                );
+                self.say(&hello).await?;
+            }
+            "HELO" | "RSET" => {
+                self.reset();
+                self.say("250 2.0.0 ok").await?;
+            }
+            "NOOP" => self.say("250 2.0.0 ok").await?,
+            "VRFY" => self.say("252 2.1.5 send it and see").await?,
+            "MAIL" => self.mail(text).await?,
+            "RCPT" => self.recipient(text).await?,
+            "DATA" => return self.message().await,
+            "QUIT" => {
+                self.say("221 2.0.0 bye").await?;
+                return Ok(Go::Away);
+            }
+            _ => self.mistake("502 5.5.1 not known here").await?,
+        }
+        Ok(Go::On)
+    }
+
+    async fn mail(&mut self, text: &str) -> io::Result<()> {
+        if !has_path(text, "MAIL FROM:") {
+            return self.mistake("501 5.5.4 MAIL FROM:<address>").await;
+        }
+        self.reset();
+        self.sender = true;
+        self.say("250 2.1.0 ok").await
+    }
+
+    async fn recipient(&mut self, text: &str) -> io::Result<()> {
+        if !self.sender {
+            return self.mistake("503 5.5.1 MAIL first").await;
+        }
+        if !has_path(text, "RCPT TO:") {
+            return self.mistake("501 5.5.4 RCPT TO:<address>").await;
+        }
+        if self.recipients == RECIPIENTS_MAX {
+            return self.mistake("452 4.5.3 too many recipients").await;
+        }
+        self.recipients += 1;
+        self.say("250 2.1.5 ok").await
+    }
+
+    async fn message(&mut self) -> io::Result<Go> {
+        if self.recipients == 0 {
+            self.mistake("503 5.5.1 RCPT first").await?;
+            return Ok(Go::On);
+        }
+        self.reset();
+        self.say("354 end with <CR><LF>.<CR><LF>").await?;
+        let Some(message) = self.body().await? else {
+            return Ok(Go::Away);
+        };
+        if message.len() > MESSAGE_BYTES_MAX {
+            self.say("552 5.3.4 message is too large").await?;
+            return Ok(Go::On);
+        }
+        match keep(&self.folder, &message).await {
+            Ok(name) => self.say(&format!("250 2.0.0 kept as {name}")).await?,
+            Err(error) => {
+                tracing::warn!(%error, "caught mail cannot be kept");
+                self.say("452 4.3.1 cannot keep it now").await?;
+            }
+        }
+        Ok(Go::On)
+    }
+
+    /// Reads up to the line with a single dot; `None` when the client left before it.
+    ///
+    /// What is beyond the bound is read and dropped, so that the client hears why.
+    async fn body(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut message = Vec::new();
+        let mut at_line_start = true;
+        loop {
+            let Some(mut line) = self.line().await? else {
+                return Ok(None);
+            };
+            if at_line_start && line == b".\r\n" {
+                return Ok(Some(message));
+            }
+            if at_line_start && line.starts_with(b".") {
+                line.remove(0);
+            }
+            at_line_start = line.ends_with(b"\r\n");
+            if message.len() <= MESSAGE_BYTES_MAX {
+                message.extend_from_slice(&line);
+            }
+        }
+    }
+
+    /// Reads one line, or the first part of one that is too long; `None` at the end.
+    async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut line = Vec::new();
+        let mut bounded = (&mut self.reader).take(LINE_BYTES_MAX);
+        let read = timeout(SILENCE, bounded.read_until(b'\n', &mut line));
+        read.await.map_err(|_| io::ErrorKind::TimedOut)??;
+        let whole = line.ends_with(b"\n") || line.len() as u64 == LINE_BYTES_MAX;
+        Ok(whole.then_some(line))
+    }
+
+    async fn mistake(&mut self, reply: &str) -> io::Result<()> {
+        self.mistakes += 1;
+        self.say(reply).await
+    }
+
+    async fn say(&mut self, reply: &str) -> io::Result<()> {
+        let reply = format!("{reply}\r\n");
+        let said = timeout(SILENCE, self.writer.write_all(reply.as_bytes()));
+        said.await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    }
+
+    fn reset(&mut self) {
+        self.sender = false;
+        self.recipients = 0;
+    }
+}
+
+fn has_path(text: &str, command: &str) -> bool {
+    let named = text
+        .get(..command.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(command));
+    named && {
+        let path = text[command.len()..].trim_start();
+        path.starts_with('<') && path.contains('>')
+    }
+}
+
+/// Writes a message down for good, once per `Message-ID`.
+async fn keep(folder: &Path, message: &[u8]) -> io::Result<String> {
+    let name = name_of(message);
+    let kept = folder.join(format!("{name}.eml"));
+    if fs::try_exists(&kept).await? {
+        return Ok(name);
+    }
+    // Two sessions may bring the same message at once: each writes its own file, the name goes
+    // to the last, and both are the same message.
+    let draft = draft_path(folder, &name);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&draft)
+        .await?;
+    let written = async {
+        file.write_all(message).await?;
+        file.sync_all().await?;
+        fs::rename(&draft, &kept).await?;
+        File::open(folder).await?.sync_all().await
+    };
+    let written = written.await;
+    if written.is_err() {
+        let _ = fs::remove_file(&draft).await;
+    }
+    written.map(|()| name)
+}
+
+fn draft_path(folder: &Path, name: &str) -> PathBuf {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static DRAFTS: AtomicU64 = AtomicU64::new(0);
+    let draft = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    folder.join(format!("{name}.{}.{draft}.part", std::process::id()))
+}
+
+/// The event's id where the `Message-ID` holds one, otherwise a hash: never the sender's text.
+fn name_of(message: &[u8]) -> String {
+    let Some(message_id) = header(message, "message-id") else {
+        return hex(&Sha256::digest(message)[..16]);
+    };
+    let inner = message_id.trim_matches(|c: char| c == '<' || c == '>' || c.is_whitespace());
+    let local = inner.split('@').next().unwrap_or_default();
+    match EventId::from_str(local) {
+        Ok(event) if event.to_string() == local => local.to_owned(),
+        _ => hex(&Sha256::digest(inner)[..16]),
+    }
+}
+
+fn header(message: &[u8], name: &str) -> Option<String> {
+    let end = message
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .unwrap_or(message.len());
+    let head = String::from_utf8_lossy(&message[..end])
+        .replace("\r\n ", " ")
+        .replace("\r\n\t", " ");
+    head.split("\r\n")
+        .filter_map(|line| line.split_once(':'))
+        .find(|(found, _)| found.trim().eq_ignore_ascii_case(name))
+        .map(|(_, value)| value.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVENT: &str = "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b";
+
+    #[tokio::test]
+    async fn a_message_is_kept_once_under_its_events_id() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = format!("Message-ID: <{EVENT}@shop>\r\nSubject: hi\r\n\r\n..dot\r\n");
+        for _ in 0..2 {
+            let said = talk(folder.path(), &sent(&message)).await;
+            assert!(said.contains("250 2.0.0 kept as 0190a1b2"), "{said}");
+        }
+        let files = files_in(folder.path());
+        assert_eq!(files, [format!("{EVENT}.eml")]);
+        let text = std::fs::read_to_string(folder.path().join(&files[0])).unwrap();
+        assert!(text.ends_with("\r\n\r\n.dot\r\n"), "{text:?}");
+    }
+
+    #[tokio::test]
+    async fn a_hostile_message_id_names_no_file_outside() {
+        let folder = tempfile::tempdir().unwrap();
+        talk(
+            folder.path(),
+            &sent("Message-ID: <../../etc/passwd@x>\r\n\r\nx\r\n"),
+        )
+        .await;
+        let files = files_in(folder.path());
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].len(), 32 + ".eml".len());
+    }
+
+    #[tokio::test]
+    async fn only_a_dot_between_whole_line_ends_ends_a_message() {
+        let folder = tempfile::tempdir().unwrap();
+        let body = "Message-ID: <1@x>\r\n\r\na\n.\r\nMAIL FROM:<smuggled@x>\r\n";
+        let said = talk(folder.path(), &sent(body)).await;
+        assert_eq!(said.matches("2.1.0 ok").count(), 1, "{said}");
+    }
+
+    #[tokio::test]
+    async fn commands_out_of_order_are_refused_and_many_mistakes_end_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = talk(folder.path(), "DATA\r\nRCPT TO:<a@b>\r\nMAIL a\r\nQUIT\r\n").await;
+        assert!(said.contains("503 5.5.1 RCPT first"), "{said}");
+        assert!(said.contains("503 5.5.1 MAIL first"), "{said}");
+        assert!(said.contains("501 5.5.4 MAIL FROM"), "{said}");
+        let said = talk(folder.path(), &"X\r\n".repeat(50)).await;
+        assert_eq!(said.matches("502").count(), 10);
+        assert!(said.ends_with("421 4.7.0 too many mistakes\r\n"));
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_is_refused_and_the_session_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let large = format!("A: b\r\n\r\n{}", "x\r\n".repeat(MESSAGE_BYTES_MAX / 3 + 1));
+        let said = talk(folder.path(), &sent(&large)).await;
+        assert!(said.contains("552 5.3.4"), "{said}");
+        assert!(said.ends_with("221 2.0.0 bye\r\n"));
+        assert!(files_in(folder.path()).is_empty());
+        let said = talk(folder.path(), &"x".repeat(10_000)).await;
+        assert!(said.ends_with("421 4.7.0 too many mistakes\r\n"));
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_cannot_be_written_is_a_reason_to_try_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing");
+        let said = talk(&missing, &sent("Message-ID: <1@x>\r\n\r\nx\r\n")).await;
+        assert!(said.contains("452 4.3.1"), "{said}");
+    }
+
+    fn sent(message: &str) -> String {
+        format!("EHLO a\r\nMAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nDATA\r\n{message}.\r\nQUIT\r\n")
+    }
+
+    async fn talk(folder: &Path, said: &str) -> String {
+        let mut heard = Vec::new();
+        let session = Session::new(said.as_bytes(), &mut heard, folder.into());
+        session.run().await.unwrap();
+        String::from_utf8(heard).unwrap()
+    }
+
+    fn files_in(folder: &Path) -> Vec<String> {
+        let names = std::fs::read_dir(folder).unwrap();
+        names
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+}

@@ -1,0 +1,248 @@
+//! A receiver of webhooks that misbehaves on demand.
+//!
+//! It is a consumer as one should be: it verifies the signature, accepts each
+//! event once in the transaction of its effect, and answers after the commit.
+//! It lives in a database of its own and counts, per event, how often it was
+//! delivered and how often that had an effect. Told to, it fails, dawdles,
+//! loses its answer after the effect, or wants nothing any more.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    response::{IntoResponse as _, Response},
+    routing::post,
+};
+use hapax::{
+    Clock, Timestamp,
+    event::Headers,
+    inbox::{Acceptance, Message},
+    signature::{self, Received, TOLERANCE, Verifier},
+    store::{Keys as _, StoreError, Transaction as _},
+    telemetry::INBOX_MESSAGES,
+};
+use hapax_sqlite::Sqlite;
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    database::{self, Row, params, query},
+    ids::written,
+    server::Unanswered,
+};
+
+/// The name under which it takes events.
+const CONSUMER: &str = "demo_receiver";
+/// How long a slow answer takes.
+const SLOW: Duration = Duration::from_secs(3);
+
+/// How the receiver behaves.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Mode {
+    /// It takes every event.
+    Ok,
+    /// It answers 500 and does nothing.
+    Fail,
+    /// It takes the event, three seconds late.
+    Slow,
+    /// It takes the event and closes the connection instead of answering.
+    AckLost,
+    /// It answers 410: the destination is to be disabled.
+    Gone,
+}
+
+/// A way to misbehave, for so many deliveries; until told otherwise when absent.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fault {
+    pub(crate) mode: Mode,
+    pub(crate) count: Option<u64>,
+}
+
+/// The receiver.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    store: Sqlite,
+    clock: Clock,
+    verifier: [Verifier; 1],
+    fault: Mutex<Fault>,
+    said_gone: AtomicBool,
+}
+
+/// What became of one event.
+#[derive(Debug, Serialize)]
+pub(crate) struct Seen {
+    pub(crate) event_id: String,
+    r#type: String,
+    deliveries: i64,
+    effects: i64,
+    first_at: String,
+    last_at: String,
+}
+
+impl Receiver {
+    /// A receiver that keeps what it gets in `store`.
+    pub(crate) fn new(store: Sqlite, clock: Clock, verifier: Verifier) -> Self {
+        let fault = Mutex::new(Fault {
+            mode: Mode::Ok,
+            count: None,
+        });
+        Self {
+            store,
+            clock,
+            verifier: [verifier],
+            fault,
+            said_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Its service: one route, at the root.
+    pub(crate) fn router(self: &Arc<Self>) -> Router {
+        Router::new()
+            .route("/", post(receive))
+            .with_state(Arc::clone(self))
+    }
+
+    /// Behaves like this from now on; true when it had said that it is gone and is not any more.
+    pub(crate) fn misbehave(&self, fault: Fault) -> bool {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        fault.mode == Mode::Ok && self.said_gone.swap(false, Ordering::SeqCst)
+    }
+
+    /// What became of each event after `after`, oldest first, at most `limit`.
+    pub(crate) async fn seen(&self, after: String, limit: i64) -> Result<Vec<Seen>, StoreError> {
+        let rows = database::read(&self.store, query::RECEIVER_LIST, params![after, limit]).await?;
+        rows.into_iter().map(Seen::read).collect()
+    }
+
+    fn mode(&self) -> Mode {
+        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        match fault.count {
+            None => fault.mode,
+            Some(0) => Mode::Ok,
+            Some(left) => {
+                fault.count = Some(left - 1);
+                fault.mode
+            }
+        }
+    }
+
+    async fn refuse(&self, received: &Received<'_>) -> Result<(), StoreError> {
+        let mut tx = self.store.begin(Headers::new()).await?;
+        self.count(&mut tx, received, 0).await?;
+        tx.commit().await
+    }
+
+    async fn take(&self, received: &Received<'_>) -> Result<StatusCode, StoreError> {
+        let Ok(message) = Message::new(CONSUMER, "shop", received.id, received.body) else {
+            return Ok(StatusCode::BAD_REQUEST);
+        };
+        let mut tx = self.store.begin(Headers::new()).await?;
+        let (effects, status, outcome) = match tx.accept(&message).await? {
+            Acceptance::First => (1, StatusCode::OK, "accepted"),
+            Acceptance::Duplicate => (0, StatusCode::OK, "duplicate"),
+            Acceptance::Mismatch => (0, StatusCode::CONFLICT, "mismatch"),
+        };
+        self.count(&mut tx, received, effects).await?;
+        tx.commit().await?;
+        metrics::counter!(INBOX_MESSAGES, "consumer" => CONSUMER, "outcome" => outcome)
+            .increment(1);
+        Ok(status)
+    }
+
+    async fn count(
+        &self,
+        tx: &mut database::Tx,
+        received: &Received<'_>,
+        effects: i64,
+    ) -> Result<(), StoreError> {
+        let now = self.clock.now().as_millis();
+        let row = params![received.id.to_owned(), kind_of(received.body), effects, now];
+        database::execute(tx, query::RECEIVER_COUNT, row)
+            .await
+            .map(drop)
+    }
+}
+
+async fn receive(
+    State(receiver): State<Arc<Receiver>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
+    let message = Received {
+        id: text(signature::ID_HEADER),
+        timestamp: text(signature::TIMESTAMP_HEADER),
+        signature: text(signature::SIGNATURE_HEADER),
+        body: &body,
+    };
+    let now = receiver.clock.now();
+    if let Err(error) = signature::verify(&message, &receiver.verifier, now, TOLERANCE) {
+        tracing::warn!(%error, "the demo's receiver refuses a webhook");
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    answer(&receiver, &message).await.unwrap_or_else(|error| {
+        tracing::error!(error = error.story(), "the demo's receiver cannot write");
+        StatusCode::SERVICE_UNAVAILABLE.into_response()
+    })
+}
+
+async fn answer(receiver: &Receiver, message: &Received<'_>) -> Result<Response, StoreError> {
+    match receiver.mode() {
+        Mode::Ok => Ok(receiver.take(message).await?.into_response()),
+        Mode::Slow => {
+            tokio::time::sleep(SLOW).await;
+            Ok(receiver.take(message).await?.into_response())
+        }
+        Mode::AckLost => {
+            let mut response = receiver.take(message).await?.into_response();
+            response.extensions_mut().insert(Unanswered);
+            Ok(response)
+        }
+        Mode::Fail => {
+            receiver.refuse(message).await?;
+            Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response())
+        }
+        Mode::Gone => {
+            receiver.refuse(message).await?;
+            receiver.said_gone.store(true, Ordering::SeqCst);
+            Ok(StatusCode::GONE.into_response())
+        }
+    }
+}
+
+fn kind_of(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Envelope {
+        r#type: String,
+    }
+    serde_json::from_slice(body)
+        .map_or_else(|_| String::new(), |envelope: Envelope| envelope.r#type)
+}
+
+impl Seen {
+    fn read(mut row: Row) -> Result<Self, StoreError> {
+        Ok(Self {
+            event_id: row.text(0)?,
+            r#type: row.text(1)?,
+            deliveries: row.integer(2)?,
+            effects: row.integer(3)?,
+            first_at: written(Timestamp::from_millis(row.integer(4)?)),
+            last_at: written(Timestamp::from_millis(row.integer(5)?)),
+        })
+    }
+}

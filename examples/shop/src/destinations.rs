@@ -1,0 +1,137 @@
+//! Where the shop's events go.
+//!
+//! Each webhook is a destination for every event, named after its host and a
+//! hash of its URL: the same URL is the same destination in every process, and
+//! a URL that holds a secret does not show in a metric. Mail takes signups
+//! alone. The guard is opened for the demo's receiver by address, nobody else.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write as _},
+    net::SocketAddr,
+    path::Path,
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+use hapax::{Clock, key::hex, relay::Destination, retry::Schedule, signature::Signer};
+use hapax_sinks::{smtp::Smtp, webhook::Webhook};
+use http::Uri;
+use secrecy::{ExposeSecret as _, SecretString};
+use sha2::{Digest as _, Sha256};
+
+use crate::config;
+
+/// The destination that is the demo's receiver.
+pub(crate) const DEMO: &str = "demo";
+/// The destination that is mail.
+pub(crate) const MAIL: &str = "mail";
+
+/// The one event that is mailed.
+const SIGNED_UP: &str = "user.signed_up";
+const SENDER: &str = "Shop <shop@localhost>";
+const TEMPLATES: [(&str, &str); 3] = [
+    (
+        "welcome.subject.txt",
+        include_str!("../templates/welcome.subject.txt"),
+    ),
+    (
+        "welcome.text.txt",
+        include_str!("../templates/welcome.text.txt"),
+    ),
+    ("welcome.html", include_str!("../templates/welcome.html")),
+];
+
+/// Quick enough for a person to watch.
+const DEMO_SCHEDULE: &str = "0s,1s,2s,4s,8s,15s,30s,1m,2m,5m";
+
+/// A destination, and where it goes in words.
+pub(crate) type Described = (Destination, String);
+
+/// The demo's receiver at `address`.
+pub(crate) fn demo(
+    address: SocketAddr,
+    signer: Signer,
+    schedule: Option<Schedule>,
+    clock: &Clock,
+) -> anyhow::Result<Described> {
+    let webhook = Webhook::to(format!("http://{address}/"))
+        .sign_with(signer)
+        .allow([address.ip().into()])
+        .build(clock.clone())?;
+    let schedule = schedule.map_or_else(|| DEMO_SCHEDULE.parse(), Ok)?;
+    let destination = Destination::new(DEMO, Arc::new(webhook)).schedule(schedule);
+    Ok((destination, "GET /demo/receiver".to_owned()))
+}
+
+/// Every webhook of the configuration, each URL once.
+pub(crate) fn webhooks(
+    config: &config::Webhook,
+    signer: &Signer,
+    clock: &Clock,
+) -> anyhow::Result<Vec<Described>> {
+    let urls: BTreeMap<String, &String> =
+        config.urls.iter().map(|url| (name_of(url), url)).collect();
+    let described = urls.into_iter().map(|(name, url)| {
+        let webhook = Webhook::to(url)
+            .sign_with(signer.clone())
+            .allow(config.allow_net.iter().copied())
+            .build(clock.clone())
+            .with_context(|| format!("webhook {name} cannot work"))?;
+        if let Some(blocked) = webhook.refusal() {
+            tracing::warn!(destination = name, %blocked, "nothing will be sent: see --allow-net");
+        }
+        let schedule = config.schedule.clone().unwrap_or_default();
+        let destination = Destination::new(&name, Arc::new(webhook)).schedule(schedule);
+        Ok((destination, format!("webhook on {}", host_of(url))))
+    });
+    described.collect()
+}
+
+/// Mail, through the server of the settings or else the demo's catcher; nowhere without either.
+pub(crate) fn mail(
+    server: Option<&SecretString>,
+    catcher: Option<SocketAddr>,
+    templates: &Path,
+) -> anyhow::Result<Option<Described>> {
+    let (url, place) = match (server, catcher) {
+        (Some(url), _) => (url.expose_secret().to_owned(), "the configured mail server"),
+        (None, Some(address)) => (format!("smtp://{address}"), "the demo's mail catcher"),
+        (None, None) => return Ok(None),
+    };
+    write_out(templates)
+        .with_context(|| format!("mail templates {} cannot be written", templates.display()))?;
+    let smtp = Smtp::to(url)
+        .from(SENDER)
+        .recipient("{{ data.email }}")
+        .templates(templates)
+        .mail(SIGNED_UP, "welcome")
+        .build()?;
+    let destination = Destination::new(MAIL, Arc::new(smtp)).only([SIGNED_UP]);
+    Ok(Some((destination, place.to_owned())))
+}
+
+/// Writes out the templates that the shop came with, where the operator has not put others.
+fn write_out(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    for (name, text) in TEMPLATES {
+        match fs::File::create_new(folder.join(name)) {
+            Ok(mut file) => file.write_all(text.as_bytes())?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn name_of(url: &str) -> String {
+    let hash = hex(&Sha256::digest(url)[..4]);
+    format!("webhook-{}-{hash}", host_of(url))
+}
+
+fn host_of(url: &str) -> String {
+    let uri: Option<Uri> = url.parse().ok();
+    uri.and_then(|uri| uri.host().map(str::to_owned))
+        .unwrap_or_else(|| "unknown".to_owned())
+}

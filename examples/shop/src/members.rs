@@ -1,0 +1,176 @@
+//! What the members of a request may be, member by member.
+//!
+//! Each check takes a member's name and value and refuses with 400 and that
+//! name; what passes is what the rows and the events may hold.
+
+use hapax_http::problem::Problem;
+use serde::Deserialize;
+
+use crate::money::{AMOUNTS, is_currency};
+
+/// Rows of a page when the request does not say.
+pub(crate) const LIMIT: u32 = 50;
+/// The most rows of a page.
+pub(crate) const LIMIT_MAX: u32 = 200;
+
+/// The query of a list: where it goes on, and how much of it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Page {
+    pub(crate) after: Option<String>,
+    pub(crate) limit: Option<u32>,
+}
+
+/// The query of a route that takes none.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoQuery {}
+
+/// An amount in minor units.
+pub(crate) fn amount(value: i64) -> Result<(), Problem> {
+    let (least, most) = AMOUNTS.into_inner();
+    ensure(AMOUNTS.contains(&value), "amount", || {
+        format!("amount is a whole number of minor units from {least} to {most}")
+    })
+}
+
+/// A currency.
+pub(crate) fn currency(code: &str) -> Result<(), Problem> {
+    ensure(is_currency(code), "currency", || {
+        "currency is an active ISO 4217 code in capitals, such as EUR".to_owned()
+    })
+}
+
+/// A name of 1 to 64 of `A-Z a-z 0-9 _ -`.
+pub(crate) fn name(member: &'static str, value: &str) -> Result<(), Problem> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let fits = (1..=64).contains(&value.len()) && value.bytes().all(plain);
+    ensure(fits, member, || {
+        format!("{member} is 1 to 64 of A-Z a-z 0-9 _ -")
+    })
+}
+
+/// A text of so many characters, none of them a control character.
+pub(crate) fn line(member: &'static str, value: &str, most: usize) -> Result<(), Problem> {
+    let length = value.chars().count();
+    let fits = (1..=most).contains(&length) && !value.chars().any(char::is_control);
+    ensure(fits, member, || {
+        format!("{member} is one line of 1 to {most} characters")
+    })
+}
+
+/// A text of at most so many characters.
+pub(crate) fn text(member: &'static str, value: &str, most: usize) -> Result<(), Problem> {
+    ensure(value.chars().count() <= most, member, || {
+        format!("{member} has at most {most} characters")
+    })
+}
+
+/// An e-mail address, in the plain form that every server takes.
+pub(crate) fn email(value: &str) -> Result<(), Problem> {
+    ensure(is_email(value), "email", || {
+        "email is an address such as ann@example.org".to_owned()
+    })
+}
+
+/// The rows of a page.
+pub(crate) fn limit(value: Option<u32>, default: u32) -> Result<u32, Problem> {
+    let limit = value.unwrap_or(default);
+    ensure((1..=LIMIT_MAX).contains(&limit), "limit", || {
+        format!("limit is a whole number from 1 to {LIMIT_MAX}")
+    })?;
+    Ok(limit)
+}
+
+fn ensure(
+    fits: bool,
+    member: &'static str,
+    detail: impl FnOnce() -> String,
+) -> Result<(), Problem> {
+    if fits {
+        Ok(())
+    } else {
+        Err(Problem::invalid(member, detail()))
+    }
+}
+
+fn is_email(value: &str) -> bool {
+    const LOCAL: &[u8] = b"!#$%&'*+-/=?^_`{|}~.";
+    let Some((local, domain)) = value.rsplit_once('@') else {
+        return false;
+    };
+    let dots = |text: &str| !text.starts_with('.') && !text.ends_with('.') && !text.contains("..");
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    value.len() <= 254
+        && (1..=64).contains(&local.len())
+        && local
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || LOCAL.contains(&byte))
+        && dots(local)
+        && domain.contains('.')
+        && domain.split('.').all(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_plain() {
+        let long_local = format!("{}@b.org", "a".repeat(65));
+        let long_domain = format!("a@{}.org", "b".repeat(64));
+        for good in ["ann@x.org", "Ann.B+shop@mail.example.co", "o'hara@x-y.io"] {
+            assert!(email(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "ann",
+            "@x.org",
+            "ann@",
+            "ann@x",
+            "a b@x.org",
+            "ann@x..org",
+            ".a@x.org",
+            "a.@x.org",
+            "a@-x.org",
+            "a@b@x.org",
+            "ann@x.org\r\nBcc: b@y.org",
+            "ann@x.org>",
+            "<a@x.org",
+            "j\u{f6}rg@x.org",
+            "a@x.org.",
+            &long_local,
+            &long_domain,
+        ] {
+            assert!(email(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_amount_keeps_its_bounds() {
+        assert!(amount(1).is_ok() && amount(99_999_999).is_ok());
+        assert!(amount(0).is_err() && amount(-1).is_err() && amount(100_000_000).is_err());
+    }
+
+    #[test]
+    fn a_line_has_no_line_break() {
+        assert!(line("name", "Ann", 3).is_ok());
+        for bad in ["", "Anna", "A\nB", "A\u{7f}"] {
+            assert!(line("name", bad, 3).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_has_1_to_200_rows() {
+        assert_eq!(limit(None, LIMIT).ok(), Some(50));
+        assert!(limit(Some(200), LIMIT).is_ok());
+        assert!(limit(Some(0), LIMIT).is_err() && limit(Some(201), LIMIT).is_err());
+    }
+}

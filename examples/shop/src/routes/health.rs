@@ -1,0 +1,97 @@
+//! Is it alive, is it of use, and what has it done.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    extract::State,
+    response::{IntoResponse as _, Response},
+};
+use hapax::{Timestamp, store::StoreError};
+use hapax_http::{Json, Query, problem::Problem};
+use http::{HeaderValue, StatusCode, header};
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde::Serialize;
+use tokio::sync::Mutex;
+
+use super::Shop;
+use crate::{
+    carriage::Standing,
+    database::{self, params, query},
+    members::NoQuery,
+};
+
+/// How long an answer about the store stays good: asking costs a commit, and anybody may ask.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// When the store was last asked, and whether it could be written.
+#[derive(Debug, Default)]
+pub(crate) struct Probe(Mutex<Option<(Timestamp, bool)>>);
+
+#[derive(Debug, Serialize)]
+struct Alive {
+    status: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Readiness {
+    status: &'static str,
+    store: &'static str,
+    relay: &'static str,
+}
+
+/// `GET /healthz`: it answers, so it is alive.
+pub(super) async fn alive() -> Response {
+    Json(Alive { status: "ok" }).into_response()
+}
+
+/// `GET /readyz`: whether the store takes a write and the relay carries.
+pub(super) async fn ready(
+    State(shop): State<Arc<Shop>>,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Response, Problem> {
+    let writable = shop.probe.ask(&shop).await;
+    let (relay, carries) = match shop.carriage.standing() {
+        Standing::Running => ("running", true),
+        Standing::Absent => ("off", !shop.relays),
+        Standing::Fenced => ("fenced", false),
+    };
+    let ready = writable && carries;
+    let readiness = Readiness {
+        status: if ready { "ready" } else { "unavailable" },
+        store: if writable { "writable" } else { "unavailable" },
+        relay,
+    };
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    Ok((status, Json(readiness)).into_response())
+}
+
+/// `GET /metrics`, as Prometheus reads it.
+pub(super) async fn metrics(State(handle): State<PrometheusHandle>) -> Response {
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4");
+    ([(header::CONTENT_TYPE, kind)], handle.render()).into_response()
+}
+
+impl Probe {
+    async fn ask(&self, shop: &Shop) -> bool {
+        let mut last = self.0.lock().await;
+        let now = shop.ids.now();
+        match *last {
+            Some((asked_at, writable)) if now.since(asked_at) < FRESH => writable,
+            _ => {
+                let written =
+                    database::write(&shop.store, query::PROBE_WRITE, params![now.as_millis()]);
+                let writable = written.await.inspect_err(complain).is_ok();
+                *last = Some((now, writable));
+                writable
+            }
+        }
+    }
+}
+
+fn complain(error: &StoreError) {
+    tracing::error!(error = error.story(), "the store cannot be written");
+}

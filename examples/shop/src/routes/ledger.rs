@@ -1,0 +1,115 @@
+//! The ledger: one entry per effect, the oracle for "exactly one".
+
+use std::sync::Arc;
+
+use axum::{
+    Extension,
+    extract::State,
+    response::{IntoResponse as _, Response},
+};
+use hapax::{Timestamp, key::Tenant, store::StoreError};
+use hapax_http::{Json, Query, problem::Problem};
+use serde::{Deserialize, Serialize};
+
+use super::Shop;
+use crate::{
+    database::{self, Row, params, query},
+    ids::{Ids, written},
+    members::{self, LIMIT_MAX},
+};
+
+/// An entry that is about to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    pub(crate) tenant: &'a str,
+    pub(crate) charge_id: &'a str,
+    pub(crate) kind: &'static str,
+    pub(crate) amount: i64,
+    /// Who said so: `shop`, or the sender of a webhook.
+    pub(crate) source: &'a str,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    charge_id: Option<String>,
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    entries: Vec<Written>,
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Written {
+    id: String,
+    charge_id: String,
+    kind: String,
+    amount: i64,
+    source: String,
+    created_at: String,
+}
+
+/// `GET /ledger`.
+pub(super) async fn list(
+    State(shop): State<Arc<Shop>>,
+    Extension(tenant): Extension<Tenant>,
+    Query(wanted): Query<Wanted>,
+) -> Result<Response, Problem> {
+    let limit = members::limit(wanted.limit, LIMIT_MAX)?;
+    let after = wanted.after.unwrap_or_default();
+    let mut key = params![tenant.as_str().to_owned(), after, i64::from(limit) + 1];
+    let query = match wanted.charge_id {
+        Some(charge) => {
+            key.push(charge.into());
+            query::LEDGER_LIST_BY_CHARGE
+        }
+        None => query::LEDGER_LIST,
+    };
+    let rows = database::read(&shop.store, query, key).await?;
+    let mut entries = rows
+        .into_iter()
+        .map(Written::read)
+        .collect::<Result<Vec<_>, _>>()?;
+    let more = entries.len() > limit as usize;
+    entries.truncate(limit as usize);
+    let next = entries
+        .last()
+        .filter(|_| more)
+        .map(|entry| entry.id.clone());
+    Ok(Json(Listed { entries, next }).into_response())
+}
+
+impl Entry<'_> {
+    /// Writes the entry in the transaction of its effect.
+    pub(crate) async fn write(self, tx: &mut database::Tx, ids: &Ids) -> Result<(), StoreError> {
+        let row = params![
+            self.tenant.to_owned(),
+            ids.mint("le"),
+            self.charge_id.to_owned(),
+            self.kind.to_owned(),
+            self.amount,
+            self.source.to_owned(),
+            ids.now().as_millis(),
+        ];
+        database::execute(tx, query::LEDGER_INSERT, row)
+            .await
+            .map(drop)
+    }
+}
+
+impl Written {
+    fn read(mut row: Row) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.text(0)?,
+            charge_id: row.text(1)?,
+            kind: row.text(2)?,
+            amount: row.integer(3)?,
+            source: row.text(4)?,
+            created_at: written(Timestamp::from_millis(row.integer(5)?)),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! The routes, one file per noun, and what stands around them.
+//!
+//! From the outside in: a request's name, its tenant, its key, its handler.
+//! What has no tenant (health, metrics, received webhooks, the demo) stands
+//! beside that. Every refusal is a problem, those of the router too.
+
+pub(crate) mod demo;
+mod health;
+mod ledger;
+mod orders;
+mod payments;
+mod refunds;
+mod signups;
+mod webhooks;
+
+pub(crate) use health::Probe;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    middleware,
+    response::Response,
+    routing::{get, post, put},
+};
+use hapax::{Random, key::Tenant, limits::BODY_BYTES_MAX, signature::Verifier};
+use hapax_http::{Idempotency, RequestIds, problem};
+use hapax_sqlite::Sqlite;
+use http::{HeaderValue, Method, header};
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use crate::{
+    auth::{Tokens, authenticate},
+    carriage::Carriage,
+    ids::Ids,
+};
+
+/// What handlers work on.
+#[derive(Debug)]
+pub(crate) struct Shop {
+    pub(crate) store: Sqlite,
+    pub(crate) ids: Ids,
+    /// Whose ledger a webhook about an unknown charge goes to.
+    pub(crate) inbox_tenant: Tenant,
+    pub(crate) carriage: Carriage,
+    /// Whether this shop is to carry events.
+    pub(crate) relays: bool,
+    pub(crate) probe: Probe,
+}
+
+/// What the routes are made of besides the shop itself.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) shop: Arc<Shop>,
+    pub(crate) idempotency: Idempotency<Sqlite>,
+    pub(crate) tokens: Tokens,
+    pub(crate) sources: Vec<(String, Verifier)>,
+    pub(crate) metrics: PrometheusHandle,
+    pub(crate) demo: Option<demo::Demo>,
+    pub(crate) random: Random,
+}
+
+/// Every route of the shop.
+pub(crate) fn router(parts: Parts) -> Router {
+    let Parts {
+        shop,
+        idempotency,
+        tokens,
+        sources,
+        metrics,
+        demo,
+        random,
+    } = parts;
+    let received = webhooks::routes(&shop, sources);
+    Router::new()
+        .merge(tenants(&shop, &idempotency, tokens))
+        .merge(received)
+        .merge(operations(&shop, metrics))
+        .merge(demo.map(demo::routes).unwrap_or_default())
+        .fallback(problem::not_found)
+        .method_not_allowed_fallback(problem::method_not_allowed)
+        .layer(DefaultBodyLimit::max(
+            usize::try_from(BODY_BYTES_MAX).unwrap_or(usize::MAX),
+        ))
+        .layer(RequestIds::new(random))
+}
+
+/// What belongs to a tenant.
+fn tenants(shop: &Arc<Shop>, idempotency: &Idempotency<Sqlite>, tokens: Tokens) -> Router {
+    let operation = |template| idempotency.operation(template);
+    let placed = operation("/orders").single_shot();
+    let replaced = operation("/orders/{id}").also(Method::PUT).optional();
+    let signed_up = operation("/signups").derived(signups::derive);
+    let reserve = idempotency.reserve_handler();
+    Router::new()
+        .route(
+            "/orders",
+            post(orders::create).layer(placed).get(orders::list),
+        )
+        .route(
+            "/orders/{id}",
+            put(orders::replace).layer(replaced).get(orders::read),
+        )
+        .route(
+            "/payments",
+            post(payments::create).layer(operation("/payments")),
+        )
+        .route(
+            "/refunds",
+            post(refunds::create).layer(operation("/refunds")),
+        )
+        .route("/ledger", get(ledger::list))
+        .route("/signups", post(signups::create).layer(signed_up))
+        .route("/idempotency-keys", post(reserve))
+        .route_layer(middleware::from_fn_with_state(tokens, authenticate))
+        .with_state(Arc::clone(shop))
+}
+
+/// What the person who runs the shop asks.
+fn operations(shop: &Arc<Shop>, metrics: PrometheusHandle) -> Router {
+    Router::new()
+        .route("/readyz", get(health::ready))
+        .with_state(Arc::clone(shop))
+        .route("/metrics", get(health::metrics))
+        .with_state(metrics)
+        .route("/healthz", get(health::alive))
+}
+
+/// Says where the thing that was made can be found.
+fn locate(response: &mut Response, path: &str) {
+    let location = HeaderValue::from_str(path).expect("a minted path is visible ASCII");
+    response.headers_mut().insert(header::LOCATION, location);
+}

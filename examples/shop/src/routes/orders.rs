@@ -1,0 +1,251 @@
+//! Orders: created once, read, listed, and changed under a condition.
+//!
+//! `POST` says beforehand all that it will write, so that it shares a commit
+//! with its neighbours. `PUT` needs no key: its condition, the version that the
+//! caller has seen, makes a second one fail instead of happening.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension,
+    extract::State,
+    response::{IntoResponse as _, Response},
+};
+use hapax::{
+    Timestamp,
+    event::NewEvent,
+    key::Tenant,
+    store::{StoreError, Transaction as _},
+};
+use hapax_http::{
+    Json, Path, Planned, Query,
+    problem::{self, Problem},
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::{Deserialize, Serialize};
+
+use super::Shop;
+use crate::{
+    database::{self, Row, Statement, Value, params, query},
+    ids::written,
+    members::{self, LIMIT, NoQuery, Page},
+};
+
+/// An order as its creator or its changer states it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Stated {
+    customer_id: String,
+    amount: i64,
+    currency: String,
+    note: Option<String>,
+}
+
+/// An order as it is answered.
+#[derive(Debug, Serialize)]
+struct Order {
+    id: String,
+    customer_id: String,
+    amount: i64,
+    currency: String,
+    note: Option<String>,
+    version: i64,
+    created_at: String,
+    updated_at: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    items: Vec<Order>,
+    next: Option<String>,
+}
+
+/// `POST /orders`.
+pub(super) async fn create(
+    State(shop): State<Arc<Shop>>,
+    Extension(tenant): Extension<Tenant>,
+    Query(NoQuery {}): Query<NoQuery>,
+    Json(stated): Json<Stated>,
+) -> Result<Planned<Statement>, Problem> {
+    stated.check()?;
+    let now = shop.ids.now();
+    let order = Order::of(shop.ids.mint("ord"), stated, 1, [now, now]);
+    let row = params![
+        tenant.as_str().to_owned(),
+        order.id.clone(),
+        order.customer_id.clone(),
+        order.amount,
+        order.currency.clone(),
+        order.note.clone(),
+        now.as_millis(),
+    ];
+    Ok(Planned::new(order.answer(StatusCode::CREATED))
+        .statement(database::statement(query::ORDER_INSERT, row))
+        .emit(order.event("order.created")))
+}
+
+/// `GET /orders/{id}`.
+pub(super) async fn read(
+    State(shop): State<Arc<Shop>>,
+    Extension(tenant): Extension<Tenant>,
+    Path(id): Path<String>,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Response, Problem> {
+    let key = params![tenant.as_str().to_owned(), id];
+    let rows = database::read(&shop.store, query::ORDER_SELECT, key).await?;
+    let row = rows.into_iter().next().ok_or_else(Problem::not_found)?;
+    Ok(Order::read(row)?.answer(StatusCode::OK))
+}
+
+/// `GET /orders`.
+pub(super) async fn list(
+    State(shop): State<Arc<Shop>>,
+    Extension(tenant): Extension<Tenant>,
+    Query(page): Query<Page>,
+) -> Result<Response, Problem> {
+    let limit = members::limit(page.limit, LIMIT)?;
+    let after = page.after.unwrap_or_default();
+    // One row more than asked for tells whether there is a next page.
+    let key = params![tenant.as_str().to_owned(), after, i64::from(limit) + 1];
+    let rows = database::read(&shop.store, query::ORDER_LIST, key).await?;
+    let mut items = rows
+        .into_iter()
+        .map(Order::read)
+        .collect::<Result<Vec<_>, _>>()?;
+    let more = items.len() > limit as usize;
+    items.truncate(limit as usize);
+    let next = items.last().filter(|_| more).map(|order| order.id.clone());
+    Ok(Json(Listed { items, next }).into_response())
+}
+
+/// `PUT /orders/{id}`.
+pub(super) async fn replace(
+    State(shop): State<Arc<Shop>>,
+    Extension(tenant): Extension<Tenant>,
+    Path(id): Path<String>,
+    Query(NoQuery {}): Query<NoQuery>,
+    headers: HeaderMap,
+    mut tx: hapax_http::Tx<database::Tx>,
+    Json(stated): Json<Stated>,
+) -> Result<Response, Problem> {
+    stated.check()?;
+    let key = || params![tenant.as_str().to_owned(), id.clone()];
+    let rows = database::select(&mut tx, query::ORDER_SELECT, key()).await?;
+    let found = Order::read(rows.into_iter().next().ok_or_else(Problem::not_found)?)?;
+    if !holds(&headers, found.version)? {
+        return Err(Problem::new(problem::PRECONDITION).detail("the order has changed; reload it"));
+    }
+    let now = shop.ids.now();
+    let mut order = Order::of(id.clone(), stated, found.version + 1, [now, now]);
+    order.created_at = found.created_at;
+    let mut row = key();
+    row.extend(order.changed_columns(found.version, now));
+    if database::execute(&mut tx, query::ORDER_UPDATE, row).await? == 0 {
+        return Err(Problem::new(problem::PRECONDITION).detail("the order has changed; reload it"));
+    }
+    tx.emit(order.event("order.updated"))?;
+    Ok(order.answer(StatusCode::OK))
+}
+
+/// Whether `If-Match` lets a change of this version happen; without one it is refused.
+fn holds(headers: &HeaderMap, version: i64) -> Result<bool, Problem> {
+    let mut values = headers.get_all(header::IF_MATCH).iter().peekable();
+    if values.peek().is_none() {
+        let problem = Problem::new(problem::PRECONDITION).status(StatusCode::PRECONDITION_REQUIRED);
+        return Err(problem.detail("send If-Match with the ETag of the order that you have read"));
+    }
+    let current = tag(version);
+    let fits = |value: &HeaderValue| {
+        let tags = value.to_str().unwrap_or_default().split(',').map(str::trim);
+        tags.into_iter().any(|tag| tag == "*" || tag == current)
+    };
+    Ok(values.any(fits))
+}
+
+fn tag(version: i64) -> String {
+    format!("\"{version}\"")
+}
+
+impl Stated {
+    fn check(&self) -> Result<(), Problem> {
+        members::name("customer_id", &self.customer_id)?;
+        members::amount(self.amount)?;
+        members::currency(&self.currency)?;
+        members::text("note", self.note.as_deref().unwrap_or_default(), 500)
+    }
+}
+
+impl Order {
+    fn of(id: String, stated: Stated, version: i64, [created, updated]: [Timestamp; 2]) -> Self {
+        Self {
+            id,
+            customer_id: stated.customer_id,
+            amount: stated.amount,
+            currency: stated.currency,
+            note: stated.note,
+            version,
+            created_at: written(created),
+            updated_at: written(updated),
+        }
+    }
+
+    fn read(mut row: Row) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.text(0)?,
+            customer_id: row.text(1)?,
+            amount: row.integer(2)?,
+            currency: row.text(3)?,
+            note: row.maybe_text(4)?,
+            version: row.integer(5)?,
+            created_at: written(Timestamp::from_millis(row.integer(6)?)),
+            updated_at: written(Timestamp::from_millis(row.integer(7)?)),
+        })
+    }
+
+    fn changed_columns(&self, seen: i64, now: Timestamp) -> Vec<Value> {
+        params![
+            seen,
+            self.customer_id.clone(),
+            self.amount,
+            self.currency.clone(),
+            self.note.clone(),
+            now.as_millis(),
+        ]
+    }
+
+    fn event(&self, kind: &str) -> NewEvent {
+        NewEvent::json(kind, self)
+            .about("order", self.id.clone())
+            .sequence(self.version)
+    }
+
+    fn answer(&self, status: StatusCode) -> Response {
+        let etag = HeaderValue::from_str(&tag(self.version)).expect("a number is visible ASCII");
+        let mut response = (status, [(header::ETAG, etag)], Json(self)).into_response();
+        if status == StatusCode::CREATED {
+            super::locate(&mut response, &format!("/orders/{}", self.id));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_holds_for_the_version_it_names() {
+        assert_eq!(check(Some("\"3\"")), Some(true));
+        assert_eq!(check(Some("\"1\", \"3\"")), Some(true));
+        assert_eq!(check(Some("*")), Some(true));
+        for stale in ["\"2\"", "3", "W/\"3\"", "", "\"33\""] {
+            assert_eq!(check(Some(stale)), Some(false), "{stale}");
+        }
+        assert_eq!(check(None), None);
+    }
+
+    fn check(if_match: Option<&'static str>) -> Option<bool> {
+        let tags = if_match.map(|tag| (header::IF_MATCH, HeaderValue::from_static(tag)));
+        holds(&tags.into_iter().collect(), 3).ok()
+    }
+}

@@ -1,0 +1,104 @@
+//! Signups: a person and a welcome e-mail, once per address.
+//!
+//! Without a key the address is the key, its case folded; and because it is
+//! folded in the fingerprint too, `Ann@x.org` and `ann@x.org` with one name are
+//! one intent, and with two names a conflict. After the key has expired the
+//! table still knows the address.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension,
+    extract::State,
+    response::{IntoResponse as _, Response},
+};
+use hapax::{event::NewEvent, key::Tenant, store::Transaction as _};
+use hapax_http::{Derived, Json, Query, View, problem::Problem};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::Shop;
+use crate::{
+    database::{self, params, query},
+    ids::written,
+    members::{self, NoQuery},
+    problem::SIGNUP_EXISTS,
+};
+
+/// A person as they sign up.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Stated {
+    email: String,
+    name: String,
+}
+
+#[derive(Debug, Serialize)]
+struct User {
+    id: String,
+    email: String,
+    name: String,
+    created_at: String,
+}
+
+#[derive(Debug, Serialize)]
+struct SignedUp<'a> {
+    user_id: &'a str,
+    email: &'a str,
+    name: &'a str,
+}
+
+/// `POST /signups`.
+pub(super) async fn create(
+    State(shop): State<Arc<Shop>>,
+    Extension(tenant): Extension<Tenant>,
+    Query(NoQuery {}): Query<NoQuery>,
+    mut tx: hapax_http::Tx<database::Tx>,
+    Json(stated): Json<Stated>,
+) -> Result<Response, Problem> {
+    members::email(&stated.email)?;
+    members::line("name", &stated.name, 200)?;
+    let now = shop.ids.now();
+    let user = User {
+        id: shop.ids.mint("usr"),
+        email: stated.email,
+        name: stated.name,
+        created_at: written(now),
+    };
+    let row = params![
+        tenant.as_str().to_owned(),
+        folded(&user.email),
+        user.id.clone(),
+        user.email.clone(),
+        user.name.clone(),
+        now.as_millis(),
+    ];
+    if database::execute(&mut tx, query::USER_INSERT, row).await? == 0 {
+        return Err(Problem::new(SIGNUP_EXISTS).member("email"));
+    }
+    tx.emit(user.event())?;
+    Ok((StatusCode::CREATED, Json(user)).into_response())
+}
+
+/// The key of a signup that came without one.
+pub(super) fn derive(request: &View<'_>) -> Result<Derived, Problem> {
+    let stated: Stated = request.json()?;
+    members::email(&stated.email)?;
+    Ok(Derived::new().member("email", folded(&stated.email)))
+}
+
+/// The form of an address that two spellings of it share.
+fn folded(email: &str) -> String {
+    email.to_lowercase()
+}
+
+impl User {
+    fn event(&self) -> NewEvent {
+        let signed_up = SignedUp {
+            user_id: &self.id,
+            email: &self.email,
+            name: &self.name,
+        };
+        NewEvent::json("user.signed_up", &signed_up).about("user", self.id.clone())
+    }
+}

@@ -1,0 +1,91 @@
+//! The shop as a consumer: what others report goes into the ledger, once.
+//!
+//! The layer verifies the sender and accepts the message in the transaction
+//! that the entry is written in. An entry belongs to the tenant of its charge;
+//! where the shop does not know the charge, to the tenant of the settings.
+
+use std::{collections::HashMap, sync::Arc};
+
+use axum::{Extension, Router, body::Bytes, extract::State, routing::post};
+use hapax::{inbox::Message, signature::Verifier};
+use hapax_http::{WebhookLayer, extract::from_json, problem::Problem};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Shop, ledger::Entry};
+use crate::{
+    database::{self, params, query},
+    members,
+};
+
+/// The name under which the shop takes messages.
+const CONSUMER: &str = "ledger";
+
+#[derive(Debug, Deserialize)]
+struct Envelope<'a> {
+    r#type: String,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Reported {
+    charge_id: String,
+    amount: i64,
+}
+
+/// `POST /webhooks/{source}`, for the sources that have a key.
+pub(super) fn routes(shop: &Arc<Shop>, sources: Vec<(String, Verifier)>) -> Router {
+    let mut keys: HashMap<String, Vec<Verifier>> = HashMap::new();
+    for (source, verifier) in sources {
+        keys.entry(source).or_default().push(verifier);
+    }
+    let (clock, random) = shop.ids.sources();
+    let store = shop.store.clone();
+    let known = move |source: &str| keys.get(source).cloned();
+    let layer = WebhookLayer::new(store, clock, random, CONSUMER, known);
+    Router::new()
+        .route("/webhooks/{source}", post(take).layer(layer))
+        .with_state(Arc::clone(shop))
+}
+
+async fn take(
+    State(shop): State<Arc<Shop>>,
+    Extension(message): Extension<Message>,
+    mut tx: hapax_http::Tx<database::Tx>,
+    body: Bytes,
+) -> Result<StatusCode, Problem> {
+    let envelope: Envelope<'_> = serde_json::from_slice(&body).map_err(|error| {
+        Problem::invalid(
+            "body",
+            format!("the message is not {{type, timestamp, data}}: {error}"),
+        )
+    })?;
+    let kind = match envelope.r#type.as_str() {
+        "payment.succeeded" => "charge",
+        "refund.succeeded" => "refund",
+        _ => return Ok(StatusCode::OK),
+    };
+    let data = envelope.data.map_or("null", RawValue::get);
+    let reported: Reported = from_json(data.as_bytes())?;
+    members::name("charge_id", &reported.charge_id)?;
+    members::amount(reported.amount)?;
+    let key = params![reported.charge_id.clone()];
+    let charge = database::select(&mut tx, query::CHARGE_SELECT, key)
+        .await?
+        .pop();
+    let tenant = match charge {
+        Some(mut charge) => charge.text(0)?,
+        None => shop.inbox_tenant.as_str().to_owned(),
+    };
+    let entry = Entry {
+        tenant: &tenant,
+        charge_id: &reported.charge_id,
+        kind,
+        amount: reported.amount,
+        source: &message.source,
+    };
+    entry.write(&mut tx, &shop.ids).await?;
+    Ok(StatusCode::OK)
+}

@@ -1,0 +1,89 @@
+//! The secret that signs outgoing webhooks, made once and kept.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+};
+
+use hapax::signature::Secret;
+
+/// A secret, and whether it was made just now.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) secret: Secret,
+    pub(crate) is_new: bool,
+}
+
+/// Reads the secret kept at `path`, making it the first time: for its owner's eyes alone.
+pub(crate) fn kept(path: &Path) -> io::Result<Kept> {
+    if let Some(secret) = read(path)? {
+        return Ok(Kept {
+            secret,
+            is_new: false,
+        });
+    }
+    let secret = make()?;
+    let draft = path.with_extension("new");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&draft)?;
+    file.write_all(secret.reveal().as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&draft, path)?;
+    Ok(Kept {
+        secret,
+        is_new: true,
+    })
+}
+
+/// A new secret, from the operating system's randomness.
+pub(crate) fn make() -> io::Result<Secret> {
+    let mut bytes = [0; 32];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(Secret::mint(bytes))
+}
+
+fn read(path: &Path) -> io::Result<Option<Secret>> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let secret = text.trim().parse();
+    secret
+        .map(Some)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_made_once_and_kept_for_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("webhook.secret");
+        let (made, again) = (kept(&path).unwrap(), kept(&path).unwrap());
+        assert!(made.is_new && !again.is_new);
+        assert_eq!(made.secret.reveal(), again.secret.reveal());
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+    }
+
+    #[test]
+    fn a_file_that_holds_no_secret_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("webhook.secret");
+        fs::write(&path, "hello").unwrap();
+        assert_eq!(kept(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "hello");
+    }
+}

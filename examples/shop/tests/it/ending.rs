@@ -1,0 +1,74 @@
+//! Requests and events at the end: of the shop, and of a client's patience.
+
+use hapax_testkit::wait::eventually;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::shop::{ORDER, PATIENCE, Shop};
+
+#[tokio::test]
+async fn a_request_in_flight_is_answered_before_the_shop_ends() {
+    let mut shop = Shop::start(&[]);
+    let mut stream = TcpStream::connect(shop.address()).await.unwrap();
+    let (head, body) = request("k");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&body.as_bytes()[..10]).await.unwrap();
+    // Another answer proves that the first request has been read by now.
+    assert_eq!(shop.get("/orders").await.status, 200);
+    shop.signal("TERM");
+    eventually(PATIENCE, async || shop.log().contains("draining")).await;
+    stream.write_all(&body.as_bytes()[10..]).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    let (status, _) = shop.ended().await;
+    assert!(status.success());
+    assert!(TcpStream::connect(shop.address()).await.is_err());
+}
+
+#[tokio::test]
+async fn events_on_their_way_arrive_before_the_shop_ends_and_none_twice() {
+    let shop = Shop::start(&[]);
+    shop.misbehave(r#"{"mode":"slow","count":1}"#).await;
+    shop.post("/orders", Some("k"), ORDER).await;
+    let folder = shop.folder();
+    shop.stop().await;
+    let shop = Shop::start_in(folder, &[]);
+    let events = shop.received("order.created", 1).await;
+    assert_eq!((events.len(), &events[0]["effects"]), (1, &1.into()));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_finds_its_order_under_its_key() {
+    let shop = Shop::start(&[]);
+    for number in 0..20 {
+        let key = format!("k-{number}");
+        let mut stream = TcpStream::connect(shop.address()).await.unwrap();
+        let (head, body) = request(&key);
+        stream
+            .write_all(format!("{head}{body}").as_bytes())
+            .await
+            .unwrap();
+        drop(stream);
+    }
+    for number in 0..20 {
+        let answer = shop
+            .post("/orders", Some(&format!("k-{number}")), ORDER)
+            .await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+    }
+    let orders = shop.get("/orders").await.json().unwrap();
+    assert_eq!(orders["items"].as_array().unwrap().len(), 20);
+    assert_eq!(shop.received("order.created", 20).await.len(), 20);
+}
+
+fn request(key: &str) -> (String, &'static str) {
+    let head = format!(
+        "POST /orders HTTP/1.1\r\nhost: shop\r\nauthorization: Bearer demo-alice\r\n\
+         content-type: application/json\r\nidempotency-key: {key}\r\ncontent-length: {}\r\n\r\n",
+        ORDER.len()
+    );
+    (head, ORDER)
+}

@@ -1,0 +1,60 @@
+//! Keys: reserved ahead, forgotten in time, answered by profile.
+
+use hapax_testkit::wait::eventually;
+
+use crate::shop::{ORDER, PATIENCE, Shop, problem};
+
+#[tokio::test]
+async fn a_reserved_key_can_be_used() {
+    let shop = Shop::start(&[]);
+    let answer = shop.post("/idempotency-keys", None, "").await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let key = answer.json().unwrap()["key"].as_str().unwrap().to_owned();
+    assert_eq!(answer.header("idempotency-key"), Some(key.as_str()));
+    assert_eq!(shop.post("/orders", Some(&key), ORDER).await.status, 201);
+}
+
+#[tokio::test]
+async fn an_expired_key_runs_as_new() {
+    let shop = Shop::start(&["--retention", "1s"]);
+    let first = shop.post("/orders", Some("k"), ORDER).await;
+    eventually(PATIENCE, async || {
+        let again = shop.post("/orders", Some("k"), ORDER).await;
+        again.header("idempotency-status") == Some("stored") && again.body != first.body
+    })
+    .await;
+    assert!(
+        shop.log().contains("retention"),
+        "a short retention is worth a warning"
+    );
+}
+
+#[tokio::test]
+async fn an_expired_key_is_gone_where_that_is_asked_for() {
+    let shop = Shop::start(&["--retention", "1s", "--on-expired", "gone"]);
+    shop.post("/orders", Some("k"), ORDER).await;
+    eventually(PATIENCE, async || {
+        shop.post("/orders", Some("k"), ORDER).await.status == 410
+    })
+    .await;
+    let answer = shop.post("/orders", Some("k"), ORDER).await;
+    problem(&answer, 410, "CONFLICT.idempotency.expired");
+}
+
+#[tokio::test]
+async fn a_profile_changes_names_and_statuses() {
+    check_mismatch("ietf", 422).await;
+    check_mismatch("stripe", 400).await;
+}
+
+async fn check_mismatch(profile: &str, status: u16) {
+    let shop = Shop::start(&["--profile", profile]);
+    shop.post("/orders", Some("k"), ORDER).await;
+    let again = shop.post("/orders", Some("k"), ORDER).await;
+    let marked = (profile == "stripe").then_some("true");
+    assert_eq!(again.header("idempotent-replayed"), marked);
+    let other = shop
+        .post("/orders", Some("k"), &ORDER.replace("500", "501"))
+        .await;
+    problem(&other, status, "CONFLICT.idempotency.payload_mismatch");
+}

@@ -1,0 +1,91 @@
+//! One exchange with the shop, and how it went wrong when it did.
+//!
+//! Nothing is sent twice behind the journal's back: whoever wants a retry
+//! asks for one.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, header::AUTHORIZATION};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use tokio::time::timeout;
+
+use super::journal::{Answer, Outcome};
+
+/// Longer than anything the shop may take; then the answer counts as lost.
+const EXCHANGE: Duration = Duration::from_secs(20);
+
+/// A client of the shop at one address.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    http: legacy::Client<HttpConnector, Full<Bytes>>,
+    base: String,
+}
+
+impl Client {
+    pub(super) fn of(address: std::net::SocketAddr) -> Self {
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .retry_canceled_requests(false)
+            .build_http();
+        Self { http, base: format!("http://{address}") }
+    }
+
+    /// Reads `path` as `tenant`.
+    pub(super) async fn get(&self, tenant: &str, path: &str) -> Outcome {
+        self.send(tenant, Method::GET, path, &[], Bytes::new()).await
+    }
+
+    /// Posts JSON to `path` as `tenant`.
+    pub(super) async fn post(
+        &self,
+        tenant: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Outcome {
+        self.send(tenant, Method::POST, path, headers, body).await
+    }
+
+    async fn send(
+        &self,
+        tenant: &str,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Outcome {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base))
+            .header(AUTHORIZATION, format!("Bearer demo-{tenant}"))
+            .header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body)).expect("a request of ours is well formed");
+        timeout(EXCHANGE, self.exchange(request)).await.unwrap_or(Outcome::Lost)
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Outcome {
+        let response = match self.http.request(request).await {
+            Ok(response) => response,
+            Err(error) if error.is_connect() => return Outcome::Unsent,
+            Err(_) => return Outcome::Lost,
+        };
+        let (parts, body) = response.into_parts();
+        let Ok(body) = body.collect().await else {
+            return Outcome::Lost;
+        };
+        let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into();
+        let headers = parts.headers.iter().map(|(name, value)| (name.to_string(), text(value)));
+        Outcome::Answered(Answer {
+            status: parts.status.as_u16(),
+            headers: headers.collect(),
+            body: body.to_bytes(),
+        })
+    }
+}

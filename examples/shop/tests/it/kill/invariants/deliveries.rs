@@ -1,0 +1,77 @@
+//! Deliveries are repeated only around a death or a lost answer, and take effect once.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use super::Violation;
+use crate::kill::{
+    evidence::{Death, Evidence},
+    receiver::Delivery,
+};
+
+/// How long before a death a delivery may have ended whose outcome the death took with it; and
+/// how long after a death what the dead shop had sent may still arrive.
+///
+/// The relay writes an outcome down within a few milliseconds; the rest is a busy machine.
+pub(in crate::kill) const AROUND: Duration = Duration::from_secs(2);
+
+pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
+    let mut by_event: BTreeMap<&str, Vec<&Delivery>> = BTreeMap::new();
+    for delivery in &evidence.received.deliveries {
+        by_event.entry(&delivery.event_id).or_default().push(delivery);
+    }
+    let mut found = Vec::new();
+    for deliveries in by_event.values() {
+        for pair in deliveries.windows(2) {
+            found.extend(judge(pair[0], pair[1], &evidence.deaths));
+        }
+    }
+    found.extend(effects(by_event.keys().copied(), evidence));
+    let refusals = evidence.received.refusals.iter().cloned();
+    found.extend(refusals.map(|why| Violation::RefusedDelivery { why }));
+    found
+}
+
+fn judge(first: &Delivery, again: &Delivery, deaths: &[Death]) -> Option<Violation> {
+    let event_id = first.event_id.clone();
+    if first.body != again.body {
+        return Some(Violation::ChangedDelivery { event_id });
+    }
+    let explained = first.lost || deaths.iter().any(|death| explains(death, first, again));
+    let again = again.arrived;
+    (!explained).then_some(Violation::UnexplainedDuplicate { event_id, again })
+}
+
+/// Whether the shop may have died before it could write down how the first delivery went.
+fn explains(death: &Death, first: &Delivery, again: &Delivery) -> bool {
+    let ended = first.answered.unwrap_or(first.arrived);
+    death.earliest <= ended + AROUND
+        && death.latest + AROUND >= first.arrived
+        && death.earliest <= again.arrived
+}
+
+/// Each event that was delivered had one effect, here and at the demo's receiver.
+fn effects<'a>(events: impl Iterator<Item = &'a str>, evidence: &Evidence) -> Vec<Violation> {
+    let mut here: HashMap<&str, u64> = HashMap::new();
+    for event in &evidence.received.effects {
+        *here.entry(event).or_default() += 1;
+    }
+    let there: HashMap<&str, u64> = evidence
+        .demo
+        .iter()
+        .filter_map(|event| Some((event["event_id"].as_str()?, event["effects"].as_u64()?)))
+        .collect();
+    let mut found = Vec::new();
+    for event in events {
+        for (receiver, effects) in [("the receiver", &here), ("the demo's receiver", &there)] {
+            let effects = effects.get(event).copied().unwrap_or_default();
+            if effects != 1 {
+                let event_id = event.to_owned();
+                found.push(Violation::NotOneEffect { event_id, receiver, effects });
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,230 @@
+//! The far side of a webhook: it takes each event once and is not always kind.
+//!
+//! It verifies what it is sent, keeps an inbox and a ledger of its own, and
+//! lives in the test's process, so a kill of the shop takes nothing from it.
+//! While the faults last it is sometimes slow, and sometimes takes an event
+//! and loses the answer; it writes down which, because that explains a
+//! duplicate.
+
+use std::{
+    collections::HashSet,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    signature::{self, Received, TOLERANCE, Verifier},
+};
+use hapax_testkit::wait::Patience;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::{
+    net::TcpListener,
+    task::{JoinHandle, JoinSet},
+};
+
+use super::{journal::Stopwatch, shop::WEBHOOK_SECRET};
+
+/// One delivery of an event.
+#[derive(Clone, Debug)]
+pub(super) struct Delivery {
+    pub(super) event_id: String,
+    pub(super) body: Bytes,
+    pub(super) arrived: Duration,
+    /// When it was answered; never, when the shop died first.
+    pub(super) answered: Option<Duration>,
+    /// Whether the answer was thrown away on purpose.
+    pub(super) lost: bool,
+}
+
+impl Delivery {
+    /// What the delivery says: `{type, timestamp, data}`.
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+}
+
+/// What the receiver has written down.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) deliveries: Vec<Delivery>,
+    /// The ids of the events that had an effect, each time that one had.
+    pub(super) effects: Vec<String>,
+    /// Why deliveries were refused.
+    pub(super) refusals: Vec<String>,
+}
+
+/// A receiver that listens.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    desk: Arc<Desk>,
+    address: SocketAddr,
+    listening: JoinHandle<()>,
+}
+
+impl Receiver {
+    pub(super) async fn start(stopwatch: Stopwatch, seed: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("a listener has an address");
+        let desk = Arc::new(Desk {
+            stopwatch,
+            key: WEBHOOK_SECRET.parse().expect("the secret is well formed"),
+            moods: Mutex::new(fastrand::Rng::with_seed(seed)),
+            is_kind: AtomicBool::new(false),
+            inbox: Mutex::default(),
+            ledger: Mutex::default(),
+        });
+        let listening = tokio::spawn(listen(listener, Arc::clone(&desk)));
+        Self { desk, address, listening }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}/events", self.address)
+    }
+
+    /// From now on answers everything at once.
+    pub(super) fn be_kind(&self) {
+        self.desk.is_kind.store(true, Ordering::Relaxed);
+    }
+
+    /// How many events have had an effect.
+    pub(super) fn events(&self) -> usize {
+        lock(&self.desk.inbox).len()
+    }
+
+    /// A copy of what was written down.
+    pub(super) fn ledger(&self) -> Ledger {
+        lock(&self.desk.ledger).clone()
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+#[derive(Debug)]
+struct Desk {
+    stopwatch: Stopwatch,
+    key: Verifier,
+    moods: Mutex<fastrand::Rng>,
+    is_kind: AtomicBool,
+    inbox: Mutex<HashSet<String>>,
+    ledger: Mutex<Ledger>,
+}
+
+/// What the receiver does with one delivery once it has taken it.
+#[derive(Clone, Copy)]
+enum Mood {
+    Kind,
+    /// Answers after this long.
+    Slow(Duration),
+    /// Closes the connection without a word.
+    Loses,
+}
+
+impl Desk {
+    async fn take(&self, request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, Lost> {
+        let arrived = self.stopwatch.read();
+        let (parts, body) = request.into_parts();
+        let Ok(body) = body.collect().await.map(http_body_util::Collected::to_bytes) else {
+            // The shop died in the middle of a sentence: nothing was taken.
+            return Err(Lost);
+        };
+        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let received = Received {
+            id: header(signature::ID_HEADER).unwrap_or_default(),
+            timestamp: header(signature::TIMESTAMP_HEADER).unwrap_or_default(),
+            signature: header(signature::SIGNATURE_HEADER).unwrap_or_default(),
+            body: &body,
+        };
+        if let Err(error) = signature::verify(&received, &[self.key.clone()], now(), TOLERANCE) {
+            lock(&self.ledger).refusals.push(format!("{}: {error}", received.id));
+            return Ok(answer(StatusCode::UNAUTHORIZED));
+        }
+        let event_id = received.id.to_owned();
+        let mood = self.mood();
+        let place = self.accept(event_id, body, arrived, mood);
+        match mood {
+            Mood::Kind => {}
+            Mood::Slow(wait) => linger(wait).await,
+            Mood::Loses => return Err(Lost),
+        }
+        lock(&self.ledger).deliveries[place].answered = Some(self.stopwatch.read());
+        Ok(answer(StatusCode::NO_CONTENT))
+    }
+
+    /// Writes the delivery down, with its effect when the inbox does not know the event.
+    fn accept(&self, event_id: String, body: Bytes, arrived: Duration, mood: Mood) -> usize {
+        let is_first = lock(&self.inbox).insert(event_id.clone());
+        let mut ledger = lock(&self.ledger);
+        if is_first {
+            ledger.effects.push(event_id.clone());
+        }
+        let lost = matches!(mood, Mood::Loses);
+        ledger.deliveries.push(Delivery { event_id, body, arrived, answered: None, lost });
+        ledger.deliveries.len() - 1
+    }
+
+    fn mood(&self) -> Mood {
+        if self.is_kind.load(Ordering::Relaxed) {
+            return Mood::Kind;
+        }
+        let mut moods = lock(&self.moods);
+        match moods.u8(0..100) {
+            0..3 => Mood::Loses,
+            3..10 => Mood::Slow(Duration::from_millis(moods.u64(2..80))),
+            _ => Mood::Kind,
+        }
+    }
+}
+
+async fn listen(listener: TcpListener, desk: Arc<Desk>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        let desk = Arc::clone(&desk);
+        connections.spawn(async move {
+            let service = service_fn(|request| desk.take(request));
+            // A connection that ends early is what this test is about.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the answer was lost on purpose")]
+struct Lost;
+
+async fn linger(wait: Duration) {
+    let watch = Stopwatch::start();
+    let patience = Patience::within(wait * 100);
+    while watch.read() < wait {
+        patience.pause().await;
+    }
+}
+
+fn answer(status: StatusCode) -> Response<Empty<Bytes>> {
+    let mut response = Response::new(Empty::new());
+    *response.status_mut() = status;
+    response
+}
+
+#[expect(clippy::disallowed_methods, reason = "the far side has a clock of its own")]
+pub(super) fn now() -> Timestamp {
+    std::time::SystemTime::now().into()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,153 @@
+//! One run: customers at work, a shop that dies and comes back, and what is left.
+//!
+//! A life ends after a random time, wherever the shop happens to be, or at a
+//! named place inside it. After the last death the shop lives on until
+//! everything promised is delivered; then it is asked to stop, started once
+//! more, and given one more order: whatever was settled stays settled.
+
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+
+use hapax_testkit::wait::{Patience, eventually};
+
+use super::{
+    client::Client,
+    evidence::{Death, Evidence, pages},
+    journal::{Operation, Stopwatch},
+    load::{Customer, Load, Market},
+    receiver::Receiver,
+    shop::{Home, died},
+};
+
+/// How long everything promised may take to arrive once the faults are over.
+const DRAIN: Duration = Duration::from_secs(30);
+/// How long the shop may take to reach a named place under load.
+const REACH: Duration = Duration::from_secs(30);
+
+/// How a life of the shop ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// Killed this long after its start, ready or not.
+    Early(Duration),
+    /// Killed this long after it was ready.
+    Late(Duration),
+    /// Killed by itself when it reaches the place for the nth time.
+    At(&'static str, u64),
+}
+
+/// A run in progress.
+#[derive(Debug)]
+pub(super) struct Run {
+    home: Home,
+    market: Arc<Market>,
+    deaths: Vec<Death>,
+}
+
+impl Run {
+    /// Lets customers at a shop whose lives end like this, until all is settled.
+    pub(super) async fn through(ends: &[End], seed: u64) -> (Self, Evidence) {
+        let stopwatch = Stopwatch::start();
+        let receiver = Receiver::start(stopwatch, seed).await;
+        let home = Home::new(receiver.url());
+        let market = Arc::new(Market::new(Client::of(home.address), receiver, stopwatch));
+        let mut run = Self { home, market, deaths: Vec::new() };
+        let load = Load::start(&run.market, seed);
+        for end in ends {
+            let death = run.live(*end).await;
+            run.deaths.push(death);
+        }
+        let evidence = run.live_on(load).await;
+        (run, evidence)
+    }
+
+    /// Keeps the shop's folder and the history for whoever looks into a failure.
+    pub(super) fn keep(mut self, evidence: &Evidence) -> PathBuf {
+        let folder = self.home.keep();
+        let history = fs::write(folder.join("history.jsonl"), evidence.history.lines());
+        history.expect("the history can be written");
+        folder
+    }
+
+    /// One life, to its end.
+    async fn live(&self, end: End) -> Death {
+        match end {
+            End::Early(life) => {
+                let shop = self.home.start(None);
+                self.kill_after(shop, life).await
+            }
+            End::Late(life) => {
+                let mut shop = self.home.start(None);
+                shop.ready(&self.market.client).await;
+                self.kill_after(shop, life).await
+            }
+            End::At(place, nth) => self.die_at(place, nth).await,
+        }
+    }
+
+    async fn kill_after(&self, mut shop: super::shop::Shop, life: Duration) -> Death {
+        let age = Stopwatch::start();
+        eventually(life + REACH, async || age.read() >= life).await;
+        let earliest = self.market.stopwatch.read();
+        shop.kill();
+        Death { earliest, latest: self.market.stopwatch.read() }
+    }
+
+    async fn die_at(&self, place: &str, nth: u64) -> Death {
+        let mut earliest = self.market.stopwatch.read();
+        let mut shop = self.home.start(Some(&format!("{place}:{nth}")));
+        let patience = Patience::within(REACH);
+        loop {
+            let latest = self.market.stopwatch.read();
+            if let Some(status) = shop.ended() {
+                assert!(died(status), "the shop ended before it reached {place}: {status}");
+                return Death { earliest, latest };
+            }
+            earliest = latest;
+            patience.pause().await;
+        }
+    }
+
+    /// The lives after the last death: one until all is delivered, one to see that it stays so.
+    async fn live_on(&self, load: Load) -> Evidence {
+        let Market { client, journal, receiver, .. } = &*self.market;
+        let mut shop = self.home.start(None);
+        shop.ready(client).await;
+        receiver.be_kind();
+        load.end().await;
+        self.delivered().await;
+        shop.stop().await;
+
+        let mut shop = self.home.start(None);
+        shop.ready(client).await;
+        Customer::last(&self.market).order().await;
+        self.delivered().await;
+        let mut evidence = Evidence {
+            history: journal.history(),
+            deaths: self.deaths.clone(),
+            ..Evidence::default()
+        };
+        evidence.gather(client, self.home.folder()).await;
+        shop.stop().await;
+        evidence.received = receiver.ledger();
+        evidence
+    }
+
+    /// Waits until every event that was promised is everywhere; whether it is, others judge.
+    async fn delivered(&self) {
+        let Market { client, journal, receiver, .. } = &*self.market;
+        let promised = self.market.promised();
+        let signups = |operation| operation == Operation::Signup;
+        let history = journal.history();
+        let mails = history.intents.iter().filter(|intent| signups(intent.operation)).count();
+        let waited = Stopwatch::start();
+        let patience = Patience::within(DRAIN * 2);
+        while waited.read() < DRAIN {
+            if receiver.events() >= promised
+                && super::evidence::mails(self.home.folder()).len() >= mails
+                && pages(client, "alice", "/demo/receiver", "events").await.len() >= promised
+            {
+                return;
+            }
+            patience.pause().await;
+        }
+    }
+}

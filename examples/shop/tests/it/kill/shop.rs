@@ -1,0 +1,159 @@
+//! The shop as its users run it: a process with a folder that outlives it.
+//!
+//! It listens on one port for all its lives, below the range that the system
+//! hands out by itself: a client that knocks while the shop is dead must not
+//! be given the shop's own port. Whatever becomes of a test, no shop stays.
+
+use std::{
+    fs::OpenOptions,
+    net::{SocketAddr, TcpListener},
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use hapax_testkit::wait::Patience;
+use tempfile::TempDir;
+
+use super::{client::Client, journal::Outcome};
+
+/// What the shop signs its webhooks with.
+pub(super) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+/// What the provider signs the messages with that the shop consumes.
+pub(super) const INBOX_SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+
+/// The longest that a start or a stop may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The attempts of a webhook: a crash spends one, and an event must survive all of them.
+const ATTEMPTS: usize = 60;
+
+/// Where a shop lives.
+#[derive(Debug)]
+pub(super) struct Home {
+    folder: Option<TempDir>,
+    pub(super) address: SocketAddr,
+    webhook: String,
+}
+
+impl Home {
+    /// An empty folder and a free port; `webhook` gets every event.
+    pub(super) fn new(webhook: String) -> Self {
+        let folder = tempfile::Builder::new().prefix("shop-kill-").tempdir();
+        let folder = Some(folder.expect("a folder can be made"));
+        Self { folder, address: free_address(), webhook }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.as_ref().expect("the folder is there until the end").path()
+    }
+
+    /// Starts a shop; `failpoint` is where it is to die, as `name:nth`.
+    pub(super) fn start(&self, failpoint: Option<&str>) -> Shop {
+        let log = OpenOptions::new().create(true).append(true).open(self.folder().join("shop.log"));
+        let log = log.expect("the log can be opened");
+        let schedule = vec!["0s"; 2].into_iter().chain(vec!["20ms"; ATTEMPTS]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shop"));
+        command
+            .args(["--listen", &self.address.to_string()])
+            .arg("--data-dir")
+            .arg(self.folder())
+            .args(["--webhook", &self.webhook, "--allow-net", "127.0.0.0/8"])
+            .args(["--webhook-secret", WEBHOOK_SECRET])
+            .args(["--webhook-schedule", &schedule.collect::<Vec<_>>().join(",")])
+            .args(["--inbox-secret", &format!("provider={INBOX_SECRET}")])
+            .args(["--lease", "1s"])
+            .env_remove("HAPAX_FAILPOINT")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file can be shared"))
+            .stderr(log);
+        if let Some(failpoint) = failpoint {
+            command.env("HAPAX_FAILPOINT", failpoint);
+        }
+        Shop(command.spawn().expect("the shop can be started"))
+    }
+
+    /// Keeps the folder for whoever looks into a failure.
+    pub(super) fn keep(&mut self) -> PathBuf {
+        self.folder.take().expect("the folder is there until the end").keep()
+    }
+}
+
+/// A running shop.
+#[derive(Debug)]
+pub(super) struct Shop(Child);
+
+impl Shop {
+    /// Waits until the shop takes requests.
+    ///
+    /// # Panics
+    /// When it ends instead, or takes too long.
+    pub(super) async fn ready(&mut self, client: &Client) {
+        let patience = Patience::within(PATIENCE);
+        loop {
+            if let Outcome::Answered(answer) = client.get("alice", "/readyz").await
+                && answer.status == 200
+            {
+                return;
+            }
+            if let Some(status) = self.ended() {
+                panic!("the shop ended before it was ready: {status}");
+            }
+            patience.pause().await;
+        }
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().expect("a child can be asked for")
+    }
+
+    /// Kills it with SIGKILL; when it returns, the process is gone.
+    pub(super) fn kill(&mut self) {
+        self.0.kill().expect("a child can be killed");
+        let status = self.0.wait().expect("a child can be waited for");
+        assert!(died(status), "the shop ended by itself: {status}");
+    }
+
+    /// Asks it to stop, and waits until it has settled everything and left.
+    pub(super) async fn stop(mut self) {
+        let id = self.0.id().to_string();
+        let asked = Command::new("kill").args(["-TERM", &id]).status();
+        assert!(asked.is_ok_and(|status| status.success()), "the shop cannot be asked to stop");
+        let patience = Patience::within(PATIENCE);
+        let status = loop {
+            if let Some(status) = self.ended() {
+                break status;
+            }
+            patience.pause().await;
+        };
+        assert!(status.success(), "the shop did not stop in good order: {status}");
+    }
+}
+
+impl Drop for Shop {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to kill and nothing to say.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether a process was ended by SIGKILL.
+pub(super) fn died(status: ExitStatus) -> bool {
+    status.signal() == Some(9)
+}
+
+fn free_address() -> SocketAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        // Tests in other processes look elsewhere; those in this one look further.
+        let step = std::process::id() % 1_000 * 15 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 15_000 + u16::try_from(step % 15_000).expect("a remainder is small");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}

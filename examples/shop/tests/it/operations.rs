@@ -1,0 +1,72 @@
+//! Health, metrics, and what no route takes.
+
+use http::Method;
+
+use crate::shop::{ORDER, Shop, problem};
+
+#[tokio::test]
+async fn a_shop_is_alive_and_ready() {
+    let shop = Shop::start(&[]);
+    assert_eq!(
+        shop.send(Method::GET, "/healthz", &[], "").await.status,
+        200
+    );
+    let ready = shop.send(Method::GET, "/readyz", &[], "").await;
+    assert_eq!(ready.status, 200, "{}", ready.text());
+    let ready = ready.json().unwrap();
+    assert_eq!(
+        (&ready["store"], &ready["relay"]),
+        (&"writable".into(), &"running".into())
+    );
+}
+
+#[tokio::test]
+async fn the_metrics_tell_what_became_of_requests_and_events() {
+    let shop = Shop::start(&[]);
+    shop.post("/orders", Some("k"), ORDER).await;
+    shop.post("/orders", Some("k"), ORDER).await;
+    shop.post("/orders", Some("k"), &ORDER.replace("500", "501"))
+        .await;
+    shop.received("order.created", 1).await;
+    let start = |outcome| {
+        format!(
+            "hapax_idempotency_requests_total{{operation=\"POST /orders\",outcome=\"{outcome}\"}}"
+        )
+    };
+    for outcome in ["created", "replayed", "mismatch"] {
+        let counted = shop.metric(&start(outcome)).await;
+        assert!((0.5..1.5).contains(&counted), "{outcome}: {counted}");
+    }
+    let text = shop.send(Method::GET, "/metrics", &[], "").await.text();
+    for name in [
+        "hapax_outbox_lag_seconds",
+        "hapax_outbox_backlog_events",
+        "hapax_relay_delivery_seconds_bucket",
+        "hapax_relay_attempts_total",
+        "hapax_relay_lease_epoch",
+        "hapax_inbox_messages_total",
+    ] {
+        assert!(text.contains(name), "{name} is missing");
+    }
+    assert!(!text.contains("ord_"), "an id is no label");
+}
+
+#[tokio::test]
+async fn what_no_route_takes_is_a_problem() {
+    let shop = Shop::start(&[]);
+    problem(&shop.get("/nowhere").await, 404, "NOT_FOUND");
+    let answer = shop.send(Method::DELETE, "/healthz", &[], "").await;
+    problem(&answer, 405, "VALIDATION.method");
+}
+
+#[tokio::test]
+async fn without_the_demo_there_is_no_receiver_and_no_demo_token() {
+    let shop = Shop::start(&["--no-demo", "--token", "t=alice"]);
+    assert_eq!(shop.get("/demo/receiver").await.status, 404);
+    assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 401);
+    assert_eq!(
+        shop.post_as("t", "/orders", Some("k"), ORDER).await.status,
+        201
+    );
+    assert!(!shop.file("receiver.db").exists() && !shop.file("mail").exists());
+}

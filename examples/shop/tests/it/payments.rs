@@ -1,0 +1,105 @@
+//! Payments: charged once, refused once.
+
+use crate::shop::{ORDER, Shop, lasting, problem, refuses};
+
+const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
+
+#[tokio::test]
+async fn a_payment_is_one_charge_one_entry_and_one_event() {
+    let shop = Shop::start(&[]);
+    let first = shop.post("/payments", Some("p"), PAYMENT).await;
+    assert_eq!(first.status, 201, "{}", first.text());
+    let again = shop.post("/payments", Some("p"), PAYMENT).await;
+    assert_eq!(again.header("idempotency-status"), Some("replayed"));
+    assert_eq!(lasting(&again), lasting(&first));
+
+    let charge = first.json().unwrap()["id"].as_str().unwrap().to_owned();
+    assert!(charge.starts_with("ch_"));
+    let ledger = shop
+        .get(&format!("/ledger?charge_id={charge}"))
+        .await
+        .json()
+        .unwrap();
+    let entries = ledger["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 1, "{ledger}");
+    assert_eq!(entries[0]["kind"], "charge");
+    assert_eq!(entries[0]["amount"], 900);
+    assert_eq!(entries[0]["source"], "shop");
+    assert_eq!(shop.received("payment.succeeded", 1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_payment_may_name_an_order_of_its_tenant() {
+    let shop = Shop::start(&[]);
+    let order = shop.post("/orders", Some("o"), ORDER).await.json().unwrap();
+    let id = order["id"].as_str().unwrap();
+    let body = format!(r#"{{"order_id":"{id}","amount":500,"currency":"EUR","card":"tok_ok"}}"#);
+    let paid = shop.post("/payments", Some("p"), &body).await;
+    assert_eq!(paid.json().unwrap()["order_id"], id);
+    let stranger = shop
+        .post_as("demo-bob", "/payments", Some("p"), &body)
+        .await;
+    assert_eq!(problem(&stranger, 404, "NOT_FOUND")["member"], "order_id");
+}
+
+#[tokio::test]
+async fn a_declined_card_is_a_refusal_that_is_remembered_and_has_no_effect() {
+    let shop = Shop::start(&[]);
+    let body = PAYMENT.replace("tok_ok", "tok_declined");
+    let first = shop.post("/payments", Some("p"), &body).await;
+    problem(&first, 402, "PROVIDER.card.declined");
+    assert_eq!(first.header("idempotency-status"), Some("stored"));
+    let again = shop.post("/payments", Some("p"), &body).await;
+    assert_eq!(again.header("idempotency-status"), Some("replayed"));
+    assert_eq!(again.body, first.body);
+    let other = shop.post("/payments", Some("p"), PAYMENT).await;
+    problem(&other, 409, "CONFLICT.idempotency.payload_mismatch");
+    let ledger = shop.get("/ledger").await.json().unwrap();
+    assert!(ledger["entries"].as_array().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn bad_members_of_a_payment_are_refused_by_name() {
+    let shop = Shop::start(&[]);
+    for card in [
+        "tok_timeout_applied",
+        "tok_timeout_not_applied",
+        "tok_5xx",
+        "tok_slow",
+    ] {
+        let answer = shop
+            .post("/payments", Some("p"), &PAYMENT.replace("tok_ok", card))
+            .await;
+        refuses(&answer, "card");
+        assert!(
+            answer.text().contains("does not simulate"),
+            "{}",
+            answer.text()
+        );
+    }
+    refuses(
+        &shop
+            .post("/payments", Some("p"), &PAYMENT.replace("tok_ok", "4242"))
+            .await,
+        "card",
+    );
+    refuses(
+        &shop
+            .post("/payments", Some("p"), &PAYMENT.replace("900", "0"))
+            .await,
+        "amount",
+    );
+    refuses(
+        &shop
+            .post("/payments", Some("p"), &PAYMENT.replace("EUR", "E"))
+            .await,
+        "currency",
+    );
+    refuses(
+        &shop
+            .post("/payments", Some("p"), &PAYMENT.replace("card", "kard"))
+            .await,
+        "kard",
+    );
+    assert_eq!(shop.post("/payments", None, PAYMENT).await.status, 400);
+}

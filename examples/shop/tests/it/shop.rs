@@ -1,0 +1,307 @@
+//! A shop in a process and a folder of its own, ended with the test.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Read as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use hapax_testkit::{
+    http::{HttpAnswer, HttpClient},
+    wait::eventually,
+};
+use http::Method;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long anything may take before a test gives up on it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// The header of a JSON body.
+pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
+/// A good order.
+pub(crate) const ORDER: &str = r#"{"customer_id":"ann","amount":500,"currency":"EUR"}"#;
+
+/// A running shop.
+pub(crate) struct Shop {
+    child: Child,
+    stdout: Option<JoinHandle<String>>,
+    url: String,
+    client: HttpClient,
+    folder: Folder,
+}
+
+/// Where a shop keeps its files; removed when the last shop in it is dropped.
+pub(crate) type Folder = std::sync::Arc<TempDir>;
+
+/// A folder that is empty.
+pub(crate) fn folder() -> Folder {
+    std::sync::Arc::new(tempfile::tempdir().unwrap())
+}
+
+/// The shop's binary with these flags, in this folder, on a free port; not started.
+pub(crate) fn command(folder: &Path, flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shop"));
+    command
+        .args(["--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(folder)
+        .args(flags)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command
+}
+
+/// How a shop ended that could not start, and what it said.
+#[track_caller]
+pub(crate) fn refused(mut command: Command) -> (Option<i32>, String) {
+    let output = command.output().unwrap();
+    (
+        output.status.code(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+impl Shop {
+    /// A shop with the demo around it, in a fresh folder.
+    pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::start_in(folder(), flags)
+    }
+
+    /// A shop in a folder where another may have been.
+    pub(crate) fn start_in(folder: Folder, flags: &[&str]) -> Self {
+        let command = command(folder.path(), flags);
+        Self::spawn(command, folder)
+    }
+
+    /// A shop started by `command`.
+    pub(crate) fn spawn(mut command: Command, folder: Folder) -> Self {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(folder.path().join("log"))
+            .unwrap();
+        let mut child = command.stderr(log).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut first = String::new();
+        stdout.read_line(&mut first).unwrap();
+        let Some((_, url)) = first.trim_end().split_once("listens on ") else {
+            let log = fs::read_to_string(folder.path().join("log")).unwrap();
+            panic!("the shop did not start: {first:?} {log}");
+        };
+        let url = url.to_owned();
+        let stdout = thread::spawn(move || {
+            let mut rest = first;
+            stdout.read_to_string(&mut rest).unwrap();
+            rest
+        });
+        Self {
+            child,
+            stdout: Some(stdout),
+            url,
+            client: HttpClient::new(),
+            folder,
+        }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        self.url.trim_start_matches("http://")
+    }
+
+    pub(crate) fn folder(&self) -> Folder {
+        Folder::clone(&self.folder)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.file("log")).unwrap()
+    }
+
+    /// Sends a request as it is.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> HttpAnswer {
+        let body = body.to_owned().into();
+        self.client
+            .send(method, &self.url(path), headers, body)
+            .await
+            .unwrap()
+    }
+
+    /// Posts JSON as alice, under a key where there is one.
+    pub(crate) async fn post(&self, path: &str, key: Option<&str>, body: &str) -> HttpAnswer {
+        self.post_as("demo-alice", path, key, body).await
+    }
+
+    /// Posts JSON under somebody's token.
+    pub(crate) async fn post_as(
+        &self,
+        token: &str,
+        path: &str,
+        key: Option<&str>,
+        body: &str,
+    ) -> HttpAnswer {
+        let token = format!("Bearer {token}");
+        let mut headers = vec![JSON, ("authorization", token.as_str())];
+        headers.extend(key.map(|key| ("idempotency-key", key)));
+        self.send(Method::POST, path, &headers, body).await
+    }
+
+    /// Gets as alice.
+    pub(crate) async fn get(&self, path: &str) -> HttpAnswer {
+        self.get_as("demo-alice", path).await
+    }
+
+    /// Gets under somebody's token.
+    pub(crate) async fn get_as(&self, token: &str, path: &str) -> HttpAnswer {
+        let token = format!("Bearer {token}");
+        self.send(Method::GET, path, &[("authorization", &token)], "")
+            .await
+    }
+
+    /// What the demo's receiver has of this type, once there are at least so many.
+    pub(crate) async fn received(&self, kind: &str, least: usize) -> Vec<Value> {
+        let mut found = Vec::new();
+        eventually(PATIENCE, async || {
+            found = self.received_now(kind).await;
+            found.len() >= least
+        })
+        .await;
+        found
+    }
+
+    /// What the demo's receiver has of this type now.
+    pub(crate) async fn received_now(&self, kind: &str) -> Vec<Value> {
+        let answer = self.get("/demo/receiver").await.json().unwrap();
+        let events = answer["events"].as_array().unwrap().iter();
+        events
+            .filter(|event| event["type"] == kind)
+            .cloned()
+            .collect()
+    }
+
+    /// Tells the demo's receiver how to behave.
+    pub(crate) async fn misbehave(&self, fault: &str) {
+        let answer = self
+            .send(Method::POST, "/demo/receiver/fault", &[JSON], fault)
+            .await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+
+    /// The caught mails, by file name.
+    pub(crate) fn mails(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.file("mail")).unwrap();
+        files
+            .map(|file| file.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|end| end == "eml"))
+            .collect()
+    }
+
+    /// A metric's value, summed over the lines that start so.
+    pub(crate) async fn metric(&self, start: &str) -> f64 {
+        let text = self.send(Method::GET, "/metrics", &[], "").await.text();
+        let lines = text.lines().filter(|line| line.starts_with(start));
+        lines
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+            .sum()
+    }
+
+    /// Sends a signal, by name.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.id().to_string();
+        let sent = Command::new("kill")
+            .args(["-s", name, &id])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for the end, and returns it with everything printed to stdout.
+    pub(crate) async fn ended(&mut self) -> (ExitStatus, String) {
+        let mut status = None;
+        eventually(PATIENCE, async || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        })
+        .await;
+        (status.unwrap(), self.stdout.take().unwrap().join().unwrap())
+    }
+
+    /// Ends it as its operator would.
+    pub(crate) async fn stop(mut self) {
+        self.signal("TERM");
+        let (status, _) = self.ended().await;
+        assert!(status.success(), "{status} {}", self.log());
+    }
+}
+
+impl Drop for Shop {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Status, headers and body.
+pub(crate) type Lasting = (u16, Vec<(String, Vec<u8>)>, Vec<u8>);
+
+/// The part of an answer that a replay has to repeat: all but the marks of one exchange.
+pub(crate) fn lasting(answer: &HttpAnswer) -> Lasting {
+    let own = [
+        "date",
+        "x-request-id",
+        "idempotency-status",
+        "idempotent-replayed",
+    ];
+    let mut headers: Vec<_> = answer
+        .headers
+        .iter()
+        .filter(|(name, _)| !own.contains(&name.as_str()))
+        .map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()))
+        .collect();
+    headers.sort();
+    (answer.status, headers, answer.body.to_vec())
+}
+
+/// Asserts that an answer is a problem of this status and code, and returns it.
+#[track_caller]
+pub(crate) fn problem(answer: &HttpAnswer, status: u16, code: &str) -> Value {
+    assert_eq!(answer.status, status, "{}", answer.text());
+    assert_eq!(
+        answer.header("content-type"),
+        Some("application/problem+json")
+    );
+    let problem = answer.json().unwrap();
+    assert_eq!(problem["code"], code, "{problem}");
+    assert_eq!(problem["status"], status);
+    assert_eq!(
+        problem["request_id"],
+        answer.header("x-request-id").unwrap()
+    );
+    problem
+}
+
+/// Asserts that an answer refuses this member.
+#[track_caller]
+pub(crate) fn refuses(answer: &HttpAnswer, member: &str) {
+    let problem = problem(answer, 400, "VALIDATION.member");
+    assert_eq!(problem["member"], member, "{problem}");
+}

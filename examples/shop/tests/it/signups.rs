@@ -1,0 +1,96 @@
+//! Signups: one person and one welcome e-mail per address.
+
+use std::fs;
+
+use hapax_testkit::wait::eventually;
+
+use crate::shop::{PATIENCE, Shop, lasting, problem, refuses};
+
+const ANN: &str = r#"{"email":"Ann@x.org","name":"Ann <b>& Co</b>"}"#;
+
+#[tokio::test]
+async fn a_signup_without_a_key_is_one_intent_per_address() {
+    let shop = Shop::start(&[]);
+    let first = shop.post("/signups", None, ANN).await;
+    assert_eq!(first.status, 201, "{}", first.text());
+    assert!(
+        first
+            .header("idempotency-key")
+            .unwrap()
+            .starts_with("derived:")
+    );
+    let again = shop
+        .post("/signups", None, &ANN.replace("Ann@x.org", "aNN@X.org"))
+        .await;
+    assert_eq!(again.header("idempotency-status"), Some("replayed"));
+    assert_eq!(lasting(&again), lasting(&first));
+    let other = shop
+        .post("/signups", None, &ANN.replace("Co", "Sons"))
+        .await;
+    problem(&other, 409, "CONFLICT.idempotency.payload_mismatch");
+    assert_eq!(shop.received("user.signed_up", 1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn the_welcome_mail_is_caught_once_and_says_what_it_should() {
+    let shop = Shop::start(&[]);
+    shop.post("/signups", None, ANN).await;
+    shop.post("/signups", None, ANN).await;
+    eventually(PATIENCE, async || !shop.mails().is_empty()).await;
+    let event = shop.received("user.signed_up", 1).await[0]["event_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let mails = shop.mails();
+    assert_eq!(mails.len(), 1);
+    assert_eq!(mails[0].file_stem().unwrap().to_str(), Some(event.as_str()));
+    let mail = fs::read_to_string(&mails[0]).unwrap();
+    assert!(
+        mail.contains("To: ") && mail.contains("Ann@x.org"),
+        "{mail}"
+    );
+    assert!(mail.contains("Subject: "), "{mail}");
+    assert!(
+        !mail.contains("<b>& Co</b></"),
+        "a name is no markup: {mail}"
+    );
+}
+
+#[tokio::test]
+async fn the_table_knows_an_address_that_its_key_forgot() {
+    let shop = Shop::start(&[]);
+    assert_eq!(shop.post("/signups", Some("a"), ANN).await.status, 201);
+    let taken = shop.post("/signups", Some("b"), ANN).await;
+    problem(&taken, 409, "CONFLICT.signup.exists");
+    assert_eq!(
+        shop.post_as("demo-bob", "/signups", Some("b"), ANN)
+            .await
+            .status,
+        201
+    );
+}
+
+#[tokio::test]
+async fn bad_members_of_a_signup_are_refused_by_name() {
+    let shop = Shop::start(&[]);
+    for email in [
+        "ann",
+        "ann@x",
+        "a b@x.org",
+        "",
+        "ann@x.org\\r\\nBcc: eve@y.org",
+    ] {
+        let body = format!(r#"{{"email":"{email}","name":"Ann"}}"#);
+        refuses(&shop.post("/signups", None, &body).await, "email");
+    }
+    refuses(
+        &shop.post("/signups", None, r#"{"name":"Ann"}"#).await,
+        "email",
+    );
+    for name in ["", "A\\nB"] {
+        let body = format!(r#"{{"email":"ann@x.org","name":"{name}"}}"#);
+        refuses(&shop.post("/signups", None, &body).await, "name");
+    }
+    let extra = r#"{"email":"ann@x.org","name":"Ann","role":"admin"}"#;
+    refuses(&shop.post("/signups", None, extra).await, "role");
+}

@@ -1,0 +1,51 @@
+//! Many requests at once, with one intent or with many.
+
+use crate::shop::{ORDER, Shop, lasting};
+use hapax_testkit::http::HttpClient;
+use tokio::task::JoinSet;
+
+#[tokio::test]
+async fn two_hundred_requests_with_one_key_are_one_order_and_one_answer() {
+    let shop = Shop::start(&["--wait", "20s"]);
+    let answers = storm(&shop, |_| "same".to_owned()).await;
+    let first = lasting(&answers[0]);
+    assert_eq!(first.0, 201);
+    assert!(answers.iter().all(|answer| lasting(answer) == first));
+    let stored = |answer: &&hapax_testkit::http::HttpAnswer| {
+        answer.header("idempotency-status") == Some("stored")
+    };
+    assert_eq!(answers.iter().filter(stored).count(), 1);
+    let orders = shop.get("/orders").await.json().unwrap();
+    assert_eq!(orders["items"].as_array().unwrap().len(), 1);
+    let events = shop.received("order.created", 1).await;
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0]["effects"], 1);
+}
+
+#[tokio::test]
+async fn two_hundred_requests_with_as_many_keys_are_as_many_orders() {
+    let shop = Shop::start(&[]);
+    let answers = storm(&shop, |number| format!("key-{number}")).await;
+    assert!(answers.iter().all(|answer| answer.status == 201));
+    let orders = shop.get("/orders?limit=200").await.json().unwrap();
+    assert_eq!(orders["items"].as_array().unwrap().len(), 200);
+    let events = shop.received("order.created", 200).await;
+    assert!(events.iter().all(|event| event["effects"] == 1));
+}
+
+async fn storm(shop: &Shop, key: impl Fn(usize) -> String) -> Vec<hapax_testkit::http::HttpAnswer> {
+    let client = HttpClient::new();
+    let mut requests = JoinSet::new();
+    for number in 0..200 {
+        let (client, url, key) = (client.clone(), shop.url("/orders"), key(number));
+        requests.spawn(async move {
+            let headers = [
+                ("content-type", "application/json"),
+                ("authorization", "Bearer demo-alice"),
+                ("idempotency-key", key.as_str()),
+            ];
+            client.post(&url, &headers, ORDER).await.unwrap()
+        });
+    }
+    requests.join_all().await
+}

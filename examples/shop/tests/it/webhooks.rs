@@ -1,0 +1,186 @@
+//! Received webhooks: verified, taken once, written down once.
+
+use std::time::SystemTime;
+
+use hapax::{
+    Timestamp,
+    signature::{Signer, sign},
+};
+use hapax_testkit::http::HttpAnswer;
+use http::Method;
+
+use crate::shop::{JSON, Shop, problem};
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const SOURCE: [&str; 2] = [
+    "--inbox-secret",
+    "psp=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+];
+
+#[tokio::test]
+async fn a_webhook_is_one_ledger_entry_however_often_it_comes() {
+    let shop = Shop::start(&SOURCE);
+    let body = succeeded("refund.succeeded", "ch_foreign", 250);
+    let first = post(&shop, "psp", "msg_1", &body).await;
+    assert_eq!(first.status, 200, "{}", first.text());
+    let again = post(&shop, "psp", "msg_1", &body).await;
+    assert_eq!(again.status, 200, "{}", again.text());
+    assert_eq!(again.header("idempotency-status"), Some("replayed"));
+    assert_eq!(post(&shop, "psp", "msg_2", &body).await.status, 200);
+
+    let ledger = shop
+        .get("/ledger?charge_id=ch_foreign")
+        .await
+        .json()
+        .unwrap();
+    let entries = ledger["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 2, "{ledger}");
+    assert_eq!(entries[0]["source"], "psp");
+    assert_eq!(entries[0]["kind"], "refund");
+    assert_eq!(entries[0]["amount"], 250);
+}
+
+#[tokio::test]
+async fn a_webhook_about_a_known_charge_goes_to_its_tenants_ledger() {
+    let shop = Shop::start(&SOURCE);
+    let payment = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
+    let paid = shop
+        .post_as("demo-bob", "/payments", Some("p"), payment)
+        .await
+        .json()
+        .unwrap();
+    let charge = paid["id"].as_str().unwrap();
+    post(
+        &shop,
+        "psp",
+        "msg_1",
+        &succeeded("payment.succeeded", charge, 900),
+    )
+    .await;
+    let path = format!("/ledger?charge_id={charge}");
+    let entries = |ledger: serde_json::Value| ledger["entries"].as_array().unwrap().len();
+    assert_eq!(
+        entries(shop.get_as("demo-bob", &path).await.json().unwrap()),
+        2
+    );
+    assert_eq!(entries(shop.get(&path).await.json().unwrap()), 0);
+}
+
+#[tokio::test]
+async fn a_known_id_with_another_payload_is_a_conflict() {
+    let shop = Shop::start(&SOURCE);
+    post(
+        &shop,
+        "psp",
+        "msg_1",
+        &succeeded("refund.succeeded", "ch_1", 250),
+    )
+    .await;
+    let other = post(
+        &shop,
+        "psp",
+        "msg_1",
+        &succeeded("refund.succeeded", "ch_1", 251),
+    )
+    .await;
+    problem(&other, 409, "CONFLICT.inbox.payload_mismatch");
+    let ledger = shop.get("/ledger?charge_id=ch_1").await.json().unwrap();
+    assert_eq!(ledger["entries"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn another_type_is_accepted_and_ignored() {
+    let shop = Shop::start(&SOURCE);
+    let body = r#"{"type":"cat.born","timestamp":"2026-01-01T00:00:00Z","data":{"any":[1]}}"#;
+    assert_eq!(post(&shop, "psp", "msg_1", body).await.status, 200);
+    let again = post(&shop, "psp", "msg_1", body).await;
+    assert_eq!(again.header("idempotency-status"), Some("replayed"));
+    assert!(
+        shop.get("/ledger").await.json().unwrap()["entries"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_source_is_not_there_and_a_bad_signature_is_no_entry() {
+    let shop = Shop::start(&SOURCE);
+    let body = succeeded("refund.succeeded", "ch_1", 250);
+    assert_eq!(post(&shop, "nobody", "msg_1", &body).await.status, 404);
+    let stamp = now().to_string();
+    let forged = [
+        JSON,
+        ("webhook-id", "msg_1"),
+        ("webhook-timestamp", &stamp),
+        ("webhook-signature", "v1,AAAA"),
+    ];
+    let answer = shop
+        .send(Method::POST, "/webhooks/psp", &forged, &body)
+        .await;
+    assert_eq!(answer.status, 401, "{}", answer.text());
+    let bare = shop
+        .send(Method::POST, "/webhooks/psp", &[JSON], &body)
+        .await;
+    assert!(matches!(bare.status, 400 | 401), "{}", bare.text());
+    let old = signed(&shop, "psp", "msg_1", now() - 3600, &body).await;
+    assert_eq!(old.status, 401, "{}", old.text());
+    assert!(
+        shop.get("/ledger").await.json().unwrap()["entries"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn a_malformed_webhook_is_refused_and_can_come_again() {
+    let shop = Shop::start(&SOURCE);
+    for body in [
+        "nonsense",
+        r#"{"type":"refund.succeeded"}"#,
+        r#"{"type":"refund.succeeded","timestamp":"x","data":{"amount":1}}"#,
+        r#"{"type":"refund.succeeded","timestamp":"x","data":{"charge_id":"ch","amount":-1}}"#,
+    ] {
+        let answer = post(&shop, "psp", "msg_1", body).await;
+        assert_eq!(answer.status, 400, "{body}: {}", answer.text());
+    }
+    let good = succeeded("refund.succeeded", "ch_1", 250);
+    assert_eq!(post(&shop, "psp", "msg_1", &good).await.status, 200);
+}
+
+fn succeeded(kind: &str, charge: &str, amount: i64) -> String {
+    format!(
+        r#"{{"type":"{kind}","timestamp":"2026-01-01T00:00:00Z","data":{{"refund_id":"rf_1","charge_id":"{charge}","amount":{amount}}}}}"#
+    )
+}
+
+async fn post(shop: &Shop, source: &str, id: &str, body: &str) -> HttpAnswer {
+    signed(shop, source, id, now(), body).await
+}
+
+async fn signed(shop: &Shop, source: &str, id: &str, stamp: i64, body: &str) -> HttpAnswer {
+    let signature = sign(
+        id,
+        stamp,
+        body.as_bytes(),
+        [&Signer::V1(SECRET.parse().unwrap())],
+    );
+    let stamp = stamp.to_string();
+    let headers = [
+        JSON,
+        ("webhook-id", id),
+        ("webhook-timestamp", &stamp),
+        ("webhook-signature", &signature),
+    ];
+    shop.send(Method::POST, &format!("/webhooks/{source}"), &headers, body)
+        .await
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the shop judges the signature by the real time"
+)]
+fn now() -> i64 {
+    Timestamp::from(SystemTime::now()).as_secs()
+}
