@@ -178,6 +178,7 @@ macro_rules! store_suite {
             }
             recovery {
                 an_offer_cut_off_is_due_at_once_with_its_attempt_counted
+                an_offer_cut_off_holds_its_order_key_up
                 an_offer_that_was_settled_is_not_offered_again
                 a_retry_cut_off_is_due_at_once_with_its_attempt_counted
                 a_retry_that_was_settled_was_not_cut_off
@@ -198,51 +199,24 @@ macro_rules! store_suite {
     };
 }
 
-/// Expands to one test per law, in one module per noun.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! suite {
-    ($subject:ident, $suite:ident, $($noun:ident { $($law:ident)* })*) => {
-        $(mod $noun {
-            use super::$subject;
-            $(#[test]
-            fn $law() {
-                $crate::law::hold($crate::$suite::$noun::$law::<$subject>());
-            })*
-        })*
-    };
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    /// The list of laws, and the files in which they stand.
-    const LIST: &str = include_str!("mod.rs");
-    const NOUNS: [(&str, &str); 10] = [
-        ("keys", include_str!("keys.rs")),
-        ("retention", include_str!("retention.rs")),
-        ("transaction", include_str!("transaction.rs")),
-        ("single_shot", include_str!("single_shot.rs")),
-        ("outbox", include_str!("outbox.rs")),
-        ("inbox", include_str!("inbox.rs")),
-        ("deliveries", include_str!("deliveries.rs")),
-        ("parked", include_str!("parked.rs")),
-        ("recovery", include_str!("recovery.rs")),
-        ("dead_letters", include_str!("dead_letters.rs")),
-    ];
-
     #[test]
     fn every_law_that_is_written_is_on_the_list() {
-        for (noun, text) in NOUNS {
-            let start = LIST.find(&format!("            {noun} {{")).expect(noun);
-            let listed = LIST[start..].lines().skip(1).map(str::trim);
-            let listed: BTreeSet<_> = listed.take_while(|line| *line != "}").collect();
-            let written = text.lines().filter_map(|line| {
-                let name = line.strip_prefix("pub async fn ")?;
-                name.split_once('<').map(|(name, _)| name)
-            });
-            assert_eq!(written.collect::<BTreeSet<_>>(), listed, "{noun}");
-        }
+        crate::law::check_list(
+            include_str!("mod.rs"),
+            &[
+                ("keys", include_str!("keys.rs")),
+                ("retention", include_str!("retention.rs")),
+                ("transaction", include_str!("transaction.rs")),
+                ("single_shot", include_str!("single_shot.rs")),
+                ("outbox", include_str!("outbox.rs")),
+                ("inbox", include_str!("inbox.rs")),
+                ("deliveries", include_str!("deliveries.rs")),
+                ("parked", include_str!("parked.rs")),
+                ("recovery", include_str!("recovery.rs")),
+                ("dead_letters", include_str!("dead_letters.rs")),
+            ],
+        );
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{AttemptOutcome, ParkedState, Settlement},
+    delivery::{AttemptOutcome, Frontier, ParkedState, Settlement},
     store::Deliveries,
 };
 
@@ -46,6 +46,26 @@ pub async fn an_offer_cut_off_is_due_at_once_with_its_attempt_counted<S: StoreUn
         bench.outcomes(place(1)).await,
         [(1, AttemptOutcome::Interrupted)]
     );
+}
+
+/// Whatever was cut off holds its own key up: nothing that comes later overtakes it.
+pub async fn an_offer_cut_off_holds_its_order_key_up<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(1).await;
+    let cut_off = &events[0];
+    let epoch = bench.open(HOOK).await.epoch;
+    bench
+        .settle(Settlement {
+            checkpoint: Some(checkpoint(Frontier::default(), &[], &[cut_off.position])),
+            ..settlement(HOOK, epoch)
+        })
+        .await;
+    let key = cut_off
+        .event
+        .order_key()
+        .expect("the bench's events are about something");
+    let opened = bench.open(HOOK).await;
+    assert_eq!(opened.blocked_keys, [key.clone()]);
+    assert_eq!(bench.due(HOOK).await[0].order_key, Some(key));
 }
 
 /// What was settled before the crash was not cut off.
@@ -185,11 +205,7 @@ pub async fn opening_a_destination_cuts_off_no_other<S: StoreUnderTest>() {
     let epoch = bench.open(HOOK).await.epoch;
     bench
         .settle(Settlement {
-            checkpoint: Some(checkpoint(
-                hapax::delivery::Frontier::default(),
-                &[],
-                &[events[0].position],
-            )),
+            checkpoint: Some(checkpoint(Frontier::default(), &[], &[events[0].position])),
             ..settlement(HOOK, epoch)
         })
         .await;
