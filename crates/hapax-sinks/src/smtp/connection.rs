@@ -25,6 +25,7 @@ use lettre::{
 use tokio::time::Instant;
 
 use super::{
+    content::Content,
     receipt,
     server::{Server, StartTls},
 };
@@ -51,7 +52,7 @@ enum Step {
 
 impl Connections {
     /// Sends one mail; the caller bounds the time.
-    pub(super) async fn send(&self, from: &Address, to: &Address, mail: &[u8]) -> Outcome {
+    pub(super) async fn send(&self, from: &Address, to: &Address, mail: &str) -> Outcome {
         let mut connection = match self.take().await {
             Some(connection) => connection,
             None => self.open().await?,
@@ -75,7 +76,8 @@ impl Connections {
             .await
             .map_err(at(Step::Mail))?;
         connection.command(Data).await.map_err(at(Step::Mail))?;
-        let said = connection.message(mail).await.map_err(at(Step::Mail))?;
+        let said = connection.command(Content(mail)).await;
+        let said = said.map_err(at(Step::Mail))?;
         self.put_back(connection);
         let words: Vec<_> = said.message().collect();
         Ok(receipt(Some(said.code().into()), words.join(" ")))

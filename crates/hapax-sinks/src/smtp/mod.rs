@@ -47,6 +47,7 @@ mod builder;
 mod server;
 mod template;
 mod connection;
+mod content;
 
 pub use builder::{SmtpBuilder, SmtpError};
 use connection::Connections;
@@ -77,7 +78,8 @@ impl Smtp {
     async fn offer(&self, event: &Event) -> Outcome {
         let filled = self.templates.fill(event)?;
         let to = filled.to.email.clone();
-        let mail = self.write(event, filled)?.formatted();
+        let mail = String::from_utf8(self.write(event, filled)?.formatted())
+            .map_err(|error| SinkError::rejected("content", error))?;
         let sent = self.connections.send(&self.from.email, &to, &mail);
         match tokio::time::timeout(self.timeout, sent).await {
             Ok(outcome) => outcome,

@@ -9,6 +9,8 @@ mod receiver;
 mod webhook;
 mod ssrf;
 mod tls;
+mod mail_server;
 mod smtp;
+mod smtp_login;
 mod handler;
 mod file;

@@ -24,7 +24,7 @@ use hapax_sinks::webhook::Webhook;
 
 use crate::events::{clock, deliver, offer};
 
-const CA: &str = include_str!("tls/ca.pem");
+pub(crate) const CA: &str = include_str!("tls/ca.pem");
 const CERTIFICATE: &[u8] = include_bytes!("tls/server.pem");
 const KEY: &[u8] = include_bytes!("tls/server-key.pem");
 
@@ -116,7 +116,7 @@ async fn take(
     Ok(Response::new(Full::new(b"taken")))
 }
 
-fn acceptor(protocols: &[&str]) -> TlsAcceptor {
+pub(crate) fn acceptor(protocols: &[&str]) -> TlsAcceptor {
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()

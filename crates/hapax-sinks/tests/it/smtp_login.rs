@@ -1,0 +1,115 @@
+//! Mail over TLS and with a login.
+
+use hapax::{
+    event::NewEvent,
+    sink::{Outcome, SinkError},
+};
+use hapax_sinks::smtp::StartTls;
+use serde_json::json;
+
+use crate::{
+    events::{deliver, offer},
+    mail_server::{self, Log, Offers},
+    smtp::{from, templates},
+    tls::{CA, acceptor},
+};
+
+#[tokio::test]
+async fn a_mail_goes_over_starttls_with_a_login() {
+    let (outcome, log) = send(Offers::StartTls, "smtp", "shop:p%40ss@", None).await;
+    assert_eq!(outcome.unwrap().status, Some(250));
+    let log = log.lock().unwrap();
+    let plain: Vec<_> = log.iter().filter(|(encrypted, _)| !encrypted).collect();
+    assert_eq!(
+        plain.len(),
+        2,
+        "EHLO and STARTTLS alone are in the clear: {plain:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_mail_goes_over_tls_from_the_first_byte() {
+    let (outcome, log) = send(Offers::Wrapped, "smtps", "shop:p%40ss@", None).await;
+    assert!(outcome.is_ok(), "{outcome:?}");
+    assert!(log.lock().unwrap().iter().all(|(encrypted, _)| *encrypted));
+}
+
+#[tokio::test]
+async fn a_password_is_never_sent_in_the_clear_unless_that_was_asked_for() {
+    let (outcome, log) = send(Offers::Nothing, "smtp", "shop:p%40ss@", None).await;
+    assert_eq!(unavailable(outcome), "tls");
+    let said = |log: &Log, verb| {
+        log.lock()
+            .unwrap()
+            .iter()
+            .any(|(_, line)| line.starts_with(verb))
+    };
+    assert!(!said(&log, "AUTH") && !said(&log, "MAIL"));
+
+    let (outcome, log) = send(
+        Offers::Nothing,
+        "smtp",
+        "shop:p%40ss@",
+        Some(StartTls::Never),
+    )
+    .await;
+    assert!(outcome.is_ok() && said(&log, "AUTH"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn starttls_is_used_where_it_is_offered_and_not_missed_where_nothing_is_secret() {
+    let (outcome, log) = send(Offers::StartTls, "smtp", "", None).await;
+    assert!(outcome.is_ok(), "{outcome:?}");
+    assert!(log.lock().unwrap().contains(&(true, "DATA".to_owned())));
+    let (outcome, _) = send(Offers::Nothing, "smtp", "", None).await;
+    assert!(outcome.is_ok(), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_ours_to_mend_and_is_not_repeated() {
+    let (outcome, _) = send(Offers::StartTls, "smtp", "shop:wrong@", None).await;
+    let error = outcome.unwrap_err();
+    assert_eq!(error.error_type(), "auth");
+    assert!(matches!(error, SinkError::Unavailable { .. }));
+    assert!(!error.story().contains("p@ss"), "{}", error.story());
+}
+
+#[tokio::test]
+async fn a_certificate_that_nobody_vouches_for_stops_the_mail() {
+    let directory = templates();
+    for (offers, scheme) in [(Offers::StartTls, "smtp"), (Offers::Wrapped, "smtps")] {
+        let (port, _) = mail_server::start(offers, acceptor(&[])).await;
+        let sink = from(directory.path(), &format!("{scheme}://localhost:{port}"));
+        let outcome = deliver(&sink.build().unwrap(), mail()).await;
+        unavailable(outcome);
+    }
+}
+
+async fn send(
+    offers: Offers,
+    scheme: &str,
+    login: &str,
+    start_tls: Option<StartTls>,
+) -> (Outcome, Log) {
+    let (port, log) = mail_server::start(offers, acceptor(&[])).await;
+    let directory = templates();
+    let url = format!("{scheme}://{login}localhost:{port}");
+    let mut builder = from(directory.path(), &url).trust(CA);
+    if let Some(start_tls) = start_tls {
+        builder = builder.start_tls(start_tls);
+    }
+    (deliver(&builder.build().unwrap(), mail()).await, log)
+}
+
+fn mail() -> hapax::sink::Offer {
+    let data = json!({"name": "n", "email": "a@example.com"});
+    offer(1, NewEvent::json("user.signed_up", &data))
+}
+
+#[track_caller]
+fn unavailable(outcome: Outcome) -> &'static str {
+    match outcome {
+        Err(error @ SinkError::Unavailable { .. }) => error.error_type(),
+        other => panic!("{other:?}"),
+    }
+}
