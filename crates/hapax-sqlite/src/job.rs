@@ -3,7 +3,7 @@
 //! A [`Job`] says of itself whether its savepoint is kept; what it found out it keeps until the
 //! [`Fate`] of its group is known. A job whose requester has gone before it began does not begin.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use hapax::store::StoreError;
 use tokio::sync::oneshot;
@@ -40,7 +40,9 @@ pub(crate) enum Fate {
     /// It is on disk.
     Committed,
     /// None of it happened, and why.
-    Lost(Arc<str>),
+    Lost(String),
+    /// It had one member, and the commit refused it.
+    Refused(String),
 }
 
 impl Fate {
@@ -53,6 +55,9 @@ impl Fate {
             (Self::Committed, Some(Ok(value))) => Ok(value),
             (Self::Committed, None) => Err(StoreError::Statement {
                 source: "the write panicked".into(),
+            }),
+            (Self::Refused(reason), _) => Err(StoreError::Statement {
+                source: reason.as_str().into(),
             }),
             (Self::Lost(reason), _) => {
                 let source = format!("the group was rolled back: {reason}").into();

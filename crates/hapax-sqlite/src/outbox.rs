@@ -278,14 +278,15 @@ fn purge(conn: &Connection, before: i64) -> rusqlite::Result<u64> {
     let mut passed = conn.prepare_cached(query!("outbox/passed"))?;
     let passed = passed.query_map(params![before, rows(PURGE_ROWS)], |row| row.get(0))?;
     let passed: Vec<i64> = passed.collect::<Result<_, _>>()?;
-    for position in &passed {
+    let mut gone = 0;
+    for position in passed {
         for sql in [
             query!("delivery/purge_attempts"),
             query!("delivery/purge"),
             query!("outbox/purge"),
         ] {
-            conn.prepare_cached(sql)?.execute([position])?;
+            gone += conn.prepare_cached(sql)?.execute([position])? as u64;
         }
     }
-    Ok(passed.len() as u64)
+    Ok(gone)
 }

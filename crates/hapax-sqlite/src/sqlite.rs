@@ -69,6 +69,7 @@ impl Sqlite {
             failpoints: settings.failpoints,
             wake: wake.clone(),
             group_max: settings.group_max.max(1),
+            singly: 0,
             logged: false,
             lock,
         };

@@ -6,7 +6,6 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -114,6 +113,8 @@ pub(crate) struct Writer {
     pub(crate) failpoints: Failpoints,
     pub(crate) wake: Wake,
     pub(crate) group_max: usize,
+    /// Groups that are still to be of one, so that whoever spoils a commit is found.
+    pub(crate) singly: usize,
     /// Whether this group's failure is in the log already.
     pub(crate) logged: bool,
     /// Held until the last write is on disk.
@@ -143,7 +144,7 @@ impl Writer {
         self.logged = false;
         let fate = match self.write_group(first, group) {
             Ok(()) => Fate::Committed,
-            Err(error) => self.lose(&error),
+            Err(error) => self.lose(error, group.len()),
         };
         if self.desk.ring && matches!(fate, Fate::Committed) {
             self.wake.ring();
@@ -163,6 +164,8 @@ impl Writer {
             return Err(error);
         }
         let started = Instant::now();
+        let members_max = if self.singly > 0 { 1 } else { self.group_max };
+        self.singly = self.singly.saturating_sub(1);
         let mut next = Some(first);
         while let Some(mut job) = next {
             let wrote = if job.is_wanted() {
@@ -172,7 +175,7 @@ impl Writer {
             };
             group.push(job);
             wrote?;
-            let full = group.len() >= self.group_max || started.elapsed() >= GROUP_AGE;
+            let full = group.len() >= members_max || started.elapsed() >= GROUP_AGE;
             next = if full {
                 None
             } else {
@@ -209,14 +212,25 @@ impl Writer {
     }
 
     /// Rolls a lost group back.
-    fn lose(&mut self, error: &StoreError) -> Fate {
-        self.log(error);
+    ///
+    /// A constraint that is only checked at the commit spoils it for everybody; alone, the
+    /// request that breaks it is told so.
+    fn lose(&mut self, error: StoreError, members: usize) -> Fate {
         if !self.desk.is_lost()
             && let Err(error) = self.desk.run("ROLLBACK")
         {
             tracing::error!(error = error.story(), "group could not be rolled back");
         }
-        Fate::Lost(Arc::from(error.story()))
+        match error {
+            StoreError::Statement { source } if members == 1 => Fate::Refused(source.to_string()),
+            error => {
+                self.log(&error);
+                if matches!(error, StoreError::Statement { .. }) {
+                    self.singly = self.group_max;
+                }
+                Fate::Lost(error.story())
+            }
+        }
     }
 
     /// Says why nothing can be written, once for a group.

@@ -1,13 +1,13 @@
 //! A store in a directory of its own, and the requests that the tests make of it.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::mpsc, time::Duration};
 
 use bytes::Bytes;
 use hapax::{
     event::{Headers, NewEvent},
     idempotency::{Answer, Claim, OnExpired, SingleShot},
     key::{FingerprintBuilder, IdempotencyKey, Operation, Scope, Tenant},
-    store::{Claimed, Keys},
+    store::{Claimed, Keys, StoreError},
 };
 use hapax_sqlite::{
     Settings, Sqlite, Statement, Tx,
@@ -15,6 +15,7 @@ use hapax_sqlite::{
 };
 use hapax_testkit::clock::{ManualClock, seeded_random};
 use tempfile::TempDir;
+use tokio::{sync::oneshot, task::JoinHandle};
 
 pub(crate) const NOTES: &str = "CREATE TABLE note (text TEXT NOT NULL UNIQUE)";
 pub(crate) const INSERT: &str = "INSERT INTO note (text) VALUES (?1)";
@@ -55,6 +56,28 @@ impl Fixture {
         settings(self.path(), &self.clock)
     }
 
+    /// Holds the writer, so that whatever is asked of it meanwhile waits together.
+    pub(crate) async fn hold(&self) -> Held {
+        let (let_go, waits) = mpsc::channel::<()>();
+        let (begin, holds) = oneshot::channel();
+        let store = self.store.clone();
+        let hold = move |_: &rusqlite::Connection| {
+            let _heard = begin.send(());
+            let _let_go = waits.recv();
+            Ok(())
+        };
+        let task = tokio::spawn(async move { store.write(hold).await });
+        holds.await.expect("the writer is held");
+        Held { let_go, task }
+    }
+
+    /// Waits until so many writes are queued.
+    pub(crate) async fn queued(&self, count: usize) {
+        while self.store.queued() < count {
+            tokio::task::yield_now().await;
+        }
+    }
+
     pub(crate) async fn notes(&self) -> Vec<String> {
         notes(&self.store).await
     }
@@ -69,6 +92,22 @@ impl Fixture {
             Claimed::Open(tx) => tx,
             Claimed::Known(known) => panic!("the key should be free, not {known:?}"),
         }
+    }
+}
+
+/// A writer that works on nothing else until it is let go.
+pub(crate) struct Held {
+    let_go: mpsc::Sender<()>,
+    task: JoinHandle<Result<(), StoreError>>,
+}
+
+impl Held {
+    pub(crate) async fn let_go(self) {
+        drop(self.let_go);
+        self.task
+            .await
+            .unwrap()
+            .expect("the write that held on is committed");
     }
 }
 

@@ -3,14 +3,13 @@
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicUsize, Ordering},
-    mpsc,
 };
 
 use hapax::{
     failpoint::Failpoints,
     store::{Keys, Ran, StoreError},
 };
-use hapax_sqlite::rusqlite::Connection;
+use hapax_sqlite::rusqlite::{self, Connection};
 
 use crate::fixture::{Fixture, INSERT, shot};
 
@@ -34,21 +33,16 @@ async fn check_commits(group_max: usize, jobs: usize, expected: std::ops::RangeI
         settings.group_max = group_max;
     })
     .await;
-    let (let_go, held) = mpsc::channel::<()>();
-    let store = fixture.store.clone();
-    let hold = tokio::spawn(async move { store.write(move |_| Ok(held.recv())).await });
+    let held = fixture.hold().await;
     let shots: Vec<_> = (0..jobs)
         .map(|number| {
             let store = fixture.store.clone();
             tokio::spawn(async move { store.single_shot(shot(&format!("k{number}"))).await })
         })
         .collect();
-    while fixture.store.queued() < jobs {
-        tokio::task::yield_now().await;
-    }
+    fixture.queued(jobs).await;
     let before = commits.load(Ordering::SeqCst);
-    drop(let_go);
-    let _held = hold.await.unwrap().unwrap();
+    held.let_go().await;
     for shot in shots {
         assert!(matches!(
             shot.await.unwrap().unwrap(),
@@ -163,6 +157,73 @@ async fn a_write_that_ends_its_transaction_is_refused_and_harms_nobody() {
         .await
         .unwrap();
     assert_eq!(fixture.notes().await, ["kept"]);
+}
+
+/// Leaves a reference that is only checked at the commit.
+fn dangle(conn: &Connection) -> rusqlite::Result<usize> {
+    conn.execute("INSERT INTO child (parent) VALUES (7)", [])
+}
+
+#[tokio::test]
+async fn a_constraint_that_fails_at_the_commit_is_told_to_whoever_broke_it() {
+    let fixture = Fixture::new().await;
+    let tables = "CREATE TABLE parent (id INTEGER PRIMARY KEY);
+        CREATE TABLE child (parent REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)";
+    fixture
+        .store
+        .migrate("family", &[(1, "family", tables)])
+        .await
+        .unwrap();
+    let alone = fixture.store.write(dangle).await;
+    assert!(
+        matches!(alone, Err(StoreError::Statement { .. })),
+        "{alone:?}"
+    );
+    let note = |text: &'static str| {
+        fixture
+            .store
+            .write(move |conn| conn.execute(INSERT, [text]))
+    };
+    let held = fixture.hold().await;
+    let together = async { tokio::join!(fixture.store.write(dangle), note("lost")) };
+    let let_go = async {
+        fixture.queued(2).await;
+        held.let_go().await;
+    };
+    let ((bad, neighbour), ()) = tokio::join!(together, let_go);
+    for lost in [bad, neighbour] {
+        assert!(
+            matches!(lost, Err(StoreError::Unavailable { .. })),
+            "{lost:?}"
+        );
+    }
+    assert!(
+        fixture.notes().await.is_empty(),
+        "what was not acknowledged did not happen"
+    );
+    let held = fixture.hold().await;
+    let apart = async { tokio::join!(fixture.store.write(dangle), note("kept")) };
+    let let_go = async {
+        fixture.queued(2).await;
+        held.let_go().await;
+    };
+    let ((bad, neighbour), ()) = tokio::join!(apart, let_go);
+    assert!(matches!(bad, Err(StoreError::Statement { .. })), "{bad:?}");
+    neighbour.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_was_given_up_before_it_began_does_not_begin() {
+    let fixture = Fixture::new().await;
+    let held = fixture.hold().await;
+    let store = fixture.store.clone();
+    let given_up = tokio::spawn(async move { store.single_shot(shot("given up")).await });
+    fixture.queued(1).await;
+    given_up.abort();
+    assert!(given_up.await.unwrap_err().is_cancelled());
+    held.let_go().await;
+    fixture.store.write(|_| Ok(())).await.unwrap();
+    assert!(fixture.notes().await.is_empty());
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use hapax::{
     delivery::Frontier,
     event::{Headers, NewEvent},
     idempotency::Known,
+    limits::READ_BYTES,
     outbox::EventError,
     store::{Claimed, Effect, Keys, Outbox, StoreError, Transaction},
 };
@@ -53,6 +54,40 @@ async fn a_runaway_statement_is_interrupted() {
         .write(|conn| conn.execute(INSERT, ["next"]))
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_runaway_write_is_interrupted_and_leaves_nothing() {
+    let fixture = Fixture::with(|settings| settings.tx_max = Duration::from_millis(50)).await;
+    let endless = |conn: &Connection| {
+        let sql = "INSERT INTO note WITH RECURSIVE n(i) AS (
+                       SELECT 1 UNION ALL SELECT i + 1 FROM n
+                   ) SELECT i FROM n";
+        conn.execute(sql, [])
+    };
+    let interrupted = fixture.store.write(endless).await;
+    assert!(
+        matches!(interrupted, Err(StoreError::TimedOut)),
+        "{interrupted:?}"
+    );
+    fixture
+        .store
+        .write(|conn| conn.execute(INSERT, ["next"]))
+        .await
+        .unwrap();
+    assert_eq!(fixture.notes().await, ["next"]);
+}
+
+#[tokio::test]
+async fn nobody_sees_what_is_not_committed() {
+    let fixture = Fixture::new().await;
+    let mut tx = fixture.claim("k").await;
+    note(&mut tx, "open").await;
+    assert!(fixture.notes().await.is_empty());
+    let found = fixture.store.look_up(&claim("k").scope).await.unwrap();
+    assert!(found.is_none(), "{found:?}");
+    tx.complete(&answer(), Effect::Keep).await.unwrap();
+    assert_eq!(fixture.notes().await, ["open"]);
 }
 
 #[tokio::test]
@@ -136,6 +171,25 @@ async fn a_dropped_transaction_frees_the_writer_at_once() {
     let tx = fixture.claim("k").await;
     tx.rollback().await;
     assert!(fixture.notes().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_read_stops_before_large_events_fill_the_memory() {
+    let fixture = Fixture::new().await;
+    let large = NewEvent::json("large", &"x".repeat(900_000));
+    let mut tx = fixture.store.begin(Headers::new()).await.unwrap();
+    for _ in 0..6 {
+        tx.emit(large.clone()).unwrap();
+    }
+    tx.commit().await.unwrap();
+    let first = Outbox::read(&fixture.store, &Frontier::default(), 100)
+        .await
+        .unwrap();
+    assert_eq!(first.events.len(), 3, "it stops beyond {READ_BYTES} bytes");
+    let rest = Outbox::read(&fixture.store, &first.frontier, 100)
+        .await
+        .unwrap();
+    assert_eq!(rest.events.len(), 3);
 }
 
 #[tokio::test]
