@@ -1,4 +1,4 @@
-//! Runs one law as one test.
+//! Makes one test of one law.
 //!
 //! Every law gets a runtime of its own with several threads, because most laws
 //! are about what happens at once, and a bound on its time, because the usual
@@ -24,6 +24,39 @@ pub fn hold(law: impl Future<Output = ()>) {
     let outcome = runtime.block_on(async { timeout(LAW, law).await });
     runtime.shutdown_background();
     assert!(outcome.is_ok(), "the law did not end within {LAW:?}");
+}
+
+/// Expands to one test per law, in one module per noun.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! suite {
+    ($subject:ident, $suite:ident, $($noun:ident { $($law:ident)* })*) => {
+        $(mod $noun {
+            use super::$subject;
+            $(#[test]
+            fn $law() {
+                $crate::law::hold($crate::$suite::$noun::$law::<$subject>());
+            })*
+        })*
+    };
+}
+
+/// Requires that a suite's list names exactly the laws that stand in its files.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn check_list(list: &str, files: &[(&str, &str)]) {
+    use std::collections::BTreeSet;
+
+    for (noun, text) in files {
+        let start = list.find(&format!("            {noun} {{")).expect(noun);
+        let listed = list[start..].lines().skip(1).map(str::trim);
+        let listed: BTreeSet<_> = listed.take_while(|line| *line != "}").collect();
+        let written = text.lines().filter_map(|line| {
+            let name = line.strip_prefix("pub async fn ")?;
+            name.split_once('<').map(|(name, _)| name)
+        });
+        assert_eq!(written.collect::<BTreeSet<_>>(), listed, "{noun}");
+    }
 }
 
 #[cfg(test)]

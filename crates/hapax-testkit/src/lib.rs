@@ -1,5 +1,143 @@
-//! The law of Hapax: what every store and every sink must do.
+//! The law of Hapax: what every store and every sink must do, and what to test with.
+//!
+//! A store is whatever passes [`store_suite!`], a sink whatever passes
+//! [`sink_suite!`]. The laws are written once, against the traits of [`hapax`];
+//! a crate under the law names a type, and every law becomes a test with a
+//! sentence for a name. So a second store is the same store, and what breaks a
+//! promise says which.
+//!
+//! # A new store
+//!
+//! Implement [`store::StoreUnderTest`] in the tests of its crate, and call the suite:
+//!
+//! ```
+//! use hapax::{Clock, Random};
+//! use hapax_sqlite::{Settings, Sqlite, Statement, Tx};
+//! use hapax_testkit::store::StoreUnderTest;
+//!
+//! const INSERT: &str = "INSERT INTO business (value) VALUES (?1)";
+//!
+//! struct Embedded {
+//!     store: Sqlite,
+//!     settings: Settings,
+//!     directory: tempfile::TempDir,
+//! }
+//!
+//! impl StoreUnderTest for Embedded {
+//!     type Store = Sqlite;
+//!
+//!     async fn fresh(clock: Clock, random: Random) -> Self {
+//!         let directory = tempfile::tempdir().unwrap();
+//!         let settings = Settings::new(directory.path().join("law.db"), clock, random);
+//!         let store = Sqlite::open(settings.clone()).unwrap();
+//!         let table = (1, "business", "CREATE TABLE business (value TEXT NOT NULL)");
+//!         store.migrate("law", &[table]).await.unwrap();
+//!         Self { store, settings, directory }
+//!     }
+//!
+//!     async fn reopen(mut self) -> Self {
+//!         self.store.close().await.unwrap();
+//!         self.store = Sqlite::open(self.settings.clone()).unwrap();
+//!         self
+//!     }
+//!
+//!     fn store(&self) -> &Sqlite {
+//!         &self.store
+//!     }
+//!
+//!     async fn write_row(tx: &mut Tx, value: &str) {
+//!         let value = value.to_owned();
+//!         tx.with(move |conn| conn.execute(INSERT, [value])).await.unwrap();
+//!     }
+//!
+//!     fn row_statement(value: &str) -> Statement {
+//!         Statement::new(INSERT, [value.to_owned().into()])
+//!     }
+//!
+//!     fn failing_statement() -> Statement {
+//!         Statement::new("INSERT INTO business (value) VALUES (NULL)", [])
+//!     }
+//!
+//!     async fn rows(&self) -> Vec<String> {
+//!         let rows = self.store.read(|conn| {
+//!             let mut select = conn.prepare("SELECT value FROM business")?;
+//!             select.query_map([], |row| row.get(0))?.collect()
+//!         });
+//!         rows.await.unwrap()
+//!     }
+//! }
+//!
+//! hapax_testkit::store_suite!(Embedded);
+//! # fn main() {}
+//! ```
+//!
+//! Each law gets a fresh store, a [`clock::ManualClock`] and a runtime with several threads.
+//! Nothing else is needed: no law knows a dialect, a file or a driver.
+//!
+//! # A new sink
+//!
+//! Stand up the real far side, such as an [`http::HttpReceiver`] or a [`smtp::SmtpReceiver`];
+//! implement [`sink::SinkUnderTest`], which says how it is told to fail, and call the suite:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use hapax::sink::Sink;
+//! use hapax_testkit::{
+//!     http::{HttpReceiver, HttpReply},
+//!     sink::{Arrival, Mood, SinkUnderTest},
+//! };
+//!
+//! # fn sink_to(url: &str) -> Arc<dyn Sink> { unimplemented!("{url}") }
+//! struct Webhook {
+//!     receiver: HttpReceiver,
+//!     sink: Arc<dyn Sink>,
+//! }
+//!
+//! impl SinkUnderTest for Webhook {
+//!     async fn fresh() -> Self {
+//!         let receiver = HttpReceiver::start().await;
+//!         let sink = sink_to(&receiver.url("/hook"));
+//!         Self { receiver, sink }
+//!     }
+//!
+//!     fn sink(&self) -> Arc<dyn Sink> {
+//!         Arc::clone(&self.sink)
+//!     }
+//!
+//!     async fn tell(&self, mood: Mood) -> bool {
+//!         let status = match mood {
+//!             Mood::Accept => 200,
+//!             Mood::Fail => 503,
+//!             Mood::Gone => 410,
+//!             _ => return false,
+//!         };
+//!         self.receiver.reply(HttpReply::status(status));
+//!         true
+//!     }
+//!
+//!     async fn arrivals(&self) -> Vec<Arrival> {
+//!         let received = self.receiver.received().into_iter();
+//!         let taken = received.filter(|request| request.answered == Some(200));
+//!         taken
+//!             .map(|request| Arrival {
+//!                 id: request.header("webhook-id").unwrap_or_default().to_owned(),
+//!                 payload: Some(request.body),
+//!             })
+//!             .collect()
+//!     }
+//! }
+//!
+//! hapax_testkit::sink_suite!(Webhook);
+//! # fn main() {}
+//! ```
+//!
+//! # A new law
+//!
+//! Write it as a function in its noun's file, put its name on the list in the suite's `mod.rs`
+//! (a test compares the two), break a store on purpose and see it fail.
+
 pub mod store;
+pub mod sink;
 pub mod law;
 pub mod http;
 pub mod smtp;

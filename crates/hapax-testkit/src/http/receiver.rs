@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    io,
+    fmt, io,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -35,7 +35,6 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// A real listener on loopback that records every request.
 ///
 /// Dropping it closes the listener and every connection.
-#[derive(Debug)]
 pub struct HttpReceiver {
     address: SocketAddr,
     script: Arc<Mutex<Script>>,
@@ -53,6 +52,8 @@ pub struct Received {
     pub headers: HeaderMap,
     /// Its whole body.
     pub body: Bytes,
+    /// The status that it is answered with; `None` where the connection closes instead.
+    pub answered: Option<u16>,
 }
 
 impl Received {
@@ -134,11 +135,24 @@ impl HttpReply {
     }
 }
 
-#[derive(Debug)]
+type Choose = dyn Fn(&Received) -> HttpReply + Send;
+
 struct Script {
     next: VecDeque<HttpReply>,
-    usual: HttpReply,
+    usual: Box<Choose>,
     received: Vec<Received>,
+}
+
+impl Script {
+    /// Records a request and says what to do with it.
+    fn take(&mut self, mut request: Received) -> HttpReply {
+        let next = self.next.pop_front();
+        let reply = next.unwrap_or_else(|| (self.usual)(&request));
+        let closes = matches!(reply.body, ReplyBody::Closed);
+        request.answered = (!closes).then_some(reply.status);
+        self.received.push(request);
+        reply
+    }
 }
 
 impl HttpReceiver {
@@ -160,7 +174,7 @@ impl HttpReceiver {
         let address = listener.local_addr()?;
         let script = Arc::new(Mutex::new(Script {
             next: VecDeque::new(),
-            usual: HttpReply::status(200),
+            usual: Box::new(|_| HttpReply::status(200)),
             received: Vec::new(),
         }));
         let serving = tokio::spawn(serve(listener, Arc::clone(&script)));
@@ -188,7 +202,12 @@ impl HttpReceiver {
 
     /// Answers like this from now on, once the queue is empty.
     pub fn reply(&self, reply: HttpReply) {
-        lock(&self.script).usual = reply;
+        self.reply_with(move |_| reply.clone());
+    }
+
+    /// Answers each request as `choose` says from now on, once the queue is empty.
+    pub fn reply_with(&self, choose: impl Fn(&Received) -> HttpReply + Send + 'static) {
+        lock(&self.script).usual = Box::new(choose);
     }
 
     /// Everything that arrived so far, in order.
@@ -204,6 +223,15 @@ impl HttpReceiver {
         let within = Duration::from_secs(10);
         wait::eventually(within, async || lock(&self.script).received.len() >= count).await;
         self.received()
+    }
+}
+
+impl fmt::Debug for HttpReceiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("HttpReceiver");
+        shown
+            .field("address", &self.address)
+            .finish_non_exhaustive()
     }
 }
 
@@ -240,19 +268,14 @@ async fn answer(
 ) -> Result<Response<Body>, io::Error> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-    let reply = {
-        let mut script = lock(script);
-        script.received.push(Received {
-            method: head.method,
-            path: head.uri.to_string(),
-            headers: head.headers,
-            body,
-        });
-        script
-            .next
-            .pop_front()
-            .unwrap_or_else(|| script.usual.clone())
+    let request = Received {
+        method: head.method,
+        path: head.uri.to_string(),
+        headers: head.headers,
+        body,
+        answered: None,
     };
+    let reply = lock(script).take(request);
     sleep(reply.delay).await;
     let mut response = Response::new(reply_body(&reply.body)?);
     *response.status_mut() = StatusCode::from_u16(reply.status).map_err(io::Error::other)?;

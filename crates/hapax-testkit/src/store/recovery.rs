@@ -64,7 +64,7 @@ pub async fn an_offer_cut_off_holds_its_order_key_up<S: StoreUnderTest>() {
         .order_key()
         .expect("the bench's events are about something");
     let opened = bench.open(HOOK).await;
-    assert_eq!(opened.blocked_keys, [key.clone()]);
+    assert_eq!(opened.blocked_keys, *std::slice::from_ref(&key));
     assert_eq!(bench.due(HOOK).await[0].order_key, Some(key));
 }
 

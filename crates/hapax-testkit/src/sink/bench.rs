@@ -1,0 +1,90 @@
+//! A fresh sink with its far side, and the steps that many laws share.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hapax::{
+    event::{EventId, NewEvent},
+    outbox::{OutboxEvent, seal},
+    sink::{Offer, Outcome, Sink},
+};
+
+use super::{Mood, SinkUnderTest};
+use crate::clock::{ManualClock, seeded_random};
+
+#[derive(Debug)]
+pub(super) struct Bench<S> {
+    pub(super) under_test: S,
+}
+
+impl<S: SinkUnderTest> Bench<S> {
+    pub(super) async fn fresh() -> Self {
+        let under_test = S::fresh().await;
+        Self { under_test }
+    }
+
+    pub(super) fn sink(&self) -> Arc<dyn Sink> {
+        self.under_test.sink()
+    }
+
+    /// Makes the far side take everything.
+    pub(super) async fn accept(&self) {
+        assert!(
+            self.under_test.tell(Mood::Accept).await,
+            "every far side can accept"
+        );
+    }
+
+    pub(super) async fn deliver(&self, offers: &[Offer]) -> Vec<Outcome> {
+        let outcomes = self.sink().deliver(offers).await;
+        assert_eq!(outcomes.len(), offers.len(), "one outcome for each offer");
+        outcomes
+    }
+
+    /// Offers one event once.
+    pub(super) async fn offer(&self, offer: &Offer) -> Outcome {
+        let mut outcomes = self.deliver(std::slice::from_ref(offer)).await;
+        outcomes.pop().expect("one outcome for one offer")
+    }
+
+    /// What arrived of an event, each time.
+    pub(super) async fn arrived(&self, event: EventId) -> Vec<Option<Bytes>> {
+        let id = event.to_string();
+        let arrivals = self.under_test.arrivals().await;
+        let ours = arrivals.into_iter().filter(|arrival| arrival.id == id);
+        ours.map(|arrival| arrival.payload).collect()
+    }
+
+    /// The far side takes the event after all, under the id that it had.
+    pub(super) async fn check_taken_later(&self, offer: &Offer) {
+        self.accept().await;
+        let again = Offer {
+            event: Arc::clone(&offer.event),
+            attempt: offer.attempt + 1,
+        };
+        let outcome = self.offer(&again).await;
+        assert!(outcome.is_ok(), "a later offer is taken: {outcome:?}");
+        assert_ne!(self.arrived(offer.event().id).await, []);
+    }
+}
+
+/// First offers of so many events, each of its own.
+pub(super) fn offers(count: usize) -> Vec<Offer> {
+    let events = (0..count).map(|number| crate::events::event(&number.to_string()));
+    offers_of(events)
+}
+
+/// First offers of these events.
+pub(super) fn offers_of(events: impl IntoIterator<Item = NewEvent>) -> Vec<Offer> {
+    let random = seeded_random(1);
+    let now = ManualClock::new().now();
+    let sealed = events.into_iter().zip(1..).map(|(event, position)| {
+        let event = seal(event, None, &hapax::event::Headers::new(), now, &random);
+        let event = event.expect("a sample event is well formed");
+        Offer {
+            event: Arc::new(OutboxEvent { position, event }),
+            attempt: 1,
+        }
+    });
+    sealed.collect()
+}
