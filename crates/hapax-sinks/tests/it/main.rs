@@ -9,6 +9,7 @@ mod receiver;
 mod webhook;
 mod ssrf;
 mod tls;
+mod published;
 mod mail_server;
 mod smtp;
 mod smtp_login;

@@ -1,0 +1,145 @@
+//! What the sink sends, verified by code that is not ours.
+//!
+//! The libraries are installed beside the build, pinned, by their registries' own clients.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{self, Stdio},
+};
+
+use hapax::{
+    Clock,
+    event::{NewEvent, Payload},
+    signature::{Signer, SigningKey},
+};
+use hapax_sinks::webhook::Webhook;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+};
+
+use crate::events::{deliver, offer};
+
+const PYTHON: &str = "standardwebhooks==1.1.0";
+const NODE: &str = "standardwebhooks@1.1.1";
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const OTHER: &str = "whsec_plJ3nmyCDGBKInavdOK15jsl3s2nWHpEPL9hCjZ1lFE=";
+
+#[tokio::test]
+async fn published_libraries_verify_what_the_sink_sends() {
+    let python = python_with_library();
+    let node = node_with_library();
+    for (command, script, library) in [
+        ("python3", "verify.py", ("PYTHONPATH", python)),
+        ("node", "verify.js", ("NODE_PATH", node)),
+    ] {
+        let (_child, url) = receiver(command, script, &library, SECRET).await;
+        check(&url, &[SECRET], true).await;
+        check(&url, &[OTHER, SECRET], true).await;
+        check(&url, &[OTHER], false).await;
+    }
+}
+
+#[tokio::test]
+async fn the_ed25519_of_node_verifies_what_the_sink_signs() {
+    let library = ("NODE_PATH", node_with_library());
+    let (key, other) = (SigningKey::mint([1; 32]), SigningKey::mint([2; 32]));
+    let public = key.verifying_key().to_string();
+    let (_child, url) = receiver("node", "verify.js", &library, &public).await;
+    check(&url, &[&key.reveal()], true).await;
+    check(&url, &[SECRET, &other.reveal(), &key.reveal()], true).await;
+    check(&url, &[SECRET, &other.reveal()], false).await;
+}
+
+async fn check(url: &str, keys: &[&str], verified: bool) {
+    let mut builder = Webhook::to(url).allow(["127.0.0.0/8".parse().unwrap()]);
+    for key in keys {
+        builder = builder.sign_with(key.parse::<Signer>().unwrap());
+    }
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the libraries read the real time"
+    )]
+    let webhook = builder
+        .build(Clock::new(std::time::SystemTime::now))
+        .unwrap();
+    for (number, text) in (0..).zip([
+        "{\"amount\": 500}",
+        "[1.0,\n 9007199254740993]",
+        "\"é\\u00e9€😀\"",
+    ]) {
+        let event = NewEvent::new("order.created", Payload::Json(text.to_owned()));
+        let outcome = deliver(&webhook, offer(number, event)).await;
+        assert_eq!(outcome.is_ok(), verified, "{text}: {outcome:?}");
+    }
+}
+
+/// Starts a receiver that ends with the returned child.
+async fn receiver(
+    command: &str,
+    script: &str,
+    (variable, library): &(&str, PathBuf),
+    secret: &str,
+) -> (Child, String) {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify");
+    let mut child = Command::new(command)
+        .arg(scripts.join(script))
+        .arg(secret)
+        .env(variable, library)
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut port = String::new();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut port).await.unwrap();
+    (child, format!("http://127.0.0.1:{}/", port.trim()))
+}
+
+fn python_with_library() -> PathBuf {
+    installed(PYTHON, "python3 with pip (Debian: python3-pip)", |to| {
+        let mut pip = process::Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--no-deps"]);
+        pip.args(["--disable-pip-version-check", PYTHON, "--target"])
+            .arg(to);
+        pip
+    })
+}
+
+fn node_with_library() -> PathBuf {
+    let installed = installed(NODE, "node and npm (Debian: nodejs npm)", |to| {
+        let mut npm = process::Command::new("npm");
+        npm.args([
+            "install",
+            "--silent",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+        ]);
+        npm.args([NODE, "--prefix"]).arg(to);
+        npm
+    });
+    installed.join("node_modules")
+}
+
+/// Installs a library once; several tests may try at the same time.
+fn installed(library: &str, needed: &str, install: impl Fn(&Path) -> process::Command) -> PathBuf {
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let place = home.join(library);
+    if !place.exists() {
+        let ours = home.join(format!("{library}.{}", process::id()));
+        let done = fs::create_dir_all(&ours).and_then(|()| install(&ours).output());
+        let done = done.unwrap_or_else(|error| panic!("install {needed}: {error}"));
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(
+            done.status.success(),
+            "install {needed}; {library} failed: {said}"
+        );
+        // Whoever comes second has the same thing.
+        if fs::rename(&ours, &place).is_err() {
+            fs::remove_dir_all(&ours).unwrap();
+        }
+    }
+    place
+}
