@@ -61,6 +61,12 @@ pub(crate) fn test(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     )
 }
 
+/// Walks through the pages.
+pub(crate) fn walk(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
+    steps.call("build", "cargo build --package shop")?;
+    steps.run("walkthrough", || walkthrough::walk(root))
+}
+
 /// Measures, with the bench binary.
 pub(crate) fn bench(arguments: &[String]) -> anyhow::Result<()> {
     let status = Command::new("cargo")

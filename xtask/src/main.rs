@@ -24,6 +24,7 @@ const CHORES: &str = "\
 cargo x CHORE
   ci      the gate: everything below but bench, and the linters
   test    every test: unit, integration, doctests, the pages' own lines
+  walk    the pages' own lines alone, against a shop
   fmt     formats the tree
   tidy    checks the conventions that no other tool knows
   bench   measures: cargo x bench [ARGUMENTS OF THE BENCH BINARY]";
@@ -52,6 +53,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     match chore {
         "ci" => gate::ci(&mut steps, &root)?,
         "test" => gate::test(&mut steps, &root)?,
+        "walk" => gate::walk(&mut steps, &root)?,
         "fmt" => steps.call("fmt", "cargo fmt --all")?,
         "tidy" => steps.run("tidy", || tidy::tidy(&root))?,
         "bench" => gate::bench(rest)?,

@@ -11,6 +11,7 @@ mod direction;
 mod queries;
 mod pages;
 mod links;
+mod reference;
 
 use std::path::Path;
 
@@ -38,6 +39,7 @@ const RULES: &[Rule] = &[
     pages::decisions,
     pages::summary,
     links::lead_somewhere,
+    reference::complete,
 ];
 
 /// Checks the tree under `root` against every rule.

@@ -14,7 +14,7 @@ pub(super) fn is_test(path: &str) -> bool {
 
 /// The file without its module of tests, which stands last.
 pub(super) fn without_tests(text: &str) -> &str {
-    text.find("#[cfg(test)]\nmod ")
+    text.find("#[cfg(test)]\nmod tests {")
         .map_or(text, |at| &text[..at])
 }
 
@@ -111,6 +111,13 @@ mod tests {
             short(&tree),
             ["src/long.rs: 601 lines, at most 600 are allowed"]
         );
+    }
+
+    #[test]
+    fn what_follows_a_mere_declaration_of_tests_counts() {
+        let long = "#[cfg(test)]\nmod tests;\n".to_owned() + &"x\n".repeat(599);
+        let found = short(&Tree::of(&[("src/long.rs", &long)]));
+        assert_eq!(found, ["src/long.rs: 601 lines, at most 600 are allowed"]);
     }
 
     #[test]
