@@ -1,19 +1,81 @@
 //! `Idempotency-Key` for any axum service: a tower layer in the handler's transaction.
+//!
+//! A client that retries names its intent with a key. The layer claims the key in the transaction
+//! that the handler writes in, so that its rows, its events and its answer are one commit, and
+//! answers every retry with the same bytes. The modules stand in the order in which a request
+//! meets them; the contract itself is the page "The HTTP contract".
+//!
+//! ```
+//! use axum::{Router, extract::Request, middleware::{self, Next}, response::Response, routing::post};
+//! use hapax::{Clock, Random, event::NewEvent, key::Tenant};
+//! use hapax_http::{Idempotency, Json, Planned, Problem, RequestIds, Settings, Tx, problem};
+//! use hapax_sqlite::{Sqlite, Statement};
+//! use http::StatusCode;
+//!
+//! #[derive(serde::Deserialize, serde::Serialize)]
+//! #[serde(deny_unknown_fields)]
+//! struct Refund {
+//!     charge_id: String,
+//!     amount: i64,
+//! }
+//!
+//! /// Atomic: the handler's rows and events and its answer are one commit.
+//! async fn create_refund(
+//!     mut tx: Tx<hapax_sqlite::Tx>,
+//!     Json(refund): Json<Refund>,
+//! ) -> Result<(StatusCode, Json<Refund>), Problem> {
+//!     if refund.amount < 1 {
+//!         return Err(Problem::invalid("amount", "must be at least 1"));
+//!     }
+//!     let row = (refund.charge_id.clone(), refund.amount);
+//!     tx.with(|db| db.execute("INSERT INTO refund VALUES (?1, ?2)", row)).await?;
+//!     tx.emit(NewEvent::json("refund.succeeded", &refund))?;
+//!     Ok((StatusCode::CREATED, Json(refund)))
+//! }
+//!
+//! /// Single-shot: the handler says what it will do, and touches nothing.
+//! async fn create_note(Json(note): Json<String>) -> Result<Planned<Statement>, Problem> {
+//!     let insert = Statement::new("INSERT INTO note VALUES (?1)", [note.clone().into()]);
+//!     Ok(Planned::new(StatusCode::CREATED)
+//!         .statement(insert)
+//!         .emit(NewEvent::json("note.created", &note)))
+//! }
+//!
+//! /// Places the tenant, which is the principal's stable id and never its credential.
+//! async fn authenticate(mut request: Request, next: Next) -> Response {
+//!     request.extensions_mut().insert(Tenant::new("alice").expect("it is short"));
+//!     next.run(request).await
+//! }
+//!
+//! fn service(store: Sqlite, clock: Clock, random: Random) -> Router {
+//!     let idempotency = Idempotency::new(store, Settings::new(clock, random.clone()));
+//!     let refunds = idempotency.operation("/refunds");
+//!     let notes = idempotency.operation("/notes").single_shot();
+//!     Router::new()
+//!         .route("/refunds", post(create_refund).layer(refunds))
+//!         .route("/notes", post(create_note).layer(notes))
+//!         .route("/idempotency-keys", post(idempotency.reserve_handler()))
+//!         .fallback(problem::not_found)
+//!         .layer(middleware::from_fn(authenticate))
+//!         .layer(RequestIds::new(random))
+//! }
+//! # let _ = service;
+//! ```
 
-pub mod header;
 pub mod request_id;
-mod content;
-mod body;
-mod derived;
 mod operation;
-mod idempotency;
 mod settings;
-mod cache;
+mod idempotency;
 mod visit;
-mod told;
+pub mod header;
+mod body;
+mod content;
+mod derived;
+mod cache;
 mod tx;
 mod planned;
 mod stored;
+mod told;
 mod inbox;
 pub mod extract;
 pub mod problem;

@@ -46,7 +46,7 @@ impl RequestId {
             *digit = DIGITS[(bits >> (124 - 4 * place)) as usize & 15];
         }
         let text = Bytes::copy_from_slice(&text);
-        Self(HeaderValue::from_maybe_shared(text).expect("hex is a header value"))
+        Self(HeaderValue::from_maybe_shared(text).unwrap_or(HeaderValue::from_static("-")))
     }
 
     /// The id that the caller sent, if it is sane: 1 to 128 of letters, digits and `- _ . : / + =`.

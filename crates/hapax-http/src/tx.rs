@@ -12,7 +12,11 @@ use std::{
 };
 
 use axum::extract::FromRequestParts;
-use hapax::store::Transaction;
+use hapax::{
+    event::{EventId, NewEvent},
+    outbox::EventError,
+    store::Transaction,
+};
 use http::request::Parts;
 
 use crate::{
@@ -28,6 +32,16 @@ pub struct Tx<T: Transaction> {
     // `None` only after `drop` has begun.
     inner: Option<T>,
     slot: Slot<T>,
+}
+
+impl<T: Transaction> Tx<T> {
+    /// Adds an event; it exists exactly when the request's effect does.
+    ///
+    /// # Errors
+    /// Fails when the event could not be carried; the transaction stays usable.
+    pub fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
+        Transaction::emit(&mut **self, event)
+    }
 }
 
 impl<T: Transaction> Deref for Tx<T> {

@@ -172,13 +172,11 @@ impl Held {
             }
             self.file = Some(file);
         }
-        match &mut self.file {
-            Some(file) => file.write_all(&chunk).await?,
-            None => {
-                self.length += chunk.len();
-                self.chunks.push(chunk);
-            }
+        if let Some(file) = &mut self.file {
+            return file.write_all(&chunk).await;
         }
+        self.length += chunk.len();
+        self.chunks.push(chunk);
         Ok(())
     }
 

@@ -69,7 +69,7 @@ async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) 
     let id = run.id.clone();
     let slot = Slot::holding(tx);
     run.parts.extensions.insert(slot.clone());
-    let ((), finished) = run.to_its_end(|response| ((), response)).await;
+    let ((), finished) = run.finish(|response| ((), response)).await;
     let Some(tx) = slot.close() else {
         let kept = "the handler kept its transaction beyond its answer; it is rolled back";
         return problem::write_out(&Problem::internal(kept), &id);

@@ -44,15 +44,13 @@ async fn in_transaction<K: Keys, S: Inner>(
     let slot = Slot::holding(tx);
     visit.parts.extensions.insert(slot.clone());
     let run = visit.into_run(end);
-    let ((), finished) = run.to_its_end(|response| ((), response)).await;
-    match slot.close() {
-        Some(tx) => complete(held, tx, finished).await,
-        None => {
-            let kept = "the handler kept its transaction beyond its answer; it is rolled back";
-            let answer = problem::write_out(&Problem::internal(kept), &held.id);
-            held.released(answer)
-        }
-    }
+    let ((), finished) = run.finish(|response| ((), response)).await;
+    let Some(tx) = slot.close() else {
+        let kept = "the handler kept its transaction beyond its answer; it is rolled back";
+        let answer = problem::write_out(&Problem::internal(kept), &held.id);
+        return held.released(answer);
+    };
+    complete(held, tx, finished).await
 }
 
 async fn complete<K: Keys>(held: Held<K>, tx: K::Tx, finished: Finished) -> Response {
@@ -67,7 +65,7 @@ async fn complete<K: Keys>(held: Held<K>, tx: K::Tx, finished: Finished) -> Resp
     let (answer, exchange, extensions) = finished.split(&held.act.terms.per_request);
     match tx.complete(&answer, effect).await {
         Ok(fresh_for) => held.stored(answer, fresh_for, exchange, extensions),
-        Err(error) => held.failed(error.into()),
+        Err(error) => held.failed(&error.into()),
     }
 }
 
@@ -78,7 +76,7 @@ async fn without_the_key<K: Keys, S: Inner>(
     error: StoreError,
 ) -> Response {
     match visit.act.idempotency.settings().on_store_error {
-        OnStoreError::Closed => held.failed(unclaimed(error)),
+        OnStoreError::Closed => held.failed(&unclaimed(error)),
         OnStoreError::Open => {
             tracing::warn!(
                 operation = visit.act.operation.as_str(),

@@ -65,7 +65,7 @@ impl<K: Keys> Held<K> {
                 self.joined.lead.finish(&Told::Replay(Arc::clone(&stored)));
                 stored.first(exchange, extensions)
             }
-            Err(error) => self.failed(error.into()),
+            Err(error) => self.failed(&error.into()),
         }
     }
 
@@ -77,7 +77,7 @@ impl<K: Keys> Held<K> {
             Known::InProgress => Told::InProgress,
             Known::Replay { answer, fresh_for } => match self.keep(answer, fresh_for) {
                 Ok(stored) => Told::Replay(stored),
-                Err(error) => return self.failed(error.into()),
+                Err(error) => return self.failed(&error.into()),
             },
         };
         self.act.counts.request(told.outcome());
@@ -92,9 +92,9 @@ impl<K: Keys> Held<K> {
     }
 
     /// The store failed this request, which had no effect.
-    pub(super) fn failed(self, problem: Problem) -> Response {
+    pub(super) fn failed(self, problem: &Problem) -> Response {
         self.act.counts.request(Outcome::StoreError);
-        problem::write_out(&problem, &self.id)
+        problem::write_out(problem, &self.id)
     }
 
     fn keep(

@@ -34,7 +34,8 @@ use crate::{
     operation::Act,
     problem::{self, Problem},
     request_id::RequestId,
-    told::Told,
+    stored::Stored,
+    telemetry::Outcome,
 };
 use asked::Asked;
 pub(crate) use run::{Finished, Run};
@@ -76,15 +77,9 @@ pub(crate) async fn answer<K: Keys, S: Inner>(
         let visit = Visit::new(act, inner, parts, kept, deadline);
         return apart(visit.id.clone(), Box::pin(unprotected::unprotected(visit))).await;
     };
-    if let Some(told) = cached(&act, &asked, key) {
-        act.counts.request(told.outcome());
-        return match told {
-            Told::Replay(stored) => stored.replay(),
-            told => told.into_response(
-                act.idempotency.settings().profile,
-                &request_id(&act, &parts),
-            ),
-        };
+    if let Some(stored) = cached(&act, &asked, key) {
+        act.counts.request(Outcome::Replayed);
+        return stored.replay();
     }
     let key = match IdempotencyKey::new(key) {
         Ok(key) => key,
@@ -179,8 +174,10 @@ impl<K: Keys, S: Inner> Visit<K, S> {
     }
 }
 
-/// Looks in the cache; nothing is allocated for it.
-fn cached<K: Keys>(act: &Act<K>, asked: &Asked<'_>, key: &str) -> Option<Told> {
+/// Looks for this request's answer in the cache; nothing is allocated for it.
+///
+/// Another payload under the key goes the long way: `join` tells it.
+fn cached<K: Keys>(act: &Act<K>, asked: &Asked<'_>, key: &str) -> Option<Arc<Stored>> {
     let scope = ScopeRef {
         tenant: asked.tenant,
         operation: &act.operation,
@@ -188,11 +185,7 @@ fn cached<K: Keys>(act: &Act<K>, asked: &Asked<'_>, key: &str) -> Option<Told> {
     };
     let clock = &act.idempotency.settings().clock;
     let stored = act.idempotency.replays().get(&scope, clock)?;
-    Some(if stored.fingerprint == asked.fingerprint {
-        Told::Replay(stored)
-    } else {
-        Told::Mismatch
-    })
+    (stored.fingerprint == asked.fingerprint).then_some(stored)
 }
 
 /// Runs in a task of its own, which goes on when the client goes away.

@@ -4,7 +4,7 @@ use std::{future::poll_fn, panic::AssertUnwindSafe};
 
 use axum::{
     body::{Body, Bytes},
-    extract::Request,
+    extract::{DefaultBodyLimit, Request},
     response::Response,
 };
 use futures_util::FutureExt;
@@ -43,7 +43,7 @@ impl<S: Inner> Run<S> {
     /// Runs the handler to its answer; every failure is an answer too.
     ///
     /// `split` takes out of the response what is not for the client.
-    pub(crate) async fn to_its_end<P: Default>(
+    pub(crate) async fn finish<P: Default>(
         self,
         split: impl FnOnce(Response) -> (P, Response),
     ) -> (P, Finished) {
@@ -64,7 +64,9 @@ impl<S: Inner> Run<S> {
         mut self,
         split: impl FnOnce(Response) -> (P, Response),
     ) -> Result<(P, Finished), Problem> {
-        let request = Request::from_parts(self.parts, self.kept.into_body().await?);
+        let mut request = Request::from_parts(self.parts, self.kept.into_body().await?);
+        // The operation's own bound has held already.
+        DefaultBodyLimit::disable().apply(&mut request);
         let Ok(()) = poll_fn(|context| self.inner.poll_ready(context)).await;
         let Ok(response) = self.inner.call(request).await;
         let (rest, response) = split(response);

@@ -21,7 +21,7 @@ use crate::{
 pub(super) async fn shot<K: Keys, S: Inner>(visit: Visit<K, S>, held: Held<K>) -> Response {
     let end = visit.end();
     let run = visit.into_run(end);
-    let (plan, finished) = run.to_its_end(planned::split::<K::Statement>).await;
+    let (plan, finished) = run.finish(planned::split::<K::Statement>).await;
     let late = Instant::now() >= end;
     match finished.verdict(held.act.terms.on_failure) {
         Remember::Release => not_run(held, finished).await,
@@ -52,7 +52,7 @@ async fn carry_out<K: Keys>(
         Ok(Ran::Known(known)) => held.known(known),
         Err(error) => {
             let known_cause = matches!(error, hapax::store::StoreError::Event(_));
-            held.failed(if known_cause {
+            held.failed(&if known_cause {
                 error.into()
             } else {
                 unclaimed(error)

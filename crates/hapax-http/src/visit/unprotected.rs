@@ -53,7 +53,7 @@ pub(super) async fn run<K: Keys, S: Inner>(mut visit: Visit<K, S>) -> Response {
     visit.parts.extensions.insert(slot.clone());
     let opened = slot.is_open();
     let run = visit.into_run(end);
-    let ((), finished) = run.to_its_end(|response| ((), response)).await;
+    let ((), finished) = run.finish(|response| ((), response)).await;
     act.counts.request(Outcome::Bypassed);
     let ended = match slot.close() {
         Some(tx) if finished.verdict(act.terms.on_failure) == Remember::WithEffect => {
@@ -77,7 +77,7 @@ async fn shot<K: Keys, S: Inner>(visit: Visit<K, S>) -> Response {
     let (act, id, end) = (visit.act.clone(), visit.id.clone(), visit.end());
     let claim = minted(&visit);
     let run = visit.into_run(end);
-    let (plan, finished) = run.to_its_end(planned::split::<K::Statement>).await;
+    let (plan, finished) = run.finish(planned::split::<K::Statement>).await;
     act.counts.request(Outcome::Bypassed);
     if finished.verdict(act.terms.on_failure) != Remember::WithEffect {
         return bypassed(finished.into_response());

@@ -1,0 +1,211 @@
+//! Which requests are the same request.
+
+use axum::{Router, body::Body, routing::post};
+use http::{Request, StatusCode};
+
+use crate::stage::{Stage, post_json, send};
+
+#[tokio::test]
+async fn the_order_of_members_and_space_make_no_difference() {
+    check_json(
+        r#"{"a":1,"b":[1,{"c":2,"d":3}]}"#,
+        "{ \"b\" : [1, {\"d\":3,\"c\":2}],\n\"a\":1 }",
+        true,
+    )
+    .await;
+    check_json(r#"{"a":"é"}"#, r#"{"a":"\u00e9"}"#, true).await;
+}
+
+#[tokio::test]
+async fn numbers_that_a_double_cannot_tell_apart_are_two_requests() {
+    check_json(
+        r#"{"a":9007199254740993}"#,
+        r#"{"a":9007199254740992}"#,
+        false,
+    )
+    .await;
+    check_json(
+        r#"{"a":9007199254740993}"#,
+        r#"{ "a":9007199254740993}"#,
+        true,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_value_an_order_of_elements_or_a_member_more_is_another_request() {
+    check_json(r#"{"a":1}"#, r#"{"a":2}"#, false).await;
+    check_json(r#"{"a":[1,2]}"#, r#"{"a":[2,1]}"#, false).await;
+    check_json(r#"{"a":1}"#, r#"{"a":1,"b":null}"#, false).await;
+    check_json(r#"{"a":1}"#, r#"{"a":"1"}"#, false).await;
+}
+
+#[tokio::test]
+async fn the_path_the_query_and_the_content_type_belong_to_the_fingerprint() {
+    let of = |path: &'static str, content_type: &'static str, body: &'static str| {
+        let request = Request::post(path).header("content-type", content_type);
+        request
+            .header("idempotency-key", "k")
+            .body(Body::from(body))
+            .unwrap()
+    };
+    let text = "text/plain";
+    check(of("/any/1", text, "x"), of("/any/1", text, "x"), true).await;
+    check(of("/any/1", text, "x"), of("/any/2", text, "x"), false).await;
+    check(
+        of("/any/1?a=1", text, "x"),
+        of("/any/1?a=2", text, "x"),
+        false,
+    )
+    .await;
+    check(of("/any/1?a=1", text, "x"), of("/any/1", text, "x"), false).await;
+    check(
+        of("/any/1", text, "x"),
+        of("/any/1", "text/html", "x"),
+        false,
+    )
+    .await;
+    check(
+        of("/any/1", text, "x"),
+        of("/any/1", "Text/Plain; charset=utf-8", "x"),
+        true,
+    )
+    .await;
+    check(of("/any/1", text, "x"), of("/any/1", text, "x "), false).await;
+    check(
+        of("/any/1", "application/json", "{}"),
+        of("/any/1", text, "{}"),
+        false,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_parameter_in_the_prefix_of_a_nested_router_counts() {
+    let stage = Stage::new().await;
+    let layer = stage.idempotency.operation("/accounts/{id}/orders");
+    let orders = Router::new().route("/orders", post(async || "done").layer(layer));
+    let router = stage.named(Router::new().nest("/accounts/{id}", orders));
+    let first = send(router.clone(), post_json("/accounts/1/orders", "k", "{}")).await;
+    assert_eq!(first.idempotency(), Some("stored"));
+    let other = send(router, post_json("/accounts/2/orders", "k", "{}")).await;
+    other.check_problem(409, "CONFLICT.idempotency.payload_mismatch");
+}
+
+#[tokio::test]
+async fn transport_headers_take_no_part() {
+    let with = |name: &'static str, value: &'static str| {
+        let mut request = post_json("/any/1", "k", "{}");
+        request.headers_mut().insert(name, value.parse().unwrap());
+        request
+    };
+    check(with("user-agent", "a"), with("user-agent", "b"), true).await;
+    check(with("x-forwarded-for", "1"), with("accept", "*/*"), true).await;
+}
+
+#[tokio::test]
+async fn a_new_boundary_is_the_same_multipart_body() {
+    let first = multipart("aaa", &[("file", "a.png", "image/png", "bytes")]);
+    let again = multipart("b-b-b", &[("file", "a.png", "image/png", "bytes")]);
+    check(first, again, true).await;
+    let long = "x".repeat(3 * 1024 * 1024);
+    let first = multipart(
+        "aaa",
+        &[
+            ("file", "a", "image/png", &long),
+            ("note", "n", "text/plain", ""),
+        ],
+    );
+    let again = multipart(
+        "bbb",
+        &[
+            ("file", "a", "image/png", &long),
+            ("note", "n", "text/plain", ""),
+        ],
+    );
+    check(first, again, true).await;
+}
+
+#[tokio::test]
+async fn a_part_that_differs_is_another_multipart_body() {
+    let of = |part| multipart("aaa", &[part]);
+    let first = ("file", "a.png", "image/png", "bytes");
+    for other in [
+        ("data", "a.png", "image/png", "bytes"),
+        ("file", "b.png", "image/png", "bytes"),
+        ("file", "a.png", "image/gif", "bytes"),
+        ("file", "a.png", "image/png", "byte"),
+    ] {
+        check(of(first), of(other), false).await;
+    }
+    let two = multipart("aaa", &[first, first]);
+    check(of(first), two, false).await;
+}
+
+#[tokio::test]
+async fn what_is_no_multipart_is_refused() {
+    let stage = Stage::new().await;
+    for (content_type, body) in [
+        ("multipart/form-data", "--a--"),
+        ("multipart/form-data; boundary=a", "--a\r\ncontent-dis"),
+    ] {
+        let request = Request::post("/effects").header("content-type", content_type);
+        let request = request
+            .header("idempotency-key", "k")
+            .body(Body::from(body))
+            .unwrap();
+        stage
+            .send(request)
+            .await
+            .check_problem(400, "VALIDATION.multipart");
+    }
+}
+
+fn multipart(boundary: &str, parts: &[(&str, &str, &str, &str)]) -> Request<Body> {
+    let part = |(name, file, media_type, content): &(&str, &str, &str, &str)| {
+        format!(
+            "--{boundary}\r\ncontent-disposition: form-data; name=\"{name}\"; \
+             filename=\"{file}\"\r\ncontent-type: {media_type}\r\n\r\n{content}\r\n"
+        )
+    };
+    let body: String = parts.iter().map(part).collect();
+    let body = format!("{body}--{boundary}--\r\n");
+    Request::post("/any/1")
+        .header(
+            "content-type",
+            format!("multipart/form-data; boundary=\"{boundary}\""),
+        )
+        .header("idempotency-key", "k")
+        .body(Body::from(body))
+        .unwrap()
+}
+
+async fn check_json(first: &str, second: &str, same: bool) {
+    check(
+        post_json("/any/1", "k", first),
+        post_json("/any/1", "k", second),
+        same,
+    )
+    .await;
+}
+
+async fn check(first: Request<Body>, second: Request<Body>, same: bool) {
+    let mut stage = Stage::new().await;
+    let layer = stage
+        .idempotency
+        .operation("/any/{id}")
+        .body_max(32 * 1024 * 1024);
+    stage.route("/any/{id}", post(async || "done").layer(layer));
+    let what = format!("{first:?} and {second:?}");
+    assert_eq!(
+        stage.send(first).await.idempotency(),
+        Some("stored"),
+        "{what}"
+    );
+    let second = stage.send(second).await;
+    if same {
+        assert_eq!(second.idempotency(), Some("replayed"), "{what}");
+    } else {
+        assert_eq!(second.status, StatusCode::CONFLICT, "{what}");
+    }
+}

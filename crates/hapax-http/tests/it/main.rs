@@ -1,0 +1,17 @@
+//! The contract against a real store, route by route and row by row.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails its test")]
+
+mod stage;
+mod answers;
+mod keys;
+mod fingerprints;
+mod bodies;
+mod remembered;
+mod waiting;
+mod store_errors;
+mod plans;
+mod problems;
+mod webhooks;
+mod listener;
+mod metrics;

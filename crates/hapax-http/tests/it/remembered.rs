@@ -1,0 +1,132 @@
+//! What is remembered of an answer, row by row.
+
+use hapax::idempotency::OnFailure;
+
+use crate::stage::Stage;
+
+#[tokio::test]
+async fn successes_are_stored_with_their_effect() {
+    for status in [200, 201, 202, 204, 301, 303] {
+        check(status, 1, Some("stored"), Some("replayed")).await;
+    }
+}
+
+#[tokio::test]
+async fn business_refusals_are_stored_without_an_effect() {
+    for status in [402, 404, 409, 410, 412, 422] {
+        check(status, 0, Some("stored"), Some("replayed")).await;
+    }
+}
+
+#[tokio::test]
+async fn the_callers_mistake_or_moment_releases_the_key() {
+    for status in [
+        400, 401, 403, 405, 406, 408, 411, 413, 415, 421, 425, 426, 428, 429, 431,
+    ] {
+        check(status, 0, None, None).await;
+    }
+}
+
+#[tokio::test]
+async fn a_failure_releases_the_key() {
+    for status in [500, 502, 503, 504] {
+        check(status, 0, None, None).await;
+    }
+}
+
+#[tokio::test]
+async fn a_failure_is_kept_where_the_operation_says_so() {
+    let store = |layer: hapax_http::OperationLayer<_>| layer.on_failure(OnFailure::Store);
+    for asked in ["{\"answer\":503}", "{\"act\":\"panic\"}"] {
+        let stage = Stage::with(|_| {}, store).await;
+        let first = stage.post("k", asked).await;
+        assert!(first.status.is_server_error());
+        assert_eq!(first.idempotency(), Some("stored"));
+        let again = stage.post("k", asked).await;
+        assert_eq!(again.idempotency(), Some("replayed"));
+        assert_eq!(again.body, first.body);
+        assert_eq!((stage.runs(), stage.effects().await), (1, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_handler_overrules_the_table_for_one_response() {
+    let stage = Stage::new().await;
+    assert_eq!(
+        stage
+            .post("a", "{\"act\":\"overrule\"}")
+            .await
+            .idempotency(),
+        None
+    );
+    assert_eq!(
+        stage
+            .post("a", "{\"act\":\"overrule\"}")
+            .await
+            .idempotency(),
+        None
+    );
+    assert_eq!((stage.runs(), stage.effects().await), (2, 0));
+    let first = stage.post("b", "{\"act\":\"insist\"}").await;
+    assert_eq!(
+        (first.status.as_u16(), first.idempotency()),
+        (400, Some("stored"))
+    );
+    assert_eq!(
+        stage.post("b", "{\"act\":\"insist\"}").await.idempotency(),
+        Some("replayed")
+    );
+    assert_eq!((stage.runs(), stage.effects().await), (3, 0));
+}
+
+#[tokio::test]
+async fn a_refusal_raised_as_a_problem_is_stored_with_the_first_requests_id() {
+    let stage = Stage::new().await;
+    let first = stage.post("k", "{\"act\":\"decline\"}").await;
+    first.check_problem(402, "CONFLICT.state");
+    assert_eq!(
+        first.json()["request_id"],
+        first.header("x-request-id").unwrap()
+    );
+    let again = stage.post("k", "{\"act\":\"decline\"}").await;
+    assert_eq!(again.idempotency(), Some("replayed"));
+    assert_eq!(again.body, first.body);
+    assert_ne!(again.header("x-request-id"), first.header("x-request-id"));
+}
+
+#[tokio::test]
+async fn a_panic_is_a_500_that_releases_the_key() {
+    let stage = Stage::new().await;
+    let sent = stage.post("k", "{\"act\":\"panic\"}").await;
+    sent.check_problem(500, "TRANSIENT.internal");
+    assert!(!String::from_utf8_lossy(&sent.body).contains("asked to"));
+    assert_eq!((stage.effects().await, stage.events().await), (0, 0));
+    assert_eq!(stage.post("k", "{}").await.idempotency(), Some("stored"));
+}
+
+#[tokio::test]
+async fn a_handler_that_keeps_its_transaction_is_rolled_back() {
+    let stage = Stage::new().await;
+    let sent = stage.post("k", "{\"act\":\"keep\"}").await;
+    sent.check_problem(500, "TRANSIENT.internal");
+}
+
+async fn check(status: u16, effects: i64, first: Option<&str>, second: Option<&str>) {
+    let stage = Stage::new().await;
+    let body = format!("{{\"answer\":{status}}}");
+    let sent = stage.post("k", &body).await;
+    assert_eq!((sent.status.as_u16(), sent.idempotency()), (status, first));
+    assert_eq!(sent.header("idempotency-key"), Some("k"));
+    let again = stage.post("k", &body).await;
+    assert_eq!(
+        (again.status.as_u16(), again.idempotency()),
+        (status, second)
+    );
+    let runs = if second.is_some() { 1 } else { 2 };
+    assert_eq!(stage.runs(), runs, "{status}");
+    assert_eq!(
+        (stage.effects().await, stage.events().await),
+        (effects, effects),
+        "{status}"
+    );
+}

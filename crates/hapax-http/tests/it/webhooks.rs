@@ -1,0 +1,192 @@
+//! Received webhooks: verified, and each taken once.
+
+use axum::{Extension, body::Body, extract::State, routing::post};
+use hapax::{
+    inbox::Message,
+    signature::{Signer, Verifier, sign},
+};
+use hapax_http::{Tx, WebhookLayer};
+use http::{Request, StatusCode};
+use std::sync::atomic::Ordering;
+
+use crate::stage::{Props, Sent, Stage};
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const OTHER: &str = "whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+#[tokio::test]
+async fn a_signed_message_is_taken_once() {
+    let stage = stage().await;
+    let first = receive(&stage, "msg_1", "{\"n\":1}", SECRET).await;
+    assert_eq!((first.status, first.idempotency()), (StatusCode::OK, None));
+    assert_eq!(first.body, b"pay msg_1");
+    let again = receive(&stage, "msg_1", "{\"n\":1}", SECRET).await;
+    assert_eq!(
+        (again.status, again.idempotency()),
+        (StatusCode::OK, Some("replayed"))
+    );
+    assert_eq!((stage.runs(), stage.effects().await), (1, 1));
+    assert_eq!(
+        receive(&stage, "msg_2", "{\"n\":1}", SECRET)
+            .await
+            .idempotency(),
+        None
+    );
+    assert_eq!(stage.effects().await, 2);
+}
+
+#[tokio::test]
+async fn a_known_id_with_another_payload_is_refused() {
+    let stage = stage().await;
+    receive(&stage, "msg_1", "{\"n\":1}", SECRET).await;
+    let other = receive(&stage, "msg_1", "{\"n\":2}", SECRET).await;
+    other.check_problem(409, "CONFLICT.inbox.payload_mismatch");
+    assert_eq!(stage.effects().await, 1);
+}
+
+#[tokio::test]
+async fn a_message_that_fails_leaves_nothing_and_comes_again() {
+    let stage = stage().await;
+    for body in ["fail", "refuse", "panic"] {
+        let failed = receive(&stage, "msg_1", body, SECRET).await;
+        assert!(!failed.status.is_success(), "{body}");
+    }
+    assert_eq!(stage.effects().await, 0);
+    assert_eq!(
+        receive(&stage, "msg_1", "{}", SECRET).await.status,
+        StatusCode::OK
+    );
+    assert_eq!(stage.effects().await, 1);
+}
+
+#[tokio::test]
+async fn a_storm_of_one_message_has_one_effect() {
+    let stage = stage().await;
+    let storm: Vec<_> = (0..100)
+        .map(|_| {
+            let request = signed(&stage, "/webhooks/pay", "msg_1", "{}", SECRET, 0);
+            tokio::spawn(crate::stage::send(stage.router.clone(), request))
+        })
+        .collect();
+    for sent in storm {
+        assert_eq!(sent.await.unwrap().status, StatusCode::OK);
+    }
+    assert_eq!((stage.runs(), stage.effects().await), (1, 1));
+}
+
+#[tokio::test]
+async fn what_is_not_signed_by_its_source_is_refused() {
+    let stage = stage().await;
+    let wrong = receive(&stage, "msg_1", "{}", OTHER).await;
+    wrong.check_problem(401, "AUTH.signature");
+    let mut altered = signed(&stage, "/webhooks/pay", "msg_1", "{}", SECRET, 0);
+    *altered.body_mut() = Body::from("{ }");
+    stage
+        .send(altered)
+        .await
+        .check_problem(401, "AUTH.signature");
+    for header in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
+        let mut without = signed(&stage, "/webhooks/pay", "msg_1", "{}", SECRET, 0);
+        without.headers_mut().remove(header);
+        stage
+            .send(without)
+            .await
+            .check_problem(401, "AUTH.signature");
+    }
+    assert_eq!((stage.runs(), stage.effects().await), (0, 0));
+}
+
+#[tokio::test]
+async fn an_attempt_further_than_five_minutes_from_now_is_refused() {
+    let stage = stage().await;
+    for (offset, status) in [(-301, 401), (301, 401), (-299, 200), (299, 200)] {
+        let id = format!("msg_{offset}");
+        let request = signed(&stage, "/webhooks/pay", &id, "{}", SECRET, offset);
+        assert_eq!(
+            stage.send(request).await.status.as_u16(),
+            status,
+            "{offset}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_source_is_not_found_and_a_long_body_is_refused() {
+    let stage = stage().await;
+    let request = signed(&stage, "/webhooks/other", "msg_1", "{}", SECRET, 0);
+    stage.send(request).await.check_problem(404, "NOT_FOUND");
+    let long = "x".repeat(2_000);
+    let sent = receive(&stage, "msg_1", &long, SECRET).await;
+    sent.check_problem(413, "VALIDATION.body.too_large");
+    assert_eq!(stage.runs(), 0);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_used_has_the_sender_come_again() {
+    let stage = stage().await;
+    stage.store.close().await.unwrap();
+    let sent = receive(&stage, "msg_1", "{}", SECRET).await;
+    sent.check_problem(503, "DEPENDENCY.unavailable");
+    assert_eq!(sent.header("retry-after"), Some("1"));
+}
+
+async fn stage() -> Stage {
+    let mut stage = Stage::new().await;
+    let keys = |source: &str| {
+        let secret: Verifier = SECRET.parse().unwrap();
+        (source == "pay").then(|| vec![secret])
+    };
+    let (store, clock, random) = (
+        stage.store.clone(),
+        stage.clock.clone(),
+        stage.random.clone(),
+    );
+    let layer = WebhookLayer::new(store, clock, random, "test", keys).body_max(1_000);
+    let handler = post(take).layer(layer).with_state(stage.props.clone());
+    stage.route("/webhooks/{source}", handler);
+    stage
+}
+
+async fn take(
+    State(props): State<Props>,
+    Extension(message): Extension<Message>,
+    mut tx: Tx<hapax_sqlite::Tx>,
+    body: String,
+) -> Result<String, hapax_http::Problem> {
+    props.runs.fetch_add(1, Ordering::SeqCst);
+    tx.with(|db| db.execute("INSERT INTO effect DEFAULT VALUES", []))
+        .await?;
+    match &*body {
+        "fail" => Err(hapax_http::Problem::internal("asked to")),
+        "refuse" => Err(hapax_http::Problem::invalid("type", "is unknown")),
+        "panic" => panic!("asked to"),
+        _ => Ok(format!("{} {}", message.source, message.message_id)),
+    }
+}
+
+async fn receive(stage: &Stage, id: &str, body: &str, secret: &str) -> Sent {
+    stage
+        .send(signed(stage, "/webhooks/pay", id, body, secret, 0))
+        .await
+}
+
+fn signed(
+    stage: &Stage,
+    path: &str,
+    id: &str,
+    body: &str,
+    secret: &str,
+    offset: i64,
+) -> Request<Body> {
+    let timestamp = stage.clock.now().as_secs() + offset;
+    let signer: Signer = secret.parse().unwrap();
+    Request::post(path)
+        .header("webhook-id", id)
+        .header("webhook-timestamp", timestamp)
+        .header(
+            "webhook-signature",
+            sign(id, timestamp, body.as_bytes(), &[signer]),
+        )
+        .body(Body::from(body.to_owned()))
+        .unwrap()
+}
