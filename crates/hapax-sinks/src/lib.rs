@@ -20,3 +20,7 @@ pub mod smtp;
 pub mod handler;
 #[cfg(feature = "file")]
 pub mod file;
+
+#[cfg(all(doctest, feature = "webhook"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -15,3 +15,4 @@ mod smtp;
 mod smtp_login;
 mod handler;
 mod file;
+mod law;

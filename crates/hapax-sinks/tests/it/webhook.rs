@@ -213,9 +213,10 @@ async fn a_batch_is_offered_at_once_and_answered_in_order() {
     let receiver = Receiver::start(|_, taken| {
         let slow = taken.body.ends_with(b":0}");
         let status = if slow { "500 No" } else { "200 OK" };
-        match slow {
-            true => Reply::Stall(format!("HTTP/1.1 {status}\r\ncontent-length: 1\r\n\r\n")),
-            false => Reply::Send(empty(status)),
+        if slow {
+            Reply::Stall(format!("HTTP/1.1 {status}\r\ncontent-length: 1\r\n\r\n"))
+        } else {
+            Reply::Send(empty(status))
         }
     })
     .await;
