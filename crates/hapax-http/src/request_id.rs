@@ -52,11 +52,14 @@ impl RequestId {
     /// The id that the caller sent, if it is sane: 1 to 128 of letters, digits and `- _ . : / + =`.
     fn sent(headers: &HeaderMap) -> Option<Self> {
         let value = headers.get(REQUEST_ID)?;
-        let sane = |b: &u8| b.is_ascii_alphanumeric() || b"-_.:/+=".contains(b);
-        let bytes = value.as_bytes();
-        let fits = (1..=BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(sane);
-        fits.then(|| Self(value.clone()))
+        is_sane(value.as_bytes()).then(|| Self(value.clone()))
     }
+}
+
+/// Whether an id from outside may stand in logs, headers and events.
+pub(crate) fn is_sane(id: &[u8]) -> bool {
+    let allowed = |b: &u8| b.is_ascii_alphanumeric() || b"-_.:/+=".contains(b);
+    (1..=BYTES_MAX).contains(&id.len()) && id.iter().all(allowed)
 }
 
 /// The layer that names requests.

@@ -9,9 +9,18 @@ use hapax::{
     limits,
 };
 use http::StatusCode;
+use tokio::time::Instant;
 
 /// What a caller is asked to wait when nothing better is known.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Longer than any request; where a sum of times would be beyond time itself.
+const FOREVER: Duration = Duration::from_hours(24 * 365);
+
+/// The moment `wait` after `from`, however long that is.
+pub(crate) fn until(from: Instant, wait: Duration) -> Instant {
+    from.checked_add(wait).unwrap_or(from + FOREVER)
+}
 
 /// The settings of an [`crate::Idempotency`]; operations may differ in some of them.
 #[derive(Clone, Debug)]

@@ -111,11 +111,6 @@ impl<T> Slot<T> {
         Self(Arc::new(Mutex::new(Place::Unreachable)))
     }
 
-    /// Whether there is a transaction at all.
-    pub(crate) fn is_open(&self) -> bool {
-        !matches!(*self.lock(), Place::Unreachable)
-    }
-
     /// Takes the transaction for good; `None` when the handler still has it.
     pub(crate) fn close(&self) -> Option<T> {
         match std::mem::replace(&mut *self.lock(), Place::Taken) {

@@ -21,6 +21,7 @@ use hapax::{
     store::Keys,
 };
 use http::request::Parts;
+use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -29,6 +30,7 @@ use crate::{
     body::{self, Kept},
     problem::{self, AUTH_SIGNATURE, BODY_TOO_LARGE, NOT_FOUND, Problem, REQUEST_INVALID},
     request_id::RequestId,
+    settings::until,
     visit::{Inner, Run, apart},
 };
 
@@ -104,7 +106,7 @@ async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Reques
         parts,
         kept,
         id: id.clone(),
-        end: tokio::time::Instant::now() + inbox.handler_max,
+        end: until(Instant::now(), inbox.handler_max),
     };
     apart(id, Box::pin(accept::accept(inbox, message, context, run))).await
 }

@@ -77,15 +77,7 @@ async fn without_the_key<K: Keys, S: Inner>(
 ) -> Response {
     match visit.act.idempotency.settings().on_store_error {
         OnStoreError::Closed => held.failed(&unclaimed(error)),
-        OnStoreError::Open => {
-            tracing::warn!(
-                operation = visit.act.operation.as_str(),
-                request_id = visit.id.as_str(),
-                error = error.story(),
-                "the store cannot be used: the request runs unprotected"
-            );
-            // The key is held on this node until then: duplicates here still meet.
-            unprotected::run(visit).await
-        }
+        // The key is held on this node until then: duplicates here still meet.
+        OnStoreError::Open => unprotected::without_store(visit, &error).await,
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     cache::{Generation, ScopeRef},
     operation::Act,
+    settings::until,
     told::Told,
 };
 
@@ -61,9 +62,9 @@ async fn wait<K: Keys>(
     deadline: Option<Instant>,
 ) -> Result<Lead<Told>, Told> {
     let arrived = Instant::now();
-    let until = arrived + act.idempotency.settings().wait;
-    let until = deadline.map_or(until, |deadline| deadline.min(until));
-    let turn = timeout_at(until, follow.turn()).await;
+    let end = until(arrived, act.idempotency.settings().wait);
+    let end = deadline.map_or(end, |deadline| deadline.min(end));
+    let turn = timeout_at(end, follow.turn()).await;
     act.counts.wait(arrived.elapsed());
     match turn {
         Ok(Turn::Lead(lead)) => Ok(lead),

@@ -33,7 +33,8 @@ use crate::{
     header::{IDEMPOTENCY_KEY, echo},
     operation::Act,
     problem::{self, Problem},
-    request_id::RequestId,
+    request_id::{self, RequestId},
+    settings::until,
     stored::Stored,
     telemetry::Outcome,
 };
@@ -153,9 +154,10 @@ impl<K: Keys, S: Inner> Visit<K, S> {
 
     /// What every event of this request carries.
     fn context(&self) -> Headers {
+        // What a client sends must not be able to break the events of its request.
         let sent = |name: &str| {
-            let value = self.parts.headers.get(name)?.to_str().ok()?;
-            (1..=128).contains(&value.len()).then(|| value.to_owned())
+            let value = self.parts.headers.get(name)?;
+            request_id::is_sane(value.as_bytes()).then(|| value.to_str().ok().map(str::to_owned))?
         };
         let mut context = Headers::new();
         if let Some(parent) = sent("traceparent") {
@@ -169,7 +171,7 @@ impl<K: Keys, S: Inner> Visit<K, S> {
 
     /// When the handler's time is up.
     fn end(&self) -> Instant {
-        let end = Instant::now() + self.act.idempotency.settings().handler_max;
+        let end = until(Instant::now(), self.act.idempotency.settings().handler_max);
         self.deadline.map_or(end, |deadline| deadline.min(end))
     }
 }

@@ -10,19 +10,16 @@ use axum::response::Response;
 use hapax::{
     idempotency::{Answer, Claim, OnExpired, OnStoreError, Remember, SingleShot},
     key::{Fingerprint, IdempotencyKey, Scope, Tenant},
-    store::{Keys, Transaction},
+    store::{Keys, StoreError, Transaction},
 };
 use http::HeaderValue;
+use tokio::time::timeout_at;
 
-use super::{
-    Inner, Visit,
-    held::unclaimed,
-    run::{Finished, Run},
-};
+use super::{Inner, Visit, held::unclaimed, run::Run};
 use crate::{
     header::IDEMPOTENCY_STATUS,
     planned,
-    problem::{self, Problem},
+    problem::{self, Problem, TIMEOUT},
     telemetry::Outcome,
     tx::Slot,
 };
@@ -30,28 +27,43 @@ use crate::{
 /// How long the key of a plan without a key stands: it was minted, nobody can send it again.
 const MINTED_RETENTION: Duration = Duration::from_secs(1);
 
-/// Runs a request without a key.
+/// Runs a request without a key, because its operation allows that.
 pub(super) async fn unprotected<K: Keys, S: Inner>(visit: Visit<K, S>) -> Response {
     if visit.act.terms.single_shot {
-        shot(visit).await
-    } else {
-        run(visit).await
+        return shot(visit).await;
+    }
+    let begin = visit.act.idempotency.store().begin(visit.context());
+    match timeout_at(visit.end(), begin).await {
+        Ok(Ok(tx)) => run(visit, Some(tx)).await,
+        Ok(Err(error)) if visit.fails_open() => {
+            visit.warn(&error);
+            run(visit, None).await
+        }
+        Ok(Err(error)) => visit.refuse(&unclaimed(error)),
+        Err(_) => visit.refuse(&Problem::new(TIMEOUT)),
     }
 }
 
+/// Runs a request whose key could not be taken, with a transaction if there is one to be had.
+pub(super) async fn without_store<K: Keys, S: Inner>(
+    visit: Visit<K, S>,
+    error: &StoreError,
+) -> Response {
+    visit.warn(error);
+    let begin = visit.act.idempotency.store().begin(visit.context());
+    let tx = timeout_at(visit.end(), begin)
+        .await
+        .ok()
+        .and_then(Result::ok);
+    run(visit, tx).await
+}
+
 /// Runs the handler in a transaction without a key.
-pub(super) async fn run<K: Keys, S: Inner>(mut visit: Visit<K, S>) -> Response {
+async fn run<K: Keys, S: Inner>(mut visit: Visit<K, S>, tx: Option<K::Tx>) -> Response {
     let (act, id, end) = (visit.act.clone(), visit.id.clone(), visit.end());
-    let slot = match act.idempotency.store().begin(visit.context()).await {
-        Ok(tx) => Slot::holding(tx),
-        Err(error) if act.idempotency.settings().on_store_error == OnStoreError::Closed => {
-            act.counts.request(Outcome::StoreError);
-            return problem::write_out(&unclaimed(error), &id);
-        }
-        Err(_) => Slot::unreachable(),
-    };
+    let opened = tx.is_some();
+    let slot = tx.map_or_else(Slot::unreachable, Slot::holding);
     visit.parts.extensions.insert(slot.clone());
-    let opened = slot.is_open();
     let run = visit.into_run(end);
     let ((), finished) = run.finish(|response| ((), response)).await;
     act.counts.request(Outcome::Bypassed);
@@ -78,8 +90,8 @@ async fn shot<K: Keys, S: Inner>(visit: Visit<K, S>) -> Response {
     let claim = minted(&visit);
     let run = visit.into_run(end);
     let (plan, finished) = run.finish(planned::split::<K::Statement>).await;
-    act.counts.request(Outcome::Bypassed);
     if finished.verdict(act.terms.on_failure) != Remember::WithEffect {
+        act.counts.request(Outcome::Bypassed);
         return bypassed(finished.into_response());
     }
     let shot = SingleShot {
@@ -91,10 +103,17 @@ async fn shot<K: Keys, S: Inner>(visit: Visit<K, S>) -> Response {
             ..Answer::default()
         },
     };
-    bypassed(match act.idempotency.store().single_shot(shot).await {
-        Ok(_) => finished.into_response(),
-        Err(error) => Finished::problem(&error.into(), &id).await.into_response(),
-    })
+    let carried_out = act.idempotency.store().single_shot(shot).await;
+    let outcome = if carried_out.is_ok() {
+        Outcome::Bypassed
+    } else {
+        Outcome::StoreError
+    };
+    act.counts.request(outcome);
+    match carried_out {
+        Ok(_) => bypassed(finished.into_response()),
+        Err(error) => problem::write_out(&error.into(), &id),
+    }
 }
 
 fn minted<K: Keys, S: Inner>(visit: &Visit<K, S>) -> Claim {
@@ -121,6 +140,24 @@ fn bypassed(mut response: Response) -> Response {
 }
 
 impl<K: Keys, S: Inner> Visit<K, S> {
+    fn fails_open(&self) -> bool {
+        self.act.idempotency.settings().on_store_error == OnStoreError::Open
+    }
+
+    fn warn(&self, error: &StoreError) {
+        tracing::warn!(
+            operation = self.act.operation.as_str(),
+            request_id = self.id.as_str(),
+            error = error.story(),
+            "the store cannot be used: the request runs unprotected"
+        );
+    }
+
+    fn refuse(&self, problem: &Problem) -> Response {
+        self.act.counts.request(Outcome::StoreError);
+        problem::write_out(problem, &self.id)
+    }
+
     /// The handler's run, until `end`.
     pub(super) fn into_run(self, end: tokio::time::Instant) -> Run<S> {
         Run {

@@ -95,6 +95,28 @@ async fn a_refusal_raised_as_a_problem_is_stored_with_the_first_requests_id() {
 }
 
 #[tokio::test]
+async fn a_refusal_after_a_statement_that_failed_is_stored_without_an_effect() {
+    let stage = Stage::new().await;
+    let first = stage.post("k", "{\"act\":\"collide\"}").await;
+    first.check_problem(409, "CONFLICT.state");
+    assert_eq!(first.idempotency(), Some("stored"));
+    let again = stage.post("k", "{\"act\":\"collide\"}").await;
+    assert_eq!(again.idempotency(), Some("replayed"));
+    assert_eq!((stage.runs(), stage.effects().await), (1, 0));
+}
+
+#[tokio::test]
+async fn what_a_client_sends_beside_its_body_cannot_break_its_events() {
+    let stage = Stage::new().await;
+    let mut request = crate::stage::post_json("/effects", "k", "{}");
+    for name in ["traceparent", "x-correlation-id", "x-request-id"] {
+        request.headers_mut().insert(name, "a\tb".parse().unwrap());
+    }
+    assert_eq!(stage.send(request).await.idempotency(), Some("stored"));
+    assert_eq!(stage.events().await, 1);
+}
+
+#[tokio::test]
 async fn a_panic_is_a_500_that_releases_the_key() {
     let stage = Stage::new().await;
     let sent = stage.post("k", "{\"act\":\"panic\"}").await;

@@ -290,6 +290,11 @@ async fn effect(
         Some("panic") => panic!("asked to"),
         Some("gate") => props.gate.acquire().await.unwrap().forget(),
         Some("hang") => std::future::pending().await,
+        Some("collide") => {
+            let collide = tx.with(|db| db.execute("INSERT INTO effect VALUES ('no id')", []));
+            assert!(collide.await.is_err());
+            return Err(Problem::new(problem::CONFLICT));
+        }
         Some("keep") => std::mem::forget(tx),
         Some("large") => return Ok(vec![0; 5 * 1024 * 1024].into_response()),
         Some("refuse") => return Err(Problem::invalid("amount", "is too much")),

@@ -142,6 +142,47 @@ async fn a_handler_that_outlives_its_own_bound_is_rolled_back() {
 }
 
 #[tokio::test]
+async fn a_client_without_time_gets_no_effect_but_a_replay() {
+    let stage = Stage::new().await;
+    let sent = stage.send(within("0", "{}")).await;
+    sent.check_problem(504, "DEPENDENCY.timeout");
+    assert_eq!(stage.effects().await, 0);
+    assert_eq!(stage.post("k", "{}").await.idempotency(), Some("stored"));
+    assert_eq!(
+        stage.send(within("0", "{}")).await.idempotency(),
+        Some("replayed")
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_beyond_the_clients_time_is_given_up() {
+    let stage = Stage::new().await;
+    let mut request = within("50", "");
+    let never = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
+    *request.body_mut() = axum::body::Body::from_stream(never);
+    stage
+        .send(request)
+        .await
+        .check_problem(504, "DEPENDENCY.timeout");
+    assert_eq!(stage.runs(), 0);
+}
+
+#[tokio::test]
+async fn a_wait_beyond_time_itself_is_a_wait() {
+    let forever = |it: &mut hapax_http::Settings| {
+        it.wait = Duration::MAX;
+        it.handler_max = Duration::MAX;
+    };
+    let stage = Stage::with(forever, |it| it).await;
+    let first = tokio::spawn(sends(&stage, GATED));
+    stage.entered(1).await;
+    let second = tokio::spawn(sends(&stage, GATED));
+    stage.props.gate.add_permits(1);
+    assert_eq!(first.await.unwrap().idempotency(), Some("stored"));
+    assert_eq!(second.await.unwrap().idempotency(), Some("replayed"));
+}
+
+#[tokio::test]
 async fn a_budget_that_does_not_parse_is_refused() {
     let stage = Stage::new().await;
     for bad in ["soon", "-1", "1.5", ""] {
