@@ -8,6 +8,7 @@
 mod shop;
 mod orders;
 mod storm;
+mod kill;
 mod payments;
 mod refunds;
 mod signups;

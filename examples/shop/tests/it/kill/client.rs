@@ -31,12 +31,16 @@ impl Client {
         let http = legacy::Client::builder(TokioExecutor::new())
             .retry_canceled_requests(false)
             .build_http();
-        Self { http, base: format!("http://{address}") }
+        Self {
+            http,
+            base: format!("http://{address}"),
+        }
     }
 
     /// Reads `path` as `tenant`.
     pub(super) async fn get(&self, tenant: &str, path: &str) -> Outcome {
-        self.send(tenant, Method::GET, path, &[], Bytes::new()).await
+        self.send(tenant, Method::GET, path, &[], Bytes::new())
+            .await
     }
 
     /// Posts JSON to `path` as `tenant`.
@@ -66,8 +70,12 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Full::new(body)).expect("a request of ours is well formed");
-        timeout(EXCHANGE, self.exchange(request)).await.unwrap_or(Outcome::Lost)
+        let request = request
+            .body(Full::new(body))
+            .expect("a request of ours is well formed");
+        timeout(EXCHANGE, self.exchange(request))
+            .await
+            .unwrap_or(Outcome::Lost)
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Outcome {
@@ -81,7 +89,10 @@ impl Client {
             return Outcome::Lost;
         };
         let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into();
-        let headers = parts.headers.iter().map(|(name, value)| (name.to_string(), text(value)));
+        let headers = parts
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), text(value)));
         Outcome::Answered(Answer {
             status: parts.status.as_u16(),
             headers: headers.collect(),

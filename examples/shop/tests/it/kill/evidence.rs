@@ -65,10 +65,13 @@ impl Evidence {
         }
         self.demo = pages(client, TENANTS[0], "/demo/receiver", "events").await;
         self.mails = mails(folder);
-        let wanted = self.acknowledged().into_iter().filter_map(|Acknowledged { intent, answer }| {
-            let id = (intent.operation == Operation::Order).then(|| answer.id())?;
-            Some((intent.tenant, id?))
-        });
+        let wanted =
+            self.acknowledged()
+                .into_iter()
+                .filter_map(|Acknowledged { intent, answer }| {
+                    let id = (intent.operation == Operation::Order).then(|| answer.id())?;
+                    Some((intent.tenant, id?))
+                });
         let wanted: Vec<_> = wanted.collect();
         let read = stream::iter(wanted).map(|(tenant, id)| async move {
             let found = client.get(tenant, &format!("/orders/{id}")).await;
@@ -80,7 +83,12 @@ impl Evidence {
     /// The attempts of each intent, in the order in which they ended; none that was altered.
     pub(super) fn attempts(&self) -> Vec<Vec<&Attempt>> {
         let mut attempts = vec![Vec::new(); self.history.intents.len()];
-        for attempt in self.history.attempts.iter().filter(|attempt| !attempt.altered) {
+        for attempt in self
+            .history
+            .attempts
+            .iter()
+            .filter(|attempt| !attempt.altered)
+        {
             attempts[attempt.intent].push(attempt);
         }
         attempts
@@ -91,7 +99,10 @@ impl Evidence {
         let both = self.history.intents.iter().zip(self.attempts());
         let success = both.filter_map(|(intent, attempts)| {
             let mut answers = attempts.into_iter().filter_map(Attempt::answer);
-            Some(Acknowledged { intent, answer: answers.find(|answer| answer.is_success())? })
+            Some(Acknowledged {
+                intent,
+                answer: answers.find(|answer| answer.is_success())?,
+            })
         });
         success.collect()
     }
@@ -127,7 +138,9 @@ pub(super) fn mails(folder: &Path) -> Vec<String> {
     let caught = paths.filter(|path| path.extension().is_some_and(|kind| kind == "eml"));
     let to = caught.map(|path| {
         let text = fs::read_to_string(path).expect("a caught mail can be read");
-        let to = text.lines().find(|line| line.to_ascii_lowercase().starts_with("to:"));
+        let to = text
+            .lines()
+            .find(|line| line.to_ascii_lowercase().starts_with("to:"));
         to.unwrap_or_default().to_owned()
     });
     to.collect()

@@ -30,12 +30,20 @@ pub(super) struct Bites {
 
 impl Bites {
     pub(super) fn count(evidence: &Evidence) -> Self {
-        let mut bites = Self { deaths: evidence.deaths.len(), ..Self::default() };
+        let mut bites = Self {
+            deaths: evidence.deaths.len(),
+            ..Self::default()
+        };
         for attempts in evidence.attempts() {
             bites.count_attempts(&attempts, &evidence.deaths);
         }
-        let altered = evidence.history.attempts.iter().filter(|attempt| attempt.altered);
-        let refused = |attempt: &&Attempt| attempt.answer().is_some_and(|answer| answer.status == 409);
+        let altered = evidence
+            .history
+            .attempts
+            .iter()
+            .filter(|attempt| attempt.altered);
+        let refused =
+            |attempt: &&Attempt| attempt.answer().is_some_and(|answer| answer.status == 409);
         bites.mismatches = altered.filter(refused).count();
         let mut last = HashMap::new();
         for delivery in &evidence.received.deliveries {
@@ -58,13 +66,23 @@ impl Bites {
             (self.replays, "a replay"),
             (self.mismatches, "a mismatch"),
             (self.redelivered, "a delivery repeated because of a death"),
-            (self.answers_lost, "a delivery repeated because its answer was lost"),
+            (
+                self.answers_lost,
+                "a delivery repeated because its answer was lost",
+            ),
         ];
-        bites.into_iter().filter(|(count, _)| *count == 0).map(|(_, what)| what).collect()
+        bites
+            .into_iter()
+            .filter(|(count, _)| *count == 0)
+            .map(|(_, what)| what)
+            .collect()
     }
 
     fn count_attempts(&mut self, attempts: &[&Attempt], deaths: &[Death]) {
-        let cut_off: Vec<_> = attempts.iter().filter(|attempt| is_cut_off(attempt, deaths)).collect();
+        let cut_off: Vec<_> = attempts
+            .iter()
+            .filter(|attempt| is_cut_off(attempt, deaths))
+            .collect();
         self.cut_off += cut_off.len();
         let answered = |status| {
             let of = move |attempt: &&&Attempt| {

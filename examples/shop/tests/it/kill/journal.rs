@@ -140,7 +140,9 @@ impl Answer {
     pub(super) fn stored(&self) -> Self {
         const PER_REQUEST: [&str; 3] = ["date", "idempotency-status", "x-request-id"];
         let mut stored = self.clone();
-        stored.headers.retain(|(name, _)| !PER_REQUEST.contains(&name.as_str()));
+        stored
+            .headers
+            .retain(|(name, _)| !PER_REQUEST.contains(&name.as_str()));
         stored.headers.sort();
         stored
     }
@@ -211,10 +213,20 @@ impl History {
                     "body": answer.json(),
                 })
             });
-            lines.push((attempt.began, line("invoke", attempt.began, intent.body.clone())));
-            lines.push((attempt.ended, line(word, attempt.ended, told.unwrap_or_default())));
+            lines.push((
+                attempt.began,
+                line("invoke", attempt.began, intent.body.clone()),
+            ));
+            lines.push((
+                attempt.ended,
+                line(word, attempt.ended, told.unwrap_or_default()),
+            ));
         }
         lines.sort_by_key(|(time, _)| *time);
-        lines.into_iter().map(|(_, line)| format!("{line}\n")).collect()
+        let lines: Vec<String> = lines
+            .into_iter()
+            .map(|(_, line)| line.to_string())
+            .collect();
+        lines.join("\n")
     }
 }

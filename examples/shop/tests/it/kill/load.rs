@@ -91,7 +91,10 @@ impl Load {
             };
             customers.spawn(customer.run());
         }
-        Self { market: Arc::clone(market), customers }
+        Self {
+            market: Arc::clone(market),
+            customers,
+        }
     }
 
     /// Wants nothing more, and waits until every customer was told what became of its wishes.
@@ -195,7 +198,9 @@ impl Customer {
 
     /// Repeats an old request, or asks for something else under its key.
     async fn ask_again(&mut self) {
-        let Some(place) = self.rng.choice(&self.meant).copied() else { return };
+        let Some(place) = self.rng.choice(&self.meant).copied() else {
+            return;
+        };
         let altered = self.rng.bool();
         self.until_answered(place, altered).await;
     }
@@ -207,7 +212,12 @@ impl Customer {
 
     fn mean(&self, operation: Operation, key: String, body: &serde_json::Value) -> usize {
         let (tenant, body) = (self.tenant, body.clone());
-        self.market.journal.mean(Intent { tenant, operation, key, body })
+        self.market.journal.mean(Intent {
+            tenant,
+            operation,
+            key,
+            body,
+        })
     }
 
     /// Asks for something, one in four times by several requests at once.
@@ -218,7 +228,11 @@ impl Customer {
         body: serde_json::Value,
     ) -> Option<Answer> {
         let place = self.mean(operation, key, &body);
-        let copies = if self.rng.u8(0..4) == 0 { self.rng.usize(2..4) } else { 1 };
+        let copies = if self.rng.u8(0..4) == 0 {
+            self.rng.usize(2..4)
+        } else {
+            1
+        };
         let asked = (0..copies).map(|_| self.until_answered(place, false));
         let answer = join_all(asked).await.into_iter().next().flatten()?;
         self.meant.push(place);
@@ -227,16 +241,31 @@ impl Customer {
 
     /// Asks under the same key until the answer is one that will stay.
     async fn until_answered(&self, place: usize, altered: bool) -> Option<Answer> {
-        let Market { journal, stopwatch, over, .. } = &*self.market;
+        let Market {
+            journal,
+            stopwatch,
+            over,
+            ..
+        } = &*self.market;
         let intent = journal.intent(place);
-        let body = if altered { request::altered(&intent.body) } else { intent.body.clone() };
+        let body = if altered {
+            request::altered(&intent.body)
+        } else {
+            intent.body.clone()
+        };
         let body = Bytes::from(body.to_string());
         let patience = Patience::within(FOREVER);
         loop {
             let began = stopwatch.read();
             let outcome = request::send(&self.market.client, &intent, body.clone()).await;
             let ended = stopwatch.read();
-            journal.note(Attempt { intent: place, altered, began, ended, outcome: outcome.clone() });
+            journal.note(Attempt {
+                intent: place,
+                altered,
+                began,
+                ended,
+                outcome: outcome.clone(),
+            });
             if let Outcome::Answered(answer) = outcome
                 && !answer.is_passing()
             {

@@ -61,7 +61,10 @@ async fn a_shop_killed_a_hundred_times_at_random_loses_nothing_and_does_nothing_
     let bites = check(&ends.collect::<Vec<_>>(), seed).await;
     assert!(bites.deaths >= 100, "seed {seed}: {bites:?}");
     let missing = bites.missing();
-    assert!(missing.is_empty(), "seed {seed}: there never was {missing:?} in {bites:?}");
+    assert!(
+        missing.is_empty(),
+        "seed {seed}: there never was {missing:?} in {bites:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,7 +114,13 @@ async fn check_place(place: &'static str) {
     assert!(PLACES.contains(&place), "{place} is not among the places");
     let seed = seed();
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut nth = |life: usize| if life % 2 == 0 { 1 } else { rng.u64(1..=40) };
+    let mut nth = |life: usize| {
+        if life.is_multiple_of(2) {
+            1
+        } else {
+            rng.u64(1..=40)
+        }
+    };
     let ends: Vec<End> = (0..LIVES).map(|life| End::At(place, nth(life))).collect();
     let bites = check(&ends, seed).await;
     assert_eq!(bites.deaths, LIVES, "seed {seed}: {bites:?}");
@@ -125,7 +134,11 @@ async fn check(ends: &[End], seed: u64) -> Bites {
         say(&format!("seed {seed}: {bites:?}"));
         return bites;
     }
-    let shown: Vec<String> = violations.iter().take(SHOWN).map(ToString::to_string).collect();
+    let shown: Vec<String> = violations
+        .iter()
+        .take(SHOWN)
+        .map(ToString::to_string)
+        .collect();
     panic!(
         "seed {seed}, {bites:?}: {} violations; shop and history are kept in {}\n{}",
         violations.len(),
@@ -141,14 +154,20 @@ fn find_places(folder: &Path, named: &mut Vec<String>) {
             find_places(&path, named);
         } else if path.extension().is_some_and(|kind| kind == "rs") {
             let text = fs::read_to_string(&path).expect("the sources can be read");
-            let hits = text.split(".hit(\"").skip(1).filter_map(|rest| rest.split('"').next());
+            let hits = text
+                .split(".hit(\"")
+                .skip(1)
+                .filter_map(|rest| rest.split('"').next());
             named.extend(hits.map(str::to_owned));
         }
     }
 }
 
 /// The seed of this run: given, or new.
-#[expect(clippy::disallowed_methods, reason = "whoever repeats a run says so in the environment")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "whoever repeats a run says so in the environment"
+)]
 fn seed() -> u64 {
     let given = std::env::var("HAPAX_TEST_SEED").ok();
     let seed = given.map(|text| text.parse().expect("HAPAX_TEST_SEED is a number"));
@@ -157,7 +176,10 @@ fn seed() -> u64 {
     seed
 }
 
-#[expect(clippy::print_stderr, reason = "whoever looks into a failure needs the seed")]
+#[expect(
+    clippy::print_stderr,
+    reason = "whoever looks into a failure needs the seed"
+)]
 fn say(text: &str) {
     eprintln!("{text}");
 }

@@ -9,6 +9,7 @@
 use std::{
     collections::HashSet,
     net::SocketAddr,
+    slice,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -73,7 +74,9 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) async fn start(stopwatch: Stopwatch, seed: u64) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port is free");
         let address = listener.local_addr().expect("a listener has an address");
         let desk = Arc::new(Desk {
             stopwatch,
@@ -84,7 +87,11 @@ impl Receiver {
             ledger: Mutex::default(),
         });
         let listening = tokio::spawn(listen(listener, Arc::clone(&desk)));
-        Self { desk, address, listening }
+        Self {
+            desk,
+            address,
+            listening,
+        }
     }
 
     pub(super) fn url(&self) -> String {
@@ -137,19 +144,32 @@ impl Desk {
     async fn take(&self, request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, Lost> {
         let arrived = self.stopwatch.read();
         let (parts, body) = request.into_parts();
-        let Ok(body) = body.collect().await.map(http_body_util::Collected::to_bytes) else {
+        let Ok(body) = body
+            .collect()
+            .await
+            .map(http_body_util::Collected::to_bytes)
+        else {
             // The shop died in the middle of a sentence: nothing was taken.
             return Err(Lost);
         };
-        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let header = |name| {
+            parts
+                .headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+        };
         let received = Received {
             id: header(signature::ID_HEADER).unwrap_or_default(),
             timestamp: header(signature::TIMESTAMP_HEADER).unwrap_or_default(),
             signature: header(signature::SIGNATURE_HEADER).unwrap_or_default(),
             body: &body,
         };
-        if let Err(error) = signature::verify(&received, &[self.key.clone()], now(), TOLERANCE) {
-            lock(&self.ledger).refusals.push(format!("{}: {error}", received.id));
+        if let Err(error) =
+            signature::verify(&received, slice::from_ref(&self.key), now(), TOLERANCE)
+        {
+            lock(&self.ledger)
+                .refusals
+                .push(format!("{}: {error}", received.id));
             return Ok(answer(StatusCode::UNAUTHORIZED));
         }
         let event_id = received.id.to_owned();
@@ -172,7 +192,13 @@ impl Desk {
             ledger.effects.push(event_id.clone());
         }
         let lost = matches!(mood, Mood::Loses);
-        ledger.deliveries.push(Delivery { event_id, body, arrived, answered: None, lost });
+        ledger.deliveries.push(Delivery {
+            event_id,
+            body,
+            arrived,
+            answered: None,
+            lost,
+        });
         ledger.deliveries.len() - 1
     }
 
@@ -197,7 +223,9 @@ async fn listen(listener: TcpListener, desk: Arc<Desk>) {
         connections.spawn(async move {
             let service = service_fn(|request| desk.take(request));
             // A connection that ends early is what this test is about.
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
         });
     }
 }
@@ -220,7 +248,10 @@ fn answer(status: StatusCode) -> Response<Empty<Bytes>> {
     response
 }
 
-#[expect(clippy::disallowed_methods, reason = "the far side has a clock of its own")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the far side has a clock of its own"
+)]
 pub(super) fn now() -> Timestamp {
     std::time::SystemTime::now().into()
 }

@@ -13,11 +13,18 @@ use super::{
 
 /// Sends `body` under the key of `intent`, once.
 pub(super) async fn send(client: &Client, intent: &Intent, body: Bytes) -> Outcome {
-    let Intent { tenant, operation, key, .. } = intent;
+    let Intent {
+        tenant,
+        operation,
+        key,
+        ..
+    } = intent;
     let path = operation.path();
     match operation {
         Operation::Order | Operation::Payment | Operation::Refund => {
-            client.post(tenant, path, &[("idempotency-key", key)], body).await
+            client
+                .post(tenant, path, &[("idempotency-key", key)], body)
+                .await
         }
         // Its key is derived from the address.
         Operation::Signup => client.post(tenant, path, &[], body).await,
@@ -27,7 +34,10 @@ pub(super) async fn send(client: &Client, intent: &Intent, body: Bytes) -> Outco
             let headers = [
                 (signature::ID_HEADER, key.as_str()),
                 (signature::TIMESTAMP_HEADER, &seconds.to_string()),
-                (signature::SIGNATURE_HEADER, &signature::sign(key, seconds, &body, [&signer])),
+                (
+                    signature::SIGNATURE_HEADER,
+                    &signature::sign(key, seconds, &body, [&signer]),
+                ),
             ];
             client.post(tenant, path, &headers, body).await
         }

@@ -20,6 +20,8 @@ use super::{
 
 /// How long everything promised may take to arrive once the faults are over.
 const DRAIN: Duration = Duration::from_secs(30);
+/// How long customers go on after the last death: what is repeated now, nothing explains.
+const CALM: Duration = Duration::from_secs(2);
 /// How long the shop may take to reach a named place under load.
 const REACH: Duration = Duration::from_secs(30);
 
@@ -49,7 +51,11 @@ impl Run {
         let receiver = Receiver::start(stopwatch, seed).await;
         let home = Home::new(receiver.url());
         let market = Arc::new(Market::new(Client::of(home.address), receiver, stopwatch));
-        let mut run = Self { home, market, deaths: Vec::new() };
+        let mut run = Self {
+            home,
+            market,
+            deaths: Vec::new(),
+        };
         let load = Load::start(&run.market, seed);
         for end in ends {
             let death = run.live(*end).await;
@@ -84,11 +90,13 @@ impl Run {
     }
 
     async fn kill_after(&self, mut shop: super::shop::Shop, life: Duration) -> Death {
-        let age = Stopwatch::start();
-        eventually(life + REACH, async || age.read() >= life).await;
+        pass(life).await;
         let earliest = self.market.stopwatch.read();
         shop.kill();
-        Death { earliest, latest: self.market.stopwatch.read() }
+        Death {
+            earliest,
+            latest: self.market.stopwatch.read(),
+        }
     }
 
     async fn die_at(&self, place: &str, nth: u64) -> Death {
@@ -98,7 +106,10 @@ impl Run {
         loop {
             let latest = self.market.stopwatch.read();
             if let Some(status) = shop.ended() {
-                assert!(died(status), "the shop ended before it reached {place}: {status}");
+                assert!(
+                    died(status),
+                    "the shop ended before it reached {place}: {status}"
+                );
                 return Death { earliest, latest };
             }
             earliest = latest;
@@ -108,9 +119,15 @@ impl Run {
 
     /// The lives after the last death: one until all is delivered, one to see that it stays so.
     async fn live_on(&self, load: Load) -> Evidence {
-        let Market { client, journal, receiver, .. } = &*self.market;
+        let Market {
+            client,
+            journal,
+            receiver,
+            ..
+        } = &*self.market;
         let mut shop = self.home.start(None);
         shop.ready(client).await;
+        pass(CALM).await;
         receiver.be_kind();
         load.end().await;
         self.delivered().await;
@@ -133,21 +150,39 @@ impl Run {
 
     /// Waits until every event that was promised is everywhere; whether it is, others judge.
     async fn delivered(&self) {
-        let Market { client, journal, receiver, .. } = &*self.market;
+        let Market {
+            client,
+            journal,
+            receiver,
+            ..
+        } = &*self.market;
         let promised = self.market.promised();
         let signups = |operation| operation == Operation::Signup;
         let history = journal.history();
-        let mails = history.intents.iter().filter(|intent| signups(intent.operation)).count();
+        let mails = history
+            .intents
+            .iter()
+            .filter(|intent| signups(intent.operation))
+            .count();
         let waited = Stopwatch::start();
         let patience = Patience::within(DRAIN * 2);
         while waited.read() < DRAIN {
             if receiver.events() >= promised
                 && super::evidence::mails(self.home.folder()).len() >= mails
-                && pages(client, "alice", "/demo/receiver", "events").await.len() >= promised
+                && pages(client, "alice", "/demo/receiver", "events")
+                    .await
+                    .len()
+                    >= promised
             {
                 return;
             }
             patience.pause().await;
         }
     }
+}
+
+/// Lets this much time pass.
+async fn pass(time: Duration) {
+    let age = Stopwatch::start();
+    eventually(time + REACH, async || age.read() >= time).await;
 }

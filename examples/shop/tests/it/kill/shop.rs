@@ -42,16 +42,26 @@ impl Home {
     pub(super) fn new(webhook: String) -> Self {
         let folder = tempfile::Builder::new().prefix("shop-kill-").tempdir();
         let folder = Some(folder.expect("a folder can be made"));
-        Self { folder, address: free_address(), webhook }
+        Self {
+            folder,
+            address: free_address(),
+            webhook,
+        }
     }
 
     pub(super) fn folder(&self) -> &Path {
-        self.folder.as_ref().expect("the folder is there until the end").path()
+        self.folder
+            .as_ref()
+            .expect("the folder is there until the end")
+            .path()
     }
 
     /// Starts a shop; `failpoint` is where it is to die, as `name:nth`.
     pub(super) fn start(&self, failpoint: Option<&str>) -> Shop {
-        let log = OpenOptions::new().create(true).append(true).open(self.folder().join("shop.log"));
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.folder().join("shop.log"));
         let log = log.expect("the log can be opened");
         let schedule = vec!["0s"; 2].into_iter().chain(vec!["20ms"; ATTEMPTS]);
         let mut command = Command::new(env!("CARGO_BIN_EXE_shop"));
@@ -61,7 +71,10 @@ impl Home {
             .arg(self.folder())
             .args(["--webhook", &self.webhook, "--allow-net", "127.0.0.0/8"])
             .args(["--webhook-secret", WEBHOOK_SECRET])
-            .args(["--webhook-schedule", &schedule.collect::<Vec<_>>().join(",")])
+            .args([
+                "--webhook-schedule",
+                &schedule.collect::<Vec<_>>().join(","),
+            ])
             .args(["--inbox-secret", &format!("provider={INBOX_SECRET}")])
             .args(["--lease", "1s"])
             .env_remove("HAPAX_FAILPOINT")
@@ -76,7 +89,10 @@ impl Home {
 
     /// Keeps the folder for whoever looks into a failure.
     pub(super) fn keep(&mut self) -> PathBuf {
-        self.folder.take().expect("the folder is there until the end").keep()
+        self.folder
+            .take()
+            .expect("the folder is there until the end")
+            .keep()
     }
 }
 
@@ -120,7 +136,10 @@ impl Shop {
     pub(super) async fn stop(mut self) {
         let id = self.0.id().to_string();
         let asked = Command::new("kill").args(["-TERM", &id]).status();
-        assert!(asked.is_ok_and(|status| status.success()), "the shop cannot be asked to stop");
+        assert!(
+            asked.is_ok_and(|status| status.success()),
+            "the shop cannot be asked to stop"
+        );
         let patience = Patience::within(PATIENCE);
         let status = loop {
             if let Some(status) = self.ended() {
@@ -128,7 +147,10 @@ impl Shop {
             }
             patience.pause().await;
         };
-        assert!(status.success(), "the shop did not stop in good order: {status}");
+        assert!(
+            status.success(),
+            "the shop did not stop in good order: {status}"
+        );
     }
 }
 

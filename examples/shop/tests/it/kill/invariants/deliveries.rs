@@ -11,16 +11,20 @@ use crate::kill::{
     receiver::Delivery,
 };
 
-/// How long before a death a delivery may have ended whose outcome the death took with it; and
-/// how long after a death what the dead shop had sent may still arrive.
+/// How long before a death a delivery may have ended whose outcome the death took with it.
 ///
 /// The relay writes an outcome down within a few milliseconds; the rest is a busy machine.
-pub(in crate::kill) const AROUND: Duration = Duration::from_secs(2);
+pub(super) const UNSETTLED: Duration = Duration::from_secs(2);
+/// How long after a death we may read what the dead shop had sent.
+pub(super) const UNREAD: Duration = Duration::from_millis(500);
 
 pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     let mut by_event: BTreeMap<&str, Vec<&Delivery>> = BTreeMap::new();
     for delivery in &evidence.received.deliveries {
-        by_event.entry(&delivery.event_id).or_default().push(delivery);
+        by_event
+            .entry(&delivery.event_id)
+            .or_default()
+            .push(delivery);
     }
     let mut found = Vec::new();
     for deliveries in by_event.values() {
@@ -47,9 +51,7 @@ fn judge(first: &Delivery, again: &Delivery, deaths: &[Death]) -> Option<Violati
 /// Whether the shop may have died before it could write down how the first delivery went.
 fn explains(death: &Death, first: &Delivery, again: &Delivery) -> bool {
     let ended = first.answered.unwrap_or(first.arrived);
-    death.earliest <= ended + AROUND
-        && death.latest + AROUND >= first.arrived
-        && death.earliest <= again.arrived
+    death.earliest <= again.arrived.min(ended + UNSETTLED) && death.latest + UNREAD >= first.arrived
 }
 
 /// Each event that was delivered had one effect, here and at the demo's receiver.
@@ -69,7 +71,11 @@ fn effects<'a>(events: impl Iterator<Item = &'a str>, evidence: &Evidence) -> Ve
             let effects = effects.get(event).copied().unwrap_or_default();
             if effects != 1 {
                 let event_id = event.to_owned();
-                found.push(Violation::NotOneEffect { event_id, receiver, effects });
+                found.push(Violation::NotOneEffect {
+                    event_id,
+                    receiver,
+                    effects,
+                });
             }
         }
     }

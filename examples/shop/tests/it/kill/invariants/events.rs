@@ -18,13 +18,20 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     let mut by_subject: HashMap<(String, String), Vec<(&Delivery, Value)>> = HashMap::new();
     for delivery in events.into_values() {
         let said = delivery.json();
-        by_subject.entry(subject(&said)).or_default().push((delivery, said));
+        by_subject
+            .entry(subject(&said))
+            .or_default()
+            .push((delivery, said));
     }
     let mut found = Vec::new();
     for acknowledged in evidence.acknowledged() {
-        let Some((kind, _)) = acknowledged.intent.operation.event() else { continue };
+        let Some((kind, _)) = acknowledged.intent.operation.event() else {
+            continue;
+        };
         let subject = acknowledged.answer.id().unwrap_or_default();
-        let told_of = by_subject.remove(&(kind.to_owned(), subject.clone())).unwrap_or_default();
+        let told_of = by_subject
+            .remove(&(kind.to_owned(), subject.clone()))
+            .unwrap_or_default();
         match &told_of[..] {
             [] => found.push(Violation::NeverDelivered { kind, subject }),
             [(delivery, said)] if !agrees(acknowledged, said) => {
@@ -32,7 +39,11 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
                 found.push(Violation::ChangedEvent { event_id, body });
             }
             [_] => {}
-            several => found.push(Violation::TwoEvents { kind, subject, events: several.len() }),
+            several => found.push(Violation::TwoEvents {
+                kind,
+                subject,
+                events: several.len(),
+            }),
         }
     }
     let unexplained = by_subject.into_values().flatten();
@@ -47,20 +58,34 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
 fn subject(said: &Value) -> (String, String) {
     use crate::kill::journal::Operation::{Message, Order, Payment, Refund, Signup};
     let kind = said["type"].as_str().unwrap_or_default();
-    let known = [Order, Payment, Refund, Signup, Message].map(crate::kill::journal::Operation::event);
-    let member = known.into_iter().flatten().find(|(known, _)| *known == kind);
-    let id = member.and_then(|(_, member)| said["data"][member].as_str()).unwrap_or_default();
+    let known =
+        [Order, Payment, Refund, Signup, Message].map(crate::kill::journal::Operation::event);
+    let member = known
+        .into_iter()
+        .flatten()
+        .find(|(known, _)| *known == kind);
+    let id = member
+        .and_then(|(_, member)| said["data"][member].as_str())
+        .unwrap_or_default();
     (kind.to_owned(), id.to_owned())
 }
 
 /// Whether the event says nothing that the answer does not.
 fn agrees(acknowledged: Acknowledged<'_>, said: &Value) -> bool {
     let told = acknowledged.answer.json();
-    let Some((_, member)) = acknowledged.intent.operation.event() else { return false };
-    let Some(data) = said["data"].as_object() else { return false };
-    data.iter().all(|(name, value)| name == member || told[name] == *value)
+    let Some((_, member)) = acknowledged.intent.operation.event() else {
+        return false;
+    };
+    let Some(data) = said["data"].as_object() else {
+        return false;
+    };
+    data.iter()
+        .all(|(name, value)| name == member || told[name] == *value)
 }
 
 fn named(delivery: &Delivery) -> (String, String) {
-    (delivery.event_id.clone(), String::from_utf8_lossy(&delivery.body).into_owned())
+    (
+        delivery.event_id.clone(),
+        String::from_utf8_lossy(&delivery.body).into_owned(),
+    )
 }

@@ -11,15 +11,23 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     for (intent, attempts) in evidence.history.intents.iter().zip(evidence.attempts()) {
         let answers: Vec<&Answer> = attempts.into_iter().filter_map(Attempt::answer).collect();
         found.extend(unexpected(intent, &answers));
-        let lasting: Vec<&Answer> =
-            answers.into_iter().filter(|answer| !answer.is_passing()).collect();
+        let lasting: Vec<&Answer> = answers
+            .into_iter()
+            .filter(|answer| !answer.is_passing())
+            .collect();
         found.extend(judge(intent, &lasting));
     }
-    let altered = evidence.history.attempts.iter().filter(|attempt| attempt.altered);
+    let altered = evidence
+        .history
+        .attempts
+        .iter()
+        .filter(|attempt| attempt.altered);
     found.extend(altered.filter_map(|attempt| {
         let intent = &evidence.history.intents[attempt.intent];
         let answer = attempt.answer().filter(|answer| !answer.is_passing())?;
-        let mismatch = answer.json()["code"].as_str().is_some_and(|code| code.ends_with("payload_mismatch"));
+        let mismatch = answer.json()["code"]
+            .as_str()
+            .is_some_and(|code| code.ends_with("payload_mismatch"));
         (answer.status != 409 || !mismatch).then(|| Violation::MismatchTaken {
             tenant: intent.tenant,
             key: intent.key.clone(),
@@ -57,7 +65,12 @@ fn judge(intent: &Intent, lasting: &[&Answer]) -> Vec<Violation> {
     let stored = first.stored();
     if let Some(other) = later.iter().find(|answer| answer.stored() != stored) {
         let (first, later) = (format!("{stored:?}"), format!("{:?}", other.stored()));
-        found.push(Violation::ReplayDiffers { tenant, key: key.clone(), first, later });
+        found.push(Violation::ReplayDiffers {
+            tenant,
+            key: key.clone(),
+            first,
+            later,
+        });
     }
     let ran = |answer: &&&Answer| answer.header("idempotency-status") == Some("stored");
     let times = lasting.iter().filter(ran).count();

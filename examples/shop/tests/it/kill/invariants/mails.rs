@@ -6,13 +6,21 @@ use crate::kill::{evidence::Evidence, journal::Operation};
 pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     let acknowledged = evidence.acknowledged().into_iter();
     let signups = acknowledged.filter(|found| found.intent.operation == Operation::Signup);
-    let emails: Vec<&str> =
-        signups.filter_map(|found| found.intent.body["email"].as_str()).collect();
+    let emails: Vec<&str> = signups
+        .filter_map(|found| found.intent.body["email"].as_str())
+        .collect();
     let mut found = Vec::new();
     for email in &emails {
-        let mails = evidence.mails.iter().filter(|to| to.contains(email)).count();
+        let mails = evidence
+            .mails
+            .iter()
+            .filter(|to| to.contains(email))
+            .count();
         if mails != 1 {
-            found.push(Violation::NotOneMail { email: (*email).to_owned(), mails });
+            found.push(Violation::NotOneMail {
+                email: (*email).to_owned(),
+                mails,
+            });
         }
     }
     let (mails, signups) = (evidence.mails.len(), emails.len());

@@ -11,6 +11,8 @@ mod events;
 mod deliveries;
 mod mails;
 #[cfg(test)]
+mod sample;
+#[cfg(test)]
 mod tests;
 
 use super::evidence::Evidence;
@@ -21,13 +23,31 @@ pub(super) enum Violation {
     #[error("{tenant}'s request {key} was never answered")]
     Unanswered { tenant: &'static str, key: String },
     #[error("{tenant}'s request {key} was answered {status}: {body}")]
-    UnexpectedAnswer { tenant: &'static str, key: String, status: u16, body: String },
+    UnexpectedAnswer {
+        tenant: &'static str,
+        key: String,
+        status: u16,
+        body: String,
+    },
     #[error("{tenant}'s key {key} was answered in two ways: {first}, then {later}")]
-    ReplayDiffers { tenant: &'static str, key: String, first: String, later: String },
+    ReplayDiffers {
+        tenant: &'static str,
+        key: String,
+        first: String,
+        later: String,
+    },
     #[error("{tenant}'s key {key} ran {times} times")]
-    RanAgain { tenant: &'static str, key: String, times: usize },
+    RanAgain {
+        tenant: &'static str,
+        key: String,
+        times: usize,
+    },
     #[error("{tenant}'s key {key} was answered {status} for another request")]
-    MismatchTaken { tenant: &'static str, key: String, status: u16 },
+    MismatchTaken {
+        tenant: &'static str,
+        key: String,
+        status: u16,
+    },
     #[error("acknowledged order {id} is lost")]
     LostOrder { id: String },
     #[error("order {id} is not what was acknowledged")]
@@ -37,13 +57,26 @@ pub(super) enum Violation {
     #[error("order {id} was never acknowledged to anybody")]
     UnaskedOrder { id: String },
     #[error("charge {charge_id} of {amount} was refunded by {refunded}")]
-    RefundedTooMuch { charge_id: String, amount: i64, refunded: i64 },
+    RefundedTooMuch {
+        charge_id: String,
+        amount: i64,
+        refunded: i64,
+    },
     #[error("{kind} entries of {charge_id} are {found:?}, acknowledged were {acknowledged:?}")]
-    WrongEntries { charge_id: String, kind: &'static str, found: Vec<i64>, acknowledged: Vec<i64> },
+    WrongEntries {
+        charge_id: String,
+        kind: &'static str,
+        found: Vec<i64>,
+        acknowledged: Vec<i64>,
+    },
     #[error("{kind} of {subject} was never delivered")]
     NeverDelivered { kind: &'static str, subject: String },
     #[error("{kind} of {subject} is {events} events")]
-    TwoEvents { kind: &'static str, subject: String, events: usize },
+    TwoEvents {
+        kind: &'static str,
+        subject: String,
+        events: usize,
+    },
     #[error("nothing acknowledged explains event {event_id}: {body}")]
     UnexplainedEvent { event_id: String, body: String },
     #[error("event {event_id} does not say what was acknowledged: {body}")]
@@ -51,9 +84,16 @@ pub(super) enum Violation {
     #[error("event {event_id} was delivered with another body the second time")]
     ChangedDelivery { event_id: String },
     #[error("nothing explains why event {event_id} was delivered again at {again:?}")]
-    UnexplainedDuplicate { event_id: String, again: std::time::Duration },
+    UnexplainedDuplicate {
+        event_id: String,
+        again: std::time::Duration,
+    },
     #[error("event {event_id} had {effects} effects at {receiver}")]
-    NotOneEffect { event_id: String, receiver: &'static str, effects: u64 },
+    NotOneEffect {
+        event_id: String,
+        receiver: &'static str,
+        effects: u64,
+    },
     #[error("a delivery was refused: {why}")]
     RefusedDelivery { why: String },
     #[error("{email} was sent {mails} welcome mails")]

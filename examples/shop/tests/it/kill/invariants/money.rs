@@ -19,7 +19,12 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
         let (found, acknowledged) = (amounts(&found, account), amounts(&acknowledged, account));
         if found != acknowledged {
             let (_, charge_id, kind) = account.clone();
-            violations.push(Violation::WrongEntries { charge_id, kind, found, acknowledged });
+            violations.push(Violation::WrongEntries {
+                charge_id,
+                kind,
+                found,
+                acknowledged,
+            });
         }
     }
     violations.extend(refunded_too_much(&found));
@@ -28,14 +33,20 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
 
 fn refunded_too_much(found: &BTreeMap<Account, Vec<i64>>) -> Vec<Violation> {
     let sum = |tenant, charge_id: &String, kind| -> i64 {
-        found.get(&(tenant, charge_id.clone(), kind)).map_or(0, |amounts| amounts.iter().sum())
+        found
+            .get(&(tenant, charge_id.clone(), kind))
+            .map_or(0, |amounts| amounts.iter().sum())
     };
     let refunds = found.keys().filter(|(_, _, kind)| *kind == "refund");
     let beyond = refunds.filter_map(|(tenant, charge_id, _)| {
         let amount = sum(tenant, charge_id, "charge");
         let refunded = sum(tenant, charge_id, "refund");
         let charge_id = charge_id.clone();
-        (refunded > amount).then_some(Violation::RefundedTooMuch { charge_id, amount, refunded })
+        (refunded > amount).then_some(Violation::RefundedTooMuch {
+            charge_id,
+            amount,
+            refunded,
+        })
     });
     beyond.collect()
 }
@@ -50,9 +61,12 @@ fn acknowledged(evidence: &Evidence) -> BTreeMap<Account, Vec<i64>> {
             Operation::Payment => (intent.tenant, &told["id"], "charge", &body["amount"]),
             Operation::Refund => (intent.tenant, &body["charge_id"], "refund", &body["amount"]),
             // Nobody knows its charge, so it goes to the first tenant.
-            Operation::Message => {
-                ("alice", &body["data"]["charge_id"], "message", &body["data"]["amount"])
-            }
+            Operation::Message => (
+                "alice",
+                &body["data"]["charge_id"],
+                "message",
+                &body["data"]["amount"],
+            ),
         };
         let charge_id = charge_id.as_str().unwrap_or_default().to_owned();
         let amounts = book.entry((tenant, charge_id, kind)).or_default();

@@ -13,7 +13,10 @@ use crate::kill::{
 pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     let mut by_note: HashMap<(&str, String), Vec<&Value>> = HashMap::new();
     for (tenant, order) in &evidence.orders {
-        by_note.entry((tenant, text(&order["note"]))).or_default().push(order);
+        by_note
+            .entry((tenant, text(&order["note"])))
+            .or_default()
+            .push(order);
     }
     let mut found = Vec::new();
     for acknowledged in evidence.acknowledged() {
@@ -23,11 +26,15 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
         }
         let told = answer.json();
         let note = text(&intent.body["note"]);
-        let listed = by_note.remove(&(intent.tenant, note.clone())).unwrap_or_default();
+        let listed = by_note
+            .remove(&(intent.tenant, note.clone()))
+            .unwrap_or_default();
         found.extend(judge(&told, &note, &listed, evidence));
     }
     let unasked = by_note.into_values().flatten();
-    found.extend(unasked.map(|order| Violation::UnaskedOrder { id: text(&order["id"]) }));
+    found.extend(unasked.map(|order| Violation::UnaskedOrder {
+        id: text(&order["id"]),
+    }));
     found
 }
 
@@ -41,7 +48,10 @@ fn judge(told: &Value, note: &str, listed: &[&Value], evidence: &Evidence) -> Op
         [] => Some(Violation::LostOrder { id }),
         [row] if *row == told && read == *told => None,
         [_] => Some(Violation::ChangedOrder { id }),
-        several => Some(Violation::TwoEffects { note: note.to_owned(), orders: several.len() }),
+        several => Some(Violation::TwoEffects {
+            note: note.to_owned(),
+            orders: several.len(),
+        }),
     }
 }
 
