@@ -12,7 +12,8 @@ mod run;
 
 use std::{
     future::Future,
-    io::{Write as _, stdout},
+    io::{Write as _, stderr, stdout},
+    process::ExitCode,
 };
 
 use anyhow::bail;
@@ -48,9 +49,20 @@ enum Part {
     Backlog(backlog::Flags),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     let Cli { part, run } = Cli::parse();
-    match part.unwrap_or(Part::Run(run)) {
+    match start(part.unwrap_or(Part::Run(run))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // There is nobody left to tell that stderr is gone.
+            let _ = writeln!(stderr(), "bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(part: Part) -> anyhow::Result<()> {
+    match part {
         Part::Run(flags) => alone()?.block_on(unless_stopped(flags.run())),
         Part::Load(flags) => {
             let tally = alone()?.block_on(flags.run())?;

@@ -8,6 +8,8 @@ mod report;
 mod folder;
 mod service;
 mod shop;
+mod reference;
+mod speed;
 mod machine;
 mod replay;
 mod storm;
@@ -94,30 +96,8 @@ impl Flags {
         let bench = self.bench()?;
         let machine = Machine::look(&bench.dir)?;
         say(&format!("{machine}\n"));
-        let all: [(&str, Measurement<'_>); 6] = [
-            ("replay", Box::pin(replay::cached(&bench))),
-            ("replay-uncached", Box::pin(replay::uncached(&bench))),
-            ("storm", Box::pin(storm::storm(&bench))),
-            ("writes", Box::pin(writes::writes(&bench))),
-            ("idle", Box::pin(idle::idle(&bench))),
-            ("backlog", Box::pin(backlog::backlog(&bench))),
-        ];
-        let unknown = self
-            .only
-            .iter()
-            .find(|only| all.iter().all(|(name, _)| name != *only));
-        if let Some(unknown) = unknown {
-            let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
-            bail!(
-                "--only {unknown}: there is no such measurement, but {}",
-                names.join(", ")
-            );
-        }
-        let (mut sections, mut failed) = (Vec::new(), Vec::new());
-        for (name, measurement) in all {
-            if !self.only.is_empty() && !self.only.iter().any(|only| only == name) {
-                continue;
-            }
+        let (mut sections, mut missing) = (Vec::new(), Vec::new());
+        for (name, measurement) in self.chosen(&bench)? {
             say(&format!("{name}\n"));
             match measurement.await {
                 Ok(section) => {
@@ -126,22 +106,45 @@ impl Flags {
                 }
                 Err(error) => {
                     say(&format!("  FAILED: {error:#}\n\n"));
-                    failed.push(name);
+                    missing.push(name);
                 }
             }
         }
         let took = start.elapsed();
         say(&format!("{}\nmeasured in {took:.0?}\n", summary(&sections)));
-        if !failed.is_empty() {
+        if !missing.is_empty() {
             bail!(
                 "could not measure {}; nothing is written",
-                failed.join(", ")
+                missing.join(", ")
             );
         }
         let out = self.out(&bench.dir);
         fs::write(&out, self.page(&machine, &sections, took))?;
         say(&format!("written to {}\n", out.display()));
         Ok(())
+    }
+
+    /// The measurements that are asked for, by name.
+    fn chosen<'a>(&self, bench: &'a Bench) -> anyhow::Result<Vec<(&'static str, Measurement<'a>)>> {
+        let mut all: Vec<(_, Measurement<'a>)> = vec![
+            ("replay", Box::pin(replay::cached(bench))),
+            ("replay-uncached", Box::pin(replay::uncached(bench))),
+            ("storm", Box::pin(storm::storm(bench))),
+            ("writes", Box::pin(writes::writes(bench))),
+            ("idle", Box::pin(idle::idle(bench))),
+            ("backlog", Box::pin(backlog::backlog(bench))),
+        ];
+        for only in &self.only {
+            if all.iter().all(|(name, _)| name != only) {
+                let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+                bail!(
+                    "--only {only}: there is no such measurement, but {}",
+                    names.join(", ")
+                );
+            }
+        }
+        all.retain(|(name, _)| self.only.is_empty() || self.only.iter().any(|only| only == name));
+        Ok(all)
     }
 
     fn bench(&self) -> anyhow::Result<Bench> {

@@ -3,16 +3,18 @@
 //! From the cache it is held against axum answering a constant; without the cache, against a
 //! service that does one primary-key SELECT. All of them send the same bytes.
 
-use std::{path::Path, process::Command};
+use anyhow::ensure;
 
 use crate::load::{self, Keys, Plan, Request, Until};
 
 use super::{
     Bench,
     folder::Folder,
-    report::{Section, Series, Unit, Verdict},
-    service::{Service, free_address},
-    shop::{self, Shop, TOKEN},
+    reference::{self, Recorded},
+    report::{Section, Series, Verdict},
+    service::Service,
+    shop::{Shop, TOKEN},
+    speed::Speed,
 };
 
 /// Keys that are replayed round and round: their answers fit the default cache.
@@ -24,8 +26,8 @@ const NO_CACHE: (&str, &str) = ("HAPAX__IDEMPOTENCY__CACHE_BYTES", "0");
 pub(super) async fn cached(bench: &Bench) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "replay")?;
     let shop = Shop::bare(&bench.shop, Folder::make(folder.path(), "shop")?, &[]).await?;
-    let (answer, size) = record(&shop, folder.path()).await?;
-    let constant = reference(&answer, folder.path(), &["constant"]).await?;
+    let answer = Recorded::replay(shop.address(), &folder).await?;
+    let constant = reference::start(&answer, &folder, &["constant"]).await?;
 
     let mut sides = [
         Side::new("shop, replay from the cache", &shop.service),
@@ -33,16 +35,13 @@ pub(super) async fn cached(bench: &Bench) -> anyhow::Result<Section> {
     ];
     alternate(bench, &mut sides).await?;
     let [shop, constant] = &sides;
-    let ratio = Series::ratio(
-        "replay from the cache / constant",
-        &shop.rate,
-        &constant.rate,
-    );
+    let name = "replay from the cache / constant";
+    let ratio = Series::ratio(name, &shop.speed.rate, &constant.speed.rate);
     Ok(Section {
         title: "Target 3: replay from the cache".to_owned(),
         how: how(
             bench,
-            size,
+            &answer,
             "`bench serve constant` answers the same bytes.",
         ),
         verdicts: vec![Verdict::at_least("3", &ratio, 0.85)],
@@ -59,13 +58,9 @@ pub(super) async fn uncached(bench: &Bench) -> anyhow::Result<Section> {
         &[NO_CACHE],
     )
     .await?;
-    let (answer, size) = record(&shop, folder.path()).await?;
-    let database = folder.path().join("pooled.db").display().to_string();
-    let arguments = ["select", "--database", &database];
-    let pooled = reference(&answer, folder.path(), &arguments).await?;
-    let database = folder.path().join("inline.db").display().to_string();
-    let arguments = ["select", "--inline", "--database", &database];
-    let inline = reference(&answer, folder.path(), &arguments).await?;
+    let answer = Recorded::replay(shop.address(), &folder).await?;
+    let pooled = reference::start(&answer, &folder, &["select"]).await?;
+    let inline = reference::start(&answer, &folder, &["select", "--inline"]).await?;
 
     let mut sides = [
         Side::new("shop, replay without the cache", &shop.service),
@@ -75,69 +70,40 @@ pub(super) async fn uncached(bench: &Bench) -> anyhow::Result<Section> {
     alternate(bench, &mut sides).await?;
     let [shop, pooled, inline] = &sides;
     let name = "replay without the cache / SELECT";
-    let ratio = Series::ratio(name, &shop.rate, &pooled.rate);
-    let bound = Series::ratio(
-        format!("{name} that blocks the runtime"),
-        &shop.rate,
-        &inline.rate,
-    );
+    let ratio = Series::ratio(name, &shop.speed.rate, &pooled.speed.rate);
+    let name = format!("{name} that blocks the runtime");
+    let bound = Series::ratio(name, &shop.speed.rate, &inline.speed.rate);
     let references = "The SELECT service keeps key and body in SQLite and reads by primary key: \
                       from a pool of three readers on blocking threads, which is what the target \
                       is judged by, or in the request's own task, which blocks the runtime and \
                       bounds what one could do.";
     Ok(Section {
         title: "Target 3: replay without the cache".to_owned(),
-        how: how(bench, size, references),
+        how: how(bench, &answer, references),
         verdicts: vec![Verdict::at_least("3", &ratio, 0.9)],
         series: figures(&sides, [ratio, bound]),
     })
 }
 
-fn how(bench: &Bench, size: usize, reference: &str) -> String {
+fn how(bench: &Bench, answer: &Recorded, reference: &str) -> String {
     format!(
-        "{} keys are replayed round and round over {} connections, an answer of {size} bytes \
-         each; {} rounds of {:?} after {:?} of warm-up. {reference}",
-        KEYS, bench.connections, bench.rounds, bench.window, bench.warm_up
+        "{} keys are replayed round and round over {} connections, an answer of {} bytes each; \
+         {} rounds of {:?} after {:?} of warm-up. {reference}",
+        KEYS, bench.connections, answer.size, bench.rounds, bench.window, bench.warm_up
     )
-}
-
-async fn record(shop: &Shop, folder: &Path) -> anyhow::Result<(String, usize)> {
-    let file = folder.join("answer");
-    let request = Request::post("/orders", TOKEN, crate::ORDER, 0);
-    let size = shop::record_replay(shop.address(), &request, &file).await?;
-    Ok((file.display().to_string(), size))
-}
-
-async fn reference(answer: &str, folder: &Path, which: &[&str]) -> anyhow::Result<Service> {
-    let address = free_address()?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command
-        .args([
-            "serve",
-            "--listen",
-            &address.to_string(),
-            "--answer",
-            answer,
-        ])
-        .args(which);
-    Service::start(command, address, &folder.join("log")).await
 }
 
 /// One of the services that take turns.
 struct Side<'a> {
     service: &'a Service,
-    rate: Series,
-    median: Series,
-    tail: Series,
+    speed: Speed,
 }
 
 impl<'a> Side<'a> {
     fn new(name: &str, service: &'a Service) -> Self {
         Self {
             service,
-            rate: Series::new(name, Unit::PerSecond),
-            median: Series::new(format!("{name}: p50"), Unit::Millis),
-            tail: Series::new(format!("{name}: p99"), Unit::Millis),
+            speed: Speed::new(name),
         }
     }
 
@@ -160,33 +126,29 @@ async fn alternate(bench: &Bench, sides: &mut [Side<'_>]) -> anyhow::Result<()> 
             .only(201)?;
     }
     for round in 0..bench.rounds {
-        // Whoever went first goes last the next time.
-        sides.reverse();
-        for side in &mut *sides {
+        for turn in 0..sides.len() {
+            // Whoever goes first goes last the next time.
+            let turn = if round % 2 == 0 {
+                turn
+            } else {
+                sides.len() - 1 - turn
+            };
+            let side = &mut sides[turn];
             let tally = load::run(&side.plan(bench, bench.window())).await?;
             tally.only(201)?;
-            anyhow::ensure!(
+            ensure!(
                 tally.replayed == tally.count(),
                 "an answer was no replay: {tally}"
             );
-            side.rate.push(tally.per_second());
-            side.median
-                .push(tally.latency.quantile(500).as_secs_f64() * 1e3);
-            side.tail
-                .push(tally.latency.quantile(990).as_secs_f64() * 1e3);
+            side.speed.push(&tally);
         }
         bench.progress(round);
-    }
-    if bench.rounds % 2 == 1 {
-        sides.reverse();
     }
     Ok(())
 }
 
 fn figures<const N: usize>(sides: &[Side<'_>], ratios: [Series; N]) -> Vec<Series> {
-    let rates = sides.iter().map(|side| side.rate.clone());
-    let times = sides
-        .iter()
-        .flat_map(|side| [side.median.clone(), side.tail.clone()]);
-    rates.chain(ratios).chain(times).collect()
+    let rates = sides.iter().map(|side| side.speed.rate.clone());
+    let latencies = sides.iter().flat_map(|side| side.speed.latencies());
+    rates.chain(ratios).chain(latencies).collect()
 }

@@ -1,7 +1,6 @@
 //! How the shop is started, and what it is asked besides being under load.
 
 use std::{
-    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
@@ -95,24 +94,6 @@ async fn start(mut command: Command, folder: &Path) -> anyhow::Result<Service> {
         .arg("--data-dir")
         .arg(folder);
     Service::start(command, address, &folder.join("log")).await
-}
-
-/// Posts `request` twice and keeps the replay in a file, head and body as they came.
-pub(super) async fn record_replay(
-    address: SocketAddr,
-    request: &Request,
-    file: &Path,
-) -> anyhow::Result<usize> {
-    let mut connection = Connection::open(address).await?;
-    connection.exchange(request.bytes()).await?;
-    let head = connection.exchange(request.bytes()).await?;
-    ensure!(
-        head.status == 201 && head.replayed,
-        "the second answer is no replay: {head:?}"
-    );
-    let bytes = [connection.head(), connection.body()].concat();
-    fs::write(file, &bytes)?;
-    Ok(bytes.len())
 }
 
 /// How many orders of `customer` the shop lists.

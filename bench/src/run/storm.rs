@@ -13,6 +13,7 @@ use super::{
     folder::Folder,
     report::{Section, Series, Unit, Verdict},
     shop::{Shop, TOKEN, count_orders},
+    speed::Speed,
 };
 
 /// Requests at one instant.
@@ -24,9 +25,9 @@ const STEADY: u64 = 10_000;
 pub(super) async fn storm(bench: &Bench) -> anyhow::Result<Section> {
     let mut replays = Series::new("replays among 1,000 requests with one key", Unit::Count);
     let mut effects = Series::new("effects of 1,000 requests with one key", Unit::Count);
-    let mut steady = Latency::new("first writes, 64 connections");
-    let mut distinct = Latency::new("1,000 at once, a key each");
-    let mut same = Latency::new("1,000 at once, one key");
+    let mut steady = Speed::new("first writes, 64 connections");
+    let mut distinct = Speed::new("1,000 at once, a key each");
+    let mut same = Speed::new("1,000 at once, one key");
     for round in 0..bench.rounds {
         let folder = Folder::make(&bench.dir, "storm")?;
         let shop = Shop::bare(&bench.shop, folder, &[]).await?;
@@ -73,7 +74,7 @@ pub(super) async fn storm(bench: &Bench) -> anyhow::Result<Section> {
     series.extend(
         [same, distinct, steady]
             .into_iter()
-            .flat_map(|it| [it.median, it.tail]),
+            .flat_map(|it| it.latencies()),
     );
     Ok(Section {
         title: "Target 4: a duplicate storm".to_owned(),
@@ -117,27 +118,6 @@ async fn many_keys(shop: &Shop) -> anyhow::Result<Tally> {
 
 fn greeting() -> Request {
     Request::get("/healthz", None)
-}
-
-struct Latency {
-    median: Series,
-    tail: Series,
-}
-
-impl Latency {
-    fn new(name: &str) -> Self {
-        Self {
-            median: Series::new(format!("{name}: p50"), Unit::Millis),
-            tail: Series::new(format!("{name}: p99"), Unit::Millis),
-        }
-    }
-
-    fn push(&mut self, tally: &Tally) {
-        self.median
-            .push(tally.latency.quantile(500).as_secs_f64() * 1e3);
-        self.tail
-            .push(tally.latency.quantile(990).as_secs_f64() * 1e3);
-    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a few thousand requests")]

@@ -6,6 +6,7 @@
 mod answer;
 mod constant;
 mod select;
+mod insert;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -34,6 +35,8 @@ enum Reference {
     Constant,
     /// Reads the body of the answer from SQLite, by primary key
     Select(select::Flags),
+    /// Writes one row to SQLite, in a commit of its own
+    Insert(insert::Flags),
 }
 
 impl Flags {
@@ -43,6 +46,7 @@ impl Flags {
         let orders = match self.reference {
             Reference::Constant => constant::orders(answer),
             Reference::Select(flags) => flags.orders(answer)?,
+            Reference::Insert(flags) => flags.orders(answer)?,
         };
         let ready = routing::get(|| async {});
         let router = Router::new()
