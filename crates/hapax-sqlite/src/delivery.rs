@@ -113,10 +113,15 @@ pub(crate) fn word(state: ParkedState) -> &'static str {
     }
 }
 
-/// Writes one attempt into the log.
-pub(crate) fn log(conn: &Connection, destination: &str, attempt: &Attempt) -> rusqlite::Result<()> {
-    conn.prepare_cached(query!("delivery/attempt"))?
-        .execute(params![
+/// Writes attempts into the log.
+pub(crate) fn log(
+    conn: &Connection,
+    destination: &str,
+    attempts: &[Attempt],
+) -> rusqlite::Result<()> {
+    let mut log = conn.prepare_cached(query!("delivery/attempt"))?;
+    for attempt in attempts {
+        log.execute(params![
             destination,
             attempt.position,
             attempt.number,
@@ -127,6 +132,7 @@ pub(crate) fn log(conn: &Connection, destination: &str, attempt: &Attempt) -> ru
             attempt.error,
             &*attempt.response_head,
         ])?;
+    }
     Ok(())
 }
 
@@ -183,7 +189,7 @@ fn interrupt_offered(
     let mut park = conn.prepare_cached(query!("delivery/interrupt_offered"))?;
     for position in std::mem::take(&mut checkpoint.offered) {
         if park.execute(params![destination, position, now, INTERRUPTED])? == 1 {
-            log(conn, destination, &interrupted(position, 1, written_at))?;
+            log(conn, destination, &[interrupted(position, 1, written_at)])?;
         }
         checkpoint.settled.insert(position);
     }
@@ -209,7 +215,11 @@ fn interrupt_begun(conn: &Connection, destination: &str, now: i64) -> rusqlite::
     for (position, number, begun_at) in begun {
         conn.prepare_cached(query!("delivery/interrupt_begun"))?
             .execute(params![destination, position, now, INTERRUPTED])?;
-        log(conn, destination, &interrupted(position, number, begun_at))?;
+        log(
+            conn,
+            destination,
+            &[interrupted(position, number, begun_at)],
+        )?;
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use hapax::{
     outbox::{EventError, OutboxEvent, seal},
     store::{Batch, Outbox, StoreError},
 };
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, Statement, params};
 
 use crate::{
     error::{corrupt, store_error},
@@ -169,29 +169,35 @@ impl Sealed {
 
 /// Appends sealed events to the outbox.
 pub(crate) fn append(desk: &mut Desk, events: &[Sealed]) -> Result<(), StoreError> {
-    for sealed in events {
-        let position = desk.next_position();
-        insert(&desk.conn, position, sealed).map_err(store_error)?;
+    if events.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let first = desk.take_positions(events.len());
+    let insert = || {
+        let mut emit = desk.conn.prepare_cached(query!("outbox/emit"))?;
+        for (position, sealed) in (first..).zip(events) {
+            insert(&mut emit, position, sealed)?;
+        }
+        Ok(())
+    };
+    insert().map_err(store_error)
 }
 
-fn insert(conn: &Connection, position: i64, sealed: &Sealed) -> rusqlite::Result<()> {
+fn insert(emit: &mut Statement<'_>, position: i64, sealed: &Sealed) -> rusqlite::Result<()> {
     let event = &sealed.event;
-    conn.prepare_cached(query!("outbox/emit"))?
-        .execute(params![
-            position,
-            event.id.to_string(),
-            event.kind,
-            event.tenant.as_ref().map(Tenant::as_str),
-            event.aggregate.as_ref().map(|it| &it.kind),
-            event.aggregate.as_ref().map(|it| &it.id),
-            event.sequence,
-            sealed.payload(),
-            sealed.headers,
-            event.created_at.as_millis(),
-            event.available_at.map(Timestamp::as_millis),
-        ])?;
+    emit.execute(params![
+        position,
+        event.id.to_string(),
+        event.kind,
+        event.tenant.as_ref().map(Tenant::as_str),
+        event.aggregate.as_ref().map(|it| &it.kind),
+        event.aggregate.as_ref().map(|it| &it.id),
+        event.sequence,
+        sealed.payload(),
+        sealed.headers,
+        event.created_at.as_millis(),
+        event.available_at.map(Timestamp::as_millis),
+    ])?;
     Ok(())
 }
 

@@ -54,9 +54,7 @@ fn write(conn: &Connection, settlement: &Settlement, now: i64) -> rusqlite::Resu
             free.push(key.clone());
         }
     }
-    for attempt in &settlement.attempts {
-        log(conn, destination, attempt)?;
-    }
+    log(conn, destination, &settlement.attempts)?;
     if let Some(reason) = &settlement.disable {
         conn.prepare_cached(query!("delivery/disable"))?
             .execute(params![destination, now, reason])?;

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use crate::{
     connection::Guard,
     error::{store_error, unavailable},
+    idempotency::rows,
     job::{Fate, Job, Verdict},
     lock::Lock,
 };
@@ -59,11 +60,12 @@ impl Desk {
         self.clock.now()
     }
 
-    /// The position of the next event.
-    pub(crate) fn next_position(&mut self) -> i64 {
-        self.position += 1;
+    /// Takes the next `count` positions of the outbox, and returns the first.
+    pub(crate) fn take_positions(&mut self, count: usize) -> i64 {
+        let first = self.position + 1;
+        self.position += rows(count);
         self.ring = true;
-        self.position
+        first
     }
 
     /// Wakes the relay once the group is committed.
@@ -161,7 +163,7 @@ impl Writer {
     ) -> Result<(), StoreError> {
         if let Err(error) = self.desk.run("BEGIN IMMEDIATE") {
             group.push(first);
-            return Err(error);
+            return Err(again(error));
         }
         let started = Instant::now();
         let members_max = if self.singly > 0 { 1 } else { self.group_max };
@@ -243,6 +245,14 @@ impl Writer {
             );
             self.logged = true;
         }
+    }
+}
+
+/// A group that cannot begin is nobody's fault in it, whatever the database says.
+fn again(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Statement { source } => StoreError::Unavailable { source },
+        error => error,
     }
 }
 
