@@ -16,16 +16,16 @@ pub(crate) struct Announcement<'a> {
     pub(crate) demo: bool,
 }
 
-/// Prints the announcement; a stdout that nobody reads is no reason not to start.
-pub(crate) fn print(announcement: &Announcement<'_>) {
-    let text = written(announcement);
+/// Prints an announcement; a stdout that nobody reads is no reason not to start.
+pub(crate) fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout
+    let _unread = stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush());
 }
 
-fn written(announcement: &Announcement<'_>) -> String {
+/// Writes down what there is to say.
+pub(crate) fn written(announcement: &Announcement<'_>) -> String {
     let Announcement {
         address,
         database,
@@ -38,6 +38,9 @@ fn written(announcement: &Announcement<'_>) -> String {
         "shop listens on http://{address}\n  rows in {}\n",
         database.display()
     );
+    if destinations.is_empty() {
+        text.push_str("  events stay in the outbox\n");
+    }
     for (name, place) in *destinations {
         let _ = writeln!(text, "  events to {name}: {place}");
     }

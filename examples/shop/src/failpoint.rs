@@ -14,9 +14,9 @@ pub(crate) fn from_environment() -> Failpoints {
 /// What the environment asks for; nothing in a release build.
 #[cfg(debug_assertions)]
 pub(crate) fn from_environment() -> Failpoints {
-    std::env::vars()
+    std::env::vars_os()
         .find(|(name, _)| name == "HAPAX_FAILPOINT")
-        .and_then(|(_, value)| deadly(&value))
+        .and_then(|(_, value)| deadly(value.to_str()?))
         .unwrap_or_default()
 }
 

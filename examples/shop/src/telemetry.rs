@@ -1,5 +1,7 @@
 //! What the shop says about itself: log lines and metrics.
 
+use std::io::IsTerminal as _;
+
 use hapax::telemetry;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::{
@@ -15,7 +17,10 @@ const SECONDS: [f64; 14] = [
 
 /// Writes log lines to stderr: stdout is for the person who started the shop.
 pub(crate) fn log(log: &Log) {
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(colours);
     let lines = if log.json {
         lines.json().boxed()
     } else {

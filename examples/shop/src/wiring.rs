@@ -54,6 +54,8 @@ pub(crate) struct Open {
     retention: retention::Retention,
     demo: Option<DemoParts>,
     store: Sqlite,
+    signals: Signals,
+    announcement: String,
 }
 
 /// The demo's half of a shop.
@@ -76,6 +78,7 @@ struct Around {
 
 /// Opens everything, and says where it is.
 pub(crate) async fn open(config: Config) -> anyhow::Result<Open> {
+    let signals = Signals::listen().context("signals cannot be heard")?;
     let around = Around {
         clock: clock(),
         random: random(),
@@ -89,17 +92,29 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Open> {
     let listener = TcpListener::bind(config.listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.listen))?;
-    let store = store(&config.database, "shop", MIGRATIONS, &around).await?;
+    let store = store(
+        &config.database,
+        "shop",
+        MIGRATIONS,
+        &around,
+        around.failpoints.clone(),
+    )
+    .await?;
     let demo = if config.demo {
         Some(DemoParts::open(folder, &around).await?)
     } else {
         None
     };
     let destinations = destinations(&config, demo.as_ref(), &signer, &around)?;
-    announce::print(&Announcement {
+    let places: Vec<_> = if config.relay {
+        destinations.iter().map(describe).collect()
+    } else {
+        Vec::new()
+    };
+    let announcement = announce::written(&Announcement {
         address: listener.local_addr()?,
         database: &config.database,
-        destinations: &destinations.iter().map(describe).collect::<Vec<_>>(),
+        destinations: &places,
         mail: demo.as_ref().map(|demo| demo.folder.as_path()),
         new_secret: new_secret.as_deref(),
         demo: config.demo,
@@ -143,13 +158,14 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Open> {
         retention,
         demo,
         store,
+        signals,
+        announcement,
     })
 }
 
 impl Open {
     /// Serves until a signal asks to stop, and then ends in order.
-    pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let mut signals = Signals::listen().context("signals cannot be heard")?;
+    pub(crate) async fn run(mut self) -> anyhow::Result<()> {
         let (stop, stopping) = watch::channel(false);
         let (stop_demo, demo_stopping) = watch::channel(false);
         let serving = tokio::spawn(server::serve(self.listener, self.router, stopping));
@@ -162,7 +178,9 @@ impl Open {
             demo_tasks.spawn(mail_catcher::serve(demo.mail, demo.folder, demo_stopping));
         }
 
-        let signal = signals.heard().await;
+        // Who reads this may count on all of it.
+        announce::print(&self.announcement);
+        let signal = self.signals.heard().await;
         tracing::info!(
             signal,
             from_state = "serving",
@@ -181,7 +199,7 @@ impl Open {
                 close(store).await;
             }
         };
-        signals.unless_heard(ending).await;
+        self.signals.unless_heard(ending).await;
         tracing::info!(from_state = "draining", to_state = "stopped", "stopped");
         Ok(())
     }
@@ -197,6 +215,8 @@ impl DemoParts {
             "receiver",
             RECEIVER_MIGRATIONS,
             around,
+            // It stands for somebody else's machine: a failpoint counts the shop's commits alone.
+            Failpoints::none(),
         )
         .await?;
         let loopback = (Ipv4Addr::LOCALHOST, 0);
@@ -223,10 +243,11 @@ async fn store(
     namespace: &str,
     migrations: &[Migration<'_>],
     around: &Around,
+    failpoints: Failpoints,
 ) -> anyhow::Result<Sqlite> {
     let mut settings =
         hapax_sqlite::Settings::new(path, around.clock.clone(), around.random.clone());
-    settings.failpoints = around.failpoints.clone();
+    settings.failpoints = failpoints;
     let store = Sqlite::open(settings)?;
     store
         .migrate(namespace, migrations)

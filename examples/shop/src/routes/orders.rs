@@ -11,12 +11,7 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Response},
 };
-use hapax::{
-    Timestamp,
-    event::NewEvent,
-    key::Tenant,
-    store::{StoreError, Transaction as _},
-};
+use hapax::{Timestamp, event::NewEvent, key::Tenant, store::StoreError};
 use hapax_http::{
     Json, Path, Planned, Query,
     problem::{self, Problem},

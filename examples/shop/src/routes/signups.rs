@@ -12,7 +12,7 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Response},
 };
-use hapax::{event::NewEvent, key::Tenant, store::Transaction as _};
+use hapax::{event::NewEvent, key::Tenant};
 use hapax_http::{Derived, Json, Query, View, problem::Problem};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};

@@ -1,12 +1,14 @@
 //! Requests and events at the end: of the shop, and of a client's patience.
 
+use std::os::unix::process::ExitStatusExt as _;
+
 use hapax_testkit::wait::eventually;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 
-use crate::shop::{ORDER, PATIENCE, Shop};
+use crate::shop::{ORDER, PATIENCE, Shop, command, folder, lasting};
 
 #[tokio::test]
 async fn a_request_in_flight_is_answered_before_the_shop_ends() {
@@ -62,6 +64,41 @@ async fn a_client_that_leaves_finds_its_order_under_its_key() {
     let orders = shop.get("/orders").await.json().unwrap();
     assert_eq!(orders["items"].as_array().unwrap().len(), 20);
     assert_eq!(shop.received("order.created", 20).await.len(), 20);
+}
+
+#[tokio::test]
+async fn a_shop_that_dies_before_it_sends_delivers_after_its_restart() {
+    let folder = folder();
+    let mut deadly = command(folder.path(), &[]);
+    deadly.env("HAPAX_FAILPOINT", "relay.offer.before:1");
+    let mut shop = Shop::spawn(deadly, folder.clone());
+    let first = shop.post("/orders", Some("k"), ORDER).await;
+    let (status, _) = shop.ended().await;
+    assert_eq!(status.signal(), Some(9));
+    let shop = Shop::start_in(folder, &[]);
+    let again = shop.post("/orders", Some("k"), ORDER).await;
+    assert_eq!(lasting(&again), lasting(&first));
+    let events = shop.received("order.created", 1).await;
+    assert_eq!((events.len(), &events[0]["effects"]), (1, &1.into()));
+}
+
+#[tokio::test]
+async fn noise_on_the_port_harms_nobody() {
+    let shop = Shop::start(&[]);
+    let long = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(1024 * 1024));
+    let lying = "POST /orders HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff0\r\n";
+    for noise in [
+        "\0\u{1}\u{2}",
+        "GET",
+        "GET / HTTP/9.9\r\n\r\n",
+        lying,
+        long.as_str(),
+    ] {
+        let mut stream = TcpStream::connect(shop.address()).await.unwrap();
+        // The shop may hang up before it has read all of it.
+        let _sent = stream.write_all(noise.as_bytes()).await;
+    }
+    assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 201);
 }
 
 fn request(key: &str) -> (String, &'static str) {

@@ -129,7 +129,11 @@ async fn the_start_says_where_things_are_and_shows_a_new_secret_once() {
     let mut shop = Shop::start(&[]);
     let folder = shop.folder();
     shop.signal("TERM");
-    let (_, said) = shop.ended().await;
+    let (status, said) = shop.ended().await;
+    assert!(
+        status.success(),
+        "a signal is heard from the first line on: {status}"
+    );
     for part in ["shop.db", "whsec_", "mail", "curl"] {
         assert!(said.contains(part), "{part}: {said}");
     }
