@@ -73,9 +73,19 @@ pub(crate) async fn read(
         if !json {
             hash.update(&chunk);
         }
-        held.push(chunk, memory).await.map_err(unwritable)?;
+        if !held.push_in_memory(&chunk, memory) {
+            Box::pin(held.push_to_file(chunk))
+                .await
+                .map_err(unwritable)?;
+        }
     }
-    let kept = held.into_kept(length).await.map_err(unwritable)?;
+    let kept = match held.file.take() {
+        None => Kept::Memory(held.into_bytes()),
+        Some(mut file) => {
+            file.flush().await.map_err(unwritable)?;
+            Kept::File(file, length)
+        }
+    };
     Ok((kept, hash))
 }
 
@@ -111,7 +121,9 @@ impl Kept {
         }
         if let Some(value) = content_type.filter(|value| is_multipart(value)) {
             let value = value.as_bytes().to_vec();
-            return multipart::hash(self.stream().await.map_err(unwritable)?, &value).await;
+            let hash =
+                async { multipart::hash(self.stream().await.map_err(unwritable)?, &value).await };
+            return Box::pin(hash).await;
         }
         Ok(raw.finalize().into())
     }
@@ -164,32 +176,35 @@ struct Held {
 }
 
 impl Held {
-    async fn push(&mut self, chunk: Bytes, memory: usize) -> io::Result<()> {
-        if self.file.is_none() && self.length + chunk.len() > memory {
-            let mut file = File::from_std(unnamed_file().await?);
-            for chunk in self.chunks.drain(..) {
-                file.write_all(&chunk).await?;
-            }
-            self.file = Some(file);
+    /// Keeps a chunk in memory; false when the body is, or becomes, too long for that.
+    fn push_in_memory(&mut self, chunk: &Bytes, memory: usize) -> bool {
+        let fits = self.file.is_none() && self.length + chunk.len() <= memory;
+        if fits {
+            self.length += chunk.len();
+            self.chunks.push(chunk.clone());
         }
-        if let Some(file) = &mut self.file {
-            return file.write_all(&chunk).await;
+        fits
+    }
+
+    async fn push_to_file(&mut self, chunk: Bytes) -> io::Result<()> {
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => File::from_std(unnamed_file().await?),
+        };
+        for chunk in self.chunks.drain(..) {
+            file.write_all(&chunk).await?;
         }
-        self.length += chunk.len();
-        self.chunks.push(chunk);
+        file.write_all(&chunk).await?;
+        self.file = Some(file);
         Ok(())
     }
 
-    async fn into_kept(mut self, length: u64) -> io::Result<Kept> {
-        if let Some(mut file) = self.file {
-            file.flush().await?;
-            return Ok(Kept::File(file, length));
-        }
-        Ok(Kept::Memory(match self.chunks.len() {
+    fn into_bytes(mut self) -> Bytes {
+        match self.chunks.len() {
             0 => Bytes::new(),
             1 => self.chunks.swap_remove(0),
             _ => self.chunks.concat().into(),
-        }))
+        }
     }
 }
 

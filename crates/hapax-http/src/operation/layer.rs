@@ -11,12 +11,11 @@ use std::{
 
 use axum::{extract::Request, response::Response};
 use hapax::store::Keys;
-use http::Method;
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument;
 
-use super::{Act, OperationLayer};
+use super::{Acts, OperationLayer};
 use crate::visit;
 
 impl<K: Keys, S> Layer<S> for OperationLayer<K> {
@@ -31,7 +30,7 @@ impl<K: Keys, S> Layer<S> for OperationLayer<K> {
 /// A service under the contract.
 pub struct Protected<K: Keys, S> {
     inner: S,
-    acts: Arc<[(Method, Arc<Act<K>>)]>,
+    acts: Acts<K>,
 }
 
 impl<K: Keys, S> Service<Request> for Protected<K, S>
@@ -65,7 +64,11 @@ where
         let ready = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, ready);
         let visit = visit::answer(Arc::clone(act), inner, request);
-        Box::pin(async move { Ok(visit.instrument(span).await) })
+        if span.is_disabled() {
+            Box::pin(visit)
+        } else {
+            Box::pin(visit.instrument(span))
+        }
     }
 }
 

@@ -2,7 +2,11 @@
 
 mod layer;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use hapax::{
     idempotency::{OnExpired, OnFailure},
@@ -26,12 +30,7 @@ use crate::{
 /// POST and PATCH are protected, and whatever [`OperationLayer::also`] adds; all other methods
 /// pass through untouched.
 #[derive(Debug)]
-pub struct OperationLayer<K: Keys> {
-    idempotency: Idempotency<K>,
-    template: String,
-    methods: Vec<Method>,
-    terms: Terms,
-}
+pub struct OperationLayer<K: Keys>(Arc<Wired<K>>);
 
 impl<K: Keys> OperationLayer<K> {
     pub(crate) fn new(idempotency: Idempotency<K>, template: &str) -> Self {
@@ -45,33 +44,34 @@ impl<K: Keys> OperationLayer<K> {
             on_failure: settings.on_failure,
             per_request: Vec::new(),
         };
-        let layer = Self {
+        let wired = Wired {
             idempotency,
             template: template.to_owned(),
             methods: vec![Method::POST, Method::PATCH],
             terms,
+            acts: OnceLock::new(),
         };
         // Fails here, where the service is wired, and not at its first request.
-        drop(layer.acts());
-        layer
+        drop(wired.make_acts());
+        Self(Arc::new(wired))
     }
 
     /// Refuses requests without a key: the default.
     #[must_use]
     pub fn required(self) -> Self {
-        self.policy(Policy::Required)
+        self.change(|it| it.terms.policy = Policy::Required)
     }
 
     /// Runs requests without a key unprotected.
     #[must_use]
     pub fn optional(self) -> Self {
-        self.policy(Policy::Optional)
+        self.change(|it| it.terms.policy = Policy::Optional)
     }
 
     /// Makes a key for requests without one, and returns it.
     #[must_use]
     pub fn issued(self) -> Self {
-        self.policy(Policy::Issued)
+        self.change(|it| it.terms.policy = Policy::Issued)
     }
 
     /// Computes the key of requests without one from parts that `derive` names.
@@ -82,14 +82,13 @@ impl<K: Keys> OperationLayer<K> {
         self,
         derive: impl Fn(&View<'_>) -> Result<Derived, Problem> + Send + Sync + 'static,
     ) -> Self {
-        self.policy(Policy::Derived(Arc::new(derive)))
+        self.change(|it| it.terms.policy = Policy::Derived(Arc::new(derive)))
     }
 
     /// Takes plans ([`crate::Planned`]) instead of opening a transaction for the handler.
     #[must_use]
-    pub fn single_shot(mut self) -> Self {
-        self.terms.single_shot = true;
-        self
+    pub fn single_shot(self) -> Self {
+        self.change(|it| it.terms.single_shot = true)
     }
 
     /// Protects another method on this route.
@@ -97,54 +96,82 @@ impl<K: Keys> OperationLayer<K> {
     /// # Panics
     /// When the method's name and the template are too long together.
     #[must_use]
-    pub fn also(mut self, method: Method) -> Self {
-        self.methods.push(method);
-        drop(self.acts());
-        self
+    pub fn also(self, method: Method) -> Self {
+        self.change(|it| {
+            it.methods.push(method);
+            drop(it.make_acts());
+        })
     }
 
     /// Bounds the body, in bytes.
     #[must_use]
-    pub fn body_max(mut self, bytes: u64) -> Self {
-        self.terms.body_max = bytes;
-        self
+    pub fn body_max(self, bytes: u64) -> Self {
+        self.change(|it| it.terms.body_max = bytes)
     }
 
     /// Remembers answers for this long, at most 30 days.
     #[must_use]
-    pub fn retention(mut self, retention: Duration) -> Self {
-        self.terms.retention = retention.min(RETENTION_MAX);
-        self
+    pub fn retention(self, retention: Duration) -> Self {
+        self.change(|it| it.terms.retention = retention.min(RETENTION_MAX))
     }
 
     /// Says what a request gets whose key has expired.
     #[must_use]
-    pub fn on_expired(mut self, on_expired: OnExpired) -> Self {
-        self.terms.on_expired = on_expired;
-        self
+    pub fn on_expired(self, on_expired: OnExpired) -> Self {
+        self.change(|it| it.terms.on_expired = on_expired)
     }
 
     /// Says what becomes of the key when the handler fails.
     #[must_use]
-    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
-        self.terms.on_failure = on_failure;
-        self
+    pub fn on_failure(self, on_failure: OnFailure) -> Self {
+        self.change(|it| it.terms.on_failure = on_failure)
     }
 
     /// Names response headers that belong to one exchange and are not stored.
     #[must_use]
-    pub fn per_request_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
-        self.terms.per_request.extend(names);
-        self
+    pub fn per_request_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.change(|it| it.terms.per_request.extend(names))
     }
 
-    fn policy(mut self, policy: Policy) -> Self {
-        self.terms.policy = policy;
-        self
+    fn change(self, change: impl FnOnce(&mut Wired<K>)) -> Self {
+        let mut wired = Wired {
+            idempotency: self.0.idempotency.clone(),
+            template: self.0.template.clone(),
+            methods: self.0.methods.clone(),
+            terms: self.0.terms.clone(),
+            acts: OnceLock::new(),
+        };
+        change(&mut wired);
+        Self(Arc::new(wired))
     }
 
-    /// One act per method, for each method is an operation of its own.
-    fn acts(&self) -> Arc<[(Method, Arc<Act<K>>)]> {
+    fn acts(&self) -> Acts<K> {
+        Arc::clone(self.0.acts.get_or_init(|| self.0.make_acts()))
+    }
+}
+
+impl<K: Keys> Clone for OperationLayer<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// The operations of a route, by method: each method is an operation of its own.
+type Acts<K> = Arc<[(Method, Arc<Act<K>>)]>;
+
+/// What an operation's layer is made of.
+#[derive(Debug)]
+struct Wired<K: Keys> {
+    idempotency: Idempotency<K>,
+    template: String,
+    methods: Vec<Method>,
+    terms: Terms,
+    /// Made once: a router without a state puts its layers on anew for every request.
+    acts: OnceLock<Acts<K>>,
+}
+
+impl<K: Keys> Wired<K> {
+    fn make_acts(&self) -> Acts<K> {
         let act = |method: &Method| {
             let name = format!("{method} {}", self.template);
             let operation = Operation::new(name).expect("method and template fit in a scope");
@@ -159,17 +186,6 @@ impl<K: Keys> OperationLayer<K> {
         methods
             .map(|method| (method.clone(), act(method)))
             .collect()
-    }
-}
-
-impl<K: Keys> Clone for OperationLayer<K> {
-    fn clone(&self) -> Self {
-        Self {
-            idempotency: self.idempotency.clone(),
-            template: self.template.clone(),
-            methods: self.methods.clone(),
-            terms: self.terms.clone(),
-        }
     }
 }
 

@@ -85,7 +85,11 @@ impl<'a> Asked<'a> {
         let reading = body::read(body, &parts.headers, act.terms.body_max);
         let (mut kept, raw) = match deadline {
             None => reading.await?,
-            Some(deadline) => timeout_at(deadline, reading).await.map_err(|_| late())??,
+            // Boxed, as all that is rare: the future of a replay is copied, and stays small.
+            Some(deadline) => {
+                let reading = Box::pin(timeout_at(deadline, reading));
+                reading.await.map_err(|_| late())??
+            }
         };
         let derived = derive(act, parts, &kept)?;
         let folded = derived.as_ref().map(Derived::folded).unwrap_or_default();

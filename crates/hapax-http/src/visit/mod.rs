@@ -67,26 +67,28 @@ pub(crate) async fn answer<K: Keys, S: Inner>(
     act: Arc<Act<K>>,
     inner: S,
     request: Request,
-) -> Response {
+) -> Result<Response, Infallible> {
     let (parts, body) = request.into_parts();
     let asked = match Asked::read(&act, &parts, body).await {
         Ok(asked) => asked,
-        Err(refusal) => return refusal.into_response(&request_id(&act, &parts)),
+        Err(refusal) => return Ok(refusal.into_response(&request_id(&act, &parts))),
     };
     let Some(key) = asked.key.as_deref() else {
         let (kept, deadline) = (asked.kept, asked.deadline);
         let visit = Visit::new(act, inner, parts, kept, deadline);
-        return apart(visit.id.clone(), Box::pin(unprotected::unprotected(visit))).await;
+        let id = visit.id.clone();
+        let run = Box::pin(unprotected::unprotected(visit));
+        return Ok(Box::pin(apart(id, run)).await);
     };
     if let Some(stored) = cached(&act, &asked, key) {
         act.counts.request(Outcome::Replayed);
-        return stored.replay();
+        return Ok(stored.replay());
     }
     let key = match IdempotencyKey::new(key) {
         Ok(key) => key,
         Err(error) => {
             let problem = Problem::internal(error);
-            return problem::write_out(&problem, &request_id(&act, &parts));
+            return Ok(problem::write_out(&problem, &request_id(&act, &parts)));
         }
     };
     let scope = Scope {
@@ -96,7 +98,7 @@ pub(crate) async fn answer<K: Keys, S: Inner>(
     };
     let (kept, deadline, fingerprint) = (asked.kept, asked.deadline, asked.fingerprint);
     let visit = Visit::new(act, inner, parts, kept, deadline);
-    Box::pin(visit.protected(scope, fingerprint)).await
+    Ok(Box::pin(visit.protected(scope, fingerprint)).await)
 }
 
 impl<K: Keys, S: Inner> Visit<K, S> {
