@@ -65,6 +65,18 @@ pub async fn each_consumer_takes_each_message<S: StoreUnderTest>() {
     }
 }
 
+/// What a message said to one consumer says nothing about what it says to another.
+pub async fn each_consumer_knows_its_own_messages<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let told = [("a", "hello"), ("b", "other")];
+    for expected in [Acceptance::First, Acceptance::Duplicate] {
+        for (consumer, payload) in told {
+            let accepted = take(&bench, &message(consumer, "m1", payload)).await;
+            assert_eq!(accepted, expected, "{consumer:?}");
+        }
+    }
+}
+
 /// Consumer and id say which message it is, whoever says to have sent it.
 pub async fn a_message_from_another_source_is_the_same_message<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;

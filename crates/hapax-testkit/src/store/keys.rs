@@ -21,6 +21,12 @@ pub async fn a_completed_answer_replays_byte_for_byte<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     check_replay(&bench, "plain", answer("{\"id\":1}")).await;
     check_replay(&bench, "empty", bare(204, Bytes::new())).await;
+    check_replay(
+        &bench,
+        "failure",
+        bare(500, Bytes::from_static(b"it broke")),
+    )
+    .await;
     check_replay(&bench, "binary", bare(200, (0..=255).collect())).await;
     check_replay(
         &bench,

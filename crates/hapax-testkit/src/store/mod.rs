@@ -148,6 +148,7 @@ macro_rules! store_suite {
                 a_message_is_first_once_in_one_transaction
                 a_known_id_with_another_payload_is_a_mismatch
                 each_consumer_takes_each_message
+                each_consumer_knows_its_own_messages
                 a_message_from_another_source_is_the_same_message
                 a_message_that_was_rolled_back_is_first_again
                 a_keyed_transaction_takes_messages_too
