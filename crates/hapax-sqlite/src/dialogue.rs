@@ -170,11 +170,9 @@ impl Dialogue {
         loop {
             match asked.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Request::Run(run)) => {
-                    if !run(desk, doomed) && !doomed {
-                        doomed = true;
-                        if desk.is_lost() || desk.rewind().is_err() {
-                            return Verdict::RollBack;
-                        }
+                    doomed |= !run(desk, doomed);
+                    if desk.is_lost() {
+                        return Verdict::RollBack;
                     }
                 }
                 Ok(Request::End {

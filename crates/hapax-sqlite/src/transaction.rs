@@ -1,9 +1,9 @@
 //! The transaction as a handler holds it.
 //!
 //! The writer serves it, and nobody else, until it ends: by `complete`, `commit`, `rollback`,
-//! by being dropped, or by taking longer than `tx_max`. A closure that fails dooms it: what it
-//! wrote is undone and only `rollback`, or an answer without effect, is left to do. Another write
-//! to the same store, awaited while a transaction is open, waits for its end.
+//! by being dropped, or by taking longer than `tx_max`. A closure that fails dooms it: only
+//! `rollback`, or an answer without effect, is left to do. Another write to the same store,
+//! awaited while a transaction is open, waits for its end.
 
 use std::{
     sync::mpsc,

@@ -2,10 +2,11 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use hapax::{
+    Clock,
     failpoint::Failpoints,
     store::{Keys, Ran, StoreError},
 };
@@ -128,6 +129,26 @@ async fn a_panic_harms_nobody_else() {
         .write(|conn| conn.execute(INSERT, ["kept"]))
         .await
         .unwrap();
+    assert_eq!(fixture.notes().await, ["kept"]);
+}
+
+#[tokio::test]
+async fn a_clock_that_panics_harms_nobody_else() {
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let broken = Arc::clone(&is_broken);
+    let fixture = Fixture::with(|settings| {
+        let clock = settings.clock.clone();
+        settings.clock = Clock::new(move || {
+            assert!(!broken.load(Ordering::SeqCst), "on purpose");
+            clock.now()
+        });
+    })
+    .await;
+    is_broken.store(true, Ordering::SeqCst);
+    let bad = fixture.store.purge_keys().await;
+    assert!(matches!(bad, Err(StoreError::Statement { .. })), "{bad:?}");
+    is_broken.store(false, Ordering::SeqCst);
+    fixture.store.single_shot(shot("kept")).await.unwrap();
     assert_eq!(fixture.notes().await, ["kept"]);
 }
 

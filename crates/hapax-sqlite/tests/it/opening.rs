@@ -112,6 +112,17 @@ async fn a_file_that_is_no_database_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn a_torn_database_is_refused_by_name() {
+    let fixture = Fixture::new().await;
+    fixture.store.close().await.unwrap();
+    let mut bytes = std::fs::read(fixture.path()).unwrap();
+    bytes[100..4096].fill(0xff);
+    std::fs::write(fixture.path(), bytes).unwrap();
+    let refused = open(fixture.settings());
+    assert!(matches!(refused, OpenError::Corrupt { .. }), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_directory_that_is_not_there_is_refused_by_name() {
     let fixture = Fixture::new().await;
     let mut settings = fixture.settings();
