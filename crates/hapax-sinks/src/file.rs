@@ -42,7 +42,7 @@ impl JsonLines {
         let mut options = OpenOptions::new();
         let mut file = options.read(true).append(true).create(true).open(path)?;
         end_torn_line(&mut file)?;
-        file.sync_all()?;
+        synced(file.sync_all())?;
         if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
             // Otherwise a new file's name could be lost with the power.
             File::open(directory)?.sync_all()?;
@@ -115,7 +115,7 @@ impl Place {
                 *torn = true;
                 file.write_all(lines)?;
                 *torn = false;
-                file.sync_data()
+                synced(file.sync_data())
             }
         }
     }
@@ -138,6 +138,14 @@ fn push_line(lines: &mut Vec<u8>, mut event: Vec<u8>) {
     }
     lines.append(&mut event);
     lines.push(b'\n');
+}
+
+/// A pipe or a device has no disk to wait for, and says that the call is invalid.
+fn synced(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        result => result,
+    }
 }
 
 fn end_torn_line(file: &mut File) -> io::Result<()> {

@@ -76,10 +76,8 @@ async fn a_whole_file_is_left_as_it_is_when_it_is_opened() {
 #[tokio::test]
 async fn a_disk_that_is_full_makes_the_whole_batch_unavailable() {
     let full = Path::new("/dev/full");
-    // Opening cannot sync a device, so the sink is opened on a file that is replaced by it.
-    let Ok(sink) = JsonLines::open(full, "/shop") else {
-        return;
-    };
+    assert!(full.exists(), "needs /dev/full, which Linux has");
+    let sink = JsonLines::open(full, "/shop").unwrap();
     let outcomes = sink.deliver(&[numbered(0), numbered(1)]).await;
     assert!(
         outcomes

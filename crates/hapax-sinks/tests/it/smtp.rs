@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::events::{deliver, offer};
 
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn a_mail_is_made_of_the_event_and_named_after_it() {

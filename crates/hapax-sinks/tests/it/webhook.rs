@@ -1,10 +1,13 @@
 //! What the webhook sink promises, against a receiver that keeps or breaks HTTP.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use hapax::{
     event::{NewEvent, Payload},
-    limits::RESPONSE_HEAD_BYTES,
+    limits::{PAYLOAD_BYTES_MAX, RESPONSE_HEAD_BYTES},
     signature::{Received, Signer, Verifier, verify},
     sink::{Outcome, Sink as _, SinkError},
 };
@@ -17,7 +20,7 @@ use crate::{
 
 const OLD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const NEW: &str = "whsec_plJ3nmyCDGBKInavdOK15jsl3s2nWHpEPL9hCjZ1lFE=";
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn the_bytes_that_are_sent_are_the_bytes_that_are_signed() {
@@ -56,6 +59,37 @@ async fn a_header_that_no_request_can_carry_is_left_out() {
     let event = NewEvent::json("a", &1).header("traceparent", "é");
     assert!(deliver(&webhook(&receiver), offer(1, event)).await.is_ok());
     assert!(!one(&receiver).headers.contains_key("traceparent"));
+}
+
+#[tokio::test]
+async fn the_largest_payload_is_sent_whole() {
+    let receiver = Receiver::answering("200 OK").await;
+    let text = "x".repeat(PAYLOAD_BYTES_MAX - 2);
+    let offer = offer(1, NewEvent::json("a", &text));
+    deliver(&webhook(&receiver), offer).await.unwrap();
+    let taken = one(&receiver);
+    assert!(taken.body.ends_with(format!("\"{text}\"}}").as_bytes()));
+    assert_eq!(check_signature(&taken, OLD), Ok(()));
+}
+
+#[test]
+fn a_proxy_of_the_environment_is_not_asked() {
+    // Nobody listens on port 9: a delivery by way of it would fail.
+    let mut test = Command::new(std::env::current_exe().unwrap());
+    test.args(["--exact", "webhook::the_largest_payload_is_sent_whole"]);
+    for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+        test.env(name, "http://127.0.0.1:9");
+    }
+    let output = test
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
@@ -194,7 +228,7 @@ async fn a_410_says_that_the_endpoint_is_gone() {
 #[tokio::test]
 async fn a_connection_is_used_again_and_a_closed_one_is_made_anew() {
     let receiver = Receiver::start(|number, _| match number {
-        9 => Reply::Tear(empty("200 OK")),
+        9 => Reply::Tear(empty("200 OK\r\nconnection: close")),
         _ => Reply::Send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_owned()),
     })
     .await;

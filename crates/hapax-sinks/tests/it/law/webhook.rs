@@ -18,7 +18,7 @@ use hapax_testkit::{
 
 use crate::events::clock;
 
-const TIMEOUT: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 struct Endpoint {
     sink: Arc<Webhook>,
@@ -85,8 +85,8 @@ impl SinkUnderTest for Endpoint {
 
     async fn arrivals(&self) -> Vec<Arrival> {
         let receiver = self.receiver.lock().unwrap();
-        let received = receiver.iter().flat_map(HttpReceiver::received);
-        received
+        let requests = receiver.iter().flat_map(HttpReceiver::received);
+        requests
             .filter(|request| request.answered.is_some_and(|status| status < 300))
             .map(|request| Arrival {
                 id: id(&request).to_owned(),
