@@ -42,6 +42,9 @@ pub(crate) struct Flags {
     /// How long they are not counted before
     #[arg(long, default_value_t = 1)]
     warm_up: u64,
+    /// Sends so many requests per second instead of as many as can be
+    #[arg(long)]
+    pace: Option<f64>,
     /// Sends one request on each connection, all at once
     #[arg(long)]
     burst: bool,
@@ -59,6 +62,10 @@ impl Flags {
             "more threads than connections"
         );
         ensure!(self.keys != Some(0), "--keys is at least 1");
+        ensure!(
+            self.pace.is_none_or(|pace| pace >= 1.0),
+            "--pace is at least 1"
+        );
         let request = Request::post(&self.path, &self.token, &self.body, self.seed);
         if self.burst {
             return self.burst(&request).await;
@@ -76,6 +83,7 @@ impl Flags {
             threads: self.threads,
             request,
             keys: self.keys.map_or(Keys::Fresh, Keys::Cycle),
+            pace: self.pace,
             until,
         })
         .await

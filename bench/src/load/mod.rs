@@ -24,6 +24,7 @@ use tokio::{
     runtime::Builder,
     sync::{Barrier, oneshot},
     task::{JoinSet, LocalSet},
+    time::sleep_until,
 };
 
 pub(crate) use burst::burst;
@@ -45,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) request: Request,
     /// Which key each request carries.
     pub(crate) keys: Keys,
+    /// How many requests are sent per second, whatever comes back; as many as can be when absent.
+    pub(crate) pace: Option<f64>,
     /// When it ends.
     pub(crate) until: Until,
 }
@@ -107,6 +110,8 @@ struct Shared {
     /// The number of the next request, and how far the next lies behind it.
     next: Cell<u64>,
     step: u64,
+    /// When the first request was due.
+    start: Cell<Option<Instant>>,
     tally: RefCell<Tally>,
     ready: Barrier,
 }
@@ -118,6 +123,28 @@ impl Shared {
         self.next.set(number + self.step);
         number
     }
+
+    /// The first connection that is ready starts the clock for all.
+    fn start(&self) -> Instant {
+        let start = self.start.get().unwrap_or_else(Instant::now);
+        self.start.set(Some(start));
+        start
+    }
+
+    /// Waits until a request is due and says since when it is: a connection that was busy then
+    /// is late, and its request has been waiting.
+    async fn due(&self, start: Instant, number: u64) -> Instant {
+        let now = Instant::now();
+        let Some(pace) = self.plan.pace else {
+            return now;
+        };
+        let due = start + Duration::from_secs_f64(to_f64(number) / pace);
+        if due <= now {
+            return due;
+        }
+        sleep_until(due.into()).await;
+        Instant::now()
+    }
 }
 
 async fn share(plan: &Plan, thread: usize) -> anyhow::Result<Tally> {
@@ -127,6 +154,7 @@ async fn share(plan: &Plan, thread: usize) -> anyhow::Result<Tally> {
         plan: plan.clone(),
         next: Cell::new(thread as u64),
         step: plan.threads as u64,
+        start: Cell::new(None),
         tally: RefCell::new(Tally::new()),
         ready: Barrier::new(connections),
     });
@@ -140,11 +168,16 @@ async fn share(plan: &Plan, thread: usize) -> anyhow::Result<Tally> {
     Ok(shared.tally.replace(Tally::new()))
 }
 
+#[expect(clippy::cast_precision_loss, reason = "requests stay far below 2^53")]
+fn to_f64(number: u64) -> f64 {
+    number as f64
+}
+
 async fn drive(shared: Rc<Shared>) -> anyhow::Result<()> {
     let mut connection = Connection::open(shared.plan.address).await?;
     let mut request = shared.plan.request.clone();
     shared.ready.wait().await;
-    let start = Instant::now();
+    let start = shared.start();
     let (from, to, last) = match shared.plan.until {
         Until::Count(count) => (start, None, count),
         Until::Elapsed { warm_up, window } => {
@@ -161,7 +194,10 @@ async fn drive(shared: Rc<Shared>) -> anyhow::Result<()> {
             Keys::Fresh => number,
             Keys::Cycle(keys) => number % keys,
         });
-        let sent = Instant::now();
+        let sent = shared.due(start, number).await;
+        if to.is_some_and(|to| sent >= to) {
+            return Ok(());
+        }
         let head = connection.exchange(request.bytes()).await?;
         let received = Instant::now();
         if to.is_some_and(|to| received >= to) {
@@ -172,3 +208,6 @@ async fn drive(shared: Rc<Shared>) -> anyhow::Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

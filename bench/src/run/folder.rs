@@ -35,3 +35,21 @@ impl Drop for Folder {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_emptied_when_it_is_made_and_gone_when_it_is_dropped() {
+        let parent = tempfile::tempdir().unwrap();
+        let left = parent.path().join("round");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("old.db"), "x").unwrap();
+        let folder = Folder::make(parent.path(), "round").unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        fs::write(folder.path().join("new.db"), "x").unwrap();
+        drop(folder);
+        assert!(!left.exists());
+    }
+}

@@ -14,6 +14,7 @@ mod machine;
 mod replay;
 mod storm;
 mod writes;
+mod capacity;
 mod idle;
 mod backlog;
 
@@ -131,6 +132,7 @@ impl Flags {
             ("replay-uncached", Box::pin(replay::uncached(bench))),
             ("storm", Box::pin(storm::storm(bench))),
             ("writes", Box::pin(writes::writes(bench))),
+            ("capacity", Box::pin(capacity::capacity(bench))),
             ("idle", Box::pin(idle::idle(bench))),
             ("backlog", Box::pin(backlog::backlog(bench))),
         ];

@@ -114,6 +114,7 @@ impl<'a> Side<'a> {
             threads: 1,
             request: Request::post("/orders", TOKEN, crate::ORDER, 3),
             keys: Keys::Cycle(KEYS),
+            pace: None,
             until,
         }
     }

@@ -160,4 +160,30 @@ mod tests {
         assert!((mebibytes(status, "VmHWM").unwrap() - 20.0).abs() < 1e-9);
         assert!(mebibytes(status, "Vm").is_err());
     }
+
+    #[test]
+    fn what_is_dropped_does_not_run_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        let running = Running::start(command, &folder.path().join("log")).unwrap();
+        let proc = PathBuf::from(format!("/proc/{}", running.child.id()));
+        assert!(proc.exists());
+        drop(running);
+        assert!(!proc.exists());
+    }
+
+    #[tokio::test]
+    async fn a_service_that_ends_before_it_is_ready_is_quoted() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo no such setting >&2; exit 2"]);
+        let address = free_address().unwrap();
+        let started = Service::start(command, address, &folder.path().join("log")).await;
+        let story = started.expect_err("it ended").to_string();
+        assert!(
+            story.contains("exit status: 2") && story.contains("no such setting"),
+            "{story}"
+        );
+    }
 }

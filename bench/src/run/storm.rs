@@ -37,6 +37,7 @@ pub(super) async fn storm(bench: &Bench) -> anyhow::Result<Section> {
             threads: 1,
             request: Request::post("/orders", TOKEN, crate::ORDER, 1),
             keys: Keys::Fresh,
+            pace: None,
             until: Until::Count(STEADY),
         };
         let tally = load::run(&plan).await?;

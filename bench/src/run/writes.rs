@@ -97,6 +97,7 @@ async fn measure(bench: &Bench, service: &Service, speed: &mut Speed) -> anyhow:
         threads: 1,
         request: Request::post("/orders", TOKEN, crate::ORDER, 5),
         keys: Keys::Fresh,
+        pace: None,
         until: bench.window(),
     };
     let tally = load::run(&plan).await?;

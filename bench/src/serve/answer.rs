@@ -63,3 +63,41 @@ impl Answer {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_given_as_it_was_recorded_but_for_what_the_server_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("answer");
+        let recorded = "HTTP/1.1 201 Created\r\netag: \"1\"\r\ncontent-length: 2\r\n\
+                        date: Thu, 01 Jan 1970 00:00:00 GMT\r\nvary: a\r\nvary: b\r\n\r\n\r\n";
+        fs::write(&file, recorded).unwrap();
+        let answer = Answer::read(&file).unwrap();
+        assert_eq!(answer.body().as_ref(), b"\r\n");
+        let response = answer.respond();
+        assert_eq!(response.status(), StatusCode::CREATED);
+        let names: Vec<_> = response
+            .headers()
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        assert_eq!(names, ["etag", "vary", "vary"]);
+    }
+
+    #[test]
+    fn a_file_that_is_no_answer_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("answer");
+        for text in [
+            "",
+            "hello\r\n\r\n",
+            "HTTP/1.1 201 Created\r\nno colon\r\n\r\n",
+        ] {
+            fs::write(&file, text).unwrap();
+            assert!(Answer::read(&file).is_err(), "{text}");
+        }
+    }
+}

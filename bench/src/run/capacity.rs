@@ -1,0 +1,69 @@
+//! What a write takes as the load grows: at 10, 50 and 90 % of what the shop can do.
+//!
+//! The load is open: requests fall due at a fixed pace, whatever comes back. One that falls due
+//! while every connection is busy has been waiting since then, and that wait is counted.
+
+use anyhow::ensure;
+
+use crate::load::{self, Keys, Plan, Request};
+
+use super::{
+    Bench,
+    folder::Folder,
+    report::{Section, Series, Unit},
+    shop::{Shop, TOKEN},
+    speed::Speed,
+};
+
+/// Shares of the capacity, in percent.
+const SHARES: [u32; 3] = [10, 50, 90];
+
+/// Finds the capacity in each round, and then asks for a part of it.
+pub(super) async fn capacity(bench: &Bench) -> anyhow::Result<Section> {
+    let mut capacity = Series::new("capacity of POST /orders, 64 connections", Unit::PerSecond);
+    let mut shares = SHARES.map(|share| Speed::new(&format!("POST /orders, at {share} %")));
+    for round in 0..bench.rounds {
+        let folder = Folder::make(&bench.dir, "capacity")?;
+        let shop = Shop::bare(&bench.shop, folder, &[]).await?;
+        let mut plan = Plan {
+            address: shop.address(),
+            connections: bench.connections,
+            threads: 1,
+            request: Request::post("/orders", TOKEN, crate::ORDER, 7),
+            keys: Keys::Fresh,
+            pace: None,
+            until: bench.window(),
+        };
+        let tally = load::run(&plan).await?;
+        tally.only(201)?;
+        let most = tally.per_second();
+        capacity.push(most);
+        for (share, speed) in SHARES.into_iter().zip(&mut shares) {
+            plan.request = Request::post("/orders", TOKEN, crate::ORDER, 7 + u64::from(share));
+            plan.pace = Some((most * f64::from(share) / 100.0).max(1.0));
+            let tally = load::run(&plan).await?;
+            tally.only(201)?;
+            ensure!(tally.replayed == 0, "a fresh key was replayed");
+            speed.push(&tally);
+        }
+        bench.progress(round);
+    }
+    let rates = shares.iter().map(|speed| speed.rate.clone());
+    let latencies = shares.iter().flat_map(Speed::latencies);
+    Ok(Section {
+        title: "Growth: latency of a write as the load grows".to_owned(),
+        how: format!(
+            "{} rounds, each on a new shop with an empty database: what it can do over {} \
+             connections, then 10, 50 and 90 % of that at a fixed pace, {:?} each. Requests fall \
+             due by the clock of the runtime, a millisecond at a time, so those of a \
+             millisecond come together.",
+            bench.rounds, bench.connections, bench.window
+        ),
+        series: [capacity]
+            .into_iter()
+            .chain(rates)
+            .chain(latencies)
+            .collect(),
+        verdicts: Vec::new(),
+    })
+}
