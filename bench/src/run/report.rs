@@ -139,10 +139,11 @@ impl Verdict {
 
     /// The figure is to be `exact` in every round.
     pub(super) fn always(target: &'static str, series: &Series, exact: f64) -> Self {
-        let met = series
-            .values
-            .iter()
-            .all(|value| (value - exact).abs() < 0.5);
+        let met = !series.values.is_empty()
+            && series
+                .values
+                .iter()
+                .all(|value| (value - exact).abs() < 0.5);
         Self::of(target, series, Figure(exact, series.unit).to_string(), met)
     }
 
@@ -255,6 +256,7 @@ mod tests {
     fn a_series_without_rounds_meets_no_target() {
         assert!(!Verdict::at_least("3", &series(&[]), 0.0).met);
         assert!(!Verdict::below("3", &series(&[]), 1e9).met);
+        assert!(!Verdict::always("3", &series(&[]), 1.0).met);
     }
 
     #[test]
