@@ -5,31 +5,21 @@ use hapax::{
     idempotency::{Known, Remember, SingleShot, judge},
     store::{Keys, Ran},
 };
-use tokio::time::Instant;
 
 use super::{
     Inner, Visit,
     held::{Held, unclaimed},
     run::Finished,
 };
-use crate::{
-    planned::{self, Plan},
-    problem::{Problem, TIMEOUT},
-};
+use crate::planned::{self, Plan};
 
 /// Lets the handler plan, and hands the plan to the store.
 pub(super) async fn shot<K: Keys, S: Inner>(visit: Visit<K, S>, held: Held<K>) -> Response {
     let end = visit.end();
     let run = visit.into_run(end);
     let (plan, finished) = run.finish(planned::split::<K::Statement>).await;
-    let late = Instant::now() >= end;
     match finished.verdict(held.act.terms.on_failure) {
         Remember::Release => not_run(held, finished).await,
-        _ if late => {
-            let problem = Problem::new(TIMEOUT).detail("the time ran out before the commit");
-            let finished = Finished::problem(&problem, &held.id).await;
-            not_run(held, finished).await
-        }
         Remember::WithEffect => carry_out(held, plan, finished).await,
         Remember::EffectFree => carry_out(held, Plan::default(), finished).await,
     }
