@@ -33,12 +33,9 @@ pub async fn an_event_reads_back_as_it_was_emitted<S: StoreUnderTest>() {
         .available_at(later);
     let plain = NewEvent::json("a", &serde_json::Value::Null);
     let ids = bench.emit(vec![stated.clone(), plain.clone()]).await;
-    for (read, (id, stated)) in bench
-        .events()
-        .await
-        .iter()
-        .zip(ids.into_iter().zip([stated, plain]))
-    {
+    let events = bench.events().await;
+    assert_eq!(events.len(), 2);
+    for (read, (id, stated)) in events.iter().zip(ids.into_iter().zip([stated, plain])) {
         let read = &read.event;
         assert_eq!(read.id, id);
         assert_eq!(read.kind, stated.kind);
