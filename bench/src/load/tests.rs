@@ -1,3 +1,5 @@
+//! The load generator against a service that remembers keys.
+
 use std::{
     collections::HashSet,
     net::{Ipv4Addr, SocketAddr},
