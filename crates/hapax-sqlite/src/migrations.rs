@@ -41,7 +41,7 @@ pub(crate) fn apply_own(conn: &mut Connection, now: Timestamp) -> Result<(), Sch
         steps: OWN.iter().map(step).collect(),
     };
     make_record(&tx)?;
-    if plan.is_applied(&tx)? {
+    if plan.missing(&tx)?.is_empty() {
         check_objects(&tx)?;
     }
     plan.apply(&tx, now)?;
@@ -104,28 +104,24 @@ impl Plan {
     }
 
     fn apply(&self, conn: &Connection, now: Timestamp) -> Result<(), SchemaError> {
-        self.check_known(conn)?;
-        for step in &self.steps {
-            match applied(conn, &self.namespace, step.version).map_err(failed)? {
-                Some(checksum) if checksum == step.checksum => {}
-                Some(_) => return Err(self.changed(step)),
-                None => self.apply_step(conn, step, now)?,
-            }
+        for step in self.missing(conn)? {
+            self.apply_step(conn, step, now)?;
         }
         Ok(())
     }
 
-    fn is_applied(&self, conn: &Connection) -> Result<bool, SchemaError> {
+    /// The steps that the database does not have; what it has must be what it was.
+    fn missing(&self, conn: &Connection) -> Result<Vec<&Step>, SchemaError> {
         self.check_known(conn)?;
-        let mut applied_all = true;
+        let mut missing = Vec::new();
         for step in &self.steps {
             match applied(conn, &self.namespace, step.version).map_err(failed)? {
                 Some(checksum) if checksum == step.checksum => {}
                 Some(_) => return Err(self.changed(step)),
-                None => applied_all = false,
+                None => missing.push(step),
             }
         }
-        Ok(applied_all)
+        Ok(missing)
     }
 
     fn check_known(&self, conn: &Connection) -> Result<(), SchemaError> {

@@ -125,7 +125,7 @@ impl Sqlite {
     ///
     /// # Errors
     /// Fails when the database is newer, when an applied migration is not the one given here,
-    /// and when one fails; what was applied before it stays.
+    /// and when one fails; then none of those that were missing is applied.
     pub async fn migrate(
         &self,
         namespace: &str,

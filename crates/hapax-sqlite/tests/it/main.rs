@@ -7,5 +7,6 @@ mod law;
 mod groups;
 mod transactions;
 mod failures;
+mod retention;
 mod opening;
 mod queries;
