@@ -70,7 +70,7 @@ pub(crate) fn walk(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
 /// Measures, with the bench binary.
 pub(crate) fn bench(arguments: &[String]) -> anyhow::Result<()> {
     let status = Command::new("cargo")
-        .args(["run", "--release", "--package", "bench", "--"])
+        .args(["run", "--release", "--package", "bench", "--", "run"])
         .args(arguments)
         .status()
         .context("cannot run cargo")?;

@@ -27,7 +27,7 @@ cargo x CHORE
   walk    the pages' own lines alone, against a shop
   fmt     formats the tree
   tidy    checks the conventions that no other tool knows
-  bench   measures: cargo x bench [ARGUMENTS OF THE BENCH BINARY]";
+  bench   measures and writes bench/RESULTS.md; --quick for a first look";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
