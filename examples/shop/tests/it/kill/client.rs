@@ -14,7 +14,7 @@ use hyper_util::{
 };
 use tokio::time::timeout;
 
-use super::journal::{Answer, Outcome};
+use super::{answer::Answer, journal::Outcome};
 
 /// Longer than anything the shop may take; then the answer counts as lost.
 const EXCHANGE: Duration = Duration::from_secs(20);

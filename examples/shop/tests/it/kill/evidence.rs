@@ -10,8 +10,9 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 
 use super::{
+    answer::Answer,
     client::Client,
-    journal::{Answer, Attempt, History, Intent, Operation, Outcome},
+    journal::{Attempt, History, Intent, Operation, Outcome},
     receiver::Ledger,
 };
 

@@ -109,3 +109,50 @@ fn is_cut_off(attempt: &Attempt, deaths: &[Death]) -> bool {
     let spans = |death: &Death| attempt.began <= death.latest && attempt.ended >= death.earliest;
     matches!(attempt.outcome, Outcome::Lost) && deaths.iter().any(spans)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kill::sample::{ORDER, attempt, sound};
+
+    #[test]
+    fn a_run_without_faults_proves_nothing() {
+        assert_eq!(Bites::count(&Evidence::default()).missing().len(), 8);
+    }
+
+    #[test]
+    fn each_fault_that_bit_is_counted() {
+        let bites = Bites::count(&sound());
+        let expected = Bites {
+            deaths: 2,
+            cut_off: 1,
+            not_committed: 1,
+            replays: 7,
+            redelivered: 1,
+            ..Bites::default()
+        };
+        assert_eq!(bites, expected);
+        assert_eq!(bites.missing().len(), 3);
+    }
+
+    #[test]
+    fn a_request_whose_every_answer_was_a_replay_was_committed_when_it_was_cut_off() {
+        let mut evidence = sound();
+        let stored = |attempt: &Attempt| {
+            let answer = attempt.answer();
+            answer.and_then(|answer| answer.header("idempotency-status")) == Some("stored")
+        };
+        let attempts = &mut evidence.history.attempts;
+        attempts.retain(|attempt| attempt.intent != ORDER || !stored(attempt));
+        let bites = Bites::count(&evidence);
+        assert_eq!((bites.committed, bites.not_committed), (1, 0));
+    }
+
+    #[test]
+    fn a_request_that_was_lost_far_from_any_death_was_not_cut_off() {
+        let mut evidence = sound();
+        let lost = attempt(ORDER, [5_000, 5_010], Outcome::Lost);
+        evidence.history.attempts.push(lost);
+        assert_eq!(Bites::count(&evidence).cut_off, 1);
+    }
+}

@@ -9,8 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use serde_json::{Value, json};
+
+use super::answer::Answer;
 
 /// How long the run has lasted: what every moment of the evidence is written in.
 #[derive(Clone, Copy, Debug)]
@@ -101,53 +102,6 @@ pub(super) enum Outcome {
     Lost,
 }
 
-/// An answer, whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Bytes,
-}
-
-impl Answer {
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(found, _)| found == name);
-        found.map(|(_, value)| value.as_str())
-    }
-
-    /// Whether the same request would be told something else later.
-    pub(super) fn is_passing(&self) -> bool {
-        matches!(self.status, 408 | 425 | 429 | 500..)
-            || self.status == 409 && self.header("retry-after").is_some()
-    }
-
-    /// Whether an effect was acknowledged.
-    pub(super) fn is_success(&self) -> bool {
-        (200..300).contains(&self.status)
-    }
-
-    /// The id of what was made.
-    pub(super) fn id(&self) -> Option<String> {
-        self.json()["id"].as_str().map(str::to_owned)
-    }
-
-    /// The answer as JSON; null where it is none.
-    pub(super) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_default()
-    }
-
-    /// What a replay repeats byte for byte: all but what belongs to one exchange.
-    pub(super) fn stored(&self) -> Self {
-        const PER_REQUEST: [&str; 3] = ["date", "idempotency-status", "x-request-id"];
-        let mut stored = self.clone();
-        stored
-            .headers
-            .retain(|(name, _)| !PER_REQUEST.contains(&name.as_str()));
-        stored.headers.sort();
-        stored
-    }
-}
-
 /// Everything that the clients have written down so far.
 #[derive(Debug, Default)]
 pub(super) struct Journal(Mutex<History>);
@@ -228,5 +182,26 @@ impl History {
             .map(|(_, line)| line.to_string())
             .collect();
         lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kill::sample::sound;
+
+    #[test]
+    fn a_history_tells_of_each_attempt_how_it_began_and_how_it_ended() {
+        let lines = sound().history.lines();
+        let lines: Vec<Value> = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("a line is JSON"))
+            .collect();
+        let count = |word: &str| lines.iter().filter(|line| line["type"] == word).count();
+        // One lost, seven wishes answered twice, of which one was refused.
+        assert_eq!(count("invoke"), 15);
+        assert_eq!((count("ok"), count("fail"), count("info")), (12, 2, 1));
+        assert!(lines.is_sorted_by_key(|line| line["time"].as_u64()));
+        assert_eq!(lines[0]["value"]["note"], "alice/k-1");
     }
 }

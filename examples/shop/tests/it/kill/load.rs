@@ -1,73 +1,13 @@
-//! Customers who want things to happen once, and say so more than once.
-//!
-//! Each names what it wants before it asks, asks again under the same name
-//! until it is answered, and asks again after that, sometimes twice at the
-//! same moment. Customers of both tenants choose the same keys. They wait
-//! for the receiver when it falls behind, so that what is left to deliver
-//! after the last fault is bounded.
+//! The load: customers of both tenants, all at once.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    time::Duration,
-};
+use std::sync::Arc;
 
-use bytes::Bytes;
-use futures_util::future::join_all;
-use hapax_testkit::wait::Patience;
-use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::{
-    client::Client,
-    journal::{Answer, Attempt, Intent, Journal, Operation, Outcome, Stopwatch},
-    receiver::Receiver,
-    request,
-};
+use super::{customer::Customer, market::Market};
 
 /// Customers, half of them of each tenant.
 const CUSTOMERS: usize = 6;
-/// Events that the receiver may be behind.
-const BEHIND_MAX: usize = 300;
-/// How long an intent may go unanswered once the faults are over.
-const LAST_WORD: Duration = Duration::from_secs(30);
-/// More than any run lasts.
-const FOREVER: Duration = Duration::from_mins(10);
-
-/// What all customers share.
-#[derive(Debug)]
-pub(super) struct Market {
-    pub(super) client: Client,
-    pub(super) journal: Journal,
-    pub(super) receiver: Receiver,
-    pub(super) stopwatch: Stopwatch,
-    /// Intents with an event whose success was acknowledged.
-    promised: Mutex<HashSet<usize>>,
-    /// When the last customer stopped wanting more.
-    over: OnceLock<Duration>,
-}
-
-impl Market {
-    pub(super) fn new(client: Client, receiver: Receiver, stopwatch: Stopwatch) -> Self {
-        Self {
-            client,
-            journal: Journal::default(),
-            receiver,
-            stopwatch,
-            promised: Mutex::default(),
-            over: OnceLock::new(),
-        }
-    }
-
-    /// How many events the receiver is to get.
-    pub(super) fn promised(&self) -> usize {
-        self.lock_promised().len()
-    }
-
-    fn lock_promised(&self) -> MutexGuard<'_, HashSet<usize>> {
-        self.promised.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The customers at work.
 #[derive(Debug)]
@@ -80,16 +20,10 @@ impl Load {
     pub(super) fn start(market: &Arc<Market>, seed: u64) -> Self {
         let mut customers = JoinSet::new();
         for number in 0..CUSTOMERS {
-            let customer = Customer {
-                market: Arc::clone(market),
-                tenant: ["alice", "bob"][number % 2],
-                name: format!("c{}", number / 2),
-                rng: fastrand::Rng::with_seed(seed.wrapping_add(number as u64)),
-                wants: 0,
-                charges: Vec::new(),
-                meant: Vec::new(),
-            };
-            customers.spawn(customer.run());
+            // Customers of the two tenants have the same names, so their keys are the same too.
+            let (tenant, name) = (["alice", "bob"][number % 2], format!("c{}", number / 2));
+            let seed = seed.wrapping_add(number as u64);
+            customers.spawn(Customer::new(market, tenant, name, seed).run());
         }
         Self {
             market: Arc::clone(market),
@@ -99,197 +33,9 @@ impl Load {
 
     /// Wants nothing more, and waits until every customer was told what became of its wishes.
     pub(super) async fn end(mut self) {
-        let now = self.market.stopwatch.read();
-        self.market.over.get_or_init(|| now);
+        self.market.close();
         while let Some(ended) = self.customers.join_next().await {
             ended.expect("a customer does not panic");
-        }
-    }
-}
-
-/// One customer.
-#[derive(Debug)]
-pub(super) struct Customer {
-    market: Arc<Market>,
-    tenant: &'static str,
-    name: String,
-    rng: fastrand::Rng,
-    wants: usize,
-    /// Charges that may be refunded, with their amounts.
-    charges: Vec<(String, i64)>,
-    /// Intents that were answered.
-    meant: Vec<usize>,
-}
-
-impl Customer {
-    /// A customer who comes after everybody else.
-    pub(super) fn last(market: &Arc<Market>) -> Self {
-        Self {
-            market: Arc::clone(market),
-            tenant: "alice",
-            name: "last".to_owned(),
-            rng: fastrand::Rng::with_seed(0),
-            wants: 0,
-            charges: Vec::new(),
-            meant: Vec::new(),
-        }
-    }
-
-    async fn run(mut self) {
-        while self.market.over.get().is_none() {
-            self.breathe().await;
-            match self.rng.u8(0..100) {
-                0..62 => self.order().await,
-                62..74 => self.pay().await,
-                74..85 => self.refund().await,
-                85..90 => self.sign_up().await,
-                90..93 => self.message().await,
-                _ => self.ask_again().await,
-            }
-        }
-    }
-
-    /// Wants one order, and waits for it.
-    pub(super) async fn order(&mut self) {
-        let amount = self.rng.i64(1..100_000);
-        let key = self.key();
-        let note = format!("{}/{key}", self.tenant);
-        let body = json!({
-            "customer_id": self.name, "amount": amount, "currency": "EUR", "note": note,
-        });
-        self.want(Operation::Order, key, body).await;
-    }
-
-    async fn pay(&mut self) {
-        let (amount, key) = (self.rng.i64(100..10_000), self.key());
-        let body = json!({ "amount": amount, "currency": "EUR", "card": "tok_ok" });
-        let answer = self.want(Operation::Payment, key, body).await;
-        if let Some(id) = answer.as_ref().and_then(Answer::id) {
-            self.charges.push((id, amount));
-        }
-    }
-
-    /// Refunds more than half of a charge twice, under two keys at once: one of them is too much.
-    async fn refund(&mut self) {
-        let Some((charge_id, amount)) = self.charges.pop() else {
-            return self.pay().await;
-        };
-        let body = json!({ "charge_id": charge_id, "amount": amount / 2 + 1 });
-        let intents = [self.key(), self.key()].map(|key| self.mean(Operation::Refund, key, &body));
-        join_all(intents.map(|place| self.until_answered(place, false))).await;
-        self.meant.extend(intents);
-    }
-
-    async fn sign_up(&mut self) {
-        let key = self.key();
-        let email = format!("{key}@{}.example", self.tenant);
-        let body = json!({ "email": email, "name": "Ann" });
-        self.want(Operation::Signup, key, body).await;
-    }
-
-    async fn message(&mut self) {
-        let key = self.key();
-        let key = format!("{}-{key}", self.tenant);
-        let data = json!({ "charge_id": format!("ch_{key}"), "amount": self.rng.i64(1..1_000) });
-        let timestamp = "2026-01-01T00:00:00Z";
-        let body = json!({ "type": "payment.succeeded", "timestamp": timestamp, "data": data });
-        self.want(Operation::Message, key, body).await;
-    }
-
-    /// Repeats an old request, or asks for something else under its key.
-    async fn ask_again(&mut self) {
-        let Some(place) = self.rng.choice(&self.meant).copied() else {
-            return;
-        };
-        let altered = self.rng.bool();
-        self.until_answered(place, altered).await;
-    }
-
-    fn key(&mut self) -> String {
-        self.wants += 1;
-        format!("{}-{}", self.name, self.wants)
-    }
-
-    fn mean(&self, operation: Operation, key: String, body: &serde_json::Value) -> usize {
-        let (tenant, body) = (self.tenant, body.clone());
-        self.market.journal.mean(Intent {
-            tenant,
-            operation,
-            key,
-            body,
-        })
-    }
-
-    /// Asks for something, one in four times by several requests at once.
-    async fn want(
-        &mut self,
-        operation: Operation,
-        key: String,
-        body: serde_json::Value,
-    ) -> Option<Answer> {
-        let place = self.mean(operation, key, &body);
-        let copies = if self.rng.u8(0..4) == 0 {
-            self.rng.usize(2..4)
-        } else {
-            1
-        };
-        let asked = (0..copies).map(|_| self.until_answered(place, false));
-        let answer = join_all(asked).await.into_iter().next().flatten()?;
-        self.meant.push(place);
-        Some(answer)
-    }
-
-    /// Asks under the same key until the answer is one that will stay.
-    async fn until_answered(&self, place: usize, altered: bool) -> Option<Answer> {
-        let Market {
-            journal,
-            stopwatch,
-            over,
-            ..
-        } = &*self.market;
-        let intent = journal.intent(place);
-        let body = if altered {
-            request::altered(&intent.body)
-        } else {
-            intent.body.clone()
-        };
-        let body = Bytes::from(body.to_string());
-        let patience = Patience::within(FOREVER);
-        loop {
-            let began = stopwatch.read();
-            let outcome = request::send(&self.market.client, &intent, body.clone()).await;
-            let ended = stopwatch.read();
-            journal.note(Attempt {
-                intent: place,
-                altered,
-                began,
-                ended,
-                outcome: outcome.clone(),
-            });
-            if let Outcome::Answered(answer) = outcome
-                && !answer.is_passing()
-            {
-                if intent.operation.event().is_some() && answer.is_success() {
-                    self.market.lock_promised().insert(place);
-                }
-                return Some(answer);
-            }
-            if over.get().is_some_and(|over| ended > *over + LAST_WORD) {
-                return None;
-            }
-            patience.pause().await;
-        }
-    }
-
-    /// Thinks for a moment, and waits for a receiver that is behind.
-    async fn breathe(&mut self) {
-        let patience = Patience::within(FOREVER);
-        for _ in 0..self.rng.u8(1..6) {
-            patience.pause().await;
-        }
-        let Market { receiver, over, .. } = &*self.market;
-        while over.get().is_none() && self.market.promised() > receiver.events() + BEHIND_MAX {
-            patience.pause().await;
         }
     }
 }

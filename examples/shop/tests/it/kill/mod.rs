@@ -7,14 +7,18 @@
 //! promised is held against what is there, and a run in which the faults did
 //! not bite fails too. `HAPAX_TEST_SEED` repeats the choices of a run.
 
+mod answer;
 mod journal;
 mod client;
 mod request;
 mod shop;
 mod receiver;
+mod market;
+mod customer;
 mod load;
 mod run;
 mod evidence;
+mod sample;
 mod invariants;
 mod honesty;
 
@@ -33,9 +37,9 @@ use run::{End, Run};
 const KILLS: usize = 110;
 /// Every so many lives, one is long enough for everything to be settled well before its end.
 const LONG_LIFE_EVERY: usize = 40;
-const LONG_LIFE: Duration = Duration::from_secs(4);
+const LONG_LIFE: Duration = Duration::from_secs(5);
 /// Lives that end at one named place.
-const LIVES: usize = 5;
+const LIVES: usize = 7;
 /// The named places, before and after each commit and each send.
 const PLACES: [&str; 6] = [
     "sqlite.commit.before",

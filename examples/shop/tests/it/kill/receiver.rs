@@ -259,3 +259,88 @@ pub(super) fn now() -> Timestamp {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapax::signature::{Signer, sign};
+    use hapax_testkit::http::HttpClient;
+
+    const BODY: &str = r#"{"type":"order.created","data":{"id":"ord_1"}}"#;
+
+    #[tokio::test]
+    async fn an_event_that_comes_twice_has_one_effect() {
+        let receiver = Receiver::start(Stopwatch::start(), 0).await;
+        receiver.be_kind();
+        for _ in 0..2 {
+            assert_eq!(post(&receiver, "ev_1", BODY).await, Some(204));
+        }
+        let ledger = receiver.ledger();
+        assert_eq!(ledger.effects, ["ev_1"]);
+        assert_eq!((ledger.deliveries.len(), receiver.events()), (2, 1));
+        assert!(
+            ledger
+                .deliveries
+                .iter()
+                .all(|delivery| delivery.answered.is_some())
+        );
+    }
+
+    #[tokio::test]
+    async fn an_event_that_somebody_else_signed_has_none() {
+        let receiver = Receiver::start(Stopwatch::start(), 0).await;
+        let another = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+        assert_eq!(
+            post_signed(&receiver, "ev_1", BODY, another).await,
+            Some(401)
+        );
+        let ledger = receiver.ledger();
+        assert_eq!((ledger.effects.len(), ledger.deliveries.len()), (0, 0));
+        assert_eq!(ledger.refusals, ["ev_1: no signature fits"]);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_lost_is_lost_after_the_effect_and_written_down() {
+        let receiver = Receiver::start(Stopwatch::start(), 0).await;
+        let mut lost = Vec::new();
+        for number in 0..200 {
+            let event_id = format!("ev_{number}");
+            if post(&receiver, &event_id, BODY).await.is_none() {
+                lost.push(event_id);
+            }
+        }
+        let ledger = receiver.ledger();
+        assert_eq!(ledger.effects.len(), 200);
+        let noted = ledger
+            .deliveries
+            .into_iter()
+            .filter(|delivery| delivery.lost);
+        let noted: Vec<_> = noted.map(|delivery| delivery.event_id).collect();
+        assert!(!lost.is_empty());
+        assert_eq!(noted, lost);
+    }
+
+    async fn post(receiver: &Receiver, event_id: &str, body: &str) -> Option<u16> {
+        post_signed(receiver, event_id, body, WEBHOOK_SECRET).await
+    }
+
+    async fn post_signed(
+        receiver: &Receiver,
+        event_id: &str,
+        body: &str,
+        secret: &str,
+    ) -> Option<u16> {
+        let signer: Signer = secret.parse().expect("the secret is well formed");
+        let seconds = now().as_secs();
+        let signature = sign(event_id, seconds, body.as_bytes(), [&signer]);
+        let headers = [
+            (signature::ID_HEADER, event_id),
+            (signature::TIMESTAMP_HEADER, &seconds.to_string()),
+            (signature::SIGNATURE_HEADER, &signature),
+        ];
+        let answer = HttpClient::new()
+            .post(&receiver.url(), &headers, body.to_owned())
+            .await;
+        answer.ok().map(|answer| answer.status)
+    }
+}

@@ -11,11 +11,13 @@ use hapax_testkit::wait::{Patience, eventually};
 
 use super::{
     client::Client,
-    evidence::{Death, Evidence, pages},
+    customer::Customer,
+    evidence::{Death, Evidence, mails, pages},
     journal::{Operation, Stopwatch},
-    load::{Customer, Load, Market},
+    load::Load,
+    market::Market,
     receiver::Receiver,
-    shop::{Home, died},
+    shop::{Home, Shop, died},
 };
 
 /// How long everything promised may take to arrive once the faults are over.
@@ -89,7 +91,7 @@ impl Run {
         }
     }
 
-    async fn kill_after(&self, mut shop: super::shop::Shop, life: Duration) -> Death {
+    async fn kill_after(&self, mut shop: Shop, life: Duration) -> Death {
         pass(life).await;
         let earliest = self.market.stopwatch.read();
         shop.kill();
@@ -135,7 +137,8 @@ impl Run {
 
         let mut shop = self.home.start(None);
         shop.ready(client).await;
-        Customer::last(&self.market).order().await;
+        let mut last = Customer::new(&self.market, "alice", "last".to_owned(), 0);
+        last.order().await;
         self.delivered().await;
         let mut evidence = Evidence {
             history: journal.history(),
@@ -159,7 +162,7 @@ impl Run {
         let promised = self.market.promised();
         let signups = |operation| operation == Operation::Signup;
         let history = journal.history();
-        let mails = history
+        let due = history
             .intents
             .iter()
             .filter(|intent| signups(intent.operation))
@@ -168,7 +171,7 @@ impl Run {
         let patience = Patience::within(DRAIN * 2);
         while waited.read() < DRAIN {
             if receiver.events() >= promised
-                && super::evidence::mails(self.home.folder()).len() >= mails
+                && mails(self.home.folder()).len() >= due
                 && pages(client, "alice", "/demo/receiver", "events")
                     .await
                     .len()

@@ -14,7 +14,7 @@ use crate::kill::{
 /// How long before a death a delivery may have ended whose outcome the death took with it.
 ///
 /// The relay writes an outcome down within a few milliseconds; the rest is a busy machine.
-pub(super) const UNSETTLED: Duration = Duration::from_secs(2);
+pub(super) const UNSETTLED: Duration = Duration::from_secs(3);
 /// How long after a death we may read what the dead shop had sent.
 pub(super) const UNREAD: Duration = Duration::from_millis(500);
 

@@ -2,8 +2,9 @@
 
 use super::Violation;
 use crate::kill::{
+    answer::Answer,
     evidence::Evidence,
-    journal::{Answer, Attempt, Intent, Operation},
+    journal::{Attempt, Intent, Operation},
 };
 
 pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {

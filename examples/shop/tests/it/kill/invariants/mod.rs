@@ -10,9 +10,6 @@ mod money;
 mod events;
 mod deliveries;
 mod mails;
-#[cfg(test)]
-mod sample;
-#[cfg(test)]
 mod tests;
 
 use super::evidence::Evidence;

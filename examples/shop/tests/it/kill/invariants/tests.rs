@@ -7,10 +7,13 @@ use serde_json::{Value, json};
 use super::{
     Violation,
     deliveries::{UNREAD, UNSETTLED},
-    sample::{ORDER, REFUSED, SIGNUP, answer, attempt, delivery, sound, told},
     violations,
 };
-use crate::kill::{evidence::Evidence, journal::Outcome};
+use crate::kill::{
+    evidence::Evidence,
+    journal::Outcome,
+    sample::{ORDER, REFUSED, SIGNUP, answer, attempt, delivery, sound, told},
+};
 
 /// The least difference.
 const MOMENT: Duration = Duration::from_millis(1);

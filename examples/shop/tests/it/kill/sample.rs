@@ -8,9 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::kill::{
+use super::{
+    answer::Answer,
     evidence::{Death, Evidence},
-    journal::{Answer, Attempt, Intent, Operation, Outcome},
+    journal::{Attempt, Intent, Operation, Outcome},
     receiver::Delivery,
 };
 
