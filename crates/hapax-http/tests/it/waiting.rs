@@ -124,8 +124,13 @@ async fn a_client_that_goes_away_leaves_its_answer_for_the_retry() {
 #[tokio::test]
 async fn a_handler_that_outlives_the_clients_time_is_rolled_back() {
     let stage = Stage::new().await;
+    let began = Instant::now();
     let sent = stage.send(within("100", "{\"act\":\"hang\"}")).await;
     sent.check_problem(504, "DEPENDENCY.timeout");
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "its own bound is 30 s"
+    );
     assert_eq!(
         (stage.runs(), stage.effects().await, stage.events().await),
         (1, 0, 0)
