@@ -79,7 +79,7 @@ impl Recorder {
             Reply::Hang => std::future::pending().await,
             Reply::TakeAndHang => {
                 take();
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
         Ok(Receipt::default())

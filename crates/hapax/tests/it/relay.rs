@@ -248,7 +248,7 @@ async fn retry_after_is_a_minimum() {
     let stage = Stage::new();
     let sink = Recorder::new(|offer| match offer.attempt {
         1 => Reply::Fail(SinkError::Unavailable {
-            retry_after: Some(Duration::from_secs(60)),
+            retry_after: Some(Duration::from_mins(1)),
             error_type: "status_4xx",
             receipt: Receipt::default(),
             source: "429".into(),
@@ -262,7 +262,7 @@ async fn retry_after_is_a_minimum() {
     })
     .await;
     let due = stage.store.next_due("d").await.unwrap().unwrap();
-    assert!(due.since(stage.now()) >= Duration::from_secs(60));
+    assert!(due.since(stage.now()) >= Duration::from_mins(1));
     stage.clock.advance(Duration::from_secs(59));
     stage.emit(&["b"]).await;
     eventually(PATIENCE, async || sink.offers().len() == 2).await;
