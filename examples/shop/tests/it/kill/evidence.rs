@@ -59,12 +59,12 @@ impl Evidence {
     pub(super) async fn gather(&mut self, client: &Client, folder: &Path) {
         for tenant in TENANTS {
             let tag = |row| (tenant, row);
-            let orders = pages(client, tenant, "/orders", "items").await;
+            let orders = pages(client, tenant, "/orders?limit=200", "items").await;
             self.orders.extend(orders.into_iter().map(tag));
-            let entries = pages(client, tenant, "/ledger", "entries").await;
+            let entries = pages(client, tenant, "/ledger?limit=200", "entries").await;
             self.entries.extend(entries.into_iter().map(tag));
         }
-        self.demo = pages(client, TENANTS[0], "/demo/receiver", "events").await;
+        self.demo = demo_events(client).await;
         self.mails = mails(folder);
         let wanted =
             self.acknowledged()
@@ -109,10 +109,15 @@ impl Evidence {
     }
 }
 
+/// What the demo's receiver has got so far.
+pub(super) async fn demo_events(client: &Client) -> Vec<Value> {
+    pages(client, TENANTS[0], "/demo/receiver?limit=10000", "events").await
+}
+
 /// Every row of a list, page by page.
-pub(super) async fn pages(client: &Client, tenant: &str, path: &str, member: &str) -> Vec<Value> {
+async fn pages(client: &Client, tenant: &str, path: &str, member: &str) -> Vec<Value> {
     let mut rows = Vec::new();
-    let mut next = format!("{path}?limit=200");
+    let mut next = path.to_owned();
     loop {
         let Outcome::Answered(answer) = client.get(tenant, &next).await else {
             panic!("GET {next} is not answered");
@@ -124,7 +129,7 @@ pub(super) async fn pages(client: &Client, tenant: &str, path: &str, member: &st
             other => panic!("GET {next} lists no {member}: {other}"),
         }
         match &page["next"] {
-            Value::String(after) => next = format!("{path}?limit=200&after={after}"),
+            Value::String(after) => next = format!("{path}&after={after}"),
             _ => return rows,
         }
     }

@@ -12,7 +12,7 @@ use hapax_testkit::wait::{Patience, eventually};
 use super::{
     client::Client,
     customer::Customer,
-    evidence::{Death, Evidence, mails, pages},
+    evidence::{Death, Evidence, demo_events, mails},
     journal::{Operation, Stopwatch},
     load::Load,
     market::Market,
@@ -22,6 +22,8 @@ use super::{
 
 /// How long everything promised may take to arrive once the faults are over.
 const DRAIN: Duration = Duration::from_secs(30);
+/// How long nothing more may arrive before the rest is given up.
+const STALL: Duration = Duration::from_secs(8);
 /// How long customers go on after the last death: what is repeated now, nothing explains.
 const CALM: Duration = Duration::from_secs(2);
 /// How long the shop may take to reach a named place under load.
@@ -151,36 +153,42 @@ impl Run {
         evidence
     }
 
-    /// Waits until every event that was promised is everywhere; whether it is, others judge.
+    /// Waits until all that was promised is everywhere, or nothing more comes; others judge.
     async fn delivered(&self) {
-        let Market {
-            client,
-            journal,
-            receiver,
-            ..
-        } = &*self.market;
-        let promised = self.market.promised();
-        let signups = |operation| operation == Operation::Signup;
-        let history = journal.history();
-        let due = history
-            .intents
-            .iter()
-            .filter(|intent| signups(intent.operation))
-            .count();
-        let waited = Stopwatch::start();
-        let patience = Patience::within(DRAIN * 2);
-        while waited.read() < DRAIN {
-            if receiver.events() >= promised
-                && mails(self.home.folder()).len() >= due
-                && pages(client, "alice", "/demo/receiver", "events")
-                    .await
-                    .len()
-                    >= promised
+        let history = self.market.journal.history();
+        let signups = history.intents.iter();
+        let signups = signups.filter(|intent| intent.operation == Operation::Signup);
+        let promised = [
+            self.market.promised(),
+            self.market.promised(),
+            signups.count(),
+        ];
+        let (waited, patience) = (Stopwatch::start(), Patience::within(DRAIN * 2));
+        let (mut arrived, mut last_came) = ([0; 3], Duration::ZERO);
+        while waited.read() < DRAIN.min(last_came + STALL) {
+            let now = self.arrived(promised[0]).await;
+            if now
+                .iter()
+                .zip(promised)
+                .all(|(now, promised)| *now >= promised)
             {
                 return;
             }
+            if now != arrived {
+                (arrived, last_came) = (now, waited.read());
+            }
             patience.pause().await;
         }
+    }
+
+    /// Events here and at the demo's receiver, which is asked last, and mails.
+    async fn arrived(&self, promised: usize) -> [usize; 3] {
+        let here = self.market.receiver.events();
+        if here < promised {
+            return [here, 0, 0];
+        }
+        let there = demo_events(&self.market.client).await.len();
+        [here, there, mails(self.home.folder()).len()]
     }
 }
 
