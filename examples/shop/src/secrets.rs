@@ -25,20 +25,31 @@ pub(crate) fn kept(path: &Path) -> io::Result<Kept> {
         });
     }
     let secret = make()?;
+    keep(path, &secret)?;
+    Ok(Kept {
+        secret,
+        is_new: true,
+    })
+}
+
+/// Writes a secret down whole or not at all, readable by its owner alone from the first byte.
+fn keep(path: &Path, secret: &Secret) -> io::Result<()> {
     let draft = path.with_extension("new");
+    match fs::remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut file = OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
         .open(&draft)?;
     file.write_all(secret.reveal().as_bytes())?;
     file.sync_all()?;
     fs::rename(&draft, path)?;
-    Ok(Kept {
-        secret,
-        is_new: true,
-    })
+    // It is about to be shown: it must still be there after a power cut.
+    path.parent()
+        .map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
 }
 
 /// A new secret, from the operating system's randomness.

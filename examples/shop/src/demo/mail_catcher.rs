@@ -326,14 +326,15 @@ mod tests {
     async fn a_message_is_kept_once_under_its_events_id() {
         let folder = tempfile::tempdir().unwrap();
         let message = format!("Message-ID: <{EVENT}@shop>\r\nSubject: hi\r\n\r\n..dot\r\n");
-        for _ in 0..2 {
-            let said = talk(folder.path(), &sent(&message)).await;
+        let changed = message.replace("hi", "changed");
+        for mail in [&message, &changed] {
+            let said = talk(folder.path(), &sent(mail)).await;
             assert!(said.contains("250 2.0.0 kept as 0190a1b2"), "{said}");
         }
         let files = files_in(folder.path());
         assert_eq!(files, [format!("{EVENT}.eml")]);
         let text = std::fs::read_to_string(folder.path().join(&files[0])).unwrap();
-        assert!(text.ends_with("\r\n\r\n.dot\r\n"), "{text:?}");
+        assert!(text.ends_with("Subject: hi\r\n\r\n.dot\r\n"), "{text:?}");
     }
 
     #[tokio::test]

@@ -1,8 +1,11 @@
 //! Requests and events at the end: of the shop, and of a client's patience.
 
-use std::os::unix::process::ExitStatusExt as _;
+use std::{os::unix::process::ExitStatusExt as _, time::Duration};
 
-use hapax_testkit::wait::eventually;
+use hapax_testkit::{
+    http::{HttpReceiver, HttpReply},
+    wait::eventually,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -31,15 +34,26 @@ async fn a_request_in_flight_is_answered_before_the_shop_ends() {
 }
 
 #[tokio::test]
-async fn events_on_their_way_arrive_before_the_shop_ends_and_none_twice() {
-    let shop = Shop::start(&[]);
-    shop.misbehave(r#"{"mode":"slow","count":1}"#).await;
-    shop.post("/orders", Some("k"), ORDER).await;
+async fn an_event_on_its_way_comes_home_before_the_shop_ends_and_is_not_sent_again() {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply_next(HttpReply::status(200).after(Duration::from_secs(1)));
+    let url = receiver.url("/hook");
+    let flags = ["--webhook", &url, "--allow-net", "127.0.0.0/8"];
+    let shop = Shop::start(&flags);
+    shop.post("/orders", Some("1"), ORDER).await;
+    receiver.received_at_least(1).await;
     let folder = shop.folder();
     shop.stop().await;
-    let shop = Shop::start_in(folder, &[]);
-    let events = shop.received("order.created", 1).await;
-    assert_eq!((events.len(), &events[0]["effects"]), (1, &1.into()));
+
+    let shop = Shop::start_in(folder, &flags);
+    shop.post("/orders", Some("2"), ORDER).await;
+    let deliveries = receiver.received_at_least(2).await;
+    let ids: Vec<_> = deliveries
+        .iter()
+        .map(|it| it.header("webhook-id"))
+        .collect();
+    assert_eq!(ids.len(), 2);
+    assert_ne!(ids[0], ids[1]);
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! Health, metrics, and what no route takes.
 
+use hapax_testkit::wait::eventually;
 use http::Method;
 
-use crate::shop::{ORDER, Shop, problem};
+use crate::shop::{ORDER, PATIENCE, Shop, problem};
 
 #[tokio::test]
 async fn a_shop_is_alive_and_ready() {
@@ -37,7 +38,7 @@ async fn the_metrics_tell_what_became_of_requests_and_events() {
         let counted = shop.metric(&start(outcome)).await;
         assert!((0.5..1.5).contains(&counted), "{outcome}: {counted}");
     }
-    let text = shop.send(Method::GET, "/metrics", &[], "").await.text();
+    let metrics = async || shop.send(Method::GET, "/metrics", &[], "").await.text();
     for name in [
         "hapax_outbox_lag_seconds",
         "hapax_outbox_backlog_events",
@@ -46,9 +47,9 @@ async fn the_metrics_tell_what_became_of_requests_and_events() {
         "hapax_relay_lease_epoch",
         "hapax_inbox_messages_total",
     ] {
-        assert!(text.contains(name), "{name} is missing");
+        eventually(PATIENCE, async || metrics().await.contains(name)).await;
     }
-    assert!(!text.contains("ord_"), "an id is no label");
+    assert!(!metrics().await.contains("ord_"), "an id is no label");
 }
 
 #[tokio::test]
