@@ -12,14 +12,15 @@ use hapax::{
     store::{Keys, StoreError},
     telemetry::IDEMPOTENCY_EXPIRED,
 };
-use http::StatusCode;
-use serde::Serialize;
+use http::{StatusCode, Uri};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     cache::Replays,
-    extract::Json,
+    extract::{Json, read_query},
     header::{IDEMPOTENCY_KEY, echo},
     operation::OperationLayer,
+    problem::Problem,
     settings::Settings,
     told::Told,
 };
@@ -61,10 +62,15 @@ impl<K: Keys> Idempotency<K> {
 
     /// The handler of `POST /idempotency-keys`: makes a key for a client that cannot.
     ///
-    /// Nothing is stored: a key that is never sent leaves no trace.
-    pub fn reserve_handler(&self) -> impl Fn() -> Ready<Response> + Clone + Send + Sync + 'static {
+    /// Nothing is stored: a key that is never sent leaves no trace. It takes no query.
+    pub fn reserve_handler(
+        &self,
+    ) -> impl Fn(Uri) -> Ready<Result<Response, Problem>> + Clone + Send + Sync + 'static {
         let settings = self.0.settings.clone();
-        move || {
+        move |uri| {
+            if let Err(problem) = read_query::<NoQuery>(&uri) {
+                return ready(Err(problem));
+            }
             let key = IdempotencyKey::mint(&settings.random);
             let expires_at = settings.clock.now().after(settings.retention).as_millis();
             let expires_at = jiff::Timestamp::from_millisecond(expires_at).unwrap_or_default();
@@ -73,7 +79,7 @@ impl<K: Keys> Idempotency<K> {
                 key: key.as_str(),
                 expires_at: expires_at.to_string(),
             });
-            ready((StatusCode::CREATED, header, body).into_response())
+            ready(Ok((StatusCode::CREATED, header, body).into_response()))
         }
     }
 
@@ -131,3 +137,7 @@ struct Reserved<'a> {
     key: &'a str,
     expires_at: String,
 }
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoQuery {}

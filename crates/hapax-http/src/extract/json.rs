@@ -9,6 +9,7 @@ use http::{HeaderValue, header::CONTENT_TYPE};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::error::Category;
 
+use super::by_name::ByName;
 use crate::{
     content::is_json,
     problem::{BODY_TOO_LARGE, CONTENT_TYPE as UNSUPPORTED, JSON_INVALID, Problem},
@@ -49,14 +50,14 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// Reads `body` as a `T`.
+/// Reads `body` as a `T`; a struct is an object and never an array.
 ///
 /// # Errors
 /// 400 `VALIDATION.json` when it is no JSON, 400 `VALIDATION.member` when it does not fit.
 pub fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value: T =
-        serde_path_to_error::deserialize(&mut reader).map_err(|error| refusal(&error))?;
+        serde_path_to_error::deserialize(ByName(&mut reader)).map_err(|error| refusal(&error))?;
     match reader.end() {
         Ok(()) => Ok(value),
         Err(_) => Err(Problem::new(JSON_INVALID).detail("text follows the JSON value")),
@@ -77,7 +78,7 @@ fn refusal(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
 
 /// The member that an error is about: serde knows the path, and of a member that is missing or
 /// unknown only the text knows the name.
-fn member(path: &str, text: &str) -> String {
+pub(super) fn member(path: &str, text: &str) -> String {
     let named = ["missing field `", "unknown field `", "duplicate field `"]
         .iter()
         .find_map(|start| text.strip_prefix(start)?.split('`').next());
@@ -140,6 +141,24 @@ mod tests {
             Some("item.b"),
         );
         check("[1]", "VALIDATION.member", None);
+    }
+
+    #[test]
+    fn an_array_is_no_object_at_any_depth() {
+        for (text, member) in [("[1,null]", "."), (r#"{"amount":1,"item":["a"]}"#, "item")] {
+            check(text, "VALIDATION.member", Some(member));
+        }
+        let orders = from_json::<Vec<Order>>(b"[[1,null]]").unwrap_err();
+        assert_eq!(orders.named_member(), Some("[0]"));
+        let orders = br#"[{"amount":1,"item":{"sku":"a"}},{"amount":2,"item":null}]"#;
+        assert_eq!(from_json::<Vec<Order>>(orders).unwrap().len(), 2);
+        let by_name = br#"{"x":["a"]}"#;
+        assert!(from_json::<std::collections::HashMap<String, Item>>(by_name).is_err());
+        assert!(from_json::<Box<serde_json::value::RawValue>>(b"[1]").is_ok());
+        assert_eq!(
+            from_json::<(u8, Option<char>)>(b"[1,null]").unwrap(),
+            (1, None)
+        );
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //! refused by types with `#[serde(deny_unknown_fields)]`.
 
 mod json;
+mod by_name;
 mod uri;
 
 pub use json::{Json, from_json};
+pub(crate) use uri::read_query;
 pub use uri::{Path, Query};

@@ -1,12 +1,13 @@
 //! Path and query parameters into types.
 
 use axum::extract::{FromRequestParts, Path as AxumPath, Query as AxumQuery};
-use http::request::Parts;
+use http::{Uri, request::Parts};
 use serde::de::DeserializeOwned;
 
+use super::json::member;
 use crate::problem::{Problem, REQUEST_INVALID};
 
-/// The query, as a type; what does not fit is 400.
+/// The query, as a type; what does not fit is 400 and names the parameter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query<T>(pub T);
 
@@ -14,14 +15,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        match AxumQuery::<T>::try_from_uri(&parts.uri) {
-            Ok(AxumQuery(value)) => Ok(Self(value)),
-            Err(rejection) => {
-                let text = rejection.body_text();
-                let text = text.trim_start_matches("Failed to deserialize query string: ");
-                Err(Problem::invalid("query", text.to_owned()))
-            }
-        }
+        read_query(&parts.uri).map(Self)
     }
 }
 
@@ -42,6 +36,19 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
                 Err(Problem::new(REQUEST_INVALID).detail("the path is not valid"))
             }
             Err(_) => Err(Problem::not_found()),
+        }
+    }
+}
+
+/// Reads the query of `uri` as a `T`.
+pub(crate) fn read_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    match AxumQuery::try_from_uri(uri) {
+        Ok(AxumQuery(value)) => Ok(value),
+        Err(rejection) => {
+            let text = rejection.body_text();
+            let text = text.trim_start_matches("Failed to deserialize query string: ");
+            let (path, said) = text.split_once(": ").unwrap_or(("", text));
+            Err(Problem::invalid(member(path, said), text.to_owned()))
         }
     }
 }

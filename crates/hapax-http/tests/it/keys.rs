@@ -135,6 +135,18 @@ async fn a_key_is_reserved_ahead_of_its_first_send() {
 }
 
 #[tokio::test]
+async fn a_query_that_nobody_knows_reserves_no_key() {
+    let mut stage = Stage::new().await;
+    let handler = stage.idempotency.reserve_handler();
+    stage.route("/idempotency-keys", post(handler));
+    let request = Request::post("/idempotency-keys?ttl=1h");
+    let refused = stage.send(request.body(Body::empty()).unwrap()).await;
+    refused.check_problem(400, "VALIDATION.member");
+    assert_eq!(refused.json()["member"], "ttl");
+    assert_eq!(refused.header("idempotency-key"), None);
+}
+
+#[tokio::test]
 async fn tenants_share_no_keys_and_a_rotated_token_still_replays() {
     let stage = Stage::new().await;
     let mut answers = Vec::new();

@@ -81,6 +81,23 @@ async fn bodies_queries_and_paths_that_do_not_fit_name_what_is_wrong() {
 }
 
 #[tokio::test]
+async fn a_query_that_does_not_fit_names_its_member() {
+    let stage = Stage::new().await;
+    let router = stage.named(Router::new().route("/query", get(async |_: Query<Page>| "done")));
+    for (query, member) in [
+        ("limit=x", "limit"),
+        ("limit=", "limit"),
+        ("colour=1", "colour"),
+        ("limit=1&limit=2", "limit"),
+    ] {
+        let request = Request::get(format!("/query?{query}"));
+        let refused = send(router.clone(), request.body(Body::empty()).unwrap()).await;
+        refused.check_problem(400, "VALIDATION.member");
+        assert_eq!(refused.json()["member"], member, "{query}");
+    }
+}
+
+#[tokio::test]
 async fn a_requests_id_is_the_callers_when_it_is_sane() {
     let stage = Stage::new().await;
     for (sent, taken) in [("req-1", true), ("no good", false)] {
