@@ -1,9 +1,10 @@
 //! One run: customers at work, a shop that dies and comes back, and what is left.
 //!
 //! A life ends after a random time, wherever the shop happens to be, or at a
-//! named place inside it. After the last death the shop lives on until
-//! everything promised is delivered; then it is asked to stop, started once
-//! more, and given one more order: whatever was settled stays settled.
+//! named place inside it. After the last death the shop is asked to stop in
+//! the middle of its work, and goes on until everything promised is delivered;
+//! then it is asked to stop again, started once more, and given one more order.
+//! None of these ends explains a delivery that is repeated.
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
@@ -24,8 +25,8 @@ use super::{
 const DRAIN: Duration = Duration::from_secs(30);
 /// How long nothing more may arrive before the rest is given up.
 const STALL: Duration = Duration::from_secs(8);
-/// How long customers go on after the last death: what is repeated now, nothing explains.
-const CALM: Duration = Duration::from_secs(2);
+/// How long customers go on after the last death, and again after an orderly stop.
+const CALM: Duration = Duration::from_secs(1);
 /// How long the shop may take to reach a named place under load.
 const REACH: Duration = Duration::from_secs(30);
 
@@ -121,7 +122,7 @@ impl Run {
         }
     }
 
-    /// The lives after the last death: one until all is delivered, one to see that it stays so.
+    /// The lives after the last death, each of which ends in order.
     async fn live_on(&self, load: Load) -> Evidence {
         let Market {
             client,
@@ -129,6 +130,11 @@ impl Run {
             receiver,
             ..
         } = &*self.market;
+        let mut shop = self.home.start(None);
+        shop.ready(client).await;
+        pass(CALM).await;
+        shop.stop().await;
+
         let mut shop = self.home.start(None);
         shop.ready(client).await;
         pass(CALM).await;
