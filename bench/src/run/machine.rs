@@ -124,6 +124,9 @@ fn sync(folder: &Path) -> anyhow::Result<[Duration; 3]> {
 
 fn commit() -> String {
     let mut commit = said("git", &["rev-parse", "--short", "HEAD"]);
+    if commit.is_empty() {
+        return "unknown".to_owned();
+    }
     if !said("git", &["status", "--porcelain", "--untracked-files=no"]).is_empty() {
         commit.push_str(" with local changes");
     }
