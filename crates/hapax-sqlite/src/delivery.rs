@@ -14,6 +14,7 @@ use hapax::{
         Attempt, AttemptOutcome, Checkpoint, Frontier, Opened, Parked, ParkedState, Settlement,
         Standing,
     },
+    limits::READ_BYTES,
     store::{Deliveries, StoreError},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -262,16 +263,18 @@ fn due(
     let mut read = || {
         let mut statement = conn.prepare_cached(query!("delivery/due"))?;
         let mut rows = statement.query(params![destination, now.as_millis()])?;
-        while found.len() < limit {
+        let mut bytes = 0;
+        while found.len() < limit && bytes <= READ_BYTES {
             let Some(row) = rows.next()? else { break };
             if !except.contains(&row.get(0)?) {
+                bytes += row.get_ref(7)?.as_bytes()?.len();
                 found.push(parked(row));
             }
         }
         Ok(())
     };
     read().map_err(store_error)?;
-    found.into_iter().collect()
+    outbox::until_unreadable(found)
 }
 
 fn parked(row: &Row<'_>) -> Result<Parked, StoreError> {

@@ -216,7 +216,20 @@ fn read(conn: &Connection, high: i64, limit: usize) -> Result<Vec<Arc<OutboxEven
         Ok(())
     };
     read().map_err(store_error)?;
-    events.into_iter().collect()
+    until_unreadable(events)
+}
+
+/// What comes before the first row that cannot be read; its error, when nothing does.
+pub(crate) fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Vec<R>, StoreError> {
+    let mut readable = Vec::with_capacity(rows.len());
+    for row in rows {
+        match row {
+            Ok(row) => readable.push(row),
+            Err(error) if readable.is_empty() => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(readable)
 }
 
 /// Reads an event from the first eleven columns of a row.

@@ -192,6 +192,9 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
 
     /// Parked deliveries that are due, at most `limit`, none of `except`: the longest due first,
     /// and by position where they fell due together. Blocked and dead ones never are.
+    ///
+    /// It stops earlier once the payloads read exceed [`crate::limits::READ_BYTES`], as
+    /// [`Outbox::read`] does, and reads at least one if there is one.
     fn due(
         &self,
         destination: &str,

@@ -8,5 +8,6 @@ mod groups;
 mod transactions;
 mod failures;
 mod retention;
+mod reading;
 mod opening;
 mod queries;
