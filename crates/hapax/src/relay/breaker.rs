@@ -29,7 +29,10 @@ impl Breaker {
     pub(super) fn allows(&self, now: Timestamp) -> Allowed {
         match self.open_until {
             None => Allowed::All,
-            Some(until) if now < until => Allowed::NothingUntil(until),
+            // A wait longer than any there is means that the clock was set back.
+            Some(until) if now < until && until.since(now) <= BREAKER_OPEN => {
+                Allowed::NothingUntil(until)
+            }
             Some(_) => Allowed::Probe,
         }
     }
@@ -90,6 +93,13 @@ mod tests {
         breaker.succeeded();
         breaker.failed(at(0));
         assert_eq!(breaker.allows(at(0)), Allowed::All);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_keep_it_open() {
+        let mut breaker = failed(9);
+        breaker.failed(at(3_600_000));
+        assert_eq!(breaker.allows(at(0)), Allowed::Probe);
     }
 
     #[test]
