@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     clock::Timestamp,
     delivery::Opened,
-    limits::{DRAIN, READ_EVENTS, SETTLE_LINGER, STORE_BACKOFF},
+    limits::{DRAIN, SETTLE_LINGER, STORE_BACKOFF},
     sink::SinkError,
     store::{Deliveries, Outbox, StoreError},
     telemetry,
@@ -120,14 +120,12 @@ impl<S: Outbox + Deliveries> Carrier<S> {
 
     async fn turn(&mut self) -> Result<Option<Stopped>, StoreError> {
         let disabled = self.flow.pending.disable.is_some();
-        if !disabled {
-            self.read().await?;
-        }
+        let read = if disabled { Ok(()) } else { self.read().await };
+        // What cannot be read holds up nothing that is in our hands.
         let chosen = if disabled { Vec::new() } else { self.choose() };
         if let Err(error) = self.settle(!chosen.is_empty() || disabled).await {
             // Their attempts may or may not be on record: nothing leaves until they are.
-            self.flow.lane.put_back(chosen);
-            self.flow.pending.begin.clear();
+            self.flow.put_back(chosen);
             return Err(error);
         }
         if disabled {
@@ -135,7 +133,7 @@ impl<S: Outbox + Deliveries> Carrier<S> {
             return Ok(Some(Stopped::Disabled));
         }
         self.offer(chosen);
-        Ok(None)
+        read.map(|()| None)
     }
 
     /// Fills the lane from parked rows that are due and from the outbox.
@@ -146,9 +144,12 @@ impl<S: Outbox + Deliveries> Carrier<S> {
             self.look_at = Instant::now() + self.settings.poll_idle;
             self.more = true;
         }
-        if looks || self.flow.due_at.is_some_and(|due_at| due_at <= now) {
-            self.read_due().await?;
-        }
+        let falls_due = self.flow.reads_parked_at().is_some_and(|at| at <= now);
+        let parked = if looks || falls_due {
+            self.read_due().await
+        } else {
+            Ok(())
+        };
         if self.more && self.flow.wants_more() {
             let batch = self.tail.read(self.flow.progress.head()).await?;
             self.more = !batch.events.is_empty();
@@ -156,21 +157,21 @@ impl<S: Outbox + Deliveries> Carrier<S> {
                 self.flow.admit(batch, now);
             }
         }
-        Ok(())
+        parked
     }
 
     async fn read_due(&mut self) -> Result<(), StoreError> {
-        let name = &self.flow.destination.name;
-        let held: Vec<i64> = self.flow.revived.iter().copied().collect();
-        let room = READ_EVENTS.saturating_sub(held.len());
-        if room == 0 || self.flow.lane.is_full() {
+        let room = self.flow.parked_room();
+        if room == 0 {
             return Ok(());
         }
+        let name = &self.flow.destination.name;
+        let held: Vec<i64> = self.flow.revived.iter().copied().collect();
         let due = self.store.due(name, &held, room).await?;
         let next_due = self.store.next_due(name).await?;
         // What is in our hands is overdue by its row; nobody waits for that.
         let now = self.settings.clock.now();
-        self.flow.due_at = next_due.filter(|at| *at > now || due.len() == room);
+        self.flow.due_at = next_due.filter(|at| *at > now || !due.is_empty());
         self.flow.admit_parked(due);
         Ok(())
     }
@@ -203,13 +204,17 @@ impl<S: Outbox + Deliveries> Carrier<S> {
     /// Writes down what happened and what is about to; outcomes alone may linger a moment, so
     /// that more of them share the commit.
     async fn settle(&mut self, now: bool) -> Result<(), StoreError> {
-        let Some(settlement) = self.flow.settlement() else {
+        if !self.flow.is_unsaid() {
+            self.unsaid_since = None;
             return Ok(());
-        };
+        }
         let since = *self.unsaid_since.get_or_insert_with(Instant::now);
         if !now && since.elapsed() < SETTLE_LINGER {
             return Ok(());
         }
+        let Some(settlement) = self.flow.settlement() else {
+            return Ok(());
+        };
         self.settings.failpoints.hit("relay.settle.before");
         let freed = self.store.settle(settlement).await?;
         self.settings.failpoints.hit("relay.settle.after");
@@ -261,7 +266,7 @@ impl<S: Outbox + Deliveries> Carrier<S> {
         let now = self.settings.clock.now();
         let moment = |at: Timestamp| Instant::now() + at.since(now);
         let mut wake_at = self.look_at;
-        if let Some(due_at) = self.flow.due_at {
+        if let Some(due_at) = self.flow.reads_parked_at() {
             wake_at = wake_at.min(moment(due_at));
         }
         if let Some(since) = self.unsaid_since {
@@ -338,16 +343,30 @@ impl<S: Outbox + Deliveries> Carrier<S> {
             self.conclude(finished);
         }
         self.on_the_wire.abort_all();
-        match self.settle(true).await {
-            Ok(()) => {}
-            Err(StoreError::Fenced) => return Stopped::Fenced,
-            Err(error) => tracing::error!(
-                destination = self.flow.destination.name,
-                error = error.story(),
-                "the last outcomes could not be written down; their events will be offered again"
-            ),
+        self.settle_last(deadline).await
+    }
+
+    /// Writes the last outcomes down, however often it takes until `deadline`.
+    async fn settle_last(&mut self, deadline: Instant) -> Stopped {
+        let (mut wait, longest) = STORE_BACKOFF;
+        loop {
+            let error = match self.settle(true).await {
+                Ok(()) => return Stopped::Drained,
+                Err(StoreError::Fenced) => return Stopped::Fenced,
+                Err(error) => error,
+            };
+            if Instant::now() + wait >= deadline {
+                tracing::error!(
+                    destination = self.flow.destination.name,
+                    error = error.story(),
+                    "the last outcomes could not be written down; their events will be offered \
+                     again"
+                );
+                return Stopped::Drained;
+            }
+            sleep(wait).await;
+            wait = (wait * 2).min(longest);
         }
-        Stopped::Drained
     }
 
     async fn back_off(&mut self, error: &StoreError) {

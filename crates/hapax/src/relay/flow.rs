@@ -11,6 +11,7 @@ use crate::{
     clock::Timestamp,
     delivery::{Opened, Park, Parked, ParkedState, Settlement},
     event::Event,
+    limits::{READ_EVENTS, WINDOW_EVENTS},
     outbox::OutboxEvent,
     store::Batch,
 };
@@ -56,7 +57,23 @@ impl Flow {
 
     /// Whether there is room for more events from the outbox.
     pub(super) fn wants_more(&self) -> bool {
-        !self.lane.is_full() && !self.progress.is_full()
+        let unsaid = self.pending.park.len();
+        !self.lane.is_full() && !self.progress.is_full() && unsaid < WINDOW_EVENTS
+    }
+
+    /// How many parked deliveries there is room for; none until half of a full load is settled,
+    /// for whoever asks for a few at a time is made to skip all the others each time.
+    pub(super) fn parked_room(&self) -> usize {
+        let held = self.revived.len();
+        if self.lane.is_full() || held > READ_EVENTS / 2 {
+            return 0;
+        }
+        READ_EVENTS - held
+    }
+
+    /// When parked deliveries are worth reading; never while there is no room for them.
+    pub(super) fn reads_parked_at(&self) -> Option<Timestamp> {
+        self.due_at.filter(|_| self.parked_room() > 0)
     }
 
     /// Takes in what was read from the outbox.
@@ -98,6 +115,7 @@ impl Flow {
             attempts: 0,
             parked: false,
             order_key,
+            held_key: None,
         });
     }
 
@@ -112,12 +130,12 @@ impl Flow {
                 ParkedState::Scheduled => None,
                 _ => self.order_key(&parked.event.event),
             };
-            let Parked { event, attempt, .. } = parked;
             self.lane.push(Item {
-                event,
-                attempts: attempt,
+                event: parked.event,
+                attempts: parked.attempt,
                 parked: true,
                 order_key,
+                held_key: parked.order_key,
             });
         }
     }
@@ -146,6 +164,15 @@ impl Flow {
             self.give_up(item, now);
         }
         chosen
+    }
+
+    /// Takes back what was chosen, for its attempts may not be on record.
+    pub(super) fn put_back(&mut self, chosen: Vec<Item>) {
+        for item in chosen.iter().filter(|item| !item.parked) {
+            self.progress.withdraw(item.position());
+        }
+        self.pending.begin.clear();
+        self.lane.put_back(chosen);
     }
 
     pub(super) fn park(

@@ -24,6 +24,8 @@ pub(super) struct Item {
     pub(super) parked: bool,
     /// The key that it must keep order within.
     pub(super) order_key: Option<String>,
+    /// The key that its row holds up, whatever order was kept when that was written.
+    pub(super) held_key: Option<String>,
 }
 
 impl Item {
@@ -170,6 +172,7 @@ mod tests {
             attempts: 0,
             parked: false,
             order_key: key.map(ToOwned::to_owned),
+            held_key: None,
         }
     }
 

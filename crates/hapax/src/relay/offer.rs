@@ -51,10 +51,11 @@ async fn outcomes(destination: &Destination, offers: &[Offer]) -> Vec<Outcome> {
             .map(|_| Err(SinkError::unavailable(error_type, why)))
             .collect()
     };
-    let delivery = AssertUnwindSafe(destination.sink.deliver(offers)).catch_unwind();
-    match timeout(destination.timeout, delivery).await {
-        Err(_) => all_fail("timeout", "the offer took too long"),
-        Ok(Err(_)) => all_fail("panic", "the sink panicked"),
+    // Whatever a sink does is done in here: being called, being polled and being dropped.
+    let delivery = async { timeout(destination.timeout, destination.sink.deliver(offers)).await };
+    match AssertUnwindSafe(delivery).catch_unwind().await {
+        Ok(Err(_)) => all_fail("timeout", "the offer took too long"),
+        Err(_) => all_fail("panic", "the sink panicked"),
         Ok(Ok(outcomes)) if outcomes.len() != offers.len() => {
             all_fail("miscount", "the sink did not answer every offer")
         }
@@ -80,6 +81,8 @@ mod tests {
     async fn a_sink_that_hangs_panics_or_miscounts_fails_every_offer() {
         check(Misbehaviour::Hangs, "timeout").await;
         check(Misbehaviour::Panics, "panic").await;
+        check(Misbehaviour::PanicsWhenCalled, "panic").await;
+        check(Misbehaviour::PanicsWhenDropped, "panic").await;
         check(Misbehaviour::Miscounts, "miscount").await;
     }
 
@@ -87,7 +90,17 @@ mod tests {
     enum Misbehaviour {
         Hangs,
         Panics,
+        PanicsWhenCalled,
+        PanicsWhenDropped,
         Miscounts,
+    }
+
+    struct PanicsWhenDropped;
+
+    impl Drop for PanicsWhenDropped {
+        fn drop(&mut self) {
+            panic!("as told");
+        }
     }
 
     impl Sink for Misbehaviour {
@@ -96,10 +109,15 @@ mod tests {
         }
 
         fn deliver<'a>(&'a self, _: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+            assert!(!matches!(self, Self::PanicsWhenCalled), "as told");
             Box::pin(async move {
                 match self {
                     Self::Hangs => std::future::pending().await,
-                    Self::Panics => panic!("as told"),
+                    Self::PanicsWhenDropped => {
+                        let _bomb = PanicsWhenDropped;
+                        std::future::pending().await
+                    }
+                    Self::Panics | Self::PanicsWhenCalled => panic!("as told"),
                     Self::Miscounts => vec![Ok(Receipt::default())],
                 }
             })
@@ -127,6 +145,7 @@ mod tests {
             attempts: 0,
             parked: false,
             order_key: None,
+            held_key: None,
         }
     }
 }

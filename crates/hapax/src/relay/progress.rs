@@ -21,6 +21,8 @@ pub(super) struct Progress {
     batches: VecDeque<Read>,
     /// The number of the batch at the front of `batches`.
     first_batch: u64,
+    /// Positions in `batches`, settled or not.
+    held: usize,
     /// In which batch each unsettled position was read.
     unsettled: HashMap<i64, u64>,
     moved: bool,
@@ -41,6 +43,7 @@ impl Progress {
             checkpoint,
             batches: VecDeque::new(),
             first_batch: 0,
+            held: 0,
             unsettled: HashMap::new(),
             moved: false,
         }
@@ -51,9 +54,12 @@ impl Progress {
         &self.head
     }
 
-    /// Whether so much is unsettled that reading must wait.
+    /// Whether so much is read and not passed that reading must wait.
+    ///
+    /// What was settled beyond the frontier before a restart does not count: it is passed by
+    /// reading on.
     pub(super) fn is_full(&self) -> bool {
-        self.unsettled.len() + self.checkpoint.settled.len() >= UNSETTLED_EVENTS
+        self.held >= UNSETTLED_EVENTS
     }
 
     /// Whether a position was settled before the frontier reached it.
@@ -71,6 +77,7 @@ impl Progress {
                 self.unsettled.insert(*position, number);
             }
         }
+        self.held += concerned.len();
         self.head = behind.clone();
         self.batches.push_back(Read {
             behind,
@@ -83,6 +90,11 @@ impl Progress {
     /// Notes that a position is about to be offered for the first time.
     pub(super) fn offer(&mut self, position: i64) {
         self.moved |= self.checkpoint.offered.insert(position);
+    }
+
+    /// Notes that a position is not offered after all.
+    pub(super) fn withdraw(&mut self, position: i64) {
+        self.moved |= self.checkpoint.offered.remove(&position);
     }
 
     /// Notes that a position is delivered or parked.
@@ -98,6 +110,11 @@ impl Progress {
         self.advance();
     }
 
+    /// Whether the checkpoint differs from the one last [`kept`](Self::kept).
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved
+    }
+
     /// The checkpoint, if it differs from the one last [`kept`](Self::kept).
     pub(super) fn changed(&self) -> Option<Checkpoint> {
         self.moved.then(|| self.checkpoint.clone())
@@ -111,23 +128,25 @@ impl Progress {
     fn advance(&mut self) {
         while let Some(batch) = self.batches.pop_front_if(|batch| batch.unsettled == 0) {
             self.first_batch += 1;
+            self.held -= batch.positions.len();
             self.moved = true;
             self.checkpoint.frontier = batch.behind;
             for position in batch.positions {
                 self.checkpoint.settled.remove(&position);
             }
         }
-        if self.batches.is_empty() {
-            // Left over from before a restart, and behind the frontier now.
-            self.forget_passed();
-        }
+        self.forget_passed();
     }
 
+    /// Forgets what was settled before a restart, is not ours any more, and is passed.
     fn forget_passed(&mut self) {
-        let none_unsettled = self.unsettled.is_empty();
-        if none_unsettled && self.checkpoint.frontier.snapshot.is_none() {
-            let beyond = self.checkpoint.frontier.high.saturating_add(1);
-            self.checkpoint.settled = self.checkpoint.settled.split_off(&beyond);
+        if self.checkpoint.frontier.snapshot.is_some() {
+            return;
+        }
+        let high = self.checkpoint.frontier.high;
+        let settled = &mut self.checkpoint.settled;
+        while settled.first().is_some_and(|first| *first <= high) {
+            settled.pop_first();
         }
     }
 }
@@ -171,6 +190,46 @@ mod tests {
         progress.settle(1);
         progress.settle(3);
         check(&progress, 3, &[]);
+    }
+
+    #[test]
+    fn what_was_settled_before_a_restart_does_not_fill_the_window() {
+        let many = i64::try_from(UNSETTLED_EVENTS).unwrap();
+        let mut progress = Progress::new(Checkpoint {
+            settled: (1..=many).collect(),
+            ..Checkpoint::default()
+        });
+        assert!(!progress.is_full());
+        progress.read((1..=many).collect(), frontier(many));
+        check(&progress, many, &[]);
+        assert!(!progress.is_full());
+    }
+
+    #[test]
+    fn one_that_hangs_fills_the_window_in_the_end() {
+        let many = i64::try_from(UNSETTLED_EVENTS).unwrap();
+        let mut progress = Progress::new(Checkpoint::default());
+        progress.read(vec![1], frontier(1));
+        for position in 2..=many {
+            assert!(!progress.is_full());
+            progress.read(vec![position], frontier(position));
+            progress.settle(position);
+        }
+        assert!(progress.is_full());
+        progress.settle(1);
+        assert!(!progress.is_full());
+    }
+
+    #[test]
+    fn what_is_no_longer_ours_is_forgotten_once_it_is_passed() {
+        let mut progress = Progress::new(Checkpoint {
+            settled: [2, 9].into(),
+            ..Checkpoint::default()
+        });
+        progress.read(vec![1], frontier(3));
+        progress.read(vec![4], frontier(4));
+        progress.settle(1);
+        check(&progress, 3, &[9]);
     }
 
     #[test]

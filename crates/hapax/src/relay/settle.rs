@@ -71,7 +71,14 @@ impl Flow {
 
     /// What is to be written down, if anything is.
     pub(super) fn settlement(&self) -> Option<Settlement> {
-        let checkpoint = self.progress.changed();
+        self.is_unsaid().then(|| Settlement {
+            checkpoint: self.progress.changed(),
+            ..self.pending.clone()
+        })
+    }
+
+    /// Whether anything is to be written down.
+    pub(super) fn is_unsaid(&self) -> bool {
         let Settlement {
             begin,
             park,
@@ -81,14 +88,10 @@ impl Flow {
             disable,
             ..
         } = &self.pending;
-        let anything = checkpoint.is_some()
+        self.progress.has_moved()
             || disable.is_some()
             || !(begin.is_empty() && park.is_empty() && delivered.is_empty())
-            || !(release.is_empty() && attempts.is_empty());
-        anything.then(|| Settlement {
-            checkpoint,
-            ..self.pending.clone()
-        })
+            || !(release.is_empty() && attempts.is_empty())
     }
 
     /// Notes that the settlement is written down, and which keys it found free.
@@ -170,8 +173,10 @@ impl Flow {
             );
         }
         let waiting = self.lane.hold_up(&item);
-        if let Some(key) = &item.order_key {
-            self.blocked.insert(key.clone());
+        match &item.order_key {
+            Some(key) => drop(self.blocked.insert(key.clone())),
+            // It held a key up under another order: those behind it wait for it no longer.
+            None => self.release(&item),
         }
         let last_error = Some(one_line(error));
         let position = item.position();
@@ -199,7 +204,7 @@ impl Flow {
 
     fn release(&mut self, item: &Item) {
         if item.parked
-            && let Some(key) = &item.order_key
+            && let Some(key) = item.order_key.as_ref().or(item.held_key.as_ref())
         {
             self.pending.release.push(key.clone());
         }

@@ -8,6 +8,7 @@ use crate::{
     clock::{Random, Timestamp},
     delivery::{Checkpoint, Frontier, Opened, Parked, ParkedState},
     event::{Headers, NewEvent},
+    limits::READ_EVENTS,
     outbox::{OutboxEvent, seal},
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
     store::Batch,
@@ -177,6 +178,60 @@ fn events_for_others_move_the_checkpoint_and_nothing_else() {
         flow.settlement().unwrap().checkpoint.unwrap().frontier,
         frontier(1)
     );
+}
+
+#[test]
+fn what_is_not_offered_after_all_is_not_on_record() {
+    let mut flow = flow(Order::None);
+    admit(&mut flow, &[(1, None)]);
+    flow.admit_parked(vec![parked(2, 1, None)]);
+    let chosen = flow.choose(9, at(0));
+    flow.put_back(chosen);
+    let settlement = flow.settlement().unwrap();
+    assert!(settlement.checkpoint.unwrap().offered.is_empty());
+    assert!(settlement.begin.is_empty());
+    assert_eq!(positions(&flow.choose(9, at(0))), [1, 2]);
+}
+
+#[test]
+fn parked_deliveries_wake_nobody_who_has_no_room_for_them() {
+    let mut flow = flow(Order::None);
+    flow.due_at = Some(at(0));
+    assert_eq!(flow.reads_parked_at(), Some(at(0)));
+    let many = i64::try_from(READ_EVENTS).unwrap();
+    flow.admit_parked((1..=many).map(|at| parked(at, 1, None)).collect());
+    assert_eq!(flow.parked_room(), 0);
+    assert_eq!(flow.reads_parked_at(), None);
+}
+
+#[test]
+fn reading_waits_for_what_is_not_written_down() {
+    let mut flow = flow(Order::None);
+    let mut position = 0;
+    while flow.wants_more() {
+        assert!(position <= 100_000, "parked deliveries fill the memory");
+        position += 1;
+        let mut later = event(position, None);
+        later.event.available_at = Some(at(5_000));
+        let batch = Batch {
+            events: vec![Arc::new(later)],
+            frontier: frontier(position),
+        };
+        flow.admit(batch, at(0));
+    }
+    flow.settled(vec![], at(0));
+    assert!(flow.wants_more());
+}
+
+#[test]
+fn a_key_that_is_kept_no_longer_is_let_go() {
+    for outcome in [Ok(Receipt::default()), unavailable()] {
+        let mut flow = flow(Order::None);
+        flow.admit_parked(vec![parked(1, 1, Some("a"))]);
+        let item = flow.choose(1, at(0)).remove(0);
+        conclude(&mut flow, item, outcome);
+        assert_eq!(flow.settlement().unwrap().release, ["order\na"]);
+    }
 }
 
 #[test]
