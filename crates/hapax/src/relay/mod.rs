@@ -79,7 +79,8 @@ pub struct Relay;
 impl Relay {
     /// Starts to carry the events of `store` to `destinations`, on the runtime it is called in.
     ///
-    /// A destination named here is enabled, even if its far side had wanted no more events.
+    /// A destination named here is enabled, even if its far side had wanted no more events. A
+    /// name is one destination: of two that share it, the first is carried.
     pub fn spawn<S>(
         store: &S,
         destinations: Vec<Destination>,
@@ -94,6 +95,11 @@ impl Relay {
         let mut tasks = JoinSet::new();
         let mut places = HashMap::new();
         for destination in destinations {
+            if places.contains_key(&destination.name) {
+                let destination = &destination.name;
+                tracing::error!(destination, "a second destination of this name is left out");
+                continue;
+            }
             let place = Place::default();
             places.insert(destination.name.clone(), place.clone());
             let keeper = Keeper {
@@ -133,7 +139,8 @@ impl RelayHandle {
     /// Enables a destination that was disabled; false when there is none of that name.
     pub fn enable(&self, destination: &str) -> bool {
         let place = self.places.get(destination);
-        if let Some(place) = place {
+        // A notice to one that carries would be remembered, and enable it when it is disabled.
+        if let Some(place) = place.filter(|place| *place.stopped.borrow() == Some(DISABLED)) {
             place.enable.notify_one();
         }
         place.is_some()
@@ -146,6 +153,8 @@ impl RelayHandle {
             .and_then(|place| *place.stopped.borrow())
     }
 }
+
+const DISABLED: &str = "disabled";
 
 /// What the handle and the keeper of a destination share.
 #[derive(Clone, Debug)]
@@ -187,7 +196,7 @@ impl<S: Outbox + Deliveries> Keeper<S> {
                     return;
                 }
                 Stopped::Disabled => {
-                    self.place.stopped.send_replace(Some("disabled"));
+                    self.place.stopped.send_replace(Some(DISABLED));
                     let destination = &self.destination.name;
                     tracing::error!(
                         destination,
@@ -214,15 +223,17 @@ impl<S: Outbox + Deliveries> Keeper<S> {
             self.wake.listen(),
             self.draining.clone(),
         );
-        let report = async {
-            loop {
-                standing::report(&self.store, &self.destination.name, &self.settings.clock).await;
-                sleep(limits::REPORT).await;
-            }
-        };
         tokio::select! {
             stopped = carrier.run() => stopped,
-            () = report => unreachable!("reporting never ends"),
+            () = self.report() => unreachable!("reporting never ends"),
+        }
+    }
+
+    /// Reports how far behind the destination is, for as long as it is ours.
+    async fn report(&self) {
+        loop {
+            standing::report(&self.store, &self.destination.name, &self.settings.clock).await;
+            sleep(limits::REPORT).await;
         }
     }
 
@@ -237,7 +248,13 @@ impl<S: Outbox + Deliveries> Keeper<S> {
             match self.store.open(name).await {
                 Ok(opened) => {
                     if let Some(reason) = &opened.was_disabled {
-                        tracing::warn!(destination = name, reason, "the destination is enabled");
+                        tracing::warn!(
+                            destination = name,
+                            reason,
+                            from_state = "disabled",
+                            to_state = "enabled",
+                            "the destination is enabled"
+                        );
                     }
                     return Some(opened);
                 }
@@ -259,16 +276,14 @@ impl<S: Outbox + Deliveries> Keeper<S> {
         );
     }
 
-    /// Waits until the destination is enabled; false when the relay drains instead.
-    async fn enabled(&mut self) -> bool {
-        loop {
-            tokio::select! {
-                () = self.place.enable.notified() => return true,
-                _ = self.draining.changed() => {}
-            }
-            if *self.draining.borrow() {
-                return false;
-            }
+    /// Waits until the destination is enabled, and reports what gathers meanwhile; false when the
+    /// relay drains instead.
+    async fn enabled(&self) -> bool {
+        let mut draining = self.draining.clone();
+        tokio::select! {
+            () = self.place.enable.notified() => true,
+            _ = draining.wait_for(|draining| *draining) => false,
+            () = self.report() => unreachable!("reporting never ends"),
         }
     }
 }

@@ -4,4 +4,5 @@
 
 mod recorder;
 mod relay;
+mod strain;
 mod stage;

@@ -7,6 +7,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use hapax::sink::{Offer, Outcome, Receipt, Sink, SinkError};
+use tokio::sync::Semaphore;
 
 /// What to do with an offer.
 pub(crate) enum Reply {
@@ -16,6 +17,8 @@ pub(crate) enum Reply {
     Hang,
     /// Take it, and never say so.
     TakeAndHang,
+    /// Take it once there is a permit.
+    TakeWith(Arc<Semaphore>),
 }
 
 type Script = dyn Fn(&Offer) -> Reply + Send + Sync;
@@ -77,6 +80,10 @@ impl Recorder {
             Reply::Take => take(),
             Reply::Fail(error) => return Err(error),
             Reply::Hang => std::future::pending().await,
+            Reply::TakeWith(gate) => {
+                gate.acquire().await.unwrap().forget();
+                take();
+            }
             Reply::TakeAndHang => {
                 take();
                 std::future::pending::<()>().await;

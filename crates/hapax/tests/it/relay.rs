@@ -396,21 +396,12 @@ async fn a_store_that_fails_for_a_while_delays_and_loses_nothing() {
     let relay = stage.relay(vec![Stage::destination("d", &sink)]);
     stage.emit(&["a"]).await;
     eventually(PATIENCE, async || sink.taken() == [1]).await;
-    rename(&stage, "hapax_checkpoint", "hidden").await;
+    stage.rename("hapax_checkpoint", "hidden").await;
     stage.emit(&["b"]).await;
-    rename(&stage, "hidden", "hapax_checkpoint").await;
+    stage.rename("hidden", "hapax_checkpoint").await;
     stage.as_time_passes(|| sink.counts().len() == 2).await;
     relay.drain().await;
     check_once(&sink, 2);
-}
-
-async fn rename(stage: &Stage, from: &str, to: &str) {
-    let sql = format!("ALTER TABLE {from} RENAME TO {to}");
-    stage
-        .store
-        .write(move |rows| rows.execute_batch(&sql))
-        .await
-        .unwrap();
 }
 
 fn unavailable() -> Reply {

@@ -93,6 +93,21 @@ impl Stage {
         self.store.standing(destination).await.unwrap().backlog
     }
 
+    pub(crate) async fn parked(&self, destination: &str) -> u64 {
+        self.store.standing(destination).await.unwrap().parked
+    }
+
+    pub(crate) async fn rename(&self, from: &str, to: &str) {
+        self.execute(&format!("ALTER TABLE {from} RENAME TO {to}"))
+            .await;
+    }
+
+    pub(crate) async fn execute(&self, sql: &str) {
+        let sql = sql.to_owned();
+        let run = move |rows: &hapax_sqlite::rusqlite::Connection| rows.execute_batch(&sql);
+        self.store.write(run).await.unwrap();
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }

@@ -1,0 +1,188 @@
+//! What the relay keeps to when its store, its clock, its sinks or its settings turn against it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use hapax::{
+    event::NewEvent,
+    failpoint::Failpoints,
+    limits::UNSETTLED_EVENTS,
+    relay::{Order, Relay, Settings},
+    sink::{Receipt, SinkError},
+};
+use hapax_testkit::{clock::seeded_random, wait::eventually};
+use tokio::sync::Semaphore;
+
+use crate::{
+    recorder::{Recorder, Reply},
+    stage::{PATIENCE, Stage},
+};
+
+#[tokio::test]
+async fn an_event_that_hung_until_a_crash_does_not_keep_the_rest_from_being_read() {
+    let stage = Stage::new();
+    stage.emit_many(UNSETTLED_EVENTS, 1).await;
+    stage.emit_many(1_500, 1).await;
+    let sink = Recorder::new(|offer| match offer.event.position {
+        1 => Reply::Hang,
+        _ => Reply::Take,
+    })
+    .batches(100);
+    let destination = || {
+        Stage::destination("d", &sink)
+            .schedule("0s,0s,0s".parse().unwrap())
+            .timeout(Duration::from_hours(1))
+    };
+    let relay = stage.relay(vec![destination()]);
+    // All that may be read is read and settled, but for the batch that the first one hangs in.
+    eventually(PATIENCE, async || {
+        let left = stage.backlog("d").await;
+        left <= 1_500 + 100
+    })
+    .await;
+    drop(relay);
+    sink.now(|_| Reply::Take);
+    let relay = stage.relay(vec![destination()]);
+    let all = UNSETTLED_EVENTS + 1_500;
+    stage.as_time_passes(|| sink.counts().len() == all).await;
+    relay.drain().await;
+}
+
+#[tokio::test]
+async fn draining_outlasts_a_store_that_fails_for_a_moment() {
+    let stage = Stage::new();
+    let (gate, tries) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let sink = gated(&gate);
+    let mut settings = Settings::new(stage.clock.clock(), seeded_random(2));
+    let seen = Arc::clone(&tries);
+    settings.failpoints = Failpoints::calling(move |name| {
+        if name == "relay.settle.before" {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let destinations = vec![Stage::destination("d", &sink)];
+    let relay = Relay::spawn(&stage.store, destinations, &settings, &stage.store.wake());
+    stage.emit(&["a"]).await;
+    eventually(PATIENCE, async || sink.offers() == [(1, 1)]).await;
+    stage.rename("hapax_checkpoint", "hidden").await;
+    let before = tries.load(Ordering::SeqCst);
+    let draining = tokio::spawn(relay.drain());
+    gate.add_permits(1);
+    eventually(PATIENCE, async || tries.load(Ordering::SeqCst) > before).await;
+    stage.rename("hidden", "hapax_checkpoint").await;
+    draining.await.unwrap();
+    assert_eq!(stage.backlog("d").await, 0, "what arrived is written down");
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_read_holds_up_nothing_before_it() {
+    let stage = Stage::new();
+    stage.emit(&["a", "b"]).await;
+    stage
+        .execute("UPDATE hapax_outbox_event SET headers = 'torn' WHERE id = 2")
+        .await;
+    let gate = Arc::new(Semaphore::new(0));
+    let sink = gated(&gate);
+    let relay = stage.relay(vec![Stage::destination("d", &sink)]);
+    eventually(PATIENCE, async || sink.offers() == [(1, 1)]).await;
+    gate.add_permits(1);
+    eventually(PATIENCE, async || stage.backlog("d").await == 1).await;
+    gate.add_permits(1);
+    stage
+        .execute("UPDATE hapax_outbox_event SET headers = '{}' WHERE id = 2")
+        .await;
+    eventually(PATIENCE, async || sink.taken() == [1, 2]).await;
+    relay.drain().await;
+}
+
+#[tokio::test]
+async fn what_was_blocked_goes_on_when_order_is_no_longer_kept() {
+    let stage = Stage::new();
+    let sink = Recorder::new(|_| unavailable());
+    let destination = |order| {
+        Stage::destination("d", &sink)
+            .order(order)
+            .schedule(["1s"; 60].join(",").parse().unwrap())
+    };
+    let relay = stage.relay(vec![destination(Order::Key)]);
+    stage.emit(&["a", "a", "a"]).await;
+    eventually(PATIENCE, async || stage.parked("d").await == 3).await;
+    relay.drain().await;
+    // It fails once more without its key, and only then arrives.
+    let tried = sink.offers().len();
+    let relay = stage.relay(vec![destination(Order::None)]);
+    stage.as_time_passes(|| sink.offers().len() > tried).await;
+    sink.now(|_| Reply::Take);
+    stage.as_time_passes(|| sink.counts().len() == 3).await;
+    relay.drain().await;
+    assert_eq!(stage.backlog("d").await, 0);
+}
+
+#[tokio::test]
+async fn of_two_destinations_with_one_name_the_first_is_carried_alone() {
+    let stage = Stage::new();
+    let (first, second) = (
+        Recorder::new(|_| Reply::Take),
+        Recorder::new(|_| Reply::Take),
+    );
+    let relay = stage.relay(vec![
+        Stage::destination("d", &first),
+        Stage::destination("d", &second),
+    ]);
+    stage.emit_many(50, 5).await;
+    eventually(PATIENCE, async || first.taken().len() == 50).await;
+    assert_eq!(relay.stopped("d"), None);
+    relay.drain().await;
+    assert!(second.offers().is_empty());
+}
+
+#[tokio::test]
+async fn enabling_what_is_not_disabled_is_not_remembered() {
+    let stage = Stage::new();
+    let sink = Recorder::new(|_| {
+        Reply::Fail(SinkError::Gone {
+            receipt: Receipt::default(),
+            source: "410".into(),
+        })
+    });
+    let relay = stage.relay(vec![Stage::destination("d", &sink)]);
+    assert!(relay.enable("d"));
+    stage.emit(&["a"]).await;
+    eventually(PATIENCE, async || relay.stopped("d") == Some("disabled")).await;
+    stage.emit(&["b"; 20]).await;
+    assert_eq!(relay.stopped("d"), Some("disabled"));
+    assert_eq!(sink.offers(), [(1, 1)]);
+}
+
+#[tokio::test]
+async fn large_events_that_fall_due_together_arrive() {
+    let stage = Stage::new();
+    let later = stage.now().after(Duration::from_hours(1));
+    let large = "x".repeat(900_000);
+    for _ in 0..20 {
+        stage
+            .emit_event(NewEvent::json("order.created", &large).available_at(later))
+            .await;
+    }
+    let sink = Recorder::new(|_| Reply::Take);
+    let relay = stage.relay(vec![Stage::destination("d", &sink)]);
+    eventually(PATIENCE, async || stage.parked("d").await == 20).await;
+    stage.clock.set(later);
+    eventually(PATIENCE, async || sink.counts().len() == 20).await;
+    relay.drain().await;
+}
+
+/// Takes one event for each permit.
+fn gated(gate: &Arc<Semaphore>) -> Recorder {
+    let gate = Arc::clone(gate);
+    Recorder::new(move |_| Reply::TakeWith(Arc::clone(&gate)))
+}
+
+fn unavailable() -> Reply {
+    Reply::Fail(SinkError::unavailable("told", "told to"))
+}
