@@ -12,6 +12,7 @@ mod secrets;
 mod wiring;
 mod announce;
 mod server;
+mod body;
 mod auth;
 mod routes;
 mod members;

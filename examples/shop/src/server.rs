@@ -4,35 +4,26 @@
 //! time. Told to stop, it accepts nothing more, lets every request in flight
 //! finish, and returns when the last connection is closed or time is up.
 
-use std::{
-    convert::Infallible,
-    future::Future,
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
 use http::{Request, Response};
-use http_body::{Frame, SizeHint};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
     task::JoinSet,
-    time::{Sleep, sleep, timeout},
+    time::{sleep, timeout},
 };
 use tower::ServiceExt as _;
+
+use crate::body;
 
 /// Connections at a time: each costs a socket and some kilobytes.
 const CONNECTIONS_MAX: usize = 1024;
 /// How long a client may take over its headers, and an idle connection stays.
 const HEADERS: Duration = Duration::from_secs(30);
-/// How long a client may take over a body: a mebibyte at 17 KiB/s.
-const BODY: Duration = Duration::from_mins(1);
 /// How long requests in flight may take once the server stops.
 const FINISH: Duration = Duration::from_secs(35);
 /// How long to wait when the system has no sockets left.
@@ -112,7 +103,9 @@ async fn connection(stream: TcpStream, router: Router, mut stop: Stop) {
 }
 
 async fn answer(router: Router, request: Request<Incoming>) -> Result<Response<Body>, NoAnswer> {
-    let request = request.map(|body| Body::new(Timed::new(body, BODY)));
+    let (parts, body) = request.into_parts();
+    let body = body::bounded(&parts.headers, body);
+    let request = Request::from_parts(parts, body);
     let answered: Result<_, Infallible> = router.oneshot(request).await;
     let response = answered.unwrap_or_else(|never| match never {});
     if response.extensions().get::<Unanswered>().is_some() {
@@ -125,82 +118,10 @@ async fn answer(router: Router, request: Request<Incoming>) -> Result<Response<B
 #[error("the answer was lost on purpose")]
 struct NoAnswer;
 
-/// A body that ends early when its client takes too long over it.
-struct Timed<B> {
-    body: B,
-    most: Duration,
-    /// Made when the client is waited for the first time: most bodies are there already.
-    end: Option<Pin<Box<Sleep>>>,
-}
-
-impl<B> Timed<B> {
-    fn new(body: B, most: Duration) -> Self {
-        let end = None;
-        Self { body, most, end }
-    }
-}
-
-impl<B> http_body::Body for Timed<B>
-where
-    B: http_body::Body + Unpin,
-    B::Error: Into<axum::BoxError>,
-{
-    type Data = B::Data;
-    type Error = axum::BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, axum::BoxError>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(frame) = frame {
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
-        }
-        let most = self.most;
-        let end = self.end.get_or_insert_with(|| Box::pin(sleep(most)));
-        end.as_mut()
-            .poll(context)
-            .map(|()| Some(Err("the client took too long over its body".into())))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 fn is_the_clients(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_body_that_does_not_come_ends_in_time() {
-        let body = Body::new(Timed::new(Silent, Duration::from_millis(5)));
-        assert!(axum::body::to_bytes(body, 16).await.is_err());
-    }
-
-    struct Silent;
-
-    impl http_body::Body for Silent {
-        type Data = hyper::body::Bytes;
-        type Error = Infallible;
-
-        fn poll_frame(
-            self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Self::Data>, Infallible>>> {
-            Poll::Pending
-        }
-    }
 }

@@ -84,6 +84,8 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Open> {
         random: random(),
         failpoints: failpoint::from_environment(),
     };
+    // Before anything counts: what is counted earlier is lost.
+    let metrics = telemetry::count()?;
     warn_about(&config);
     let folder = &config.data_dir;
     fs::create_dir_all(folder)
@@ -121,7 +123,6 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Open> {
     });
     let carriage = carry(&store, destinations, &config, &around);
     let idempotency = idempotency(&store, &config.idempotency, &around);
-    let metrics = telemetry::count()?;
     let retention = retention::Retention {
         idempotency: idempotency.clone(),
         stores: [Some(&store), demo.as_ref().map(|demo| &demo.store)]

@@ -1,0 +1,202 @@
+//! Bodies as clients send them: not for ever, and heard out when refused.
+//!
+//! A body ends early when its client takes too long over it. One that nobody
+//! wants to the end is still read for a while behind the answer: a server that
+//! hangs up on a client that is sending takes the answer with it.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    BoxError,
+    body::{Body, Bytes},
+};
+use http::{HeaderMap, header};
+use http_body::{Frame, SizeHint};
+use tokio::{
+    runtime::Handle,
+    time::{Sleep, sleep, timeout},
+};
+
+/// How long a client may take over a body: a mebibyte at 17 KiB/s.
+const TAKES_MAX: Duration = Duration::from_mins(1);
+/// How long a body that was refused is heard out.
+const HEARD_OUT: Duration = Duration::from_secs(2);
+/// Bytes of a refused body that are heard out.
+const HEARD_OUT_BYTES: usize = 16 * 1024 * 1024;
+
+/// Bounds what a client sends after `headers`.
+pub(crate) fn bounded<B>(headers: &HeaderMap, body: B) -> Body
+where
+    B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    if body.is_end_stream() {
+        return Body::empty();
+    }
+    let waits_to_send = headers.contains_key(header::EXPECT);
+    Body::new(Timed {
+        body: Some(body),
+        most: TAKES_MAX,
+        end: None,
+        waits_to_send,
+    })
+}
+
+struct Timed<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
+{
+    /// `None` once it has ended, well or not.
+    body: Option<B>,
+    most: Duration,
+    /// Made when the client is waited for the first time: most bodies are there already.
+    end: Option<Pin<Box<Sleep>>>,
+    /// The client sends nothing before somebody asks for it.
+    waits_to_send: bool,
+}
+
+impl<B> http_body::Body for Timed<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.waits_to_send = false;
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
+        match Pin::new(body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => return Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(ended) => {
+                self.body = None;
+                return Poll::Ready(ended.map(|frame| frame.map_err(Into::into)));
+            }
+            Poll::Pending => {}
+        }
+        let most = self.most;
+        let end = self.end.get_or_insert_with(|| Box::pin(sleep(most)));
+        std::task::ready!(end.as_mut().poll(context));
+        self.body = None;
+        let late = "the client took too long over its body";
+        Poll::Ready(Some(Err(late.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body
+            .as_ref()
+            .is_none_or(http_body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let ended = || SizeHint::with_exact(0);
+        self.body
+            .as_ref()
+            .map_or_else(ended, http_body::Body::size_hint)
+    }
+}
+
+impl<B> Drop for Timed<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
+{
+    fn drop(&mut self) {
+        let unread = self.body.take().filter(|body| !body.is_end_stream());
+        if let (Some(body), false, Ok(runtime)) =
+            (unread, self.waits_to_send, Handle::try_current())
+        {
+            runtime.spawn(timeout(HEARD_OUT, hear_out(body)));
+        }
+    }
+}
+
+async fn hear_out<B: http_body::Body<Data = Bytes> + Unpin>(mut body: B) {
+    let mut bytes = 0;
+    while bytes < HEARD_OUT_BYTES {
+        let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+        let Some(Ok(frame)) = frame else {
+            return;
+        };
+        bytes += frame.data_ref().map_or(0, Bytes::len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, sync::mpsc};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_does_not_come_ends_in_time() {
+        let body = Body::new(Timed {
+            body: Some(Scripted::new(vec![Poll::Pending]).0),
+            most: Duration::from_millis(5),
+            end: None,
+            waits_to_send: false,
+        });
+        assert!(axum::body::to_bytes(body, 16).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_body_that_nobody_reads_is_heard_out() {
+        let (body, asked) = Scripted::new(vec![Poll::Ready(()), Poll::Ready(())]);
+        drop(bounded(&HeaderMap::new(), body));
+        tokio::task::yield_now().await;
+        assert_eq!(asked.try_iter().count(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_waits_for_leave_to_send_is_not_asked_for_what_nobody_reads() {
+        let (body, asked) = Scripted::new(vec![Poll::Ready(())]);
+        let expects = (
+            header::EXPECT,
+            http::HeaderValue::from_static("100-continue"),
+        );
+        drop(bounded(&HeaderMap::from_iter([expects]), body));
+        tokio::task::yield_now().await;
+        assert_eq!(asked.try_iter().count(), 0);
+    }
+
+    /// Frames by a script, and who asked for them.
+    struct Scripted(Vec<Poll<()>>, mpsc::Sender<()>);
+
+    impl Scripted {
+        fn new(script: Vec<Poll<()>>) -> (Self, mpsc::Receiver<()>) {
+            let (asked, heard) = mpsc::channel();
+            (Self(script, asked), heard)
+        }
+    }
+
+    impl http_body::Body for Scripted {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let _nobody = self.1.send(());
+            match self.0.pop() {
+                None => Poll::Ready(None),
+                Some(Poll::Pending) => {
+                    self.0.push(Poll::Pending);
+                    Poll::Pending
+                }
+                Some(Poll::Ready(())) => {
+                    Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"x")))))
+                }
+            }
+        }
+    }
+}
