@@ -50,13 +50,15 @@ impl Outbox for Sqlite {
         retention: Duration,
         inbox_retention: Duration,
     ) -> Result<u64, StoreError> {
+        let now = self.clock().now().as_millis();
+        let before =
+            |age: Duration| now.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+        let (events_before, messages_before) = (before(retention), before(inbox_retention));
+        // Looking past all that is parked takes time, which is the readers' and not the writer's.
+        let passed = self.read(move |conn| passed(conn, events_before)).await?;
         let purge = move |desk: &mut Desk| {
-            let now = desk.now().as_millis();
-            let before = |age: Duration| {
-                now.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX))
-            };
-            let events = purge(&desk.conn, before(retention)).map_err(store_error)?;
-            let messages = inbox::purge(&desk.conn, before(inbox_retention));
+            let events = purge(&desk.conn, &passed).map_err(store_error)?;
+            let messages = inbox::purge(&desk.conn, messages_before);
             Ok(events + messages.map_err(store_error)?)
         };
         self.submit(purge).await
@@ -292,13 +294,20 @@ fn payload(text: String, content_type: Option<String>) -> Result<Payload, String
     })
 }
 
-/// Deletes a batch of events written before `before`, with what is known of their deliveries.
-fn purge(conn: &Connection, before: i64) -> rusqlite::Result<u64> {
+/// Finds a batch of events written before `before` that nobody needs: once so, always so, unless
+/// a destination is seen for the first time.
+fn passed(conn: &Connection, before: i64) -> rusqlite::Result<Vec<i64>> {
     let mut passed = conn.prepare_cached(query!("outbox/passed"))?;
     let passed = passed.query_map(params![before, rows(PURGE_ROWS)], |row| row.get(0))?;
-    let passed: Vec<i64> = passed.collect::<Result<_, _>>()?;
+    passed.collect()
+}
+
+/// Deletes those of the batch that are still passed, with what is known of their deliveries.
+fn purge(conn: &Connection, passed: &[i64]) -> rusqlite::Result<u64> {
+    let mut frontier = conn.prepare_cached(query!("outbox/passed_by_all"))?;
+    let frontier: i64 = frontier.query_row([], |row| row.get(0))?;
     let mut gone = 0;
-    for position in passed {
+    for position in passed.iter().filter(|position| **position <= frontier) {
         for sql in [
             query!("delivery/purge_attempts"),
             query!("delivery/purge"),
