@@ -73,6 +73,19 @@ pub(crate) fn email(value: &str) -> Result<(), Problem> {
     })
 }
 
+/// Where a list goes on: the id that the page before ended with, or the beginning.
+pub(crate) fn after(value: Option<String>, prefix: &str) -> Result<String, Problem> {
+    let value = value.unwrap_or_default();
+    let id = value
+        .strip_prefix(prefix)
+        .and_then(|rest| rest.strip_prefix('_'))
+        .filter(|id| id.len() == 36 && uuid::Uuid::try_parse(id).is_ok());
+    ensure(value.is_empty() || id.is_some(), "after", || {
+        "after is the next of the page before".to_owned()
+    })?;
+    Ok(value)
+}
+
 /// The rows of a page.
 pub(crate) fn limit(value: Option<u32>, default: u32) -> Result<u32, Problem> {
     let limit = value.unwrap_or(default);

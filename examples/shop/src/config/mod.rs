@@ -11,7 +11,7 @@ mod layers;
 mod nearest;
 mod values;
 
-use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::HashSet, ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Parser as _;
 use hapax::{
@@ -152,6 +152,10 @@ fn read_tokens(layers: &Layers, demo: bool) -> Result<Vec<(SecretString, Tenant)
                     HAPAX__TOKENS, or [tokens] in the configuration file"
                 .to_owned(),
         );
+    }
+    let mut seen = HashSet::new();
+    if pairs.iter().any(|(token, _)| !seen.insert(token.as_str())) {
+        return Err("tokens: a token stands twice, and could act for either tenant".to_owned());
     }
     pairs
         .into_iter()

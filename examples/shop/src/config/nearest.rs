@@ -1,8 +1,15 @@
 //! The known word that a mistyped one most likely meant.
 
-/// The nearest of `known` to `word`; the first one when several are as near.
+/// The nearest of `known` to `word`, the first one when several are as near; none when it has
+/// nothing in common with any.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    known.min_by_key(|candidate| distance(word, candidate))
+    let changes = known.map(|candidate| (distance(word, candidate), candidate));
+    let alike = changes.filter(|(changes, candidate)| {
+        *changes < word.chars().count().max(candidate.chars().count())
+    });
+    alike
+        .min_by_key(|(changes, _)| *changes)
+        .map(|(_, candidate)| candidate)
 }
 
 /// How many characters must be inserted, deleted or replaced to make one word the other.

@@ -24,9 +24,10 @@ pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String
         return Ok(*value);
     }
     let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-    let meant = nearest(text, known.iter().copied()).unwrap_or_default();
+    let meant = nearest(text, known.iter().copied());
+    let meant = meant.map_or_else(String::new, |word| format!(": did you mean {word}?"));
     Err(format!(
-        "is one of {}, not {text:?}: did you mean {meant}?",
+        "is one of {}, not {text:?}{meant}",
         known.join(", ")
     ))
 }
@@ -138,6 +139,7 @@ mod tests {
             error,
             "is one of new, gone, not \"gon\": did you mean gone?"
         );
+        assert_eq!(switch("0").unwrap_err(), "is one of true, false, not \"0\"");
     }
 
     #[test]

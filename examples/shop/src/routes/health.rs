@@ -40,7 +40,7 @@ struct Readiness {
 }
 
 /// `GET /healthz`: it answers, so it is alive.
-pub(super) async fn alive() -> Response {
+pub(super) async fn alive(Query(NoQuery {}): Query<NoQuery>) -> Response {
     Json(Alive { status: "ok" }).into_response()
 }
 
@@ -70,7 +70,10 @@ pub(super) async fn ready(
 }
 
 /// `GET /metrics`, as Prometheus reads it.
-pub(super) async fn metrics(State(handle): State<PrometheusHandle>) -> Response {
+pub(super) async fn metrics(
+    State(handle): State<PrometheusHandle>,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Response {
     let kind = HeaderValue::from_static("text/plain; version=0.0.4");
     ([(header::CONTENT_TYPE, kind)], handle.render()).into_response()
 }

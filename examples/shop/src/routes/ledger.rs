@@ -60,7 +60,7 @@ pub(super) async fn list(
     Query(wanted): Query<Wanted>,
 ) -> Result<Response, Problem> {
     let limit = members::limit(wanted.limit, LIMIT_MAX)?;
-    let after = wanted.after.unwrap_or_default();
+    let after = members::after(wanted.after, "le")?;
     let mut key = params![tenant.as_str().to_owned(), after, i64::from(limit) + 1];
     let query = match wanted.charge_id {
         Some(charge) => {

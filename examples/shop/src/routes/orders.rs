@@ -99,7 +99,7 @@ pub(super) async fn list(
     Query(page): Query<Page>,
 ) -> Result<Response, Problem> {
     let limit = members::limit(page.limit, LIMIT)?;
-    let after = page.after.unwrap_or_default();
+    let after = members::after(page.after, "ord")?;
     // One row more than asked for tells whether there is a next page.
     let key = params![tenant.as_str().to_owned(), after, i64::from(limit) + 1];
     let rows = database::read(&shop.store, query::ORDER_LIST, key).await?;
@@ -151,8 +151,8 @@ fn holds(headers: &HeaderMap, version: i64) -> Result<bool, Problem> {
     }
     let current = tag(version);
     let fits = |value: &HeaderValue| {
-        let tags = value.to_str().unwrap_or_default().split(',').map(str::trim);
-        tags.into_iter().any(|tag| tag == "*" || tag == current)
+        let value = value.to_str().unwrap_or_default();
+        value.trim() == "*" || value.split(',').any(|tag| tag.trim() == current)
     };
     Ok(values.any(fits))
 }
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(check(Some("\"3\"")), Some(true));
         assert_eq!(check(Some("\"1\", \"3\"")), Some(true));
         assert_eq!(check(Some("*")), Some(true));
-        for stale in ["\"2\"", "3", "W/\"3\"", "", "\"33\""] {
+        for stale in ["\"2\"", "3", "W/\"3\"", "", "\"33\"", "\"2\", *", "*, *"] {
             assert_eq!(check(Some(stale)), Some(false), "{stale}");
         }
         assert_eq!(check(None), None);

@@ -8,7 +8,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use axum::{Extension, Router, body::Bytes, extract::State, routing::post};
 use hapax::{inbox::Message, signature::Verifier};
-use hapax_http::{WebhookLayer, extract::from_json, problem::Problem};
+use hapax_http::{Query, WebhookLayer, extract::from_json, problem::Problem};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -16,17 +16,16 @@ use serde_json::value::RawValue;
 use super::{Shop, ledger::Entry};
 use crate::{
     database::{self, params, query},
-    members,
+    members::{self, NoQuery},
 };
 
 /// The name under which the shop takes messages.
 const CONSUMER: &str = "ledger";
 
 #[derive(Debug, Deserialize)]
-struct Envelope<'a> {
+struct Envelope {
     r#type: String,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
+    data: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -53,21 +52,17 @@ pub(super) fn routes(shop: &Arc<Shop>, sources: Vec<(String, Verifier)>) -> Rout
 async fn take(
     State(shop): State<Arc<Shop>>,
     Extension(message): Extension<Message>,
+    Query(NoQuery {}): Query<NoQuery>,
     mut tx: hapax_http::Tx<database::Tx>,
     body: Bytes,
 ) -> Result<StatusCode, Problem> {
-    let envelope: Envelope<'_> = serde_json::from_slice(&body).map_err(|error| {
-        Problem::invalid(
-            "body",
-            format!("the message is not {{type, timestamp, data}}: {error}"),
-        )
-    })?;
+    let envelope: Envelope = from_json(&body)?;
     let kind = match envelope.r#type.as_str() {
         "payment.succeeded" => "charge",
         "refund.succeeded" => "refund",
         _ => return Ok(StatusCode::OK),
     };
-    let data = envelope.data.map_or("null", RawValue::get);
+    let data = envelope.data.as_deref().map_or("null", RawValue::get);
     let reported: Reported = from_json(data.as_bytes())?;
     members::name("charge_id", &reported.charge_id)?;
     members::amount(reported.amount)?;

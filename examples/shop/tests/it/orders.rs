@@ -178,11 +178,46 @@ async fn queries_that_nobody_knows_are_refused() {
         "/orders?limit=201",
         "/orders?limit=x",
         "/ledger?x=1",
+        "/healthz?x=1",
+        "/readyz?x=1",
+        "/metrics?x=1",
     ] {
         assert_eq!(shop.get(path).await.status, 400, "{path}");
     }
     assert_eq!(shop.post("/orders?x=1", Some("k"), ORDER).await.status, 400);
     assert_eq!(shop.get("/orders/ord_1?x=1").await.status, 400);
+    let reserved = shop.post("/idempotency-keys?x=1", None, "").await;
+    assert_eq!(reserved.status, 400);
+}
+
+#[tokio::test]
+async fn a_cursor_that_no_list_gave_is_refused_by_name() {
+    let shop = Shop::start(&[]);
+    let order = shop.post("/orders", Some("k"), ORDER).await;
+    let id = order.json().unwrap()["id"].as_str().unwrap().to_owned();
+    for path in [
+        "/orders?after=garbage".to_owned(),
+        "/orders?after=%ff".to_owned(),
+        format!("/orders?after={}", &id[..id.len() - 1]),
+        format!("/orders?after={}", id.replace("ord_", "le_")),
+        format!("/ledger?after={id}"),
+        format!("/ledger?charge_id=ch_1&after={id}"),
+    ] {
+        refuses(&shop.get(&path).await, "after");
+    }
+    assert_eq!(listed(&shop.get("/orders?after=").await).0.len(), 1);
+    let beyond = shop.get(&format!("/orders?after={id}")).await;
+    assert_eq!(listed(&beyond).0.len(), 0);
+}
+
+#[tokio::test]
+async fn a_body_that_is_an_array_is_no_order() {
+    let shop = Shop::start(&[]);
+    let answer = shop
+        .post("/orders", Some("k"), r#"["ann",500,"EUR",null]"#)
+        .await;
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    assert_eq!(listed(&shop.get("/orders").await).0.len(), 0);
 }
 
 #[tokio::test]

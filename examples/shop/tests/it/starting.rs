@@ -75,6 +75,10 @@ fn settings_that_cannot_be_are_usage_errors_that_say_which() {
         "--inbox-secret takes NAME=VALUE",
     );
     check(&["--smtp", "http://x"], "--smtp");
+    check(
+        &["--token", "t=alice", "--token", "t=bob"],
+        "tokens: a token stands twice",
+    );
     check(&["--no-such-flag"], "unexpected argument");
 }
 

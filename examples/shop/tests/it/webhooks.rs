@@ -138,6 +138,8 @@ async fn a_malformed_webhook_is_refused_and_can_come_again() {
     let shop = Shop::start(&SOURCE);
     for body in [
         "nonsense",
+        r#"["refund.succeeded",{"charge_id":"ch","amount":1}]"#,
+        r#"{"type":"refund.succeeded","timestamp":"x","data":["ch",1]}"#,
         r#"{"type":"refund.succeeded"}"#,
         r#"{"type":"refund.succeeded","timestamp":"x","data":{"amount":1}}"#,
         r#"{"type":"refund.succeeded","timestamp":"x","data":{"charge_id":"ch","amount":-1}}"#,
@@ -146,6 +148,7 @@ async fn a_malformed_webhook_is_refused_and_can_come_again() {
         assert_eq!(answer.status, 400, "{body}: {}", answer.text());
     }
     let good = succeeded("refund.succeeded", "ch_1", 250);
+    assert_eq!(post(&shop, "psp?x=1", "msg_1", &good).await.status, 400);
     assert_eq!(post(&shop, "psp", "msg_1", &good).await.status, 200);
 }
 
