@@ -16,6 +16,7 @@ use hapax::{
     sink::{Receipt, SinkError},
 };
 use hapax_testkit::{clock::seeded_random, wait::eventually};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -144,12 +145,7 @@ async fn of_two_destinations_with_one_name_the_first_is_carried_alone() {
 #[tokio::test]
 async fn enabling_what_is_not_disabled_is_not_remembered() {
     let stage = Stage::new();
-    let sink = Recorder::new(|_| {
-        Reply::Fail(SinkError::Gone {
-            receipt: Receipt::default(),
-            source: "410".into(),
-        })
-    });
+    let sink = Recorder::new(|_| gone());
     let relay = stage.relay(vec![Stage::destination("d", &sink)]);
     assert!(relay.enable("d"));
     stage.emit(&["a"]).await;
@@ -157,6 +153,27 @@ async fn enabling_what_is_not_disabled_is_not_remembered() {
     stage.emit(&["b"; 20]).await;
     assert_eq!(relay.stopped("d"), Some("disabled"));
     assert_eq!(sink.offers(), [(1, 1)]);
+}
+
+#[test]
+fn a_disabled_destination_still_says_how_far_behind_it_is() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let run = async {
+        let stage = Stage::new();
+        let sink = Recorder::new(|_| gone());
+        let relay = stage.relay(vec![Stage::destination("d", &sink)]);
+        stage.emit(&["a"]).await;
+        eventually(PATIENCE, async || relay.stopped("d") == Some("disabled")).await;
+        stage.emit(&["b", "c"]).await;
+        let line = "hapax_outbox_backlog_events{destination=\"d\"} 3";
+        eventually(PATIENCE, async || handle.render().contains(line)).await;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    metrics::with_local_recorder(&recorder, || runtime.block_on(run));
 }
 
 #[tokio::test]
@@ -181,6 +198,13 @@ async fn large_events_that_fall_due_together_arrive() {
 fn gated(gate: &Arc<Semaphore>) -> Recorder {
     let gate = Arc::clone(gate);
     Recorder::new(move |_| Reply::TakeWith(Arc::clone(&gate)))
+}
+
+fn gone() -> Reply {
+    Reply::Fail(SinkError::Gone {
+        receipt: Receipt::default(),
+        source: "410".into(),
+    })
 }
 
 fn unavailable() -> Reply {
