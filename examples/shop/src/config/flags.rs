@@ -17,7 +17,7 @@ pub(super) struct Flags {
     /// Holds the database, caught mail and the webhook secret [default: .]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
-    /// Where rows are kept [default: sqlite://DIR/shop.db]
+    /// Where rows are kept [default: shop.db in the data directory]
     #[arg(long, value_name = "URL")]
     database: Option<String>,
     /// Sends every event there; may be given again
