@@ -163,15 +163,17 @@ fn open(desk: &Desk, destination: &str) -> Result<Opened, StoreError> {
         offered: read(&offered)?,
     };
     let mut interrupt = || {
-        interrupt_begun(&desk.conn, destination, now)?;
-        interrupt_offered(&desk.conn, destination, &mut checkpoint, now, written_at)
+        let begun = interrupt_begun(&desk.conn, destination, now)?;
+        let offered = interrupt_offered(&desk.conn, destination, &mut checkpoint, now, written_at)?;
+        Ok(begun + offered)
     };
-    interrupt().map_err(store_error)?;
+    let interrupted = interrupt().map_err(store_error)?;
     let blocked_keys = blocked_keys(&desk.conn, destination).map_err(store_error)?;
     Ok(Opened {
         epoch,
         checkpoint,
         blocked_keys,
+        interrupted,
         was_disabled,
     })
 }
@@ -183,14 +185,16 @@ fn interrupt_offered(
     checkpoint: &mut Checkpoint,
     now: i64,
     written_at: i64,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<u64> {
     if checkpoint.offered.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
+    let mut interrupts = 0;
     let mut park = conn.prepare_cached(query!("delivery/interrupt_offered"))?;
     for position in std::mem::take(&mut checkpoint.offered) {
         if park.execute(params![destination, position, now, INTERRUPTED])? == 1 {
             log(conn, destination, &[interrupted(position, 1, written_at)])?;
+            interrupts += 1;
         }
         checkpoint.settled.insert(position);
     }
@@ -203,16 +207,17 @@ fn interrupt_offered(
         "",
         now
     ])?;
-    Ok(())
+    Ok(interrupts)
 }
 
 /// Makes due again what was on the wire once more when the last owner ended.
-fn interrupt_begun(conn: &Connection, destination: &str, now: i64) -> rusqlite::Result<()> {
+fn interrupt_begun(conn: &Connection, destination: &str, now: i64) -> rusqlite::Result<u64> {
     let mut begun = conn.prepare_cached(query!("delivery/begun"))?;
     let begun = begun.query_map([destination], |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?))
     })?;
     let begun: Vec<(i64, u32, i64)> = begun.collect::<Result<_, _>>()?;
+    let interrupts = begun.len() as u64;
     for (position, number, begun_at) in begun {
         conn.prepare_cached(query!("delivery/interrupt_begun"))?
             .execute(params![destination, position, now, INTERRUPTED])?;
@@ -222,7 +227,7 @@ fn interrupt_begun(conn: &Connection, destination: &str, now: i64) -> rusqlite::
             &[interrupted(position, number, begun_at)],
         )?;
     }
-    Ok(())
+    Ok(interrupts)
 }
 
 fn interrupted(position: i64, number: u32, started_at: i64) -> Attempt {

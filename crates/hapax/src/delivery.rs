@@ -44,6 +44,8 @@ pub struct Opened {
     pub checkpoint: Checkpoint,
     /// Order keys that have an unfinished (`Retrying`, `Blocked`, `Dead`) delivery in the way.
     pub blocked_keys: Vec<String>,
+    /// How many attempts the last owner did not see the end of.
+    pub interrupted: u64,
     /// Why the destination had been disabled, if it had; opening it enabled it again.
     pub was_disabled: Option<String>,
 }

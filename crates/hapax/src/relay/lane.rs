@@ -148,6 +148,26 @@ mod tests {
     }
 
     #[test]
+    fn it_is_full_by_the_events_or_by_the_bytes() {
+        let mut many = Lane::default();
+        for position in 0..WINDOW_EVENTS {
+            assert!(!many.is_full());
+            many.push(item(i64::try_from(position).unwrap(), Some("a")));
+        }
+        assert!(many.is_full());
+        let mut large = Lane::default();
+        let payload = "x".repeat(WINDOW_BYTES / 8 - 2);
+        for position in 0..8 {
+            assert!(!large.is_full());
+            large.push(sealed(position, NewEvent::json("a", &payload), None));
+        }
+        assert!(large.is_full());
+        let taken = large.take(1);
+        large.go_on(&taken[0]);
+        assert!(!large.is_full());
+    }
+
+    #[test]
     fn what_is_put_back_is_first_again() {
         let mut lane = lane(&[(1, None), (2, None), (3, None)]);
         let taken = lane.take(2);
@@ -164,8 +184,11 @@ mod tests {
     }
 
     fn item(position: i64, key: Option<&str>) -> Item {
+        sealed(position, NewEvent::json("a", &position), key)
+    }
+
+    fn sealed(position: i64, new: NewEvent, key: Option<&str>) -> Item {
         let now = Timestamp::from_millis(0);
-        let new = NewEvent::json("a", &position);
         let event = seal(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap();
         Item {
             event: Arc::new(OutboxEvent { position, event }),

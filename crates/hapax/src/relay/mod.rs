@@ -25,8 +25,10 @@ pub mod wake;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
+use metrics::counter;
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -35,10 +37,11 @@ use tokio::{
 
 use crate::{
     clock::{Clock, Random},
-    delivery::Opened,
+    delivery::{AttemptOutcome, Opened},
     failpoint::Failpoints,
     limits,
     store::{Deliveries, Outbox, StoreError},
+    telemetry,
 };
 
 use carrier::{Carrier, Stopped};
@@ -185,9 +188,22 @@ struct Keeper<S> {
 
 impl<S: Outbox + Deliveries> Keeper<S> {
     async fn run(mut self) {
+        let (mut wait, longest) = limits::STORE_BACKOFF;
         while let Some(opened) = self.open().await {
             self.place.stopped.send_replace(None);
-            match self.carry(opened).await {
+            // What was on the wire is counted as it would be after a crash, so that an event
+            // which makes us panic runs out of attempts.
+            let Ok(stopped) = AssertUnwindSafe(self.carry(opened)).catch_unwind().await else {
+                let destination = &self.destination.name;
+                tracing::error!(
+                    destination,
+                    "the relay panicked and takes the destination anew"
+                );
+                sleep(wait).await;
+                wait = (wait * 2).min(longest);
+                continue;
+            };
+            match stopped {
                 Stopped::Drained => return,
                 Stopped::Fenced => {
                     self.place.stopped.send_replace(Some("fenced"));
@@ -247,6 +263,7 @@ impl<S: Outbox + Deliveries> Keeper<S> {
             let name = &self.destination.name;
             match self.store.open(name).await {
                 Ok(opened) => {
+                    self.count_interrupted(opened.interrupted);
                     if let Some(reason) = &opened.was_disabled {
                         tracing::warn!(
                             destination = name,
@@ -265,6 +282,19 @@ impl<S: Outbox + Deliveries> Keeper<S> {
                 _ = self.draining.changed() => {}
             }
             wait = (wait * 2).min(longest);
+        }
+    }
+
+    /// The attempts that the last owner did not see the end of are ours to count.
+    fn count_interrupted(&self, attempts: u64) {
+        if attempts > 0 {
+            counter!(
+                telemetry::RELAY_ATTEMPTS,
+                "destination" => self.destination.name.clone(),
+                "outcome" => AttemptOutcome::Interrupted.as_str(),
+                "error_type" => ""
+            )
+            .increment(attempts);
         }
     }
 

@@ -266,6 +266,7 @@ fn flow(order: Order) -> Flow {
         epoch: 1,
         checkpoint: Checkpoint::default(),
         blocked_keys: vec![],
+        interrupted: 0,
         was_disabled: None,
     };
     Flow::new(Arc::new(destination), opened)

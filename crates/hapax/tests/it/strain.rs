@@ -1,6 +1,8 @@
 //! What the relay keeps to when its store, its clock, its sinks or its settings turn against it.
 
 use std::{
+    error::Error,
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -16,7 +18,7 @@ use hapax::{
     sink::{Receipt, SinkError},
 };
 use hapax_testkit::{clock::seeded_random, wait::eventually};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -157,9 +159,7 @@ async fn enabling_what_is_not_disabled_is_not_remembered() {
 
 #[test]
 fn a_disabled_destination_still_says_how_far_behind_it_is() {
-    let recorder = PrometheusBuilder::new().build_recorder();
-    let handle = recorder.handle();
-    let run = async {
+    watched(async |handle| {
         let stage = Stage::new();
         let sink = Recorder::new(|_| gone());
         let relay = stage.relay(vec![Stage::destination("d", &sink)]);
@@ -168,12 +168,43 @@ fn a_disabled_destination_still_says_how_far_behind_it_is() {
         stage.emit(&["b", "c"]).await;
         let line = "hapax_outbox_backlog_events{destination=\"d\"} 3";
         eventually(PATIENCE, async || handle.render().contains(line)).await;
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    metrics::with_local_recorder(&recorder, || runtime.block_on(run));
+    });
+}
+
+#[test]
+fn attempts_that_a_crash_cut_off_are_counted() {
+    watched(async |handle| {
+        let stage = Stage::new();
+        let sink = Recorder::new(|_| Reply::Hang);
+        stage.emit(&["a", "b"]).await;
+        let relay = stage.relay(vec![Stage::destination("d", &sink)]);
+        eventually(PATIENCE, async || sink.offers().len() == 2).await;
+        drop(relay);
+        let relay = stage.relay(vec![Stage::destination("d", &sink)]);
+        eventually(PATIENCE, async || sink.offers().len() == 4).await;
+        drop(relay);
+        sink.now(|_| Reply::Take);
+        let relay = stage.relay(vec![Stage::destination("d", &sink)]);
+        eventually(PATIENCE, async || sink.taken().len() == 2).await;
+        relay.drain().await;
+        let interrupted = "outcome=\"interrupted\",error_type=\"\"} 4";
+        assert!(handle.render().contains(interrupted), "{}", handle.render());
+    });
+}
+
+#[tokio::test]
+async fn an_event_that_makes_the_relay_panic_runs_out_of_attempts() {
+    let stage = Stage::new();
+    let sink = Recorder::new(|offer| match offer.event.position {
+        1 => Reply::Fail(SinkError::unavailable("told", PanicsWhenRead)),
+        _ => Reply::Take,
+    });
+    let relay = stage.relay(vec![Stage::destination("d", &sink)]);
+    stage.emit(&["a"]).await;
+    eventually(PATIENCE, async || stage.dead("d").await == [(1, 3)]).await;
+    stage.emit(&["b"]).await;
+    eventually(PATIENCE, async || sink.taken() == [2]).await;
+    relay.drain().await;
 }
 
 #[tokio::test]
@@ -199,6 +230,28 @@ fn gated(gate: &Arc<Semaphore>) -> Recorder {
     let gate = Arc::clone(gate);
     Recorder::new(move |_| Reply::TakeWith(Arc::clone(&gate)))
 }
+
+/// Runs on this thread alone, so that what is measured is its own.
+fn watched(run: impl AsyncFnOnce(&PrometheusHandle)) {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    metrics::with_local_recorder(&recorder, || runtime.block_on(run(&handle)));
+}
+
+#[derive(Debug)]
+struct PanicsWhenRead;
+
+impl fmt::Display for PanicsWhenRead {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("as told");
+    }
+}
+
+impl Error for PanicsWhenRead {}
 
 fn gone() -> Reply {
     Reply::Fail(SinkError::Gone {
