@@ -208,6 +208,34 @@ async fn an_event_that_makes_the_relay_panic_runs_out_of_attempts() {
 }
 
 #[tokio::test]
+async fn one_event_alone_probes_a_destination_that_was_down() {
+    let stage = Stage::new();
+    let sink = Recorder::new(|_| unavailable());
+    let relay = stage.relay(vec![Stage::destination("d", &sink).concurrency(16)]);
+    stage.emit_many(100, 100).await;
+    eventually(PATIENCE, async || stage.parked("d").await == 16).await;
+    stage.clock.advance(Duration::from_secs(10));
+    eventually(PATIENCE, async || stage.parked("d").await == 17).await;
+    stage.emit(&["later"; 10]).await;
+    assert_eq!(sink.offers().len(), 17);
+    drop(relay);
+}
+
+#[tokio::test]
+async fn a_destination_that_fails_for_days_is_disabled_and_keeps_its_events() {
+    let stage = Stage::new();
+    let sink = Recorder::new(|_| unavailable());
+    let patient = "0s,1s,1s,1s,1s".parse().unwrap();
+    let relay = stage.relay(vec![Stage::destination("d", &sink).schedule(patient)]);
+    stage.emit_many(20, 20).await;
+    eventually(PATIENCE, async || stage.parked("d").await == 20).await;
+    stage.clock.advance(Duration::from_hours(5 * 24));
+    eventually(PATIENCE, async || relay.stopped("d") == Some("disabled")).await;
+    assert_eq!(stage.backlog("d").await, 20);
+    relay.drain().await;
+}
+
+#[tokio::test]
 async fn large_events_that_fall_due_together_arrive() {
     let stage = Stage::new();
     let later = stage.now().after(Duration::from_hours(1));
