@@ -3,7 +3,13 @@
 //! A [`Job`] says of itself whether its savepoint is kept; what it found out it keeps until the
 //! [`Fate`] of its group is known. A job whose requester has gone before it began does not begin.
 
-use std::time::Instant;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
 
 use hapax::store::StoreError;
 use tokio::sync::oneshot;
@@ -12,7 +18,7 @@ use crate::writer::Desk;
 
 /// One member of a group.
 pub(crate) trait Job: Send {
-    /// Whether anybody still waits for it.
+    /// Whether anybody still waits for it; asked once, just before it begins.
     fn is_wanted(&self) -> bool;
 
     /// Does the work, inside a savepoint.
@@ -67,17 +73,30 @@ impl Fate {
     }
 }
 
+/// Who comes first: the writer that begins a job, or the requester that gives it up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Turn(Arc<AtomicBool>);
+
+impl Turn {
+    /// True for the first to ask.
+    pub(crate) fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
 /// A job that is one closure.
 pub(crate) struct Brief<F, R> {
     work: Option<F>,
+    turn: Turn,
     outcome: Option<Result<R, StoreError>>,
     reply: oneshot::Sender<Result<R, StoreError>>,
 }
 
 impl<F, R> Brief<F, R> {
-    pub(crate) fn new(work: F, reply: oneshot::Sender<Result<R, StoreError>>) -> Self {
+    pub(crate) fn new(work: F, turn: Turn, reply: oneshot::Sender<Result<R, StoreError>>) -> Self {
         Self {
             work: Some(work),
+            turn,
             outcome: None,
             reply,
         }
@@ -90,7 +109,7 @@ where
     R: Send,
 {
     fn is_wanted(&self) -> bool {
-        !self.reply.is_closed()
+        !self.reply.is_closed() && self.turn.take()
     }
 
     fn run(&mut self, desk: &mut Desk) -> Verdict {

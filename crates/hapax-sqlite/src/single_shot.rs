@@ -23,6 +23,7 @@ pub(crate) async fn run(store: &Sqlite, shot: SingleShot<Statement>) -> Result<R
         statements,
         events,
         answer,
+        deadline,
     } = shot;
     let context = std::mem::take(&mut claim.context);
     let mut draft = Draft::new(Some(&claim), context);
@@ -43,7 +44,7 @@ pub(crate) async fn run(store: &Sqlite, shot: SingleShot<Statement>) -> Result<R
             fresh_for: retention(&claim),
         })
     };
-    store.submit(run).await
+    store.submit_by(deadline, run).await
 }
 
 fn claim_or_known(

@@ -7,16 +7,20 @@ use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
+    time::Instant,
 };
 
 use hapax::{Clock, Random, limits::WRITER_JOBS, relay::wake::Wake, store::StoreError};
 use rusqlite::Connection;
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout_at,
+};
 
 use crate::{
     connection::{Guard, open_writer},
     error::{OpenError, SchemaError, store_error, unavailable},
-    job::{Brief, Job},
+    job::{Brief, Job, Turn},
     lock::Lock,
     migrations::{self, Migration},
     query,
@@ -178,9 +182,31 @@ impl Sqlite {
         &self,
         work: impl FnOnce(&mut Desk) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        self.enqueue(Box::new(Brief::new(work, reply))).await?;
-        answer.await.map_err(|_| closed())?
+        self.submit_by(None, work).await
+    }
+
+    /// As [`Self::submit`], but work that has not begun by `deadline` never begins.
+    pub(crate) async fn submit_by<R: Send + 'static>(
+        &self,
+        deadline: Option<Instant>,
+        work: impl FnOnce(&mut Desk) -> Result<R, StoreError> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        let (reply, mut answer) = oneshot::channel();
+        let turn = Turn::default();
+        let job = Box::new(Brief::new(work, turn.clone(), reply));
+        let answered = async {
+            self.enqueue(job).await?;
+            (&mut answer).await.map_err(|_| closed())?
+        };
+        let Some(deadline) = deadline else {
+            return answered.await;
+        };
+        match timeout_at(deadline.into(), answered).await {
+            Ok(outcome) => outcome,
+            Err(_) if turn.take() => Err(StoreError::TimedOut),
+            // It has begun and may commit: only its group's fate says what came of it.
+            Err(_) => answer.await.map_err(|_| closed())?,
+        }
     }
 
     /// Hands a job to the writer, waiting when its queue is full.

@@ -82,5 +82,6 @@ pub fn single_shot<S>(claim: Claim, statements: Vec<S>, body: &str) -> SingleSho
         statements,
         events: Vec::new(),
         answer: answer(body),
+        deadline: None,
     }
 }

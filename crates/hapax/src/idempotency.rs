@@ -6,7 +6,7 @@
 //! are decisions without input or output, so that every store and every
 //! protocol decides alike.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -215,6 +215,8 @@ pub struct SingleShot<S> {
     pub events: Vec<NewEvent>,
     /// What is answered when all of it is committed.
     pub answer: Answer,
+    /// When to give it up, unless the store has begun it by then; never when absent.
+    pub deadline: Option<Instant>,
 }
 
 #[cfg(test)]

@@ -80,6 +80,9 @@ pub trait Keys: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Claimed<Self::Tx>, StoreError>> + Send;
 
     /// Claims, writes, stores the answer and commits in one go.
+    ///
+    /// Past its deadline a request that the store has not begun is `TimedOut` and never begins;
+    /// one that has begun is waited for, because it may commit.
     fn single_shot(
         &self,
         shot: SingleShot<Self::Statement>,

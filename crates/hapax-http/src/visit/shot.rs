@@ -5,6 +5,7 @@ use hapax::{
     idempotency::{Known, Remember, SingleShot, judge},
     store::{Keys, Ran},
 };
+use tokio::time::Instant;
 
 use super::{
     Inner, Visit,
@@ -20,8 +21,8 @@ pub(super) async fn shot<K: Keys, S: Inner>(visit: Visit<K, S>, held: Held<K>) -
     let (plan, finished) = run.finish(planned::split::<K::Statement>).await;
     match finished.verdict(held.act.terms.on_failure) {
         Remember::Release => not_run(held, finished).await,
-        Remember::WithEffect => carry_out(held, plan, finished).await,
-        Remember::EffectFree => carry_out(held, Plan::default(), finished).await,
+        Remember::WithEffect => carry_out(held, plan, finished, end).await,
+        Remember::EffectFree => carry_out(held, Plan::default(), finished, end).await,
     }
 }
 
@@ -29,6 +30,7 @@ async fn carry_out<K: Keys>(
     held: Held<K>,
     plan: Plan<K::Statement>,
     finished: Finished,
+    end: Instant,
 ) -> Response {
     let (answer, exchange, extensions) = finished.split(&held.act.terms.per_request);
     let shot = SingleShot {
@@ -36,6 +38,7 @@ async fn carry_out<K: Keys>(
         statements: plan.statements,
         events: plan.events,
         answer: answer.clone(),
+        deadline: Some(end.into_std()),
     };
     match held.act.idempotency.store().single_shot(shot).await {
         Ok(Ran::Committed { fresh_for }) => held.stored(answer, fresh_for, exchange, extensions),

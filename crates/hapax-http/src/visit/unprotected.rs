@@ -102,6 +102,7 @@ async fn shot<K: Keys, S: Inner>(visit: Visit<K, S>) -> Response {
             status: 204,
             ..Answer::default()
         },
+        deadline: Some(end.into_std()),
     };
     let carried_out = act.idempotency.store().single_shot(shot).await;
     let outcome = if carried_out.is_ok() {

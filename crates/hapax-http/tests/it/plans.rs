@@ -159,6 +159,33 @@ async fn a_planning_handler_has_no_transaction() {
     sent.check_problem(500, "TRANSIENT.internal");
 }
 
+#[tokio::test]
+async fn a_plan_that_does_not_begin_in_the_clients_time_never_begins() {
+    let stage = stage().await;
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (held, holds) = tokio::sync::oneshot::channel();
+    let store = stage.store.clone();
+    let holding = tokio::spawn(async move {
+        let occupy = move |_: &hapax_sqlite::rusqlite::Connection| {
+            held.send(()).expect("the test waits for it");
+            released.recv().expect("the test lets go");
+            Ok(())
+        };
+        store.write(occupy).await
+    });
+    holds.await.unwrap();
+    let mut request = post_json("/plans", "k", "{}");
+    let headers = request.headers_mut();
+    headers.insert("x-request-timeout", "100".parse().unwrap());
+    let sent = stage.send(request).await;
+    sent.check_problem(504, "DEPENDENCY.timeout");
+    release.send(()).unwrap();
+    holding.await.unwrap().unwrap();
+    assert_eq!((stage.effects().await, stage.events().await), (0, 0));
+    let retry = plan(&stage, "k", "{}").await;
+    assert_eq!(retry.idempotency(), Some("stored"));
+}
+
 async fn stage() -> Stage {
     let mut stage = Stage::new().await;
     let layer = stage.idempotency.operation("/plans").single_shot();

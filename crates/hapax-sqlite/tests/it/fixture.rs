@@ -141,6 +141,7 @@ pub(crate) fn shot(key: &str) -> SingleShot<Statement> {
         statements: vec![Statement::new(INSERT, [Value::Text(key.to_owned())])],
         events: vec![NewEvent::json("note.written", &key)],
         answer: answer(),
+        deadline: None,
     }
 }
 
