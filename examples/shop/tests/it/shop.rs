@@ -5,6 +5,7 @@ use std::{
     io::{BufRead as _, BufReader, Read as _},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -57,11 +58,20 @@ pub(crate) fn command(folder: &Path, flags: &[&str]) -> Command {
 /// How a shop ended that could not start, and what it said.
 #[track_caller]
 pub(crate) fn refused(mut command: Command) -> (Option<i32>, String) {
-    let output = command.output().unwrap();
-    (
-        output.status.code(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let id = child.id().to_string();
+    let (ended, over) = mpsc::channel::<()>();
+    // One that starts after all would be waited for in vain.
+    let watchdog = thread::spawn(move || {
+        if over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            let _gone = Command::new("kill").args(["-9", &id]).status();
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(ended);
+    watchdog.join().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), said)
 }
 
 impl Shop {
