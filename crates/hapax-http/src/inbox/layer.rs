@@ -136,11 +136,11 @@ impl<K: Keys> Inbox<K> {
         keys: &[Verifier],
     ) -> Result<Message, Problem> {
         let body = whole(kept)?;
+        // Of a header that came twice nobody knows which one the sender meant.
         let header = |name| {
-            parts
-                .headers
-                .get(name)
-                .and_then(|value| value.to_str().ok())
+            let mut values = parts.headers.get_all(name).iter();
+            let only = values.next().filter(|_| values.next().is_none());
+            only.and_then(|value| value.to_str().ok())
         };
         let received = Received {
             id: header(ID_HEADER).unwrap_or_default(),

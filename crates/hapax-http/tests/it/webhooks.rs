@@ -93,6 +93,11 @@ async fn what_is_not_signed_by_its_source_is_refused() {
             .await
             .check_problem(401, "AUTH.signature");
     }
+    let mut twice = signed(&stage, "/webhooks/pay", "msg_1", "{}", SECRET, 0);
+    let other = "msg_2".parse().unwrap();
+    twice.headers_mut().append("webhook-id", other);
+    let sent = stage.send(twice).await;
+    sent.check_problem(401, "AUTH.signature");
     assert_eq!((stage.runs(), stage.effects().await), (0, 0));
 }
 

@@ -11,7 +11,7 @@ use hapax_http::{Json, Query, problem::Problem};
 use http::{HeaderValue, StatusCode, header};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::timeout};
 
 use super::Shop;
 use crate::{
@@ -22,6 +22,9 @@ use crate::{
 
 /// How long an answer about the store stays good: asking costs a commit, and anybody may ask.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// How long the store may take to show that it can be written.
+const READY: Duration = Duration::from_secs(2);
 
 /// When the store was last asked, and whether it could be written.
 #[derive(Debug, Default)]
@@ -49,7 +52,8 @@ pub(super) async fn ready(
     State(shop): State<Arc<Shop>>,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Response, Problem> {
-    let writable = shop.probe.ask(&shop).await;
+    // A balancer that waits learns less than one that is told.
+    let writable = timeout(READY, shop.probe.ask(&shop)).await.unwrap_or(false);
     let (relay, carries) = match shop.carriage.standing() {
         Standing::Running => ("running", true),
         Standing::Absent => ("off", !shop.relays),
