@@ -16,7 +16,7 @@ pub(super) async fn fill(backlog: &Backlog) -> anyhow::Result<String> {
     let start = Instant::now();
     let mut next = 0;
     while next < backlog.events {
-        let mut tx = store.begin(Headers::new()).await?;
+        let mut tx = store.begin(None, Headers::new()).await?;
         let last = backlog.events.min(next + EVENTS_PER_TRANSACTION_MAX as u64);
         for number in next..last {
             tx.emit(event(number))?;

@@ -76,7 +76,7 @@ impl<K: Keys> Handler<K> {
             .map_err(|error| SinkError::rejected("message", error))?;
         let mut tx = self
             .store
-            .begin(context(event))
+            .begin(event.tenant.clone(), context(event))
             .await
             .map_err(unavailable)?;
         match tx.accept(&message).await.map_err(unavailable)? {

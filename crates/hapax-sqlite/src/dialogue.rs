@@ -13,7 +13,6 @@ use std::{
 
 use hapax::{
     Timestamp,
-    event::Headers,
     idempotency::{Claim, Known},
     store::{Claimed, Effect, StoreError},
 };
@@ -33,10 +32,9 @@ use crate::{
 pub(crate) async fn open(
     store: &Sqlite,
     claim: Option<Claim>,
-    context: Headers,
+    draft: Draft,
 ) -> Result<Claimed<Tx>, StoreError> {
     let (reply, answer) = oneshot::channel();
-    let draft = Draft::new(claim.as_ref(), context);
     let dialogue = Dialogue {
         store: store.clone(),
         claim,

@@ -11,7 +11,7 @@ use hapax::{
     Timestamp,
     event::Headers,
     idempotency::{Answer, Claim, KeyRecord, KeyState, Known, OnExpired, SingleShot, judge},
-    key::{Fingerprint, Operation, Scope},
+    key::{Fingerprint, Operation, Scope, Tenant},
     limits::{PURGE_ROWS, RETENTION_MAX, TOMBSTONE},
     store::{Claimed, Keys, Ran, StoreError},
 };
@@ -20,6 +20,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params, types::Value};
 use crate::{
     dialogue,
     error::{corrupt, store_error},
+    outbox::Draft,
     query, single_shot,
     sqlite::Sqlite,
     transaction::Tx,
@@ -49,8 +50,8 @@ impl Keys for Sqlite {
     type Tx = Tx;
     type Statement = Statement;
 
-    async fn begin(&self, context: Headers) -> Result<Tx, StoreError> {
-        match dialogue::open(self, None, context).await? {
+    async fn begin(&self, tenant: Option<Tenant>, context: Headers) -> Result<Tx, StoreError> {
+        match dialogue::open(self, None, Draft::new(tenant, context)).await? {
             Claimed::Open(tx) => Ok(tx),
             Claimed::Known(_) => Err(corrupt("an answer to a claim that was not made")),
         }
@@ -58,7 +59,8 @@ impl Keys for Sqlite {
 
     async fn claim(&self, mut claim: Claim) -> Result<Claimed<Tx>, StoreError> {
         let context = std::mem::take(&mut claim.context);
-        dialogue::open(self, Some(claim), context).await
+        let draft = Draft::of(&claim, context);
+        dialogue::open(self, Some(claim), draft).await
     }
 
     async fn single_shot(&self, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {

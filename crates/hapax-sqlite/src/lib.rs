@@ -25,7 +25,7 @@
 //! store.migrate("shop", &orders).await?;
 //!
 //! // The row and the event are one commit: both exist, or neither.
-//! let mut tx = store.begin(Headers::new()).await?;
+//! let mut tx = store.begin(None, Headers::new()).await?;
 //! tx.with(|rows| rows.execute("INSERT INTO orders (amount) VALUES (?1)", [500])).await?;
 //! tx.emit(NewEvent::json("order.created", &500))?;
 //! tx.commit().await?;

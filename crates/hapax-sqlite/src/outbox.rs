@@ -84,12 +84,21 @@ pub(crate) struct Sealed {
 }
 
 impl Draft {
-    pub(crate) fn new(claim: Option<&Claim>, context: Headers) -> Self {
+    /// Of a transaction without a key.
+    pub(crate) fn new(tenant: Option<Tenant>, context: Headers) -> Self {
         Self {
-            tenant: claim.map(|claim| claim.scope.tenant.clone()),
-            key: claim.map(|claim| claim.scope.key.clone()),
+            tenant,
+            key: None,
             context,
             events: Vec::new(),
+        }
+    }
+
+    /// Of the transaction that `claim` opens.
+    pub(crate) fn of(claim: &Claim, context: Headers) -> Self {
+        Self {
+            key: Some(claim.scope.key.clone()),
+            ..Self::new(Some(claim.scope.tenant.clone()), context)
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) async fn run(store: &Sqlite, shot: SingleShot<Statement>) -> Result<R
         deadline,
     } = shot;
     let context = std::mem::take(&mut claim.context);
-    let mut draft = Draft::new(Some(&claim), context);
+    let mut draft = Draft::of(&claim, context);
     for event in events {
         draft.seal(event, store)?;
     }

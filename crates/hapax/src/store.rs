@@ -14,7 +14,7 @@ use crate::{
     event::{EventId, Headers, NewEvent},
     idempotency::{Answer, Claim, KeyRecord, Known, SingleShot},
     inbox::{Acceptance, Message},
-    key::{Operation, Scope},
+    key::{Operation, Scope, Tenant},
     outbox::{EventError, OutboxEvent},
     sink::BoxError,
 };
@@ -70,8 +70,13 @@ pub trait Keys: Clone + Send + Sync + 'static {
     /// One statement of a single-shot request.
     type Statement: Send + 'static;
 
-    /// Opens a transaction without a key, for unprotected requests and consumers.
-    fn begin(&self, context: Headers) -> impl Future<Output = Result<Self::Tx, StoreError>> + Send;
+    /// Opens a transaction without a key, for unprotected requests and consumers; its events are
+    /// of `tenant` and carry `context`.
+    fn begin(
+        &self,
+        tenant: Option<Tenant>,
+        context: Headers,
+    ) -> impl Future<Output = Result<Self::Tx, StoreError>> + Send;
 
     /// Opens a transaction that holds the key, or says what is known about it.
     fn claim(

@@ -59,7 +59,7 @@ async fn open<K: Keys>(
     message: &Message,
     context: Headers,
 ) -> Result<(K::Tx, Acceptance), StoreError> {
-    let mut tx = inbox.store.begin(context).await?;
+    let mut tx = inbox.store.begin(None, context).await?;
     let acceptance = tx.accept(message).await?;
     Ok((tx, acceptance))
 }

@@ -105,7 +105,10 @@ impl<'a> Asked<'a> {
     }
 }
 
-fn tenant<'a, K: Keys>(act: &'a Act<K>, parts: &'a Parts) -> Result<&'a Tenant, Problem> {
+pub(super) fn tenant<'a, K: Keys>(
+    act: &'a Act<K>,
+    parts: &'a Parts,
+) -> Result<&'a Tenant, Problem> {
     let placed = parts.extensions.get::<Tenant>();
     let tenant = placed.or(act.idempotency.settings().tenant.as_ref());
     tenant.ok_or_else(|| {

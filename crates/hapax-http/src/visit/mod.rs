@@ -19,7 +19,7 @@ use axum::{extract::Request, response::Response};
 use hapax::{
     event::Headers,
     idempotency::Claim,
-    key::{Fingerprint, IdempotencyKey, Scope},
+    key::{Fingerprint, IdempotencyKey, Scope, Tenant},
     store::Keys,
 };
 use http::request::Parts;
@@ -169,6 +169,11 @@ impl<K: Keys, S: Inner> Visit<K, S> {
         let correlation_id = correlation_id.unwrap_or_else(|| self.id.as_str().to_owned());
         context.insert("correlation_id".to_owned(), correlation_id);
         context
+    }
+
+    /// Whose request this is.
+    fn tenant(&self) -> Option<Tenant> {
+        asked::tenant(&self.act, &self.parts).ok().cloned()
     }
 
     /// When the handler's time is up.

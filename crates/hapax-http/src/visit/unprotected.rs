@@ -32,7 +32,8 @@ pub(super) async fn unprotected<K: Keys, S: Inner>(visit: Visit<K, S>) -> Respon
     if visit.act.terms.single_shot {
         return shot(visit).await;
     }
-    let begin = visit.act.idempotency.store().begin(visit.context());
+    let store = visit.act.idempotency.store();
+    let begin = store.begin(visit.tenant(), visit.context());
     match timeout_at(visit.end(), begin).await {
         Ok(Ok(tx)) => run(visit, Some(tx)).await,
         Ok(Err(error)) if visit.fails_open() => {
@@ -50,7 +51,8 @@ pub(super) async fn without_store<K: Keys, S: Inner>(
     error: &StoreError,
 ) -> Response {
     visit.warn(error);
-    let begin = visit.act.idempotency.store().begin(visit.context());
+    let store = visit.act.idempotency.store();
+    let begin = store.begin(visit.tenant(), visit.context());
     let tx = timeout_at(visit.end(), begin)
         .await
         .ok()

@@ -47,7 +47,7 @@ async fn what_cannot_be_read_hides_nothing_before_it() {
 }
 
 async fn emit(fixture: &Fixture, count: usize, text: &str) {
-    let mut tx = fixture.store.begin(Headers::new()).await.unwrap();
+    let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
     for _ in 0..count {
         tx.emit(NewEvent::json("a", &text)).unwrap();
     }

@@ -177,7 +177,7 @@ async fn a_dropped_transaction_frees_the_writer_at_once() {
 async fn a_read_stops_before_large_events_fill_the_memory() {
     let fixture = Fixture::new().await;
     let large = NewEvent::json("large", &"x".repeat(900_000));
-    let mut tx = fixture.store.begin(Headers::new()).await.unwrap();
+    let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
     for _ in 0..6 {
         tx.emit(large.clone()).unwrap();
     }
@@ -195,7 +195,7 @@ async fn a_read_stops_before_large_events_fill_the_memory() {
 #[tokio::test]
 async fn a_payloads_content_type_is_nobody_elses_header() {
     let fixture = Fixture::new().await;
-    let mut tx = fixture.store.begin(Headers::new()).await.unwrap();
+    let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
     let refused = tx.emit(NewEvent::json("a", &1).header("content-type", "text/plain"));
     assert!(
         matches!(refused, Err(EventError::Malformed { .. })),

@@ -57,7 +57,7 @@ impl<S: StoreUnderTest> Bench<S> {
 
     /// Opens a transaction without a key.
     pub(crate) async fn begin(&self) -> Tx<S> {
-        let begun = self.store().begin(Headers::new()).await;
+        let begun = self.store().begin(None, Headers::new()).await;
         begun.expect("a transaction opens")
     }
 

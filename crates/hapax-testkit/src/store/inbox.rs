@@ -127,7 +127,7 @@ pub async fn of_many_that_take_one_message_one_commits<S: StoreUnderTest>() {
     let takers = (0..60).map(|number| {
         let store = bench.store().clone();
         tokio::spawn(async move {
-            let mut tx = store.begin(Headers::new()).await.expect("it opens");
+            let mut tx = store.begin(None, Headers::new()).await.expect("it opens");
             let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
             let first = accepted.expect("it is judged") == Acceptance::First;
             if !first || number < 10 {

@@ -132,7 +132,7 @@ macro_rules! store_suite {
                 a_binary_payload_reads_back_byte_for_byte
                 the_largest_payload_reads_back_byte_for_byte
                 an_event_carries_its_requests_tenant_context_and_key_hash
-                an_event_without_a_key_carries_its_context_alone
+                an_event_without_a_key_carries_its_tenant_and_context
                 events_are_read_in_order_page_by_page
                 a_frontier_stays_good_across_a_restart
                 a_reader_among_writers_loses_and_repeats_nothing

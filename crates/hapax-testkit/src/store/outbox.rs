@@ -110,20 +110,21 @@ pub async fn an_event_carries_its_requests_tenant_context_and_key_hash<S: StoreU
     assert_eq!(events[0].event.tenant, Some(claim("k").scope.tenant));
 }
 
-/// An event without a key carries the context that the transaction was opened with.
-pub async fn an_event_without_a_key_carries_its_context_alone<S: StoreUnderTest>() {
+/// An event without a key carries what the transaction was opened with.
+pub async fn an_event_without_a_key_carries_its_tenant_and_context<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let context = Headers::from([("traceparent".to_owned(), "00-1-2-01".to_owned())]);
+    let tenant = claim("k").scope.tenant;
     let mut tx = bench
         .store()
-        .begin(context.clone())
+        .begin(Some(tenant.clone()), context.clone())
         .await
         .expect("it opens");
     tx.emit(event("1")).expect("an event is emitted");
     tx.commit().await.expect("it is committed");
     let events = bench.events().await;
     assert_eq!(events[0].event.headers, context);
-    assert_eq!(events[0].event.tenant, None);
+    assert_eq!(events[0].event.tenant, Some(tenant));
 }
 
 /// Events of one transaction and of later ones stand in the order in which they were emitted.
@@ -342,7 +343,7 @@ async fn read_until<O: Outbox>(store: O, count: usize) -> Vec<Arc<OutboxEvent>> 
 /// Commits an event in every even round and rolls one back in every odd one.
 async fn write_rounds<K: Keys>(store: K, writer: String, rounds: i64) {
     for round in 0..rounds {
-        let mut tx = store.begin(Headers::new()).await.expect("it opens");
+        let mut tx = store.begin(None, Headers::new()).await.expect("it opens");
         let stated = event(&writer).sequence(round);
         tx.emit(stated).expect("an event is emitted");
         if round % 2 == 0 {

@@ -115,7 +115,7 @@ pub async fn transactions_at_once_keep_exactly_what_they_commit<S: StoreUnderTes
     let ended = (0..120).map(|number| {
         let store = bench.store().clone();
         tokio::spawn(async move {
-            let mut tx = store.begin(Headers::new()).await.expect("it opens");
+            let mut tx = store.begin(None, Headers::new()).await.expect("it opens");
             S::write_row(&mut tx, &number.to_string()).await;
             tx.emit(event(&number.to_string()))
                 .expect("an event is emitted");

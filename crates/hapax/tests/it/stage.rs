@@ -49,7 +49,7 @@ impl Stage {
 
     /// Commits `count` events in one transaction, of `keys` aggregates in turn.
     pub(crate) async fn emit_many(&self, count: usize, keys: usize) {
-        let mut tx = self.store.begin(Headers::new()).await.unwrap();
+        let mut tx = self.store.begin(None, Headers::new()).await.unwrap();
         for number in 0..count {
             let key = format!("k{}", number % keys);
             tx.emit(NewEvent::json("order.created", &number).about("order", key))
@@ -59,7 +59,7 @@ impl Stage {
     }
 
     pub(crate) async fn emit_event(&self, event: NewEvent) {
-        let mut tx = self.store.begin(Headers::new()).await.unwrap();
+        let mut tx = self.store.begin(None, Headers::new()).await.unwrap();
         tx.emit(event).unwrap();
         tx.commit().await.unwrap();
     }

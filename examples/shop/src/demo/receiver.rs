@@ -137,7 +137,7 @@ impl Receiver {
     }
 
     async fn refuse(&self, received: &Received<'_>) -> Result<(), StoreError> {
-        let mut tx = self.store.begin(Headers::new()).await?;
+        let mut tx = self.store.begin(None, Headers::new()).await?;
         self.count(&mut tx, received, 0).await?;
         tx.commit().await
     }
@@ -146,7 +146,7 @@ impl Receiver {
         let Ok(message) = Message::new(CONSUMER, "shop", received.id, received.body) else {
             return Ok(StatusCode::BAD_REQUEST);
         };
-        let mut tx = self.store.begin(Headers::new()).await?;
+        let mut tx = self.store.begin(None, Headers::new()).await?;
         let (effects, status, outcome) = match tx.accept(&message).await? {
             Acceptance::First => (1, StatusCode::OK, "accepted"),
             Acceptance::Duplicate => (0, StatusCode::OK, "duplicate"),
