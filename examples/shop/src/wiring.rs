@@ -100,6 +100,7 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Open> {
         MIGRATIONS,
         &around,
         around.failpoints.clone(),
+        config.group_max,
     )
     .await?;
     let demo = if config.demo {
@@ -218,6 +219,7 @@ impl DemoParts {
             around,
             // It stands for somebody else's machine: a failpoint counts the shop's commits alone.
             Failpoints::none(),
+            None,
         )
         .await?;
         let loopback = (Ipv4Addr::LOCALHOST, 0);
@@ -245,10 +247,12 @@ async fn store(
     migrations: &[Migration<'_>],
     around: &Around,
     failpoints: Failpoints,
+    group_max: Option<usize>,
 ) -> anyhow::Result<Sqlite> {
     let mut settings =
         hapax_sqlite::Settings::new(path, around.clock.clone(), around.random.clone());
     settings.failpoints = failpoints;
+    settings.group_max = group_max.unwrap_or(settings.group_max);
     let store = Sqlite::open(settings)?;
     store
         .migrate(namespace, migrations)
@@ -339,6 +343,7 @@ fn idempotency(
     settings.on_store_error = config.on_store_error;
     settings.on_failure = config.on_failure;
     settings.profile = config.profile;
+    settings.cache_bytes = config.cache_bytes.unwrap_or(settings.cache_bytes);
     Idempotency::new(store.clone(), settings)
 }
 

@@ -65,6 +65,12 @@ pub(super) struct Flags {
     /// How long a dead owner keeps the key of a phased operation [default: 10s]
     #[arg(long, value_name = "DURATION")]
     lease: Option<String>,
+    /// Bytes of completed answers kept in memory; 0 keeps none [default: 8388608]
+    #[arg(long, value_name = "BYTES")]
+    replay_cache: Option<String>,
+    /// Most requests that share one commit; 1 turns groups off [default: 128]
+    #[arg(long, value_name = "COUNT")]
+    group_max: Option<String>,
     /// Keeps events in the outbox until a relay runs
     #[arg(long)]
     no_relay: bool,
@@ -106,6 +112,12 @@ impl Flags {
             ("idempotency.profile", "--profile", self.profile),
             ("idempotency.wait", "--wait", self.wait),
             ("idempotency.lease", "--lease", self.lease),
+            (
+                "idempotency.cache_bytes",
+                "--replay-cache",
+                self.replay_cache,
+            ),
+            ("sqlite.group_max", "--group-max", self.group_max),
             ("relay", "--no-relay", switched_off(self.no_relay)),
             ("demo", "--no-demo", switched_off(self.no_demo)),
             ("log.format", "--log", self.log),

@@ -17,7 +17,7 @@ enum Shape {
 }
 
 /// Every setting there is.
-const KEYS: [(&str, Shape); 22] = [
+const KEYS: [(&str, Shape); 24] = [
     ("listen", Shape::Text),
     ("data_dir", Shape::Text),
     ("database", Shape::Text),
@@ -38,6 +38,8 @@ const KEYS: [(&str, Shape); 22] = [
     ("idempotency.profile", Shape::Text),
     ("idempotency.wait", Shape::Text),
     ("idempotency.lease", Shape::Text),
+    ("idempotency.cache_bytes", Shape::Text),
+    ("sqlite.group_max", Shape::Text),
     ("log.format", Shape::Text),
     ("log.level", Shape::Text),
 ];

@@ -33,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) data_dir: PathBuf,
     pub(crate) database: PathBuf,
+    /// The most requests that share one commit; the store's default when absent.
+    pub(crate) group_max: Option<usize>,
     pub(crate) webhook: Webhook,
     /// Where mail goes; the demo's own catcher when absent. It may hold a password.
     pub(crate) smtp: Option<SecretString>,
@@ -73,6 +75,8 @@ pub(crate) struct Idempotency {
     pub(crate) wait: Duration,
     /// How long a dead owner of a phased operation keeps its key.
     pub(crate) lease: Duration,
+    /// Bytes of completed answers kept in memory; the library's default when absent.
+    pub(crate) cache_bytes: Option<u64>,
 }
 
 /// How the shop speaks to whoever runs it.
@@ -120,6 +124,7 @@ impl Config {
             database: layers
                 .maybe("database", values::database)?
                 .unwrap_or_else(|| data_dir.join("shop.db")),
+            group_max: layers.maybe("sqlite.group_max", |text| values::count(text, 1, 10_000))?,
             webhook: read_webhook(layers)?,
             smtp: layers.maybe("smtp.url", values::smtp)?,
             inbox: read_inbox(layers, &tokens)?,
@@ -223,6 +228,9 @@ fn read_idempotency(layers: &Layers) -> Result<Idempotency, String> {
             second,
             Duration::from_hours(1),
         )?,
+        cache_bytes: layers.maybe("idempotency.cache_bytes", |text| {
+            values::count(text, 0, 1 << 40)
+        })?,
         on_expired: layers.one("idempotency.on_expired", "new", |text| {
             values::word(text, &[("new", OnExpired::New), ("gone", OnExpired::Gone)])
         })?,

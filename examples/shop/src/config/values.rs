@@ -4,8 +4,10 @@
 //! name, and shows the value only where that can be no secret.
 
 use std::{
+    fmt::Display,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
+    str::FromStr,
     time::Duration,
 };
 
@@ -61,6 +63,17 @@ pub(super) fn duration(text: &str, least: Duration, most: Duration) -> Result<Du
         return Err(format!("is between {least:?} and {most:?}, not {text}"));
     }
     Ok(duration)
+}
+
+/// A whole number between two bounds.
+pub(super) fn count<N>(text: &str, least: N, most: N) -> Result<N, String>
+where
+    N: Copy + FromStr + PartialOrd + Display,
+{
+    let count = text.parse().ok();
+    count
+        .filter(|count| (&least..=&most).contains(&count))
+        .ok_or_else(|| format!("is a whole number from {least} to {most}, not {text:?}"))
 }
 
 /// A network, or a single address.

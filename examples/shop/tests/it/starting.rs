@@ -79,6 +79,9 @@ fn settings_that_cannot_be_are_usage_errors_that_say_which() {
         &["--token", "t=alice", "--token", "t=bob"],
         "tokens: a token stands twice",
     );
+    check(&["--group-max", "0"], "--group-max");
+    check(&["--replay-cache", "-1"], "unexpected argument");
+    check(&["--replay-cache=all"], "--replay-cache");
     check(&["--no-such-flag"], "unexpected argument");
 }
 
