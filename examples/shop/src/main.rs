@@ -32,6 +32,10 @@ use anyhow::Context as _;
 
 use crate::config::{Config, ConfigError};
 
+/// Requests are many small allocations that one thread makes and another frees.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What the shell is told when the settings are wrong.
 const USAGE: u8 = 2;
 

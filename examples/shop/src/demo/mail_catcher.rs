@@ -46,6 +46,9 @@ const SILENCE: Duration = Duration::from_mins(1);
 /// Catches mail on `listener` into `folder` until `stop` says so.
 pub(crate) async fn serve(listener: TcpListener, folder: PathBuf, mut stop: Stop) {
     let folder: Arc<Path> = folder.into();
+    if let Err(error) = sweep(&folder).await {
+        tracing::warn!(%error, "drafts of an earlier life could not be removed");
+    }
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut sessions = JoinSet::new();
     loop {
@@ -282,6 +285,17 @@ async fn keep(folder: &Path, message: &[u8]) -> io::Result<String> {
     written.map(|()| name)
 }
 
+/// Removes the drafts that a crash left: their senders got no answer and will come again.
+async fn sweep(folder: &Path) -> io::Result<()> {
+    let mut entries = fs::read_dir(folder).await?;
+    while let Some(entry) = entries.next_entry().await? {
+        if entry.path().extension().is_some_and(|end| end == "part") {
+            fs::remove_file(entry.path()).await?;
+        }
+    }
+    Ok(())
+}
+
 fn draft_path(folder: &Path, name: &str) -> PathBuf {
     use std::sync::atomic::{AtomicU64, Ordering};
     static DRAFTS: AtomicU64 = AtomicU64::new(0);
@@ -335,6 +349,16 @@ mod tests {
         assert_eq!(files, [format!("{EVENT}.eml")]);
         let text = std::fs::read_to_string(folder.path().join(&files[0])).unwrap();
         assert!(text.ends_with("Subject: hi\r\n\r\n.dot\r\n"), "{text:?}");
+    }
+
+    #[tokio::test]
+    async fn drafts_that_a_crash_left_are_swept_and_mail_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.eml", "a.7.0.part"] {
+            std::fs::write(folder.path().join(name), "x").unwrap();
+        }
+        sweep(folder.path()).await.unwrap();
+        assert_eq!(files_in(folder.path()), ["a.eml"]);
     }
 
     #[tokio::test]
