@@ -137,13 +137,18 @@ impl SinkError {
 
     /// The failure and what caused it, in one line.
     pub fn story(&self) -> String {
-        let mut story = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            story.push_str(": ");
-            story.push_str(&error.to_string());
-            cause = error.source();
-        }
-        story
+        story(self)
     }
+}
+
+/// An error and what caused it, in one line.
+pub(crate) fn story(error: &dyn std::error::Error) -> String {
+    let mut story = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        story.push_str(": ");
+        story.push_str(&error.to_string());
+        cause = error.source();
+    }
+    story
 }

@@ -16,7 +16,7 @@ use crate::{
     inbox::{Acceptance, Message},
     key::{Operation, Scope, Tenant},
     outbox::{EventError, OutboxEvent},
-    sink::BoxError,
+    sink::{BoxError, story},
 };
 
 /// An open transaction: the handler's rows, the key, the answer and the events are one commit.
@@ -286,13 +286,6 @@ pub enum StoreError {
 impl StoreError {
     /// The failure and what caused it, in one line.
     pub fn story(&self) -> String {
-        let mut story = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            story.push_str(": ");
-            story.push_str(&error.to_string());
-            cause = error.source();
-        }
-        story
+        story(self)
     }
 }
