@@ -38,7 +38,7 @@ pub(crate) use service::mebibytes;
 /// What is measured, and how thoroughly.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// Takes a minute; the figures are for a first look, and go to the folder of --dir
+    /// Takes a minute or two; the figures are for a first look, and go to the folder of --dir
     #[arg(long)]
     quick: bool,
     /// Measures only these, such as replay,writes
