@@ -69,7 +69,8 @@ impl Keys for Sqlite {
 
     async fn look_up(&self, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
         let scope = scope.clone();
-        self.look(move |conn| find(conn, &scope)).await
+        let now = self.clock().now();
+        self.look(move |conn| find(conn, &scope, now)).await
     }
 
     async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
@@ -117,8 +118,9 @@ pub(crate) fn retention(claim: &Claim) -> Duration {
 
 /// Says what is known about a key, unless it is free.
 pub(crate) fn known(desk: &Desk, claim: &Claim) -> Result<Option<Known>, StoreError> {
-    let record = find(&desk.conn, &claim.scope)?;
-    Ok(record.and_then(|record| judge(record, claim, desk.now())))
+    let now = desk.now();
+    let record = find(&desk.conn, &claim.scope, now)?;
+    Ok(record.and_then(|record| judge(record, claim, now)))
 }
 
 /// Stores the answer under a key that this job holds.
@@ -172,7 +174,7 @@ fn store(
     ])
 }
 
-fn find(conn: &Connection, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
+fn find(conn: &Connection, scope: &Scope, now: Timestamp) -> Result<Option<KeyRecord>, StoreError> {
     let find = || {
         let parts = [
             scope.tenant.as_str(),
@@ -180,13 +182,15 @@ fn find(conn: &Connection, scope: &Scope) -> Result<Option<KeyRecord>, StoreErro
             scope.key.as_str(),
         ];
         let mut statement = conn.prepare_cached(query!("idempotency/find"))?;
-        statement.query_row(parts, |row| Ok(record(row))).optional()
+        statement
+            .query_row(parts, |row| Ok(record(row, now)))
+            .optional()
     };
     find().map_err(store_error)?.transpose()
 }
 
 /// Reads a row of the key table.
-fn record(row: &Row<'_>) -> Result<KeyRecord, StoreError> {
+fn record(row: &Row<'_>, now: Timestamp) -> Result<KeyRecord, StoreError> {
     let bad = |error: rusqlite::Error| corrupt(format!("idempotency key: {error}"));
     let state: String = row.get(1).map_err(bad)?;
     let state = match state.as_str() {
@@ -208,6 +212,7 @@ fn record(row: &Row<'_>) -> Result<KeyRecord, StoreError> {
             .transpose()?,
         created_at: Timestamp::from_millis(row.get(7).map_err(bad)?),
         expires_at: Timestamp::from_millis(row.get(8).map_err(bad)?),
+        read_at: now,
     })
 }
 

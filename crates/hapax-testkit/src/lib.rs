@@ -141,6 +141,7 @@ pub mod sink;
 pub mod law;
 pub mod http;
 pub mod smtp;
+pub mod postgres;
 pub mod events;
 pub mod clock;
 pub mod wait;

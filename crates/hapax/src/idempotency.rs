@@ -133,6 +133,8 @@ pub struct KeyRecord {
     pub created_at: Timestamp,
     /// When it expires.
     pub expires_at: Timestamp,
+    /// When the row was read, by the clock that leases and expiry are judged by.
+    pub read_at: Timestamp,
 }
 
 /// What a request is told about a key that is taken.
@@ -314,6 +316,7 @@ mod tests {
             }),
             created_at: at(0),
             expires_at: at(1_000),
+            read_at: at(0),
         }
     }
 }

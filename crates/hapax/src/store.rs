@@ -52,6 +52,12 @@ pub trait Transaction: Send + Sized + 'static {
 
     /// Rolls everything back and lets the key go; returns when that is done.
     fn rollback(self) -> impl Future<Output = ()> + Send;
+
+    /// Whether a statement of it lost against another transaction: whatever the handler answered
+    /// then, nothing of it can be committed, and it should run again.
+    fn has_conflict(&self) -> bool {
+        false
+    }
 }
 
 /// What becomes of the handler's rows and events when the answer is stored.
@@ -263,6 +269,13 @@ pub enum StoreError {
     /// The transaction took too long and was rolled back.
     #[error("transaction timed out and was rolled back")]
     TimedOut,
+    /// The transaction lost against another one; nothing was committed, and it may run again at
+    /// once.
+    #[error("transaction lost against another one and was rolled back")]
+    Conflict {
+        /// What the database said.
+        source: BoxError,
+    },
     /// Another owner took over; nothing was written.
     #[error("ownership was lost to a later epoch")]
     Fenced,

@@ -8,10 +8,12 @@ use crate::settings::RETRY_AFTER;
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match &error {
-            StoreError::Unavailable { .. } | StoreError::Fenced => Self::new(UNAVAILABLE)
-                .detail("the store cannot be used now; try again")
-                .retry_after(RETRY_AFTER)
-                .caused_by(error),
+            StoreError::Unavailable { .. } | StoreError::Conflict { .. } | StoreError::Fenced => {
+                Self::new(UNAVAILABLE)
+                    .detail("the store cannot be used now; try again")
+                    .retry_after(RETRY_AFTER)
+                    .caused_by(error)
+            }
             StoreError::TimedOut => Self::new(TIMEOUT)
                 .detail("the transaction took too long and was rolled back")
                 .caused_by(error),

@@ -71,9 +71,6 @@ async fn known<K: Keys>(held: &Held<K>) -> Option<Known> {
         .look_up(&held.claim.scope)
         .await;
     let record = record.ok().flatten()?;
-    judge(
-        record,
-        &held.claim,
-        held.act.idempotency.settings().clock.now(),
-    )
+    let now = record.read_at;
+    judge(record, &held.claim, now)
 }

@@ -1,0 +1,185 @@
+//! What can go wrong, as decisions: try again, run again, or change something first.
+//!
+//! [`OpenError`] and [`SchemaError`] are met at start and say what to do. Later failures become
+//! [`StoreError`]: `Unavailable` where the same request may succeed later (no connection, server
+//! going down, read-only, out of room), `Conflict` where the transaction lost against another one
+//! and may be run again at once, `Statement` where it will fail again.
+
+use deadpool_postgres::PoolError;
+use hapax::{sink::BoxError, store::StoreError};
+use tokio_postgres::error::SqlState;
+
+/// Why a database was not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The settings cannot be used.
+    #[error("settings of the database are not usable: {problem}")]
+    Settings {
+        /// What is wrong.
+        problem: String,
+    },
+    /// The database cannot be reached now, or refuses the role.
+    #[error("database cannot be reached")]
+    Unavailable {
+        /// What went wrong.
+        source: BoxError,
+    },
+    /// It is a standby: writes go to the primary.
+    #[error("database is a read-only standby: connect to the primary")]
+    Standby,
+    /// The tables are not those that this version knows.
+    #[error("database has another schema")]
+    Schema {
+        /// What is different.
+        #[from]
+        source: SchemaError,
+    },
+}
+
+/// Why a schema was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// Some or all of the tables are missing, and the settings say not to make them.
+    #[error(
+        "schema {namespace:?} is at version {found}, version {known} is needed: apply its migrations"
+    )]
+    Older {
+        /// Whose tables.
+        namespace: String,
+        /// The version that was found, 0 when there is none.
+        found: u32,
+        /// The version that this program needs.
+        known: u32,
+    },
+    /// A later version of the program has been here.
+    #[error(
+        "schema {namespace:?} is at version {found}, this program knows {known}: run a newer version of it"
+    )]
+    Newer {
+        /// Whose tables.
+        namespace: String,
+        /// The version that was found.
+        found: u32,
+        /// The highest version that this program knows.
+        known: u32,
+    },
+    /// A migration was applied that is not the one this program has under its number.
+    #[error(
+        "migration {version} ({name}) of schema {namespace:?} is not the one that was applied: put the applied file back and add a new one"
+    )]
+    Changed {
+        /// Whose tables.
+        namespace: String,
+        /// Which migration.
+        version: u32,
+        /// Its name here.
+        name: String,
+    },
+    /// The migrations handed over are not numbered 1, 2, 3, or their namespace is taken.
+    #[error("migrations of schema {namespace:?} are not usable: {problem}")]
+    Malformed {
+        /// Whose tables.
+        namespace: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// A migration failed and was rolled back.
+    #[error("migration {version} ({name}) of schema {namespace:?} failed and was rolled back")]
+    Failed {
+        /// Whose tables.
+        namespace: String,
+        /// Which migration.
+        version: u32,
+        /// Its name.
+        name: String,
+        /// What the database said.
+        source: StoreError,
+    },
+    /// The database could not be read or written.
+    #[error("schema could not be read or written")]
+    Store(#[source] StoreError),
+}
+
+/// Sorts what the database or the driver said about a statement.
+pub(crate) fn store_error(error: tokio_postgres::Error) -> StoreError {
+    let Some(state) = error.code() else {
+        // Without a code it is the driver's: a value that does not fit its place, or the wire.
+        return if is_wire(&error) {
+            unavailable(error)
+        } else {
+            StoreError::Statement {
+                source: error.into(),
+            }
+        };
+    };
+    if *state == SqlState::QUERY_CANCELED || *state == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+    {
+        StoreError::TimedOut
+    } else if is_conflict(state) {
+        StoreError::Conflict {
+            source: error.into(),
+        }
+    } else if passes(state) {
+        unavailable(error)
+    } else {
+        StoreError::Statement {
+            source: error.into(),
+        }
+    }
+}
+
+/// Whether it is not known what became of the statement: the connection is gone.
+pub(crate) fn is_wire(error: &tokio_postgres::Error) -> bool {
+    if error.is_closed() {
+        return true;
+    }
+    let cause = std::error::Error::source(error);
+    cause.is_some_and(|cause| cause.is::<std::io::Error>())
+        || error.code().is_some_and(|state| {
+            [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN].contains(state)
+        })
+}
+
+/// What a pool that hands out no connection means.
+pub(crate) fn no_connection(error: PoolError) -> StoreError {
+    match error {
+        PoolError::Backend(error) => unavailable(error),
+        error => unavailable(error),
+    }
+}
+
+/// A store that cannot do anything now.
+pub(crate) fn unavailable(source: impl Into<BoxError>) -> StoreError {
+    StoreError::Unavailable {
+        source: source.into(),
+    }
+}
+
+/// A stored row that cannot be read.
+pub(crate) fn corrupt(what: impl Into<String>) -> StoreError {
+    StoreError::Corrupt { what: what.into() }
+}
+
+/// Whether nothing was committed because another transaction came first.
+fn is_conflict(state: &SqlState) -> bool {
+    [
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::LOCK_NOT_AVAILABLE,
+    ]
+    .contains(state)
+}
+
+/// Whether the same statement may succeed later, when the server is well again.
+fn passes(state: &SqlState) -> bool {
+    let class = &state.code()[..2];
+    // 08 connection, 53 out of resources, 57 operator intervention, 58 system error.
+    ["08", "53", "57", "58"].contains(&class)
+        || [
+            SqlState::READ_ONLY_SQL_TRANSACTION,
+            SqlState::INVALID_PASSWORD,
+        ]
+        .contains(state)
+}

@@ -1,0 +1,162 @@
+//! The store as its users hold it: open, read, migrate, close.
+//!
+//! A [`Postgres`] is a handle: clones share the pool and the groups.
+
+use std::{fmt, sync::Arc};
+
+use deadpool_postgres::Pool;
+use hapax::{Clock, Random, Timestamp, relay::wake::Wake, store::StoreError};
+use tokio_postgres::{Row, types::ToSql};
+
+use crate::{
+    connection::{self, Link, within},
+    error::{OpenError, SchemaError, store_error, unavailable},
+    migrations::{self, Migration},
+    query,
+    settings::{Settings, Time},
+    value::Moment,
+};
+
+/// A PostgreSQL database as a store.
+#[derive(Clone)]
+pub struct Postgres(Arc<Inner>);
+
+struct Inner {
+    pool: Pool,
+    settings: Settings,
+    wake: Wake,
+}
+
+impl Postgres {
+    /// Connects to the database and makes, checks or upgrades the store's own tables.
+    ///
+    /// # Errors
+    /// Fails when the settings are not usable, when the database cannot be reached or is a
+    /// standby, and when its schema is not the one that this version knows.
+    pub async fn open(settings: Settings) -> Result<Self, OpenError> {
+        let pool = connection::pool(&settings)?;
+        let mut link = Link::take(&pool, &settings).await.map_err(unreachable)?;
+        let stands = link.ask(query!("outbox/is_standby"), &[]).await;
+        let stands = stands.map_err(|error| unreachable(store_error(error)))?;
+        if stands.first().is_some_and(|row| row.get(0)) {
+            return Err(OpenError::Standby);
+        }
+        migrations::own(&mut link, settings.schema).await?;
+        drop(link);
+        Ok(Self(Arc::new(Inner {
+            pool,
+            settings,
+            wake: Wake::new(),
+        })))
+    }
+
+    /// Brings the service's own tables up to date, by the rules of the store's own migrations.
+    ///
+    /// Migrations are numbered 1, 2, 3 and never change once applied; `namespace` keeps their
+    /// numbers apart from others'. Of many that do this at once, one does it.
+    ///
+    /// # Errors
+    /// Fails when the database is newer, when an applied migration is not the one given here,
+    /// and when one fails; then none of those that were missing is applied.
+    pub async fn migrate(
+        &self,
+        namespace: &str,
+        migrations: &[Migration<'_>],
+    ) -> Result<(), SchemaError> {
+        let mut link = self.link().await.map_err(SchemaError::Store)?;
+        migrations::of(&mut link, namespace, migrations, self.settings().schema).await
+    }
+
+    /// Reads the last committed state, outside any transaction.
+    ///
+    /// # Errors
+    /// Fails when the statement does, and when the database cannot be reached.
+    pub async fn read(
+        &self,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, StoreError> {
+        let link = self.link().await?;
+        let object = link.object();
+        let rows = async {
+            let statement = if link.is_pooled() {
+                object.prepare(sql).await?
+            } else {
+                object.prepare_cached(sql).await?
+            };
+            object.query(&statement, params).await
+        };
+        Ok(within(self.settings().statement_max, rows).await?)
+    }
+
+    /// The bell that rings after each commit of this node that the relay should look at.
+    pub fn wake(&self) -> Wake {
+        self.0.wake.clone()
+    }
+
+    /// How it was opened.
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// Lets the connections go; what is in flight ends first.
+    pub fn close(&self) {
+        self.0.pool.close();
+    }
+
+    /// A connection out of the pool.
+    pub(crate) async fn link(&self) -> Result<Link, StoreError> {
+        Link::take(&self.0.pool, self.settings()).await
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.0.settings.clock
+    }
+
+    pub(crate) fn random(&self) -> &Random {
+        &self.0.settings.random
+    }
+
+    /// The time as a parameter: null where the database's own clock judges.
+    pub(crate) fn time(&self) -> Option<Moment> {
+        match &self.0.settings.time {
+            Time::Database => None,
+            Time::Given(clock) => Some(Moment(clock.now())),
+        }
+    }
+
+    /// The node's time as a parameter.
+    pub(crate) fn now(&self) -> Moment {
+        Moment(self.clock().now())
+    }
+
+    /// Reads with statements of our own.
+    pub(crate) async fn ask(
+        &self,
+        sql: &'static str,
+        params: &[&dyn crate::value::Param],
+    ) -> Result<Vec<Row>, StoreError> {
+        let link = self.link().await?;
+        match within(self.settings().statement_max, link.ask(sql, params)).await {
+            Ok(rows) => Ok(rows),
+            Err(flight) => {
+                if flight.is_unknown() {
+                    link.discard();
+                }
+                Err(flight.into())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").finish_non_exhaustive()
+    }
+}
+
+fn unreachable(error: StoreError) -> OpenError {
+    OpenError::Unavailable {
+        source: Box::new(error),
+    }
+}

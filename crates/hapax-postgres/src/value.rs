@@ -1,0 +1,215 @@
+//! Values on their way into a statement and out of a row.
+//!
+//! Every parameter knows its own type: behind a transaction-mode pooler nothing is prepared, and
+//! the type has to travel with the value. [`Value`] is what a single-shot statement owns, so that
+//! the values of many requests can be put together as arrays.
+
+use std::error::Error;
+
+use bytes::{BufMut, BytesMut};
+use hapax::Timestamp;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+
+/// A parameter that says of which type it is.
+pub(crate) trait Param: ToSql + Sync {
+    /// Its type in the database.
+    fn of_type(&self) -> Type;
+}
+
+macro_rules! param {
+    ($($rust:ty => $sql:ident),* $(,)?) => {$(
+        impl Param for $rust {
+            fn of_type(&self) -> Type {
+                Type::$sql
+            }
+        }
+    )*};
+}
+param! {
+    bool => BOOL,
+    i16 => INT2,
+    i32 => INT4,
+    i64 => INT8,
+    Option<i16> => INT2,
+    Option<i64> => INT8,
+    &str => TEXT,
+    Option<&str> => TEXT,
+    String => TEXT,
+    Option<String> => TEXT,
+    &[u8] => BYTEA,
+    Option<&[u8]> => BYTEA,
+    Moment => TIMESTAMPTZ,
+    Option<Moment> => TIMESTAMPTZ,
+    Vec<bool> => BOOL_ARRAY,
+    Vec<i16> => INT2_ARRAY,
+    Vec<Option<i16>> => INT2_ARRAY,
+    Vec<i32> => INT4_ARRAY,
+    Vec<i64> => INT8_ARRAY,
+    Vec<Option<i64>> => INT8_ARRAY,
+    &[i64] => INT8_ARRAY,
+    Vec<&str> => TEXT_ARRAY,
+    Vec<Option<&str>> => TEXT_ARRAY,
+    Vec<&[u8]> => BYTEA_ARRAY,
+    Vec<Moment> => TIMESTAMPTZ_ARRAY,
+    Vec<Option<Moment>> => TIMESTAMPTZ_ARRAY,
+}
+
+/// A [`Timestamp`] as a `timestamptz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment(pub(crate) Timestamp);
+
+/// Milliseconds from the Unix epoch to the database's, 2000-01-01.
+const EPOCH: i64 = 946_684_800_000;
+
+impl ToSql for Moment {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        let millis = self.0.as_millis().saturating_sub(EPOCH);
+        out.put_i64(millis.saturating_mul(1000));
+        Ok(IsNull::No)
+    }
+
+    accepts!(TIMESTAMPTZ);
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Moment {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        let micros = i64::from_be_bytes(raw.try_into()?);
+        Ok(Self(Timestamp::from_millis(
+            micros.div_euclid(1000).saturating_add(EPOCH),
+        )))
+    }
+
+    accepts!(TIMESTAMPTZ);
+}
+
+/// A value that a single-shot statement owns.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Value {
+    /// SQL's null, of whatever type its place has.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A double.
+    Real(f64),
+    /// A text, or JSON.
+    Text(String),
+    /// Bytes.
+    Blob(Vec<u8>),
+}
+
+macro_rules! from {
+    ($($rust:ty => |$name:ident| $value:expr),* $(,)?) => {$(
+        impl From<$rust> for Value {
+            fn from($name: $rust) -> Self {
+                $value
+            }
+        }
+    )*};
+}
+from! {
+    bool => |it| Self::Bool(it),
+    i64 => |it| Self::Integer(it),
+    i32 => |it| Self::Integer(it.into()),
+    u32 => |it| Self::Integer(it.into()),
+    u16 => |it| Self::Integer(it.into()),
+    f64 => |it| Self::Real(it),
+    String => |it| Self::Text(it),
+    &str => |it| Self::Text(it.to_owned()),
+    Vec<u8> => |it| Self::Blob(it),
+}
+
+impl<T: Into<Self>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+impl Value {
+    /// Its type, where it says one by itself.
+    pub(crate) fn of_type(&self) -> Option<Type> {
+        match self {
+            Self::Null => None,
+            Self::Bool(_) => Some(Type::BOOL),
+            Self::Integer(_) => Some(Type::INT8),
+            Self::Real(_) => Some(Type::FLOAT8),
+            Self::Text(_) => Some(Type::TEXT),
+            Self::Blob(_) => Some(Type::BYTEA),
+        }
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(
+        &self,
+        of_type: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match self {
+            Self::Null => Ok(IsNull::Yes),
+            Self::Bool(it) => it.to_sql_checked(of_type, out),
+            Self::Integer(it) => match *of_type {
+                Type::INT2 => i16::try_from(*it)?.to_sql(of_type, out),
+                Type::INT4 => i32::try_from(*it)?.to_sql(of_type, out),
+                _ => it.to_sql_checked(of_type, out),
+            },
+            Self::Real(it) => it.to_sql_checked(of_type, out),
+            Self::Text(it) => match *of_type {
+                Type::JSON => it.as_str().to_sql(&Type::TEXT, out),
+                Type::JSONB => {
+                    out.put_u8(1);
+                    it.as_str().to_sql(&Type::TEXT, out)
+                }
+                _ => it.as_str().to_sql_checked(of_type, out),
+            },
+            Self::Blob(it) => it.as_slice().to_sql_checked(of_type, out),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        // Which value fits which type is known only when both are there.
+        true
+    }
+
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Value {
+    fn from_sql(of_type: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(match *of_type {
+            Type::BOOL => Self::Bool(FromSql::from_sql(of_type, raw)?),
+            Type::INT2 => Self::Integer(i16::from_sql(of_type, raw)?.into()),
+            Type::INT4 => Self::Integer(i32::from_sql(of_type, raw)?.into()),
+            Type::INT8 => Self::Integer(i64::from_sql(of_type, raw)?),
+            Type::FLOAT8 => Self::Real(f64::from_sql(of_type, raw)?),
+            Type::BYTEA => Self::Blob(raw.to_vec()),
+            Type::JSONB => Self::Text(String::from_utf8(raw[1..].to_vec())?),
+            _ => Self::Text(String::from_utf8(raw.to_vec())?),
+        })
+    }
+
+    fn from_sql_null(_: &Type) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self::Null)
+    }
+
+    fn accepts(of_type: &Type) -> bool {
+        matches!(
+            *of_type,
+            Type::BOOL
+                | Type::INT2
+                | Type::INT4
+                | Type::INT8
+                | Type::FLOAT8
+                | Type::BYTEA
+                | Type::TEXT
+                | Type::VARCHAR
+                | Type::BPCHAR
+                | Type::NAME
+                | Type::JSON
+                | Type::JSONB
+        )
+    }
+}

@@ -1,0 +1,128 @@
+//! Fresh databases on a real PostgreSQL server.
+//!
+//! The server is the one that `HAPAX_TEST_POSTGRES` names, or the one on `127.0.0.1:5432`. Each
+//! test gets a database of its own, which goes with it. A server that cannot be reached fails the
+//! test, with a line that says what to do.
+
+use std::{
+    process,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::SystemTime,
+};
+
+use tokio_postgres::{Client, NoTls};
+
+const SERVER: &str = "postgres://postgres@127.0.0.1:5432/postgres";
+
+/// A database that nobody else uses; dropping it drops it on the server.
+#[derive(Debug)]
+pub struct Database {
+    server: String,
+    name: String,
+}
+
+impl Database {
+    /// Makes an empty database on the tests' server.
+    ///
+    /// # Panics
+    /// When the server cannot be reached, or the role may not make databases.
+    pub async fn fresh() -> Self {
+        Self::on(&server()).await
+    }
+
+    /// Makes an empty database on the server at `url`.
+    ///
+    /// # Panics
+    /// When the server cannot be reached, or the role may not make databases.
+    pub async fn on(url: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a name that no other run has given"
+        )]
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let micros = now.map_or(0, |it| it.as_micros());
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("hapax_{}_{micros}_{number}", process::id());
+        let client = connect(url).await;
+        let made = client
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .await;
+        made.unwrap_or_else(|error| panic!("cannot make a database on {url}: {error}"));
+        Self {
+            server: url.to_owned(),
+            name,
+        }
+    }
+
+    /// Its address.
+    pub fn url(&self) -> String {
+        with_database(&self.server, &self.name)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A plain connection to it.
+    ///
+    /// # Panics
+    /// When it cannot be reached.
+    pub async fn client(&self) -> Client {
+        connect(&self.url()).await
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let (server, name) = (self.server.clone(), self.name.clone());
+        let dropping = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let Ok(runtime) = runtime else { return };
+            runtime.block_on(async move {
+                let Ok((client, connection)) = tokio_postgres::connect(&server, NoTls).await else {
+                    return;
+                };
+                tokio::spawn(connection);
+                let drop_it = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
+                // What cannot be dropped is left to whoever looks after the server.
+                let _dropped = client.batch_execute(&drop_it).await;
+            });
+        });
+        let _joined = dropping.join();
+    }
+}
+
+/// The address of the tests' server.
+pub fn server() -> String {
+    #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
+    std::env::var("HAPAX_TEST_POSTGRES").unwrap_or_else(|_| SERVER.to_owned())
+}
+
+/// Connects without TLS.
+///
+/// # Panics
+/// When the server cannot be reached.
+pub async fn connect(url: &str) -> Client {
+    let connected = tokio_postgres::connect(url, NoTls).await;
+    let (client, connection) = connected.unwrap_or_else(|error| {
+        panic!("no PostgreSQL at {url} ({error}): start one, or name one in HAPAX_TEST_POSTGRES")
+    });
+    tokio::spawn(connection);
+    client
+}
+
+/// The same server, another database.
+fn with_database(url: &str, name: &str) -> String {
+    let (head, query) = url
+        .split_once('?')
+        .map_or((url, None), |(head, query)| (head, Some(query)));
+    let start = head.find("://").map_or(0, |at| at + 3);
+    let path = head[start..].find('/').map_or(head.len(), |at| start + at);
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    format!("{}/{name}{query}", &head[..path])
+}
