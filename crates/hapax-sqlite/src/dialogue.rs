@@ -13,7 +13,9 @@ use std::{
 
 use hapax::{
     Timestamp,
+    group::Fate,
     idempotency::{Claim, Known},
+    outbox::{Draft, Sealed},
     store::{Claimed, Effect, StoreError},
 };
 use tokio::sync::oneshot;
@@ -21,8 +23,8 @@ use tokio::sync::oneshot;
 use crate::{
     error::unavailable,
     idempotency::{StoredAnswer, complete, known, retention},
-    job::{Fate, Job, Verdict},
-    outbox::{self, Draft, Sealed},
+    job::{Job, Verdict},
+    outbox,
     sqlite::Sqlite,
     transaction::Tx,
     writer::Desk,

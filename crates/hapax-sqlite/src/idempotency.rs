@@ -13,6 +13,7 @@ use hapax::{
     idempotency::{Answer, Claim, KeyRecord, KeyState, Known, OnExpired, SingleShot, judge},
     key::{Fingerprint, Operation, Scope, Tenant},
     limits::{PURGE_ROWS, RETENTION_MAX, TOMBSTONE},
+    outbox::Draft,
     store::{Claimed, Keys, Ran, StoreError},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Value};
@@ -20,7 +21,6 @@ use rusqlite::{Connection, OptionalExtension, Row, params, types::Value};
 use crate::{
     dialogue,
     error::{corrupt, store_error},
-    outbox::Draft,
     query, single_shot,
     sqlite::Sqlite,
     transaction::Tx,
@@ -58,8 +58,7 @@ impl Keys for Sqlite {
     }
 
     async fn claim(&self, mut claim: Claim) -> Result<Claimed<Tx>, StoreError> {
-        let context = std::mem::take(&mut claim.context);
-        let draft = Draft::of(&claim, context);
+        let draft = Draft::of(&mut claim);
         dialogue::open(self, Some(claim), draft).await
     }
 

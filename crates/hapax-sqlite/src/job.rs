@@ -3,15 +3,12 @@
 //! A [`Job`] says of itself whether its savepoint is kept; what it found out it keeps until the
 //! [`Fate`] of its group is known. A job whose requester has gone before it began does not begin.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Instant,
-};
+use std::time::Instant;
 
-use hapax::store::StoreError;
+use hapax::{
+    group::{Fate, Turn},
+    store::StoreError,
+};
 use tokio::sync::oneshot;
 
 use crate::writer::Desk;
@@ -38,50 +35,6 @@ pub(crate) enum Verdict {
     Keep,
     /// It is undone, alone.
     RollBack,
-}
-
-/// What became of a group.
-#[derive(Clone, Debug)]
-pub(crate) enum Fate {
-    /// It is on disk.
-    Committed,
-    /// None of it happened, and why.
-    Lost(String),
-    /// It had one member, and the commit refused it.
-    Refused(String),
-}
-
-impl Fate {
-    /// Passes a result on only if the group that it belongs to is on disk.
-    ///
-    /// A job without a result did not run because its group was lost, or it panicked.
-    pub(crate) fn apply<R>(&self, result: Option<Result<R, StoreError>>) -> Result<R, StoreError> {
-        match (self, result) {
-            (_, Some(Err(error))) => Err(error),
-            (Self::Committed, Some(Ok(value))) => Ok(value),
-            (Self::Committed, None) => Err(StoreError::Statement {
-                source: "the write panicked".into(),
-            }),
-            (Self::Refused(reason), _) => Err(StoreError::Statement {
-                source: reason.as_str().into(),
-            }),
-            (Self::Lost(reason), _) => {
-                let source = format!("the group was rolled back: {reason}").into();
-                Err(StoreError::Unavailable { source })
-            }
-        }
-    }
-}
-
-/// Who comes first: the writer that begins a job, or the requester that gives it up.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Turn(Arc<AtomicBool>);
-
-impl Turn {
-    /// True for the first to ask.
-    pub(crate) fn take(&self) -> bool {
-        !self.0.swap(true, Ordering::AcqRel)
-    }
 }
 
 /// A job that is one closure.

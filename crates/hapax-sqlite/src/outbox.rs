@@ -1,21 +1,17 @@
 //! The outbox: events are appended by the one writer, so commit order is id order.
 //!
 //! An event is sealed and put into the words of its row before the writer is asked, and gets its
-//! position from the writer's counter. JSON payloads stand as they were given; any other content
-//! is base64, with its media type under the header `content-type`, which is therefore reserved.
+//! position from the writer's counter.
 
 use std::{sync::Arc, time::Duration};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bytes::Bytes;
 use hapax::{
     Timestamp,
     delivery::Frontier,
-    event::{Aggregate, Event, EventId, Headers, NewEvent, Payload},
-    idempotency::Claim,
-    key::{IdempotencyKey, Tenant},
-    limits::{EVENTS_PER_TRANSACTION_MAX, PURGE_ROWS, READ_BYTES},
-    outbox::{EventError, OutboxEvent, seal},
+    event::{Aggregate, Event},
+    key::Tenant,
+    limits::{PURGE_ROWS, READ_BYTES},
+    outbox::{OutboxEvent, Sealed, unseal},
     store::{Batch, Outbox, StoreError},
 };
 use rusqlite::{Connection, Row, Statement, params};
@@ -27,9 +23,6 @@ use crate::{
     sqlite::Sqlite,
     writer::Desk,
 };
-
-const CONTENT_TYPE: &str = "content-type";
-const KEY_HASH: &str = "idempotency_key_hash";
 
 impl Outbox for Sqlite {
     async fn read(&self, frontier: &Frontier, limit: usize) -> Result<Batch, StoreError> {
@@ -62,119 +55,6 @@ impl Outbox for Sqlite {
             Ok(events + messages.map_err(store_error)?)
         };
         self.submit(purge).await
-    }
-}
-
-/// The events of one transaction, until it commits.
-#[derive(Debug)]
-pub(crate) struct Draft {
-    tenant: Option<Tenant>,
-    key: Option<IdempotencyKey>,
-    context: Headers,
-    events: Vec<Sealed>,
-}
-
-/// An event with those of its columns that cost work, done before the writer is asked.
-#[derive(Debug)]
-pub(crate) struct Sealed {
-    event: Event,
-    headers: String,
-    /// The payload in base64, where it is no JSON.
-    encoded: Option<String>,
-}
-
-impl Draft {
-    /// Of a transaction without a key.
-    pub(crate) fn new(tenant: Option<Tenant>, context: Headers) -> Self {
-        Self {
-            tenant,
-            key: None,
-            context,
-            events: Vec::new(),
-        }
-    }
-
-    /// Of the transaction that `claim` opens.
-    pub(crate) fn of(claim: &Claim, context: Headers) -> Self {
-        Self {
-            key: Some(claim.scope.key.clone()),
-            ..Self::new(Some(claim.scope.tenant.clone()), context)
-        }
-    }
-
-    /// Adds an event, with the context of its request.
-    pub(crate) fn seal(&mut self, new: NewEvent, store: &Sqlite) -> Result<EventId, EventError> {
-        let size = self.events.len() + 1;
-        let max = EVENTS_PER_TRANSACTION_MAX;
-        if size > max {
-            return Err(EventError::TooLarge {
-                part: "transaction's events",
-                size,
-                max,
-            });
-        }
-        if let Some(key) = self.key.take() {
-            self.context.insert(KEY_HASH.to_owned(), key.short_hash());
-        }
-        let now = store.clock().now();
-        let event = seal(
-            new,
-            self.tenant.as_ref(),
-            &self.context,
-            now,
-            store.random(),
-        )?;
-        if event.headers.contains_key(CONTENT_TYPE) {
-            let problem = "content-type is the payload's own";
-            return Err(EventError::Malformed {
-                part: "header",
-                problem,
-            });
-        }
-        let id = event.id;
-        self.events.push(Sealed::of(event)?);
-        Ok(id)
-    }
-
-    pub(crate) fn into_events(self) -> Vec<Sealed> {
-        self.events
-    }
-
-    pub(crate) fn take_events(&mut self) -> Vec<Sealed> {
-        std::mem::take(&mut self.events)
-    }
-}
-
-impl Sealed {
-    fn of(mut event: Event) -> Result<Self, EventError> {
-        let encoded = match &event.payload {
-            Payload::Json(_) => None,
-            Payload::Binary {
-                content_type,
-                bytes,
-            } => {
-                event
-                    .headers
-                    .insert(CONTENT_TYPE.to_owned(), content_type.clone());
-                Some(STANDARD.encode(bytes))
-            }
-        };
-        let headers = serde_json::to_string(&event.headers).map_err(|_| EventError::Malformed {
-            part: "headers",
-            problem: "cannot be written as JSON",
-        })?;
-        Ok(Self {
-            event,
-            headers,
-            encoded,
-        })
-    }
-
-    fn payload(&self) -> &str {
-        match (&self.encoded, &self.event.payload) {
-            (None, Payload::Json(text)) => text,
-            (encoded, _) => encoded.as_deref().unwrap_or_default(),
-        }
     }
 }
 
@@ -268,8 +148,7 @@ fn columns(row: &Row<'_>, position: i64) -> Result<OutboxEvent, String> {
         .map_err(bad)?
         .as_str()
         .map_err(|error| error.to_string())?;
-    let mut headers: Headers = serde_json::from_str(headers).map_err(|error| error.to_string())?;
-    let payload = payload(row.get(7).map_err(bad)?, headers.remove(CONTENT_TYPE))?;
+    let (headers, payload) = unseal(headers, row.get(7).map_err(bad)?)?;
     let event = Event {
         id: id.parse().map_err(|error| format!("event id: {error}"))?,
         kind: row.get(2).map_err(bad)?,
@@ -288,19 +167,6 @@ fn columns(row: &Row<'_>, position: i64) -> Result<OutboxEvent, String> {
             .map(Timestamp::from_millis),
     };
     Ok(OutboxEvent { position, event })
-}
-
-fn payload(text: String, content_type: Option<String>) -> Result<Payload, String> {
-    let Some(content_type) = content_type else {
-        return Ok(Payload::Json(text));
-    };
-    let bytes = STANDARD
-        .decode(text)
-        .map_err(|error| format!("payload: {error}"))?;
-    Ok(Payload::Binary {
-        content_type,
-        bytes: Bytes::from(bytes),
-    })
 }
 
 /// Finds a batch of events written before `before` that nobody needs: once so, always so, unless

@@ -5,13 +5,14 @@
 
 use hapax::{
     idempotency::{Claim, SingleShot},
+    outbox::Draft,
     store::{Ran, StoreError},
 };
 use rusqlite::params_from_iter;
 
 use crate::{
     idempotency::{Statement, StoredAnswer, claim_completed, complete, known, retention},
-    outbox::{self, Draft},
+    outbox,
     sqlite::Sqlite,
     writer::Desk,
 };
@@ -25,10 +26,9 @@ pub(crate) async fn run(store: &Sqlite, shot: SingleShot<Statement>) -> Result<R
         answer,
         deadline,
     } = shot;
-    let context = std::mem::take(&mut claim.context);
-    let mut draft = Draft::of(&claim, context);
+    let mut draft = Draft::of(&mut claim);
     for event in events {
-        draft.seal(event, store)?;
+        draft.seal(event, store.clock(), store.random())?;
     }
     let events = draft.into_events();
     let answer = StoredAnswer::of(&answer);

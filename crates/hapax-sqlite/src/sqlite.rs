@@ -10,17 +10,20 @@ use std::{
     time::Instant,
 };
 
-use hapax::{Clock, Random, limits::WRITER_JOBS, relay::wake::Wake, store::StoreError};
-use rusqlite::Connection;
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::timeout_at,
+use hapax::{
+    Clock, Random,
+    group::{self, Queue, Turn},
+    limits::WRITER_JOBS,
+    relay::wake::Wake,
+    store::StoreError,
 };
+use rusqlite::Connection;
+use tokio::sync::oneshot;
 
 use crate::{
     connection::{Guard, open_writer},
     error::{OpenError, SchemaError, store_error, unavailable},
-    job::{Brief, Job, Turn},
+    job::{Brief, Job},
     lock::Lock,
     migrations::{self, Migration},
     query,
@@ -34,7 +37,7 @@ use crate::{
 pub struct Sqlite(Arc<Inner>);
 
 struct Inner {
-    jobs: Mutex<Option<mpsc::Sender<Box<dyn Job>>>>,
+    jobs: Queue<Box<dyn Job>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     readers: Readers,
     wake: Wake,
@@ -59,7 +62,7 @@ impl Sqlite {
             .map_err(|error| OpenError::of(settings.path.clone(), error))?;
         let readers = Readers::open(&settings.path, settings.readers)?;
         let wake = Wake::new();
-        let (sender, jobs) = mpsc::channel(WRITER_JOBS);
+        let (queue, jobs) = group::queue(WRITER_JOBS, settings.group_max);
         let desk = Desk::new(
             conn,
             settings.clock.clone(),
@@ -72,8 +75,6 @@ impl Sqlite {
             jobs,
             failpoints: settings.failpoints,
             wake: wake.clone(),
-            group_max: settings.group_max.max(1),
-            singly: 0,
             logged: false,
             lock,
         };
@@ -85,7 +86,7 @@ impl Sqlite {
             source: error.into(),
         })?;
         Ok(Self(Arc::new(Inner {
-            jobs: Mutex::new(Some(sender)),
+            jobs: queue,
             thread: Mutex::new(Some(thread)),
             readers,
             wake,
@@ -150,7 +151,7 @@ impl Sqlite {
     /// # Errors
     /// Fails when the writer did not end well.
     pub async fn close(&self) -> Result<(), StoreError> {
-        drop(lock(&self.0.jobs).take());
+        self.0.jobs.close();
         self.0.readers.close().await;
         let Some(thread) = lock(&self.0.thread).take() else {
             return Ok(());
@@ -164,9 +165,7 @@ impl Sqlite {
 
     /// How many writes wait for the writer.
     pub fn queued(&self) -> usize {
-        let jobs = lock(&self.0.jobs);
-        jobs.as_ref()
-            .map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
+        self.0.jobs.len()
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -191,31 +190,19 @@ impl Sqlite {
         deadline: Option<Instant>,
         work: impl FnOnce(&mut Desk) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        let (reply, mut answer) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let turn = Turn::default();
         let job = Box::new(Brief::new(work, turn.clone(), reply));
-        let answered = async {
-            self.enqueue(job).await?;
-            (&mut answer).await.map_err(|_| closed())?
-        };
-        let Some(deadline) = deadline else {
-            return answered.await;
-        };
-        match timeout_at(deadline.into(), answered).await {
-            Ok(outcome) => outcome,
-            Err(_) if turn.take() => Err(StoreError::TimedOut),
-            // It has begun and may commit: only its group's fate says what came of it.
-            Err(_) => answer.await.map_err(|_| closed())?,
-        }
+        group::answered(&self.0.jobs, job, &turn, answer, deadline, closed).await
     }
 
     /// Hands a job to the writer, waiting when its queue is full.
     pub(crate) async fn enqueue(&self, job: Box<dyn Job>) -> Result<(), StoreError> {
-        let jobs = lock(&self.0.jobs).as_ref().map(mpsc::Sender::clone);
-        jobs.ok_or_else(closed)?
-            .send(job)
-            .await
-            .map_err(|_| closed())
+        if self.0.jobs.push(job).await {
+            Ok(())
+        } else {
+            Err(closed())
+        }
     }
 
     /// Reads with a connection of its own.
@@ -235,7 +222,7 @@ impl fmt::Debug for Sqlite {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        drop(lock(&self.jobs).take());
+        self.jobs.close();
         let thread = lock(&self.thread).take();
         // A job may hold the last handle; the writer cannot wait for itself.
         if let Some(thread) = thread.filter(|it| it.thread().id() != thread::current().id()) {

@@ -14,7 +14,7 @@ use hapax::{
     event::{EventId, NewEvent},
     idempotency::Answer,
     inbox::{Acceptance, Message},
-    outbox::EventError,
+    outbox::{Draft, EventError},
     store::{Effect, StoreError, Transaction},
 };
 use rusqlite::Connection;
@@ -25,7 +25,6 @@ use crate::{
     error::unavailable,
     idempotency::StoredAnswer,
     inbox,
-    outbox::Draft,
     sqlite::Sqlite,
     writer::Desk,
 };
@@ -106,7 +105,8 @@ impl Tx {
 
 impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
-        self.draft.seal(event, &self.store)
+        self.draft
+            .seal(event, self.store.clock(), self.store.random())
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {

@@ -9,15 +9,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hapax::{Clock, Timestamp, failpoint::Failpoints, relay::wake::Wake, store::StoreError};
+use hapax::{
+    Clock, Timestamp,
+    failpoint::Failpoints,
+    group::{Fate, Waiting},
+    relay::wake::Wake,
+    store::StoreError,
+};
 use rusqlite::{Connection, ErrorCode};
-use tokio::sync::mpsc;
 
 use crate::{
     connection::Guard,
     error::{store_error, unavailable},
     idempotency::rows,
-    job::{Fate, Job, Verdict},
+    job::{Job, Verdict},
     lock::Lock,
 };
 
@@ -111,12 +116,9 @@ impl Desk {
 /// The thread's state.
 pub(crate) struct Writer {
     pub(crate) desk: Desk,
-    pub(crate) jobs: mpsc::Receiver<Box<dyn Job>>,
+    pub(crate) jobs: Waiting<Box<dyn Job>>,
     pub(crate) failpoints: Failpoints,
     pub(crate) wake: Wake,
-    pub(crate) group_max: usize,
-    /// Groups that are still to be of one, so that whoever spoils a commit is found.
-    pub(crate) singly: usize,
     /// Whether this group's failure is in the log already.
     pub(crate) logged: bool,
     /// Held until the last write is on disk.
@@ -126,8 +128,8 @@ pub(crate) struct Writer {
 impl Writer {
     /// Works until the store is closed and the queue is empty.
     pub(crate) fn run(mut self) {
-        let mut group = Vec::with_capacity(self.group_max.min(1024));
-        while let Some(first) = self.jobs.blocking_recv() {
+        let mut group = Vec::new();
+        while let Some(first) = self.jobs.blocking_first() {
             self.run_group(first, &mut group);
         }
         let checkpointed = self
@@ -166,8 +168,7 @@ impl Writer {
             return Err(again(error));
         }
         let started = Instant::now();
-        let members_max = if self.singly > 0 { 1 } else { self.group_max };
-        self.singly = self.singly.saturating_sub(1);
+        let members_max = self.jobs.members();
         let mut next = Some(first);
         while let Some(mut job) = next {
             let wrote = if job.is_wanted() {
@@ -178,11 +179,7 @@ impl Writer {
             group.push(job);
             wrote?;
             let full = group.len() >= members_max || started.elapsed() >= GROUP_AGE;
-            next = if full {
-                None
-            } else {
-                self.jobs.try_recv().ok()
-            };
+            next = if full { None } else { self.jobs.another() };
         }
         self.failpoints.hit("sqlite.commit.before");
         self.desk.run("COMMIT")?;
@@ -228,7 +225,7 @@ impl Writer {
             error => {
                 self.log(&error);
                 if matches!(error, StoreError::Statement { .. }) {
-                    self.singly = self.group_max;
+                    self.jobs.spoilt();
                 }
                 Fate::Lost(error.story())
             }

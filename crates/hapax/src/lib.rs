@@ -19,6 +19,7 @@
 pub mod key;
 pub mod idempotency;
 pub mod single_flight;
+pub mod group;
 pub mod event;
 pub mod outbox;
 pub mod delivery;

@@ -5,6 +5,10 @@
 //! destination could carry. It runs before the row is written, so that a bad
 //! event fails the request that made it and never the relay.
 
+mod draft;
+
+pub use draft::{Draft, Sealed, unseal};
+
 use crate::{
     clock::{Random, Timestamp},
     event::{Event, EventId, Headers, NewEvent, Payload},
