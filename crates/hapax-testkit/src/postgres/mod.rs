@@ -1,8 +1,14 @@
-//! Fresh databases on a real PostgreSQL server.
+//! Fresh databases on a real PostgreSQL server, and private servers to break.
 //!
 //! The server is the one that `HAPAX_TEST_POSTGRES` names, or the one on `127.0.0.1:5432`. Each
 //! test gets a database of its own, which goes with it. A server that cannot be reached fails the
-//! test, with a line that says what to do.
+//! test, with a line that says what to do. A test that stops or starves its server has a
+//! [`Cluster`] of its own.
+
+mod cluster;
+mod programs;
+
+pub use cluster::Cluster;
 
 use std::{
     process,
@@ -73,6 +79,14 @@ impl Database {
     pub async fn client(&self) -> Client {
         connect(&self.url()).await
     }
+
+    /// Ends every connection to it that goes by this name; says how many there were.
+    ///
+    /// # Panics
+    /// When it cannot be reached.
+    pub async fn terminate_backends(&self, application_name: &str) -> u64 {
+        terminate_backends(&self.client().await, application_name, Some(&self.name)).await
+    }
 }
 
 impl Drop for Database {
@@ -114,6 +128,14 @@ pub async fn connect(url: &str) -> Client {
     });
     tokio::spawn(connection);
     client
+}
+
+/// Ends the connections that go by this name, to one database or to all.
+async fn terminate_backends(client: &Client, name: &str, database: Option<&str>) -> u64 {
+    const TERMINATE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = coalesce($2, datname)";
+    let ended = client.execute(TERMINATE, &[&name, &database]).await;
+    ended.expect("backends can be ended")
 }
 
 /// The same server, another database.

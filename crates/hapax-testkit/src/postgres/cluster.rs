@@ -1,0 +1,393 @@
+//! A private PostgreSQL server that a test may break.
+//!
+//! It runs the installed programs on a port and in a directory of its own, durable as in
+//! production (`fsync` and `full_page_writes` are on), and small. It ends with its value, and
+//! with the test's process where that dies first.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::PathBuf,
+    process::{self, Child, Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use tokio_postgres::{Client, NoTls};
+
+use super::{
+    connect,
+    programs::{Programs, succeed},
+    terminate_backends,
+};
+use crate::wait::{Patience, eventually};
+
+/// How long a server may take to start, recover, or read its settings again.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Below the ports that outgoing connections get: one of those could meet itself on a dead port.
+const PORTS: std::ops::Range<u16> = 15_000..32_000;
+
+const CONFIGURATION: &str = "
+listen_addresses = '127.0.0.1'
+unix_socket_directories = ''
+fsync = on
+full_page_writes = on
+synchronous_commit = on
+shared_buffers = '16MB'
+max_connections = 100
+wal_level = 'replica'
+max_wal_size = '128MB'
+dynamic_shared_memory_type = 'mmap'
+deadlock_timeout = '200ms'
+";
+
+/// A running server, or one that was stopped; dropping it ends it and removes its files.
+#[derive(Debug)]
+pub struct Cluster {
+    programs: Programs,
+    directory: TempDir,
+    port: u16,
+    postmaster: Option<Child>,
+}
+
+impl Cluster {
+    /// Makes a server and starts it.
+    ///
+    /// # Panics
+    /// When PostgreSQL is not installed, or does not start.
+    pub async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// Makes a server with settings that cannot be changed while it runs, and starts it.
+    ///
+    /// # Panics
+    /// When PostgreSQL is not installed, or does not start.
+    pub async fn start_with(settings: &[(&str, &str)]) -> Self {
+        let mut cluster = Self::in_directory();
+        let mut initdb = cluster.programs.command("initdb");
+        initdb.arg("--pgdata").arg(cluster.data());
+        initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8"]);
+        // The files survive the server's death, not the machine's: nothing is lost by not syncing
+        // what initdb wrote.
+        initdb.args(["--locale=C", "--no-sync"]);
+        succeed(initdb).await;
+        let lines = settings
+            .iter()
+            .map(|(name, value)| format!("{name} = {}\n", quoted(value)));
+        let configuration = CONFIGURATION.to_owned() + &lines.collect::<String>();
+        let written = fs::write(cluster.data().join("postgresql.auto.conf"), configuration);
+        written.expect("a configuration can be written");
+        cluster.launch().await;
+        cluster
+    }
+
+    /// A read-only standby of this server, streaming from it, as far as it is now.
+    ///
+    /// # Panics
+    /// When the copy cannot be made or does not start.
+    pub async fn standby(&self) -> Self {
+        let mut standby = Self::in_directory();
+        let mut copy = standby.programs.command("pg_basebackup");
+        copy.arg("--dbname").arg(self.url());
+        copy.arg("--pgdata").arg(standby.data());
+        copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]);
+        succeed(copy).await;
+        standby.launch().await;
+        standby
+    }
+
+    /// Its address, of the database `postgres`.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@{}/postgres", self.address())
+    }
+
+    /// Where it listens, as `host:port`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// A plain connection to it.
+    ///
+    /// # Panics
+    /// When it cannot be reached.
+    pub async fn client(&self) -> Client {
+        connect(&self.url()).await
+    }
+
+    /// Stops it at once, as a crash would: nothing is flushed, and the next start recovers.
+    ///
+    /// # Panics
+    /// When it does not stop.
+    pub async fn stop_immediate(&mut self) {
+        succeed(self.stop()).await;
+        self.reap();
+    }
+
+    /// Starts it after it was stopped, on its old port; returns when it takes connections.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn start_again(&mut self) {
+        assert!(self.postmaster.is_none(), "the server runs already");
+        let started = self.try_launch().await;
+        assert!(started, "the server did not start: {}", self.log());
+    }
+
+    /// Makes a standby a primary; returns when it takes writes.
+    ///
+    /// # Panics
+    /// When it is no standby.
+    pub async fn promote(&self) {
+        let client = self.client().await;
+        let promoted = client.query_one("SELECT pg_promote()", &[]).await;
+        let promoted: bool = promoted.expect("a standby can be promoted").get(0);
+        assert!(promoted, "the standby was not promoted in time");
+    }
+
+    /// Ends every connection that goes by this name; says how many there were.
+    ///
+    /// # Panics
+    /// When the server cannot be reached.
+    pub async fn terminate_backends(&self, application_name: &str) -> u64 {
+        terminate_backends(&self.client().await, application_name, None).await
+    }
+
+    /// Changes settings while it runs; new connections have them when this returns, and those
+    /// that only a start can change have them after the next one.
+    ///
+    /// # Panics
+    /// When a setting is refused, or the server cannot be reached.
+    pub async fn settings(&self, settings: &[(&str, &str)]) {
+        const LOADED: &str = "SELECT pg_conf_load_time()::text";
+        let client = self.client().await;
+        let before: String = one(&client, LOADED).await;
+        for (name, value) in settings {
+            let set = format!("ALTER SYSTEM SET {name} = {}", quoted(value));
+            let set = client.batch_execute(&set).await;
+            set.unwrap_or_else(|error| panic!("cannot set {name} to {value}: {error}"));
+        }
+        let _told: bool = one(&client, "SELECT pg_reload_conf()").await;
+        eventually(PATIENCE, async || {
+            one::<String>(&self.client().await, LOADED).await != before
+        })
+        .await;
+    }
+
+    fn in_directory() -> Self {
+        let programs = Programs::find();
+        let directory = tempfile::Builder::new().prefix("hapax_cluster_").tempdir();
+        let directory = directory.expect("a temporary directory can be made");
+        programs.own(directory.path());
+        Self {
+            programs,
+            directory,
+            port: 0,
+            postmaster: None,
+        }
+    }
+
+    /// Starts it on the first free port: another may take the port between the look and the bind.
+    async fn launch(&mut self) {
+        for _ in 0..5 {
+            self.port = free_port();
+            if self.try_launch().await {
+                return;
+            }
+        }
+        panic!("the server did not start: {}", self.log());
+    }
+
+    /// Starts it; false when it ended instead of taking connections.
+    async fn try_launch(&mut self) -> bool {
+        let mut postgres = self.programs.guarded("postgres");
+        postgres.arg("-D").arg(self.data());
+        postgres.arg("-p").arg(self.port.to_string());
+        let log = fs::File::create(self.directory.path().join("log"));
+        let log = log.expect("a log can be written");
+        let both = log.try_clone().expect("a file can be shared");
+        let started = postgres.stdout(log).stderr(both).spawn();
+        self.postmaster = Some(started.expect("a server can be started"));
+        let patience = Patience::within(PATIENCE);
+        while tokio_postgres::connect(&self.url(), NoTls).await.is_err() {
+            if self.has_ended() {
+                self.postmaster = None;
+                return false;
+            }
+            patience.pause().await;
+        }
+        true
+    }
+
+    fn has_ended(&mut self) -> bool {
+        let postmaster = self.postmaster.as_mut();
+        postmaster.is_none_or(|it| !matches!(it.try_wait(), Ok(None)))
+    }
+
+    fn stop(&self) -> Command {
+        let mut stop = self.programs.command("pg_ctl");
+        stop.args(["stop", "--mode=immediate", "--silent", "--pgdata"]);
+        stop.arg(self.data());
+        stop
+    }
+
+    /// Waits for a server that is ending; kills it where it does not.
+    fn reap(&mut self) {
+        let Some(mut postmaster) = self.postmaster.take() else {
+            return;
+        };
+        for _ in 0..500 {
+            if !matches!(postmaster.try_wait(), Ok(None)) {
+                return;
+            }
+            pause();
+        }
+        let _killed = postmaster.kill();
+        let _ended = postmaster.wait();
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // An immediate stop is a crash that takes its shared memory with it; SIGKILL, for one
+        // that does not hear, would leave that behind.
+        if self.postmaster.is_some() {
+            let stop = self.stop().stderr(Stdio::null()).output();
+            if !stop.is_ok_and(|ended| ended.status.success()) {
+                let _killed = self.postmaster.as_mut().map(Child::kill);
+            }
+            self.reap();
+        }
+        // Its last children may be writing still.
+        for _ in 0..500 {
+            if fs::remove_dir_all(self.directory.path()).is_ok() {
+                break;
+            }
+            pause();
+        }
+    }
+}
+
+/// The value of the one row and column that a statement returns.
+async fn one<T>(client: &Client, sql: &str) -> T
+where
+    T: for<'a> tokio_postgres::types::FromSql<'a>,
+{
+    let row = client.query_one(sql, &[]).await;
+    row.unwrap_or_else(|error| panic!("{sql}: {error}")).get(0)
+}
+
+fn quoted(value: &str) -> String {
+    format!("'{}'", value.replace('\'', "''"))
+}
+
+fn free_port() -> u16 {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // Processes that run at once begin far apart.
+    let first = process::id() as usize * 7_919;
+    for _ in PORTS {
+        let next = first + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = PORTS.clone().nth(next % PORTS.len()).unwrap_or(PORTS.start);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port in {PORTS:?}");
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a server that ends is waited for outside any runtime"
+)]
+fn pause() {
+    thread::sleep(Duration::from_millis(10));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::Database;
+
+    #[tokio::test]
+    async fn a_cluster_is_durable_and_keeps_what_was_committed_through_an_immediate_stop() {
+        let mut cluster = Cluster::start().await;
+        let client = cluster.client().await;
+        for setting in ["fsync", "full_page_writes", "synchronous_commit"] {
+            let on: String = one(&client, &format!("SHOW {setting}")).await;
+            assert_eq!(on, "on", "{setting}");
+        }
+        let made = "CREATE TABLE row (); INSERT INTO row DEFAULT VALUES";
+        client.batch_execute(made).await.unwrap();
+        cluster.stop_immediate().await;
+        assert!(client.simple_query("SELECT 1").await.is_err());
+        assert!(
+            tokio_postgres::connect(&cluster.url(), NoTls)
+                .await
+                .is_err()
+        );
+        cluster.start_again().await;
+        let count: i64 = one(&cluster.client().await, "SELECT count(*) FROM row").await;
+        assert_eq!(count, 1);
+    }
+
+    #[tokio::test]
+    async fn a_standby_follows_reads_only_and_can_be_promoted() {
+        let cluster = Cluster::start().await;
+        let standby = cluster.standby().await;
+        let client = cluster.client().await;
+        client.batch_execute("CREATE TABLE row ()").await.unwrap();
+        let there = standby.client().await;
+        eventually(PATIENCE, async || {
+            one(&there, "SELECT to_regclass('row') IS NOT NULL").await
+        })
+        .await;
+        let write = "INSERT INTO row DEFAULT VALUES";
+        assert!(there.batch_execute(write).await.is_err());
+        standby.promote().await;
+        there.batch_execute(write).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn settings_change_while_it_runs_and_databases_are_made_on_it() {
+        let cluster = Cluster::start_with(&[("max_connections", "30")]).await;
+        cluster.settings(&[("statement_timeout", "1234ms")]).await;
+        let database = Database::on(&cluster.url()).await;
+        let client = database.client().await;
+        let set: String = one(&client, "SHOW statement_timeout").await;
+        assert_eq!(set, "1234ms");
+        let set: String = one(&client, "SHOW max_connections").await;
+        assert_eq!(set, "30");
+        let named = format!("{}?application_name=somebody", database.url());
+        let named = connect(&named).await;
+        assert_eq!(cluster.terminate_backends("somebody").await, 1);
+        eventually(PATIENCE, async || named.simple_query("").await.is_err()).await;
+        client.simple_query("").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_dropped_cluster_leaves_no_server_and_no_files() {
+        let cluster = Cluster::start().await;
+        let (url, path) = (cluster.url(), cluster.directory.path().to_owned());
+        drop(cluster);
+        assert!(tokio_postgres::connect(&url, NoTls).await.is_err());
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_server_ends_when_the_process_that_started_it_dies() {
+        let mut cluster = Cluster::start().await;
+        // What the death of the process does to the pipe.
+        drop(cluster.postmaster.as_mut().and_then(|it| it.stdin.take()));
+        eventually(PATIENCE, async || cluster.has_ended()).await;
+    }
+}
