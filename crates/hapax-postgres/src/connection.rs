@@ -1,32 +1,34 @@
-//! Connections: a pool of them, with TLS where the URL asks for it, and one statement at a time.
+//! Connections: a pool of them, and one statement at a time.
 //!
 //! A [`Link`] is a connection out of the pool. Its statements are prepared once and kept, unless
 //! a transaction-mode pooler stands in between: then each goes unnamed, with the types of its
 //! parameters, in one message as well. What is awaited together is sent together: a *flight*.
 
-use std::{fs, future::Future, path::Path, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
 };
-use hapax::{sink::BoxError, store::StoreError};
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject},
-};
-use tokio_postgres::{Config, Row, Statement, config::SslMode, types::ToSql};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use hapax::store::StoreError;
+use tokio_postgres::{Row, Statement, types::ToSql};
 
 use crate::{
+    address::Address,
     error::{OpenError, is_wire, no_connection, store_error, unavailable},
     settings::Settings,
+    tls,
     value::Param,
 };
 
+/// Statements that one connection keeps prepared: more than a service has, unless it writes its
+/// values into them.
+const STATEMENTS_MAX: usize = 512;
+
 /// Makes the pool; no connection is made yet.
 pub(crate) fn pool(settings: &Settings) -> Result<Pool, OpenError> {
-    let (mut config, root) = parse(settings)?;
+    let mut address = Address::of(settings)?;
+    let connector = tls::connector(&address)?;
+    let config = &mut address.config;
     config.connect_timeout(settings.connect_max);
     config.keepalives(true);
     config.keepalives_idle(Duration::from_secs(30));
@@ -35,8 +37,8 @@ pub(crate) fn pool(settings: &Settings) -> Result<Pool, OpenError> {
         config.application_name("hapax");
     }
     let manager = Manager::from_config(
-        config,
-        MakeRustlsConnect::new(tls(root.as_deref())?),
+        address.config,
+        connector,
         ManagerConfig {
             recycling_method: RecyclingMethod::Fast,
         },
@@ -73,58 +75,6 @@ pub(crate) fn bounds(settings: &Settings, set: &str) -> String {
         millis(settings.statement_max),
         millis(settings.idle_max),
     )
-}
-
-/// Reads the URL; `sslrootcert` and the stricter modes of libpq are taken out of it first.
-fn parse(settings: &Settings) -> Result<(Config, Option<std::path::PathBuf>), OpenError> {
-    let mut root = settings.root_certificates.clone();
-    let (head, query) = settings.url.split_once('?').unwrap_or((&settings.url, ""));
-    let mut kept = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        match pair.split_once('=') {
-            Some(("sslrootcert", path)) => root = Some(path.into()),
-            // A certificate is always checked, so the strict modes are what `require` is here.
-            Some(("sslmode", "verify-ca" | "verify-full")) => kept.push("sslmode=require"),
-            _ => kept.push(pair),
-        }
-    }
-    let url = if kept.is_empty() {
-        head.to_owned()
-    } else {
-        format!("{head}?{}", kept.join("&"))
-    };
-    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-        let problem = error.to_string();
-        OpenError::Settings { problem }
-    })?;
-    if root.is_some() && config.get_ssl_mode() == SslMode::Prefer {
-        config.ssl_mode(SslMode::Require);
-    }
-    Ok((config, root))
-}
-
-fn tls(root: Option<&Path>) -> Result<ClientConfig, OpenError> {
-    let unusable = |problem: String| OpenError::Settings { problem };
-    let mut roots = RootCertStore::empty();
-    match root {
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-        Some(path) => {
-            let pem = fs::read(path)
-                .map_err(|error| unusable(format!("certificates {}: {error}", path.display())))?;
-            for certificate in CertificateDer::pem_slice_iter(&pem) {
-                let added = certificate
-                    .map_err(BoxError::from)
-                    .and_then(|certificate| roots.add(certificate).map_err(BoxError::from));
-                added.map_err(|error| {
-                    unusable(format!("certificates {}: {error}", path.display()))
-                })?;
-            }
-        }
-    }
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(error.to_string()))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// A connection out of the pool.
@@ -196,6 +146,41 @@ impl Link {
     /// Sends statements without parameters or rows; sent when it is first polled.
     pub(crate) async fn run(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
         self.object.batch_execute(sql).await
+    }
+
+    /// The same, as a leg of a flight.
+    pub(crate) async fn none(&self, sql: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
+        self.run(sql).await.map(|()| Vec::new())
+    }
+
+    /// Makes a statement of the user's ready and runs it.
+    ///
+    /// Behind a pooler it is closed again before the transaction ends: its name must not be left
+    /// on a connection that others will use.
+    pub(crate) async fn theirs(
+        &self,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<(Vec<Row>, u64), tokio_postgres::Error> {
+        let statement = self.prepared(sql).await?;
+        let rows = self.object.query_raw(&statement, params.iter().copied()).await?;
+        futures_util::pin_mut!(rows);
+        let mut found = Vec::new();
+        while let Some(row) = rows.try_next().await? {
+            found.push(row);
+        }
+        Ok((found, rows.rows_affected().unwrap_or(0)))
+    }
+
+    /// Prepares a statement of the user's, or finds it prepared.
+    pub(crate) async fn prepared(&self, sql: &str) -> Result<Statement, tokio_postgres::Error> {
+        if self.pooled {
+            return self.object.prepare(sql).await;
+        }
+        if self.object.statement_cache.size() >= STATEMENTS_MAX {
+            self.object.statement_cache.clear();
+        }
+        self.object.prepare_cached(sql).await
     }
 
     pub(crate) fn client(&self) -> &tokio_postgres::Client {

@@ -13,6 +13,8 @@
 mod settings;
 mod postgres;
 mod connection;
+mod address;
+mod tls;
 mod migrations;
 mod value;
 mod error;
