@@ -25,6 +25,18 @@ pub const REPLAY_CACHE_BYTES: u64 = 8 * 1024 * 1024;
 pub const WAIT: Duration = Duration::from_secs(1);
 /// How long a handler may take before it is rolled back, unless the client has less time.
 pub const HANDLER: Duration = Duration::from_secs(30);
+/// How long a phased request's key stays its owner's when the owner has died; a live one renews it.
+pub const LEASE: Duration = Duration::from_secs(10);
+/// How long a lapsed key waits for its client's own retry before it is resumed without it.
+pub const GRACE: Duration = Duration::from_secs(5);
+/// How often that wait doubles, once for each owner: from 5 s to 10 minutes and no longer.
+pub const GRACE_DOUBLINGS: u32 = 7;
+/// Bytes of a phase's name.
+pub const RECOVERY_POINT_BYTES_MAX: usize = 255;
+/// Bytes of a request that is kept to be resumed without its client: a body and its headers.
+pub const REQUEST_BYTES_MAX: usize = 1024 * 1024 + 64 * 1024;
+/// Lapsed keys that one service resumes at once.
+pub const RESUMED_KEYS: usize = 16;
 /// How long an open transaction may hold a store whose writes go one at a time.
 pub const TRANSACTION: Duration = Duration::from_secs(5);
 /// Jobs that wait for a single writer; beyond this the callers wait.

@@ -16,6 +16,7 @@ use crate::{
     inbox::{Acceptance, Message},
     key::{Operation, Scope, Tenant},
     outbox::{EventError, OutboxEvent},
+    phases::{Entered, Entry, Lapsed, Ownership, TakenOver},
     sink::{BoxError, story},
 };
 
@@ -114,6 +115,51 @@ pub trait Keys: Clone + Send + Sync + 'static {
     /// A tombstone goes [`TOMBSTONE`](crate::limits::TOMBSTONE) after its key expired. The counts
     /// are of rows deleted or turned to tombstones, by operation; empty means nothing was left.
     fn purge_keys(&self) -> impl Future<Output = Result<Vec<(Operation, u64)>, StoreError>> + Send;
+}
+
+/// Keys of requests that commit in several transactions.
+///
+/// Every method but [`enter`](Self::enter) and [`take_over`](Self::take_over) is fenced: where
+/// another owner has come since, or the key is forgotten or finished, nothing changes and it fails
+/// with [`StoreError::Fenced`]. A lease that has lapsed while nobody came is still the owner's.
+pub trait Phases: Keys {
+    /// Takes a key in a transaction of its own, or says what is known about it.
+    ///
+    /// A key in progress whose lease has lapsed is taken over by its own payload, with the
+    /// recovery point and the request that it has.
+    fn enter(&self, entry: Entry) -> impl Future<Output = Result<Entered, StoreError>> + Send;
+
+    /// Has the lease count from now.
+    fn renew(
+        &self,
+        owned: &Ownership,
+        lease: Duration,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Opens a transaction of an owned key; its events carry `context`.
+    ///
+    /// Its `commit` writes `recovery_point` with the rows and events, its `complete` stores the
+    /// answer and ends the ownership; both are fenced. Rolled back, it leaves the key as it was.
+    fn phase(
+        &self,
+        owned: &Ownership,
+        recovery_point: Option<&str>,
+        context: Headers,
+    ) -> impl Future<Output = Result<Self::Tx, StoreError>> + Send;
+
+    /// Ends the lease now: the key stays in progress, for whoever resumes it.
+    fn give_back(&self, owned: &Ownership) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Lets the key go as if it had never been used.
+    fn release(&self, owned: &Ownership) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Takes over keys of `operations` that have lapsed and whose request was kept, the longest
+    /// lapsed first; of many that ask at once, one gets each.
+    fn take_over(
+        &self,
+        operations: &[Operation],
+        lapsed: Lapsed,
+    ) -> impl Future<Output = Result<Vec<TakenOver>, StoreError>> + Send;
 }
 
 /// What came of a claim.

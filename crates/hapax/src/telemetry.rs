@@ -11,6 +11,11 @@ pub const IDEMPOTENCY_REQUESTS: &str = "hapax_idempotency_requests_total";
 pub const IDEMPOTENCY_WAIT: &str = "hapax_idempotency_wait_seconds";
 /// Keys that expired and were deleted, by operation.
 pub const IDEMPOTENCY_EXPIRED: &str = "hapax_idempotency_expired_total";
+/// Keys of phased requests that were taken over from an owner that did not finish, by operation
+/// and by whom (`retry`, `completer`).
+pub const IDEMPOTENCY_TAKEOVERS: &str = "hapax_idempotency_takeovers_total";
+/// Owners of phased requests that were told that their key is no longer theirs, by operation.
+pub const IDEMPOTENCY_FENCED: &str = "hapax_idempotency_fenced_total";
 /// Age in seconds of the oldest undelivered event, by destination.
 pub const OUTBOX_LAG: &str = "hapax_outbox_lag_seconds";
 /// Events not yet delivered, by destination.
@@ -42,6 +47,11 @@ pub fn describe() {
         "How long duplicates waited"
     );
     describe_counter!(IDEMPOTENCY_EXPIRED, "Keys that expired and were deleted");
+    describe_counter!(
+        IDEMPOTENCY_TAKEOVERS,
+        "Keys taken over from an owner that did not finish"
+    );
+    describe_counter!(IDEMPOTENCY_FENCED, "Owners that had lost their key");
     describe_gauge!(
         OUTBOX_LAG,
         Unit::Seconds,
