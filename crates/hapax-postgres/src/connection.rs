@@ -4,18 +4,30 @@
 //! a transaction-mode pooler stands in between: then each goes unnamed, with the types of its
 //! parameters, in one message as well. What is awaited together is sent together: a *flight*.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
 };
+use futures_util::TryStreamExt;
 use hapax::store::StoreError;
 use tokio_postgres::{Row, Statement, types::ToSql};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     address::Address,
     error::{OpenError, is_wire, no_connection, store_error, unavailable},
+    foreign::Known,
     settings::Settings,
+    statement::{Argument, Call},
     tls,
     value::Param,
 };
@@ -24,11 +36,63 @@ use crate::{
 /// values into them.
 const STATEMENTS_MAX: usize = 512;
 
-/// Makes the pool; no connection is made yet.
-pub(crate) fn pool(settings: &Settings) -> Result<Pool, OpenError> {
-    let mut address = Address::of(settings)?;
-    let connector = tls::connector(&address)?;
-    let config = &mut address.config;
+/// The connections of a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Connections {
+    pool: Pool,
+    shared: Arc<Shared>,
+}
+
+/// What all connections of a node have in common.
+pub(crate) struct Shared {
+    connector: MakeRustlsConnect,
+    pooled: bool,
+    pub(crate) known: Known,
+}
+
+impl Connections {
+    /// Makes the pool; no connection is made yet.
+    pub(crate) fn of(settings: &Settings) -> Result<Self, OpenError> {
+        let address = Address::of(settings)?;
+        let connector = tls::connector(&address)?;
+        Ok(Self {
+            pool: pool(settings, address, connector.clone())?,
+            shared: Arc::new(Shared {
+                connector,
+                pooled: settings.pooled,
+                known: Known::default(),
+            }),
+        })
+    }
+
+    /// A connection out of the pool.
+    pub(crate) async fn take(&self) -> Result<Link, StoreError> {
+        let object = self.pool.get().await.map_err(no_connection)?;
+        Ok(Link {
+            object: Some(object),
+            shared: Arc::clone(&self.shared),
+            tainted: AtomicBool::new(false),
+        })
+    }
+
+    /// Lets the connections go; what is in flight ends first.
+    pub(crate) fn close(&self) {
+        self.pool.close();
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+fn pool(
+    settings: &Settings,
+    address: Address,
+    connector: MakeRustlsConnect,
+) -> Result<Pool, OpenError> {
+    let mut config = address.config;
     config.connect_timeout(settings.connect_max);
     config.keepalives(true);
     config.keepalives_idle(Duration::from_secs(30));
@@ -37,7 +101,7 @@ pub(crate) fn pool(settings: &Settings) -> Result<Pool, OpenError> {
         config.application_name("hapax");
     }
     let manager = Manager::from_config(
-        address.config,
+        config,
         connector,
         ManagerConfig {
             recycling_method: RecyclingMethod::Fast,
@@ -80,8 +144,11 @@ pub(crate) fn bounds(settings: &Settings, set: &str) -> String {
 /// A connection out of the pool.
 #[derive(Debug)]
 pub(crate) struct Link {
-    object: Object,
-    pooled: bool,
+    /// `None` only once it is on its way back.
+    object: Option<Object>,
+    shared: Arc<Shared>,
+    /// Whether it must not be used again once its transaction is over.
+    tainted: AtomicBool,
 }
 
 /// A statement that is ready to be sent.
@@ -92,23 +159,15 @@ pub(crate) enum Ready {
 }
 
 impl Link {
-    pub(crate) async fn take(pool: &Pool, settings: &Settings) -> Result<Self, StoreError> {
-        let object = pool.get().await.map_err(no_connection)?;
-        Ok(Self {
-            object,
-            pooled: settings.pooled,
-        })
-    }
-
     /// Makes statements of our own ready: all of a flight must be, before the first is sent.
     pub(crate) async fn ready<const N: usize>(
         &self,
         sql: [&'static str; N],
     ) -> Result<[Ready; N], tokio_postgres::Error> {
         let mut ready = sql.map(Ready::Unnamed);
-        if !self.pooled {
+        if !self.is_pooled() {
             for (ready, sql) in ready.iter_mut().zip(sql) {
-                *ready = Ready::Prepared(self.object.prepare_cached(sql).await?);
+                *ready = Ready::Prepared(self.object().prepare_cached(sql).await?);
             }
         }
         Ok(ready)
@@ -123,12 +182,12 @@ impl Link {
         match ready {
             Ready::Prepared(statement) => {
                 let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|it| *it as _).collect();
-                self.object.query(statement, &params).await
+                self.object().query(statement, &params).await
             }
             Ready::Unnamed(sql) => {
                 let typed = params.iter().map(|it| (*it as _, it.of_type()));
                 let typed: Vec<(&(dyn ToSql + Sync), _)> = typed.collect();
-                self.object.query_typed(sql, &typed).await
+                self.object().query_typed(sql, &typed).await
             }
         }
     }
@@ -145,7 +204,7 @@ impl Link {
 
     /// Sends statements without parameters or rows; sent when it is first polled.
     pub(crate) async fn run(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
-        self.object.batch_execute(sql).await
+        self.object().batch_execute(sql).await
     }
 
     /// The same, as a leg of a flight.
@@ -163,7 +222,10 @@ impl Link {
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<(Vec<Row>, u64), tokio_postgres::Error> {
         let statement = self.prepared(sql).await?;
-        let rows = self.object.query_raw(&statement, params.iter().copied()).await?;
+        let rows = self
+            .object()
+            .query_raw(&statement, params.iter().copied())
+            .await?;
         futures_util::pin_mut!(rows);
         let mut found = Vec::new();
         while let Some(row) = rows.try_next().await? {
@@ -172,32 +234,89 @@ impl Link {
         Ok((found, rows.rows_affected().unwrap_or(0)))
     }
 
+    /// Prepares the statements of single-shot requests; behind a pooler they go unnamed.
+    pub(crate) async fn prepare_all(
+        &self,
+        calls: &[Call<'_>],
+    ) -> Result<Vec<Option<Statement>>, tokio_postgres::Error> {
+        let mut prepared = Vec::with_capacity(calls.len());
+        for call in calls {
+            prepared.push(if self.pooled {
+                None
+            } else {
+                Some(self.prepared(call.sql).await?)
+            });
+        }
+        Ok(prepared)
+    }
+
+    /// Sends a statement of single-shot requests; sent when it is first polled.
+    pub(crate) async fn call(
+        &self,
+        call: &Call<'_>,
+        prepared: Option<&Statement>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let arguments = call.arguments.iter();
+        match prepared {
+            Some(statement) => {
+                let params: Vec<_> = arguments.map(Argument::as_sql).collect();
+                self.object().query(statement, &params).await
+            }
+            None => {
+                let typed = arguments.map(|it| (it.as_sql(), it.of_type()));
+                let typed: Vec<_> = typed.collect();
+                self.object().query_typed(call.sql, &typed).await
+            }
+        }
+    }
+
     /// Prepares a statement of the user's, or finds it prepared.
     pub(crate) async fn prepared(&self, sql: &str) -> Result<Statement, tokio_postgres::Error> {
         if self.pooled {
-            return self.object.prepare(sql).await;
+            return self.object().prepare(sql).await;
         }
-        if self.object.statement_cache.size() >= STATEMENTS_MAX {
-            self.object.statement_cache.clear();
+        if self.object().statement_cache.size() >= STATEMENTS_MAX {
+            self.object().statement_cache.clear();
         }
-        self.object.prepare_cached(sql).await
-    }
-
-    pub(crate) fn client(&self) -> &tokio_postgres::Client {
-        &self.object
+        self.object().prepare_cached(sql).await
     }
 
     pub(crate) fn object(&self) -> &Object {
-        &self.object
+        self.object()
+            .as_ref()
+            .expect("a link has its connection until it is dropped")
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     pub(crate) fn is_pooled(&self) -> bool {
-        self.pooled
+        self.shared.pooled
+    }
+
+    /// Asks the server to give up what runs on this connection, by way of another one.
+    pub(crate) async fn cancel(&self) -> Result<(), tokio_postgres::Error> {
+        let token = self.object().cancel_token();
+        token.cancel_query(self.shared.connector.clone()).await
+    }
+
+    /// Has the connection closed at the end instead of given back.
+    pub(crate) fn taint(&self) {
+        self.tainted.store(true, Ordering::Relaxed);
     }
 
     /// Closes the connection instead of giving it back: nobody knows what it is in the middle of.
     pub(crate) fn discard(self) {
-        drop(Object::take(self.object));
+        self.taint();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if *self.tainted.get_mut() {
+            drop(self.object().take().map(Object::take));
+        }
     }
 }
 

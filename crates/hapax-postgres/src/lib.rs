@@ -13,9 +13,19 @@
 mod settings;
 mod postgres;
 mod connection;
+mod foreign;
 mod address;
 mod tls;
 mod migrations;
+mod session;
+mod idempotency;
+mod transaction;
+mod resolve;
+mod single_shot;
+mod group;
+mod statement;
+mod emit;
+mod inbox;
 mod value;
 mod error;
 
@@ -23,7 +33,9 @@ pub use error::{OpenError, SchemaError};
 pub use migrations::{MIGRATIONS, Migration};
 pub use postgres::Postgres;
 pub use settings::{Schema, Settings, Time};
+pub use statement::Statement;
 pub use tokio_postgres;
+pub use transaction::Tx;
 pub use value::Value;
 
 /// A query's text, without the comment that says why it is there.

@@ -2,18 +2,28 @@
 //!
 //! A [`Postgres`] is a handle: clones share the pool and the groups.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+};
 
-use deadpool_postgres::Pool;
-use hapax::{Clock, Random, Timestamp, relay::wake::Wake, store::StoreError};
+use hapax::{
+    Clock, Random,
+    group::{self, Queue},
+    limits::WRITER_JOBS,
+    relay::wake::Wake,
+    store::StoreError,
+};
 use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
-    connection::{self, Link, within},
-    error::{OpenError, SchemaError, store_error, unavailable},
+    connection::{Connections, Link, within},
+    error::{OpenError, SchemaError, store_error},
+    group::dispatch,
     migrations::{self, Migration},
     query,
     settings::{Settings, Time},
+    single_shot::Member,
     value::Moment,
 };
 
@@ -22,9 +32,20 @@ use crate::{
 pub struct Postgres(Arc<Inner>);
 
 struct Inner {
-    pool: Pool,
+    connections: Connections,
     settings: Settings,
     wake: Wake,
+    queue: Queue<Member>,
+}
+
+/// A store that does not keep itself open.
+#[derive(Clone)]
+pub(crate) struct Handle(Weak<Inner>);
+
+impl Handle {
+    pub(crate) fn upgrade(&self) -> Option<Postgres> {
+        self.0.upgrade().map(Postgres)
+    }
 }
 
 impl Postgres {
@@ -34,8 +55,8 @@ impl Postgres {
     /// Fails when the settings are not usable, when the database cannot be reached or is a
     /// standby, and when its schema is not the one that this version knows.
     pub async fn open(settings: Settings) -> Result<Self, OpenError> {
-        let pool = connection::pool(&settings)?;
-        let mut link = Link::take(&pool, &settings).await.map_err(unreachable)?;
+        let connections = Connections::of(&settings)?;
+        let mut link = connections.take().await.map_err(unreachable)?;
         let stands = link.ask(query!("outbox/is_standby"), &[]).await;
         let stands = stands.map_err(|error| unreachable(store_error(error)))?;
         if stands.first().is_some_and(|row| row.get(0)) {
@@ -43,11 +64,17 @@ impl Postgres {
         }
         migrations::own(&mut link, settings.schema).await?;
         drop(link);
-        Ok(Self(Arc::new(Inner {
-            pool,
+        let (queue, waiting) = group::queue(WRITER_JOBS, settings.group_max);
+        let lanes = settings.lanes;
+        let inner = Arc::new(Inner {
+            connections,
             settings,
             wake: Wake::new(),
-        })))
+            queue,
+        });
+        let handle = Handle(Arc::downgrade(&inner));
+        tokio::spawn(dispatch(handle, waiting, lanes));
+        Ok(Self(inner))
     }
 
     /// Brings the service's own tables up to date, by the rules of the store's own migrations.
@@ -77,16 +104,16 @@ impl Postgres {
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, StoreError> {
         let link = self.link().await?;
-        let object = link.object();
-        let rows = async {
-            let statement = if link.is_pooled() {
-                object.prepare(sql).await?
-            } else {
-                object.prepare_cached(sql).await?
-            };
-            object.query(&statement, params).await
-        };
-        Ok(within(self.settings().statement_max, rows).await?)
+        let read = within(self.settings().statement_max, link.theirs(sql, params)).await;
+        match read {
+            Ok((rows, _)) => Ok(rows),
+            Err(flight) => {
+                if flight.is_unknown() {
+                    link.discard();
+                }
+                Err(flight.into())
+            }
+        }
     }
 
     /// The bell that rings after each commit of this node that the relay should look at.
@@ -99,14 +126,24 @@ impl Postgres {
         &self.0.settings
     }
 
-    /// Lets the connections go; what is in flight ends first.
+    /// How many single-shot requests wait for their group.
+    pub fn queued(&self) -> usize {
+        self.0.queue.len()
+    }
+
+    /// Takes no more requests and lets the connections go; those in use end what they do.
     pub fn close(&self) {
-        self.0.pool.close();
+        self.0.queue.close();
+        self.0.connections.close();
     }
 
     /// A connection out of the pool.
     pub(crate) async fn link(&self) -> Result<Link, StoreError> {
-        Link::take(&self.0.pool, self.settings()).await
+        self.0.connections.take().await
+    }
+
+    pub(crate) fn queue(&self) -> &Queue<Member> {
+        &self.0.queue
     }
 
     pub(crate) fn clock(&self) -> &Clock {

@@ -47,6 +47,7 @@ param! {
     Vec<i64> => INT8_ARRAY,
     Vec<Option<i64>> => INT8_ARRAY,
     &[i64] => INT8_ARRAY,
+    Vec<String> => TEXT_ARRAY,
     Vec<&str> => TEXT_ARRAY,
     Vec<Option<&str>> => TEXT_ARRAY,
     Vec<&[u8]> => BYTEA_ARRAY,

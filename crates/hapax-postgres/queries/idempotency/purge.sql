@@ -1,0 +1,37 @@
+-- Deletes a batch of expired keys, past rows that somebody holds; those whose claim asked for it
+-- become tombstones instead: the fact that they were used stays, the answer goes. An unfinished
+-- key never expires.
+WITH judged AS (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS at
+), expired AS MATERIALIZED (
+    SELECT tenant, operation, key,
+           on_expired = 'gone' AND state <> 'tombstone'
+               AND expires_at + $3::int8 * interval '1 millisecond' > at AS leaves_tombstone
+    FROM hapax.idempotency_key, judged
+    WHERE expires_at <= at AND state <> 'in_progress'
+    ORDER BY expires_at
+    LIMIT $2::int8
+    FOR UPDATE OF idempotency_key SKIP LOCKED
+), buried AS (
+    UPDATE hapax.idempotency_key AS old SET
+        state = 'tombstone',
+        response_status = NULL,
+        response_headers = NULL,
+        response_body = NULL,
+        resource_id = NULL,
+        expires_at = old.expires_at + $3::int8 * interval '1 millisecond'
+    FROM expired
+    WHERE leaves_tombstone
+      AND (old.key, old.operation, old.tenant) = (expired.key, expired.operation, expired.tenant)
+    RETURNING old.operation
+), deleted AS (
+    DELETE FROM hapax.idempotency_key AS old
+    USING expired
+    WHERE NOT leaves_tombstone
+      AND (old.key, old.operation, old.tenant) = (expired.key, expired.operation, expired.tenant)
+    RETURNING old.operation
+)
+SELECT operation, count(*)
+FROM (SELECT operation FROM buried UNION ALL SELECT operation FROM deleted) AS gone
+GROUP BY operation
+ORDER BY operation

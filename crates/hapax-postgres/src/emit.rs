@@ -1,0 +1,63 @@
+//! Sealed events as the columns of one statement.
+
+use hapax::{key::Tenant, outbox::Sealed};
+
+use crate::value::{Moment, Param};
+
+/// The columns of `outbox/emit`, one array each.
+#[derive(Debug)]
+pub(crate) struct Columns<'a> {
+    ids: Vec<String>,
+    kinds: Vec<&'a str>,
+    tenants: Vec<Option<&'a str>>,
+    aggregates: [Vec<Option<&'a str>>; 2],
+    sequences: Vec<Option<i64>>,
+    payloads: Vec<&'a str>,
+    headers: Vec<&'a str>,
+    created: Vec<Moment>,
+    available: Vec<Option<Moment>>,
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) fn of(events: impl IntoIterator<Item = &'a Sealed> + Clone) -> Self {
+        let all = || events.clone().into_iter();
+        let about = |sealed: &'a Sealed| sealed.event.aggregate.as_ref();
+        Self {
+            ids: all().map(|it| it.event.id.to_string()).collect(),
+            kinds: all().map(|it| it.event.kind.as_str()).collect(),
+            tenants: all()
+                .map(|it| it.event.tenant.as_ref().map(Tenant::as_str))
+                .collect(),
+            aggregates: [
+                all()
+                    .map(|it| about(it).map(|it| it.kind.as_str()))
+                    .collect(),
+                all().map(|it| about(it).map(|it| it.id.as_str())).collect(),
+            ],
+            sequences: all().map(|it| it.event.sequence).collect(),
+            payloads: all().map(Sealed::payload).collect(),
+            headers: all().map(|it| it.headers.as_str()).collect(),
+            created: all().map(|it| Moment(it.event.created_at)).collect(),
+            available: all().map(|it| it.event.available_at.map(Moment)).collect(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    pub(crate) fn params(&self) -> [&dyn Param; 10] {
+        [
+            &self.ids,
+            &self.kinds,
+            &self.tenants,
+            &self.aggregates[0],
+            &self.aggregates[1],
+            &self.sequences,
+            &self.payloads,
+            &self.headers,
+            &self.created,
+            &self.available,
+        ]
+    }
+}

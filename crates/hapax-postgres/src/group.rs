@@ -1,0 +1,393 @@
+//! Single-shot requests in flight together: one transaction, one flight, one commit.
+//!
+//! A group is sent in hope: one statement claims and completes all its keys, the members'
+//! statements follow, one statement appends all events, then `COMMIT`; nothing is waited for in
+//! between. A key that is not free fails that flight. Then the keys that are free are claimed
+//! first and only their members' statements sent. What is left over runs one by one, and so does
+//! every member of a group in which a statement failed: a bad neighbour costs time, nothing more.
+//!
+//! Groups form from what is waiting while others are on the wire: there is no timer. No lock is
+//! waited for while claiming, so two nodes' groups cannot lock each other out by their keys; by
+//! their rows they can, and the one that the database picks runs one by one.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{StreamExt, stream};
+use hapax::group::Waiting;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_postgres::error::SqlState;
+
+use crate::{
+    connection::Flight,
+    emit::Columns,
+    error::unavailable,
+    idempotency::{begin, millis, on_expired, parts, retention},
+    postgres::{Handle, Postgres},
+    query,
+    session::{Crash, Leg, Session},
+    single_shot::{Member, alone, resolved},
+    statement::calls,
+    value::{Moment, Param},
+};
+
+/// How long a group waits for a row that another transaction holds.
+const LOCK_WAIT: Duration = Duration::from_millis(200);
+/// Requests of one group that go on alone at once.
+const ALONE: usize = 4;
+/// Groups that claim first, after one that hoped in vain.
+const CAREFUL: u32 = 16;
+/// The leg of a group's flight that claims its keys.
+const CLAIM: usize = 1;
+
+/// Writes groups until the store is dropped or closed.
+pub(crate) async fn dispatch(store: Handle, mut waiting: Waiting<Member>, lanes: usize) {
+    let lanes = Arc::new(Semaphore::new(lanes.max(1)));
+    let careful = Arc::new(AtomicU32::new(0));
+    // The lane comes first: what arrives while all are busy joins the next group.
+    while let Ok(lane) = Arc::clone(&lanes).acquire_owned().await {
+        let Some(first) = waiting.first().await else {
+            break;
+        };
+        let Some(store) = store.upgrade() else { break };
+        let (members, apart) = gather(first, &mut waiting);
+        for member in apart {
+            let store = store.clone();
+            tokio::spawn(async move { alone(&store, member, None).await });
+        }
+        let careful = Arc::clone(&careful);
+        tokio::spawn(async move { write(&store, members, &careful, lane).await });
+    }
+}
+
+/// Takes what is waiting; what has the same key as another member goes apart.
+fn gather(first: Member, waiting: &mut Waiting<Member>) -> (Vec<Member>, Vec<Member>) {
+    let members_max = waiting.members();
+    let (mut members, mut apart) = (Vec::new(), Vec::new());
+    let mut scopes = HashSet::new();
+    let mut next = Some(first);
+    while let Some(member) = next {
+        if member.is_wanted() {
+            if scopes.insert(member.claim.scope.clone()) {
+                members.push(member);
+            } else {
+                apart.push(member);
+            }
+        }
+        next = if members.len() + apart.len() < members_max {
+            waiting.another()
+        } else {
+            None
+        };
+    }
+    (members, apart)
+}
+
+/// What became of a group.
+enum Outcome {
+    /// It is committed, but for the members whose key was not free.
+    Committed(Vec<bool>),
+    /// Not all keys were free.
+    NotFree,
+    /// A statement of it failed, and with it all.
+    Failed,
+    /// The answer was lost.
+    Unknown,
+    /// It never began.
+    Unreachable(String),
+}
+
+async fn write(
+    store: &Postgres,
+    mut members: Vec<Member>,
+    careful: &AtomicU32,
+    lane: OwnedSemaphorePermit,
+) {
+    match members.len() {
+        0 => return,
+        1 => {
+            if let Some(member) = members.pop() {
+                alone(store, member, Some(lane)).await;
+            }
+            return;
+        }
+        _ => {}
+    }
+    let one_less = |left: u32| left.checked_sub(1);
+    let hopes = careful.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+    let mut outcome = Outcome::NotFree;
+    if hopes.is_err() {
+        outcome = in_hope(store, &members).await;
+        if matches!(outcome, Outcome::NotFree) {
+            careful.store(CAREFUL, Ordering::Relaxed);
+        }
+    }
+    if matches!(outcome, Outcome::NotFree) {
+        outcome = with_care(store, &members).await;
+    }
+    drop(lane);
+    settle(store, members, outcome).await;
+}
+
+/// Tells the members of a group what came of it; what is not settled goes on alone.
+async fn settle(store: &Postgres, members: Vec<Member>, outcome: Outcome) {
+    let left: Vec<Member> = match outcome {
+        Outcome::Committed(won) => {
+            let mut lost = Vec::new();
+            for (member, won) in members.into_iter().zip(won) {
+                if won {
+                    let ran = member.committed();
+                    member.answer(Ok(ran));
+                } else {
+                    lost.push(member);
+                }
+            }
+            lost
+        }
+        Outcome::Unreachable(why) => {
+            for member in members {
+                member.answer(Err(unavailable(why.clone())));
+            }
+            return;
+        }
+        Outcome::Unknown => {
+            let each = |member| resolved(store, member);
+            return stream::iter(members).for_each_concurrent(ALONE, each).await;
+        }
+        Outcome::NotFree | Outcome::Failed => members,
+    };
+    let each = |member| alone(store, member, None);
+    stream::iter(left).for_each_concurrent(ALONE, each).await;
+}
+
+/// Everything in one flight.
+async fn in_hope(store: &Postgres, members: &[Member]) -> Outcome {
+    let mut session = match Session::open(store).await {
+        Ok(session) => session,
+        Err(error) => return Outcome::Unreachable(error.story()),
+    };
+    let group = Group::of(store, members.iter().collect());
+    match group.fly_in_hope(&mut session).await {
+        Ok(()) => {
+            session.end();
+            group.landed();
+            Outcome::Committed(vec![true; members.len()])
+        }
+        Err(crash) => crashed(session, &crash).await,
+    }
+}
+
+/// The keys first, and then what belongs to those that were free.
+async fn with_care(store: &Postgres, members: &[Member]) -> Outcome {
+    let mut session = match Session::open(store).await {
+        Ok(session) => session,
+        Err(error) => return Outcome::Unreachable(error.story()),
+    };
+    let all = Group::of(store, members.iter().collect());
+    let won = match all.claim(&mut session).await {
+        Ok(won) => won,
+        Err(crash) => return crashed(session, &crash).await,
+    };
+    let winners = members.iter().zip(&won).filter(|(_, won)| **won);
+    let group = Group::of(store, winners.map(|(member, _)| member).collect());
+    match group.fly_on(&mut session).await {
+        Ok(()) => {
+            session.end();
+            group.landed();
+            Outcome::Committed(won)
+        }
+        Err(crash) => crashed(session, &crash).await,
+    }
+}
+
+async fn crashed(session: Session, crash: &Crash) -> Outcome {
+    if crash.cause.is_unknown() {
+        session.discard();
+        return Outcome::Unknown;
+    }
+    session.rollback().await;
+    match &crash.cause {
+        Flight::Failed(error) if is_not_free(crash.leg, error) => Outcome::NotFree,
+        _ => Outcome::Failed,
+    }
+}
+
+/// Whether a flight in hope failed because a key is stored or being used.
+pub(crate) fn is_not_free(leg: usize, error: &tokio_postgres::Error) -> bool {
+    let hopeless = [SqlState::DIVISION_BY_ZERO, SqlState::UNIQUE_VIOLATION];
+    leg == CLAIM && error.code().is_some_and(|code| hopeless.contains(code))
+}
+
+/// Requests as one transaction.
+pub(crate) struct Group<'a> {
+    store: &'a Postgres,
+    members: Vec<&'a Member>,
+    begin: String,
+}
+
+impl<'a> Group<'a> {
+    pub(crate) fn of(store: &'a Postgres, members: Vec<&'a Member>) -> Self {
+        let mut begin = begin(store).into_owned();
+        if members.len() > 1 {
+            // A row that somebody holds must not hold all of them.
+            let millis = LOCK_WAIT.as_millis();
+            begin = format!("{begin}; SET LOCAL lock_timeout = {millis}");
+        }
+        Self {
+            store,
+            members,
+            begin,
+        }
+    }
+
+    /// Claims all keys and writes everything in one flight, which fails if a key is not free.
+    pub(crate) async fn fly_in_hope(&self, session: &mut Session) -> Result<(), Crash> {
+        let claim = query!("idempotency/claim_all_free");
+        self.fly(session, Some(claim)).await
+    }
+
+    /// Writes what belongs to keys that are claimed, and commits.
+    async fn fly_on(&self, session: &mut Session) -> Result<(), Crash> {
+        self.fly(session, None).await
+    }
+
+    /// Says that it is committed, to whom it concerns.
+    pub(crate) fn landed(&self) {
+        self.store
+            .settings()
+            .failpoints
+            .hit("postgres.commit.after");
+        if self.members.iter().any(|member| !member.events.is_empty()) {
+            self.store.wake().ring();
+        }
+    }
+
+    /// Opens the transaction and claims what is free; says of each member whether it was.
+    async fn claim(&self, session: &mut Session) -> Result<Vec<bool>, Crash> {
+        let sql = [query!("idempotency/claim_all")];
+        let ready = session.run(async |link| link.ready(sql).await).await;
+        let [claim] = ready.map_err(|cause| Crash { leg: 0, cause })?;
+        let keys = Keys::of(&self.members, self.store.time());
+        let params = keys.params();
+        let flown = session.fly(|link| {
+            vec![
+                Box::pin(link.none(&self.begin)) as Leg<'_>,
+                Box::pin(link.rows(&claim, &params)),
+            ]
+        });
+        let rows = flown.await?;
+        let won: HashSet<[String; 3]> = rows[1]
+            .iter()
+            .map(|row| [row.get(0), row.get(1), row.get(2)])
+            .collect();
+        let has_won =
+            |member: &&Member| won.contains(&parts(&member.claim.scope).map(str::to_owned));
+        Ok(self.members.iter().map(has_won).collect())
+    }
+
+    async fn fly(&self, session: &mut Session, claim: Option<&'static str>) -> Result<(), Crash> {
+        let statements = self
+            .members
+            .iter()
+            .map(|member| member.statements.as_slice());
+        let calls = calls(statements);
+        let sql = [claim.unwrap_or_default(), query!("outbox/emit")];
+        let ready = session.run(async |link| {
+            let emit = link.ready([sql[1]]).await?;
+            let claim = match claim {
+                Some(claim) => Some(link.ready([claim]).await?),
+                None => None,
+            };
+            Ok((claim, emit, link.prepare_all(&calls).await?))
+        });
+        let not_begun = |cause| Crash { leg: 0, cause };
+        let (claim, [emit], prepared) = ready.await.map_err(not_begun)?;
+        let keys = claim
+            .is_some()
+            .then(|| Keys::of(&self.members, self.store.time()));
+        let keys = keys.as_ref().map(Keys::params);
+        let columns = Columns::of(self.members.iter().flat_map(|member| &member.events));
+        let events = columns.params();
+        self.store
+            .settings()
+            .failpoints
+            .hit("postgres.commit.before");
+        let flown = session.fly(|link| {
+            let mut legs: Vec<Leg<'_>> = Vec::with_capacity(calls.len() + 4);
+            if let (Some([claim]), Some(keys)) = (&claim, &keys) {
+                legs.push(Box::pin(link.none(&self.begin)));
+                legs.push(Box::pin(link.rows(claim, keys)));
+            }
+            for (call, prepared) in calls.iter().zip(&prepared) {
+                legs.push(Box::pin(link.call(call, prepared.as_ref())));
+            }
+            if !columns.is_empty() {
+                legs.push(Box::pin(link.rows(&emit, &events)));
+            }
+            legs.push(Box::pin(link.none("COMMIT")));
+            legs
+        });
+        flown.await.map(drop).map_err(|mut crash| {
+            if claim.is_none() {
+                // Its keys are claimed: whatever failed, it was not those.
+                crash.leg += CLAIM + 1;
+            }
+            crash
+        })
+    }
+}
+
+/// The keys of a group as the columns of one statement.
+struct Keys<'a> {
+    scopes: [Vec<&'a str>; 3],
+    fingerprints: Vec<&'a [u8]>,
+    states: Vec<&'a str>,
+    statuses: Vec<i16>,
+    headers: Vec<&'a [u8]>,
+    bodies: Vec<&'a [u8]>,
+    on_expired: Vec<&'a str>,
+    retentions: Vec<i64>,
+    time: Option<Moment>,
+}
+
+impl<'a> Keys<'a> {
+    fn of(members: &[&'a Member], time: Option<Moment>) -> Self {
+        let all = || members.iter().copied();
+        let part = |place: usize| all().map(|it| parts(&it.claim.scope)[place]).collect();
+        Self {
+            scopes: [part(0), part(1), part(2)],
+            fingerprints: all()
+                .map(|it| it.claim.fingerprint.as_bytes().as_slice())
+                .collect(),
+            states: all().map(|it| it.stored.state()).collect(),
+            statuses: all().map(|it| it.stored.status).collect(),
+            headers: all().map(|it| it.stored.headers.as_slice()).collect(),
+            bodies: all().map(|it| &*it.stored.body).collect(),
+            on_expired: all().map(|it| on_expired(&it.claim)).collect(),
+            retentions: all().map(|it| millis(retention(&it.claim))).collect(),
+            time,
+        }
+    }
+
+    fn params(&self) -> [&dyn Param; 11] {
+        [
+            &self.scopes[0],
+            &self.scopes[1],
+            &self.scopes[2],
+            &self.fingerprints,
+            &self.states,
+            &self.statuses,
+            &self.headers,
+            &self.bodies,
+            &self.on_expired,
+            &self.retentions,
+            &self.time,
+        ]
+    }
+}

@@ -1,0 +1,297 @@
+//! The key table: a lock and a read to claim, one write to complete.
+//!
+//! While a key's transaction runs, an advisory lock stands for the key; no row does. A claim that
+//! does not get the lock lets its connection go, waits a little and asks again, so that a storm
+//! of duplicates over many nodes holds no connections. The lock and the read are statements of
+//! their own: what the read sees, it sees after the lock was free.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    event::Headers,
+    idempotency::{Answer, Claim, KeyRecord, KeyState, Known, OnExpired, SingleShot, judge},
+    key::{Fingerprint, Operation, Scope, Tenant},
+    limits::{PURGE_ROWS, RETENTION_MAX, TOMBSTONE},
+    outbox::Draft,
+    store::{Claimed, Keys, Ran, StoreError},
+};
+use tokio::time::{Instant, sleep};
+use tokio_postgres::Row;
+
+use crate::{
+    connection::bounds,
+    error::corrupt,
+    postgres::Postgres,
+    query,
+    session::{Crash, Session},
+    single_shot,
+    statement::Statement,
+    transaction::Tx,
+    value::{Moment, Param},
+};
+
+/// How long a claim waits before it asks again, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(40));
+
+impl Keys for Postgres {
+    type Tx = Tx;
+    type Statement = Statement;
+
+    async fn begin(&self, tenant: Option<Tenant>, context: Headers) -> Result<Tx, StoreError> {
+        let mut session = Session::open(self).await?;
+        let begin = begin(self);
+        session.run(async |link| link.run(&begin).await).await?;
+        Ok(Tx::new(self, session, Draft::new(tenant, context), None))
+    }
+
+    async fn claim(&self, mut claim: Claim) -> Result<Claimed<Tx>, StoreError> {
+        let draft = Draft::of(&mut claim);
+        Ok(match hold(self, &claim).await? {
+            Found::Free(session, row) => {
+                let held = Held { claim, row };
+                Claimed::Open(Tx::new(self, session, draft, Some(held)))
+            }
+            Found::Taken(known) => Claimed::Known(known),
+        })
+    }
+
+    async fn single_shot(&self, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {
+        single_shot::run(self, shot).await
+    }
+
+    async fn look_up(&self, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
+        let [tenant, operation, key] = parts(scope);
+        let params: [&dyn Param; 4] = [&tenant, &operation, &key, &self.time()];
+        let rows = self.ask(query!("idempotency/find"), &params).await?;
+        rows.first().map(record).transpose()
+    }
+
+    async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
+        let [tenant, operation, key] = parts(scope);
+        let params: [&dyn Param; 3] = [&tenant, &operation, &key];
+        let gone = self.ask(query!("idempotency/forget"), &params).await?;
+        Ok(!gone.is_empty())
+    }
+
+    async fn purge_keys(&self) -> Result<Vec<(Operation, u64)>, StoreError> {
+        let rows = i64::try_from(PURGE_ROWS).unwrap_or(i64::MAX);
+        let params: [&dyn Param; 3] = [&self.time(), &rows, &millis(TOMBSTONE)];
+        let gone = self.ask(query!("idempotency/purge"), &params).await?;
+        gone.iter().map(purged).collect()
+    }
+}
+
+/// A key that a transaction has locked.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) claim: Claim,
+    pub(crate) row: OldRow,
+}
+
+/// What stands in the place of a key that is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OldRow {
+    /// Nothing.
+    None,
+    /// A row that has expired.
+    Expired,
+}
+
+/// What a claim found.
+pub(crate) enum Found {
+    /// The key is free, and locked by the transaction of this session.
+    Free(Session, OldRow),
+    /// The key is taken.
+    Taken(Known),
+}
+
+/// Locks a key in a transaction of its own, or finds out what is known about it.
+pub(crate) async fn hold(store: &Postgres, claim: &Claim) -> Result<Found, StoreError> {
+    let end = Instant::now() + store.settings().wait;
+    let mut pause = PAUSE.0;
+    loop {
+        let session = Session::open(store).await?;
+        if let Some(found) = try_hold(store, session, claim, &begin(store)).await? {
+            return Ok(found);
+        }
+        let wait = pause.mul_f64(0.5 + store.random().unit() / 2.0);
+        if Instant::now() + wait >= end {
+            return Ok(Found::Taken(Known::InProgress));
+        }
+        // No connection is held while it waits.
+        sleep(wait).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+/// Tries once, in the transaction that `begin` opens; `None` while another one has the key.
+pub(crate) async fn try_hold(
+    store: &Postgres,
+    mut session: Session,
+    claim: &Claim,
+    begin: &str,
+) -> Result<Option<Found>, StoreError> {
+    let sql = [query!("idempotency/lock"), query!("idempotency/find")];
+    let [lock, find] = session.run(async |link| link.ready(sql).await).await?;
+    let [tenant, operation, key] = parts(&claim.scope);
+    let time = store.time();
+    let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
+    let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
+    let flown = session.fly(|link| {
+        vec![
+            Box::pin(link.none(begin)),
+            Box::pin(link.rows(&lock, &scope)),
+            Box::pin(link.rows(&find, &scope_at)),
+        ]
+    });
+    let rows = match flown.await {
+        Ok(rows) => rows,
+        Err(Crash { cause, .. }) => {
+            session.rollback().await;
+            return Err(cause.into());
+        }
+    };
+    let locked = rows[1].first().is_some_and(|row| row.get(0));
+    let record = rows[2].first().map(record).transpose();
+    let judged = match record {
+        Ok(None) => None,
+        Ok(Some(record)) => {
+            let now = record.read_at;
+            Some(judge(record, claim, now))
+        }
+        Err(error) => {
+            session.rollback().await;
+            return Err(error);
+        }
+    };
+    match judged {
+        // A row that is there tells all, whoever has the lock.
+        Some(Some(known)) => {
+            session.rollback().await;
+            Ok(Some(Found::Taken(known)))
+        }
+        None if locked => Ok(Some(Found::Free(session, OldRow::None))),
+        Some(None) if locked => Ok(Some(Found::Free(session, OldRow::Expired))),
+        _ => {
+            session.rollback().await;
+            Ok(None)
+        }
+    }
+}
+
+/// What opens a transaction, with its bounds where a pooler keeps none.
+pub(crate) fn begin(store: &Postgres) -> std::borrow::Cow<'static, str> {
+    if store.settings().pooled {
+        let bounds = bounds(store.settings(), "SET LOCAL");
+        format!("BEGIN; {bounds}").into()
+    } else {
+        "BEGIN".into()
+    }
+}
+
+pub(crate) fn parts(scope: &Scope) -> [&str; 3] {
+    [
+        scope.tenant.as_str(),
+        scope.operation.as_str(),
+        scope.key.as_str(),
+    ]
+}
+
+/// How long an answer stands: what the claim asks for, within the bound.
+pub(crate) fn retention(claim: &Claim) -> Duration {
+    claim.retention.min(RETENTION_MAX)
+}
+
+/// A duration as a parameter.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The word for what a claim wants done once the key has expired.
+pub(crate) fn on_expired(claim: &Claim) -> &'static str {
+    match claim.on_expired {
+        OnExpired::New => "new",
+        OnExpired::Gone => "gone",
+    }
+}
+
+/// An answer as the row keeps it.
+#[derive(Debug)]
+pub(crate) struct StoredAnswer {
+    pub(crate) status: i16,
+    pub(crate) headers: Vec<u8>,
+    pub(crate) body: Bytes,
+}
+
+impl StoredAnswer {
+    pub(crate) fn of(answer: &Answer) -> Self {
+        Self {
+            status: i16::try_from(answer.status).unwrap_or(i16::MAX),
+            headers: answer.header_block(),
+            body: answer.body.clone(),
+        }
+    }
+
+    /// The word for the key's state once this is stored.
+    pub(crate) fn state(&self) -> &'static str {
+        if self.status >= 500 {
+            "failed"
+        } else {
+            "completed"
+        }
+    }
+}
+
+/// Reads a row of the key table.
+pub(crate) fn record(row: &Row) -> Result<KeyRecord, StoreError> {
+    let bad = |error: tokio_postgres::Error| corrupt(format!("idempotency key: {error}"));
+    let state = match row.try_get(1).map_err(bad)? {
+        "in_progress" => KeyState::InProgress,
+        "completed" | "failed" => KeyState::Completed,
+        "tombstone" => KeyState::Tombstone,
+        other => return Err(corrupt(format!("idempotency key in state {other:?}"))),
+    };
+    let fingerprint: &[u8] = row.try_get(0).map_err(bad)?;
+    let fingerprint = fingerprint
+        .try_into()
+        .map_err(|_| corrupt("idempotency key: its fingerprint has not 32 bytes"))?;
+    let moment = |place| -> Result<Timestamp, StoreError> {
+        let Moment(at) = row.try_get(place).map_err(bad)?;
+        Ok(at)
+    };
+    let lease: Option<Moment> = row.try_get(3).map_err(bad)?;
+    Ok(KeyRecord {
+        fingerprint: Fingerprint::from_bytes(fingerprint),
+        state,
+        epoch: row.try_get(2).map_err(bad)?,
+        lease_until: lease.map(|Moment(at)| at),
+        answer: (state == KeyState::Completed)
+            .then(|| answer(row))
+            .transpose()?,
+        created_at: moment(7)?,
+        expires_at: moment(8)?,
+        read_at: moment(9)?,
+    })
+}
+
+fn answer(row: &Row) -> Result<Answer, StoreError> {
+    let bad = |error: tokio_postgres::Error| corrupt(format!("stored answer: {error}"));
+    let status: i16 = row.try_get(4).map_err(bad)?;
+    let headers = Answer::parse_header_block(row.try_get(5).map_err(bad)?);
+    let body: &[u8] = row.try_get(6).map_err(bad)?;
+    Ok(Answer {
+        status: status.unsigned_abs(),
+        headers: headers.ok_or_else(|| corrupt("stored answer: its header block"))?,
+        body: Bytes::copy_from_slice(body),
+    })
+}
+
+fn purged(row: &Row) -> Result<(Operation, u64), StoreError> {
+    let bad = |error: &dyn std::fmt::Display| corrupt(format!("operation of a key: {error}"));
+    let operation: String = row.try_get(0).map_err(|error| bad(&error))?;
+    let count: i64 = row.try_get(1).map_err(|error| bad(&error))?;
+    let operation = Operation::new(operation).map_err(|error| bad(&error))?;
+    Ok((operation, count.unsigned_abs()))
+}

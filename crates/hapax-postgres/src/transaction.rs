@@ -1,0 +1,351 @@
+//! The transaction as a handler holds it, and its last flight.
+//!
+//! Events are kept until the end: the answer, the events and `COMMIT` travel together. A statement
+//! that fails dooms the transaction: only `rollback`, or an answer without effect, is left to do.
+//! When the connection dies while the commit is on it, the key is asked on another connection
+//! whether it happened; nothing is assumed.
+
+use std::time::Duration;
+
+use hapax::{
+    event::{EventId, NewEvent},
+    idempotency::Answer,
+    inbox::{Acceptance, Message},
+    outbox::{Draft, EventError, Sealed},
+    store::{Effect, StoreError, Transaction},
+};
+use tokio_postgres::{Row, types::ToSql};
+
+use crate::{
+    connection::{Flight, Link, Ready},
+    emit::Columns,
+    error::store_error,
+    idempotency::{
+        Found, Held, OldRow, StoredAnswer, begin, millis, on_expired, parts, retention, try_hold,
+    },
+    inbox,
+    postgres::Postgres,
+    query, resolve,
+    session::{Leg, Session},
+    value::Param,
+};
+
+/// An open transaction on a connection of its own.
+#[derive(Debug)]
+pub struct Tx {
+    store: Postgres,
+    session: Session,
+    draft: Draft,
+    held: Option<Held>,
+    doom: Option<Doom>,
+}
+
+/// Why a transaction can only be rolled back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doom {
+    /// A statement of it failed.
+    Failed,
+    /// It lost against another transaction and may run again.
+    Conflict,
+}
+
+impl Tx {
+    pub(crate) fn new(
+        store: &Postgres,
+        session: Session,
+        draft: Draft,
+        held: Option<Held>,
+    ) -> Self {
+        Self {
+            store: store.clone(),
+            session,
+            draft,
+            held,
+            doom: None,
+        }
+    }
+
+    /// Runs a statement in this transaction and returns its rows.
+    ///
+    /// # Errors
+    /// Fails when the statement does, and then the transaction is doomed; `Conflict` says that it
+    /// may run again.
+    pub async fn query(
+        &mut self,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, StoreError> {
+        self.ask(async |link| link.theirs(sql, params).await)
+            .await
+            .map(|(rows, _)| rows)
+    }
+
+    /// Runs a statement in this transaction; says how many rows it changed.
+    ///
+    /// # Errors
+    /// As [`Tx::query`].
+    pub async fn execute(
+        &mut self,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, StoreError> {
+        self.ask(async |link| link.theirs(sql, params).await)
+            .await
+            .map(|(_, count)| count)
+    }
+
+    pub(crate) async fn ask<R>(
+        &mut self,
+        ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
+    ) -> Result<R, StoreError> {
+        self.check()?;
+        // Whoever drops this in the middle has doomed it.
+        self.doom = Some(Doom::Failed);
+        let error = match self.session.run(ask).await {
+            Ok(answer) => {
+                self.doom = None;
+                return Ok(answer);
+            }
+            Err(flight) => StoreError::from(flight),
+        };
+        if matches!(error, StoreError::Conflict { .. }) {
+            self.doom = Some(Doom::Conflict);
+        }
+        Err(error)
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        match self.doom {
+            None => Ok(()),
+            Some(Doom::Failed) => Err(StoreError::Statement {
+                source: "an earlier statement of this transaction failed".into(),
+            }),
+            Some(Doom::Conflict) => Err(lost("an earlier statement lost against another")),
+        }
+    }
+
+    /// Commits the events, with the answer where there is a key to store it under.
+    async fn keep(mut self, answer: Option<&Answer>) -> Result<(), StoreError> {
+        if let Err(error) = self.check() {
+            self.session.rollback().await;
+            return Err(error);
+        }
+        let events = self.draft.take_events();
+        let stored = answer.map(StoredAnswer::of);
+        let last = Last::new(
+            &self.store,
+            self.held.as_ref().zip(stored.as_ref()),
+            &events,
+        );
+        let crash = match last.fly(&mut self.session).await {
+            Ok(()) => {
+                self.session.end();
+                self.store
+                    .settings()
+                    .failpoints
+                    .hit("postgres.commit.after");
+                if !events.is_empty() {
+                    self.store.wake().ring();
+                }
+                return Ok(());
+            }
+            Err(crash) => crash,
+        };
+        if !crash.flight.is_unknown() {
+            self.session.rollback().await;
+            return Err(crash.into_error());
+        }
+        self.session.discard();
+        match (self.held, answer) {
+            (Some(held), Some(answer)) => {
+                resolve::committed(&self.store, &held.claim, answer).await?;
+                self.store.wake().ring();
+                Ok(())
+            }
+            _ => Err(crash.into_error()),
+        }
+    }
+
+    /// Rolls the effect back and stores the answer alone, in a transaction that follows at once.
+    ///
+    /// Between the two the key is free for a moment: whoever takes it then has it, and this
+    /// request runs again and is told.
+    async fn drop_effect(self, held: Held, answer: &Answer) -> Result<(), StoreError> {
+        let Self { store, session, .. } = self;
+        let begin = format!("ROLLBACK; {}", begin(&store));
+        match try_hold(&store, session, &held.claim, &begin).await? {
+            Some(Found::Free(session, row)) => {
+                let tenant = held.claim.scope.tenant.clone();
+                let draft = Draft::new(Some(tenant), hapax::event::Headers::new());
+                let held = Held { row, ..held };
+                let tx = Self::new(&store, session, draft, Some(held));
+                tx.keep(Some(answer)).await
+            }
+            _ => Err(lost("another request took the key")),
+        }
+    }
+}
+
+impl Transaction for Tx {
+    fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
+        let Self { store, draft, .. } = self;
+        draft.seal(event, store.clock(), store.random())
+    }
+
+    async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
+        let time = self.store.time();
+        self.ask(async |link| inbox::accept(link, message, time).await)
+            .await
+    }
+
+    async fn complete(mut self, answer: &Answer, effect: Effect) -> Result<Duration, StoreError> {
+        let stands = self
+            .held
+            .as_ref()
+            .map_or(Duration::ZERO, |held| retention(&held.claim));
+        match (effect, self.held.is_some()) {
+            (Effect::Keep, true) => self.keep(Some(answer)).await?,
+            (Effect::Keep, false) => self.keep(None).await?,
+            (Effect::Drop, _) => match self.held.take() {
+                Some(held) => self.drop_effect(held, answer).await?,
+                None => self.session.rollback().await,
+            },
+        }
+        Ok(stands)
+    }
+
+    async fn commit(self) -> Result<(), StoreError> {
+        self.keep(None).await
+    }
+
+    async fn rollback(self) {
+        self.session.rollback().await;
+    }
+
+    fn has_conflict(&self) -> bool {
+        self.doom == Some(Doom::Conflict)
+    }
+}
+
+/// What a transaction that lost against another one is told.
+pub(crate) fn lost(how: &'static str) -> StoreError {
+    StoreError::Conflict { source: how.into() }
+}
+
+/// The last flight of a transaction: the answer, the events, `COMMIT`.
+struct Last<'a> {
+    store: &'a Postgres,
+    answer: Option<(&'a Held, &'a StoredAnswer)>,
+    events: &'a [Sealed],
+}
+
+/// Why the last flight did not land.
+struct LastCrash {
+    flight: Flight,
+    /// Whether it was the key that could not be stored.
+    at_the_key: bool,
+}
+
+impl LastCrash {
+    fn into_error(self) -> StoreError {
+        match self.flight {
+            // Somebody wrote the key past its lock; the request finds out what is known about it.
+            Flight::Failed(error) if self.at_the_key && is_taken(&error) => StoreError::Conflict {
+                source: error.into(),
+            },
+            Flight::Failed(error) => store_error(error),
+            flight @ Flight::Lost => flight.into(),
+        }
+    }
+}
+
+/// Whether the key's row could not be written because there is one already.
+pub(crate) fn is_taken(error: &tokio_postgres::Error) -> bool {
+    use tokio_postgres::error::SqlState;
+    [
+        Some(&SqlState::UNIQUE_VIOLATION),
+        Some(&SqlState::NOT_NULL_VIOLATION),
+    ]
+    .contains(&error.code())
+}
+
+impl<'a> Last<'a> {
+    fn new(
+        store: &'a Postgres,
+        answer: Option<(&'a Held, &'a StoredAnswer)>,
+        events: &'a [Sealed],
+    ) -> Self {
+        Self {
+            store,
+            answer,
+            events,
+        }
+    }
+
+    async fn fly(&self, session: &mut Session) -> Result<(), LastCrash> {
+        let not_at_the_key = |flight| LastCrash {
+            flight,
+            at_the_key: false,
+        };
+        let sql = [self.complete(), query!("outbox/emit")];
+        let ready = session.run(async |link| link.ready(sql).await).await;
+        let [complete, emit] = ready.map_err(not_at_the_key)?;
+        let columns = Columns::of(self.events);
+        let params = columns.params();
+        let time = self.store.time();
+        self.store
+            .settings()
+            .failpoints
+            .hit("postgres.commit.before");
+        let flown = session.fly(|link| {
+            let mut legs: Vec<Leg<'_>> = Vec::with_capacity(3);
+            if let Some((held, answer)) = self.answer {
+                legs.push(Box::pin(store_answer(link, &complete, held, answer, time)));
+            }
+            if !self.events.is_empty() {
+                legs.push(Box::pin(link.rows(&emit, &params)));
+            }
+            legs.push(Box::pin(link.none("COMMIT")));
+            legs
+        });
+        let flown = flown.await;
+        flown.map(drop).map_err(|crash| LastCrash {
+            at_the_key: crash.leg == 0 && self.answer.is_some(),
+            flight: crash.cause,
+        })
+    }
+
+    fn complete(&self) -> &'static str {
+        match self.answer {
+            Some((held, _)) if held.row == OldRow::Expired => query!("idempotency/replace"),
+            _ => query!("idempotency/complete"),
+        }
+    }
+}
+
+async fn store_answer(
+    link: &Link,
+    complete: &Ready,
+    held: &Held,
+    answer: &StoredAnswer,
+    time: Option<crate::value::Moment>,
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let claim = &held.claim;
+    let [tenant, operation, key] = parts(&claim.scope);
+    let fingerprint: &[u8] = claim.fingerprint.as_bytes();
+    let (headers, body): (&[u8], &[u8]) = (&answer.headers, &answer.body);
+    let params: [&dyn Param; 11] = [
+        &tenant,
+        &operation,
+        &key,
+        &fingerprint,
+        &answer.state(),
+        &answer.status,
+        &headers,
+        &body,
+        &on_expired(claim),
+        &millis(retention(claim)),
+        &time,
+    ];
+    link.rows(complete, &params).await
+}
