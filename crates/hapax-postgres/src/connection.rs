@@ -17,7 +17,6 @@ use std::{
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
 };
-use futures_util::TryStreamExt;
 use hapax::store::StoreError;
 use tokio_postgres::{Row, Statement, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -32,9 +31,9 @@ use crate::{
     value::Param,
 };
 
-/// Statements that one connection keeps prepared: more than a service has, unless it writes its
+/// Statements of a service that one connection keeps prepared, or a node remembers: more than a service has, unless it writes its
 /// values into them.
-const STATEMENTS_MAX: usize = 512;
+pub(crate) const STATEMENTS_MAX: usize = 512;
 
 /// The connections of a node.
 #[derive(Clone, Debug)]
@@ -212,28 +211,6 @@ impl Link {
         self.run(sql).await.map(|()| Vec::new())
     }
 
-    /// Makes a statement of the user's ready and runs it.
-    ///
-    /// Behind a pooler it is closed again before the transaction ends: its name must not be left
-    /// on a connection that others will use.
-    pub(crate) async fn theirs(
-        &self,
-        sql: &str,
-        params: &[&(dyn ToSql + Sync)],
-    ) -> Result<(Vec<Row>, u64), tokio_postgres::Error> {
-        let statement = self.prepared(sql).await?;
-        let rows = self
-            .object()
-            .query_raw(&statement, params.iter().copied())
-            .await?;
-        futures_util::pin_mut!(rows);
-        let mut found = Vec::new();
-        while let Some(row) = rows.try_next().await? {
-            found.push(row);
-        }
-        Ok((found, rows.rows_affected().unwrap_or(0)))
-    }
-
     /// Prepares the statements of single-shot requests; behind a pooler they go unnamed.
     pub(crate) async fn prepare_all(
         &self,
@@ -241,7 +218,7 @@ impl Link {
     ) -> Result<Vec<Option<Statement>>, tokio_postgres::Error> {
         let mut prepared = Vec::with_capacity(calls.len());
         for call in calls {
-            prepared.push(if self.pooled {
+            prepared.push(if self.is_pooled() {
                 None
             } else {
                 Some(self.prepared(call.sql).await?)
@@ -265,16 +242,15 @@ impl Link {
             None => {
                 let typed = arguments.map(|it| (it.as_sql(), it.of_type()));
                 let typed: Vec<_> = typed.collect();
-                self.object().query_typed(call.sql, &typed).await
+                // What it returns is not looked at, and so neither are its types.
+                let ran = self.object().execute_typed(call.sql, &typed).await;
+                ran.map(|_| Vec::new())
             }
         }
     }
 
-    /// Prepares a statement of the user's, or finds it prepared.
+    /// Prepares a statement of the service, or finds it prepared.
     pub(crate) async fn prepared(&self, sql: &str) -> Result<Statement, tokio_postgres::Error> {
-        if self.pooled {
-            return self.object().prepare(sql).await;
-        }
         if self.object().statement_cache.size() >= STATEMENTS_MAX {
             self.object().statement_cache.clear();
         }
@@ -282,7 +258,7 @@ impl Link {
     }
 
     pub(crate) fn object(&self) -> &Object {
-        self.object()
+        self.object
             .as_ref()
             .expect("a link has its connection until it is dropped")
     }
@@ -315,7 +291,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         if *self.tainted.get_mut() {
-            drop(self.object().take().map(Object::take));
+            drop(self.object.take().map(Object::take));
         }
     }
 }

@@ -17,11 +17,10 @@ use tokio_postgres::{
     types::{ToSql, Type},
 };
 
-use crate::{connection::Link, query};
-
-/// The most statements of a service that are remembered, on a connection or by a node: a service
-/// that writes values into its texts would otherwise fill the memory of both sides.
-const STATEMENTS_MAX: usize = 512;
+use crate::{
+    connection::{Link, STATEMENTS_MAX},
+    query,
+};
 
 /// The types of the parameters of statements that were seen before.
 #[derive(Debug, Default)]
@@ -39,13 +38,9 @@ impl Link {
         if self.is_pooled() {
             return self.unnamed(sql, params).await;
         }
-        let object = self.object();
-        if object.statement_cache.size() >= STATEMENTS_MAX {
-            object.statement_cache.clear();
-        }
-        let statement = object.prepare_cached(sql).await?;
+        let statement = self.prepared(sql).await?;
         let params = params.iter().copied();
-        collect(object.query_raw(&statement, params).await?).await
+        collect(self.object().query_raw(&statement, params).await?).await
     }
 
     async fn unnamed(

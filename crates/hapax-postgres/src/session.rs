@@ -13,7 +13,7 @@ use std::{
 
 use hapax::store::StoreError;
 use tokio::{runtime::Handle, time::timeout};
-use tokio_postgres::{NoTls, Row};
+use tokio_postgres::Row;
 
 use crate::{
     connection::{Flight, Link, within},
@@ -136,8 +136,7 @@ impl Drop for Session {
 async fn roll_back(link: Link, flying: bool) {
     if flying {
         // Best effort: what runs on is bounded by the statement's own timeout.
-        let cancel = link.client().cancel_token();
-        let _asked = timeout(ROLLBACK, cancel.cancel_query(NoTls)).await;
+        let _asked = timeout(ROLLBACK, link.cancel()).await;
     }
     match timeout(ROLLBACK, link.run("ROLLBACK")).await {
         Ok(Ok(())) => drop(link),
