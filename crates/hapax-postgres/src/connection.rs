@@ -31,8 +31,8 @@ use crate::{
     value::Param,
 };
 
-/// Statements of a service that one connection keeps prepared, or a node remembers: more than a service has, unless it writes its
-/// values into them.
+/// Statements of a service that one connection keeps prepared, or a node remembers: more than it
+/// has, unless it writes its values into them.
 pub(crate) const STATEMENTS_MAX: usize = 512;
 
 /// The connections of a node.

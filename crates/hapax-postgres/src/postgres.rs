@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use futures_util::future::try_join;
 use hapax::{
     Clock, Random,
     group::{self, Queue},
@@ -20,8 +21,10 @@ use crate::{
     connection::{Connections, Link, within},
     error::{OpenError, SchemaError, store_error},
     group::dispatch,
+    idempotency,
     migrations::{self, Migration},
     query,
+    session::Session,
     settings::{Settings, Time},
     single_shot::Member,
     value::Moment,
@@ -94,7 +97,7 @@ impl Postgres {
         migrations::of(&mut link, namespace, migrations, self.settings().schema).await
     }
 
-    /// Reads the last committed state, outside any transaction.
+    /// Reads the last committed state, outside any transaction of a request.
     ///
     /// # Errors
     /// Fails when the statement does, and when the database cannot be reached.
@@ -103,6 +106,9 @@ impl Postgres {
         sql: &str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, StoreError> {
+        if self.settings().pooled {
+            return self.read_pooled(sql, params).await;
+        }
         let link = self.link().await?;
         let read = within(self.settings().statement_max, link.theirs(sql, params)).await;
         match read {
@@ -114,6 +120,27 @@ impl Postgres {
                 Err(flight.into())
             }
         }
+    }
+
+    /// In a transaction, which keeps the pooler from changing the server connection under it.
+    async fn read_pooled(
+        &self,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, StoreError> {
+        let mut session = Session::open(self).await?;
+        let begin = idempotency::begin(self);
+        let read = session.run(async |link| {
+            let (_, (rows, _)) = try_join(link.run(&begin), link.theirs(sql, params)).await?;
+            link.run("COMMIT").await?;
+            Ok(rows)
+        });
+        let read = read.await;
+        match read {
+            Ok(_) => session.end(),
+            Err(_) => session.rollback().await,
+        }
+        Ok(read?)
     }
 
     /// The bell that rings after each commit of this node that the relay should look at.
