@@ -83,7 +83,7 @@ impl Settings {
             statement_max: limits::HANDLER,
             idle_max: limits::HANDLER,
             connect_max: Duration::from_secs(5),
-            reruns_max: 3,
+            reruns_max: limits::RERUNS,
         }
     }
 }

@@ -39,6 +39,11 @@ pub const REQUEST_BYTES_MAX: usize = 1024 * 1024 + 64 * 1024;
 pub const RESUMED_KEYS: usize = 16;
 /// How long an open transaction may hold a store whose writes go one at a time.
 pub const TRANSACTION: Duration = Duration::from_secs(5);
+/// How often a request runs again whose transaction lost against another one.
+pub const RERUNS: u32 = 3;
+/// How long it waits before that, at most and for each time it has run: who lost together must
+/// not meet again at once.
+pub const RERUN_PAUSE: Duration = Duration::from_millis(10);
 /// Jobs that wait for a single writer; beyond this the callers wait.
 pub const WRITER_JOBS: usize = 4_096;
 /// How long a completed key is remembered by default.

@@ -128,6 +128,17 @@ impl Kept {
         Ok(raw.finalize().into())
     }
 
+    /// The same body, for a handler that has to run again.
+    pub(crate) async fn again(&self) -> Result<Self, Problem> {
+        Ok(match self {
+            Self::Memory(bytes) => Self::Memory(bytes.clone()),
+            // Both read from the start, and never at once: the place in the file is one.
+            Self::File(file, length) => {
+                Self::File(file.try_clone().await.map_err(unwritable)?, *length)
+            }
+        })
+    }
+
     /// The body for the handler.
     pub(crate) async fn into_body(mut self) -> Result<Body, Problem> {
         match self {

@@ -3,9 +3,10 @@
 use axum::response::Response;
 use hapax::{
     idempotency::{OnStoreError, Remember},
+    limits::{RERUN_PAUSE, RERUNS},
     store::{Claimed, Effect, Keys, StoreError, Transaction},
 };
-use tokio::time::timeout_at;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     Inner, Visit,
@@ -19,17 +20,54 @@ use crate::{
 };
 
 /// Claims the key, runs the handler in its transaction, and completes or releases.
-pub(super) async fn atomic<K: Keys, S: Inner>(visit: Visit<K, S>, held: Held<K>) -> Response {
+///
+/// A transaction that lost against another one has committed nothing: the request runs again.
+pub(super) async fn atomic<K: Keys, S: Inner>(
+    mut visit: Visit<K, S>,
+    mut held: Held<K>,
+) -> Response {
     let end = visit.end();
+    for rerun in 1..=RERUNS {
+        let again = match Box::pin(visit.again()).await {
+            Ok(again) => again,
+            Err(problem) => return held.failed(&problem),
+        };
+        let settings = visit.act.idempotency.settings();
+        let pause = RERUN_PAUSE.mul_f64(settings.random.unit() * f64::from(rerun));
+        match once(visit, held, end).await {
+            Ok(response) => return response,
+            Err(lost) => held = lost.held,
+        }
+        sleep(pause).await;
+        visit = again;
+    }
+    match once(visit, held, end).await {
+        Ok(response) => response,
+        Err(Lost { held, error }) => held.failed(&error.into()),
+    }
+}
+
+/// A run whose transaction lost against another one.
+struct Lost<K: Keys> {
+    held: Held<K>,
+    error: StoreError,
+}
+
+async fn once<K: Keys, S: Inner>(
+    visit: Visit<K, S>,
+    held: Held<K>,
+    end: Instant,
+) -> Result<Response, Lost<K>> {
     let claim = visit.act.idempotency.store().claim(held.claim.clone());
     match timeout_at(end, claim).await {
         Ok(Ok(Claimed::Open(tx))) => in_transaction(visit, held, tx, end).await,
-        Ok(Ok(Claimed::Known(known))) => held.known(known),
-        Ok(Err(error)) => without_the_key(visit, held, error).await,
+        Ok(Ok(Claimed::Known(known))) => Ok(held.known(known)),
+        Ok(Err(error @ StoreError::Conflict { .. })) => Err(Lost { held, error }),
+        Ok(Err(error)) => Ok(without_the_key(visit, held, error).await),
         Err(_) => {
             let problem = Problem::new(TIMEOUT).detail("the time ran out before the key was taken");
             let answer = problem::write_out(&problem, &held.id);
-            held.released(answer)
+            Ok(held.released(answer))
         }
     }
 }
@@ -38,8 +76,8 @@ async fn in_transaction<K: Keys, S: Inner>(
     mut visit: Visit<K, S>,
     held: Held<K>,
     tx: K::Tx,
-    end: tokio::time::Instant,
-) -> Response {
+    end: Instant,
+) -> Result<Response, Lost<K>> {
     held.confirm();
     let slot = Slot::holding(tx);
     visit.parts.extensions.insert(slot.clone());
@@ -48,24 +86,35 @@ async fn in_transaction<K: Keys, S: Inner>(
     let Some(tx) = slot.close() else {
         let kept = "the handler kept its transaction beyond its answer; it is rolled back";
         let answer = problem::write_out(&Problem::internal(kept), &held.id);
-        return held.released(answer);
+        return Ok(held.released(answer));
     };
+    if tx.has_conflict() {
+        tx.rollback().await;
+        let source = "a statement lost against another transaction".into();
+        let error = StoreError::Conflict { source };
+        return Err(Lost { held, error });
+    }
     complete(held, tx, finished).await
 }
 
-async fn complete<K: Keys>(held: Held<K>, tx: K::Tx, finished: Finished) -> Response {
+async fn complete<K: Keys>(
+    held: Held<K>,
+    tx: K::Tx,
+    finished: Finished,
+) -> Result<Response, Lost<K>> {
     let effect = match finished.verdict(held.act.terms.on_failure) {
         Remember::WithEffect => Effect::Keep,
         Remember::EffectFree => Effect::Drop,
         Remember::Release => {
             tx.rollback().await;
-            return held.released(finished.into_response());
+            return Ok(held.released(finished.into_response()));
         }
     };
     let (answer, exchange, extensions) = finished.split(&held.act.terms.per_request);
     match tx.complete(&answer, effect).await {
-        Ok(fresh_for) => held.stored(answer, fresh_for, exchange, extensions),
-        Err(error) => held.failed(&error.into()),
+        Ok(fresh_for) => Ok(held.stored(answer, fresh_for, exchange, extensions)),
+        Err(error @ StoreError::Conflict { .. }) => Err(Lost { held, error }),
+        Err(error) => Ok(held.failed(&error.into())),
     }
 }
 

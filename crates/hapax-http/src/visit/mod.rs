@@ -43,12 +43,15 @@ pub(crate) use run::{Finished, Run};
 
 /// What a layer can wrap: an axum route.
 pub(crate) trait Inner:
-    Service<Request, Response = Response, Error = Infallible, Future: Send> + Send + 'static
+    Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static
 {
 }
 
 impl<S> Inner for S where
-    S: Service<Request, Response = Response, Error = Infallible, Future: Send> + Send + 'static
+    S: Service<Request, Response = Response, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static
 {
 }
 
@@ -118,6 +121,18 @@ impl<K: Keys, S: Inner> Visit<K, S> {
             deadline,
             id,
         }
+    }
+
+    /// The same request once more, should its transaction lose against another one.
+    async fn again(&mut self) -> Result<Self, Problem> {
+        Ok(Self {
+            act: Arc::clone(&self.act),
+            inner: self.inner.clone(),
+            parts: self.parts.clone(),
+            kept: self.kept.again().await?,
+            deadline: self.deadline,
+            id: self.id.clone(),
+        })
     }
 
     async fn protected(self, scope: Scope, fingerprint: Fingerprint) -> Response {

@@ -12,7 +12,7 @@ use crate::{
     clock::{Clock, Random},
     event::{Event, EventId, Headers, NewEvent, Payload},
     idempotency::Claim,
-    key::{IdempotencyKey, Tenant},
+    key::{IdempotencyKey, Scope, Tenant},
     limits::EVENTS_PER_TRANSACTION_MAX,
 };
 
@@ -53,9 +53,14 @@ impl Draft {
     /// Of the transaction that `claim` opens; it takes the claim's context.
     pub fn of(claim: &mut Claim) -> Self {
         let context = std::mem::take(&mut claim.context);
+        Self::under(&claim.scope, context)
+    }
+
+    /// Of a transaction under a key that is held already.
+    pub fn under(scope: &Scope, context: Headers) -> Self {
         Self {
-            key: Some(claim.scope.key.clone()),
-            ..Self::new(Some(claim.scope.tenant.clone()), context)
+            key: Some(scope.key.clone()),
+            ..Self::new(Some(scope.tenant.clone()), context)
         }
     }
 
