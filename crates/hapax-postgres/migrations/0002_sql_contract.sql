@@ -133,27 +133,27 @@ CREATE FUNCTION hapax.judge(
 AS $$
 DECLARE
     at timestamptz := clock_timestamp();
-    found record;
+    stored record;
 BEGIN
     SELECT row.fingerprint, row.state, row.expires_at, row.response_status, row.response_headers,
            row.response_body
-    INTO found
+    INTO stored
     FROM hapax.idempotency_key AS row
     WHERE row.key = judge.key AND row.operation = judge.operation AND row.tenant = judge.tenant;
     IF NOT FOUND THEN
         RETURN;
-    ELSIF found.state = 'tombstone' OR found.state <> 'in_progress' AND found.expires_at <= at THEN
+    ELSIF stored.state = 'tombstone' OR stored.state <> 'in_progress' AND stored.expires_at <= at THEN
         outcome := CASE on_expired WHEN 'gone' THEN 'gone' END;
-    ELSIF found.fingerprint <> fingerprint THEN
+    ELSIF stored.fingerprint <> fingerprint THEN
         outcome := 'mismatch';
-    ELSIF found.state = 'in_progress' THEN
+    ELSIF stored.state = 'in_progress' THEN
         outcome := 'in_progress';
     ELSE
         outcome := 'replay';
-        status := found.response_status;
-        headers := hapax.header_pairs(found.response_headers);
-        body := found.response_body;
-        fresh_for := found.expires_at - at;
+        status := stored.response_status;
+        headers := hapax.header_pairs(stored.response_headers);
+        body := stored.response_body;
+        fresh_for := stored.expires_at - at;
     END IF;
 END
 $$;
@@ -398,7 +398,7 @@ AS $$
 DECLARE
     at timestamptz := date_trunc('milliseconds', clock_timestamp());
     id uuid := hapax.event_id(at);
-    owner text := coalesce(hapax.open_claim() ->> 'tenant', tenant);
+    owner text := coalesce(tenant, hapax.open_claim() ->> 'tenant');
     every jsonb := hapax.event_headers(headers);
     number integer := coalesce(nullif(current_setting('hapax.events', true), ''), '0')::integer + 1;
 BEGIN

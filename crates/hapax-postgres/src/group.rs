@@ -232,17 +232,24 @@ pub(crate) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
+    /// Requests that hold up others while they are on the wire: a row that somebody holds is not
+    /// waited for long.
     pub(crate) fn of(store: &'a Postgres, members: Vec<&'a Member>) -> Self {
-        let mut begin = begin(store).into_owned();
-        if members.len() > 1 {
-            // A row that somebody holds must not hold all of them.
-            let millis = LOCK_WAIT.as_millis();
-            begin = format!("{begin}; SET LOCAL lock_timeout = {millis}");
-        }
+        let millis = LOCK_WAIT.as_millis();
+        let begin = format!("{}; SET LOCAL lock_timeout = {millis}", begin(store));
         Self {
             store,
             members,
             begin,
+        }
+    }
+
+    /// One request that holds up nobody.
+    pub(crate) fn of_one(store: &'a Postgres, member: &'a Member) -> Self {
+        Self {
+            store,
+            members: vec![member],
+            begin: begin(store).into_owned(),
         }
     }
 

@@ -16,11 +16,18 @@ use crate::{
 pub type Migration<'a> = (u32, &'a str, &'a str);
 
 /// The store's own migrations, in order: what `hapax migrate` applies and prints.
-pub const MIGRATIONS: &[Migration<'static>] = &[(
-    1,
-    "keys_outbox_inbox_deliveries",
-    include_str!("../migrations/0001_keys_outbox_inbox_deliveries.sql"),
-)];
+pub const MIGRATIONS: &[Migration<'static>] = &[
+    (
+        1,
+        "keys_outbox_inbox_deliveries",
+        include_str!("../migrations/0001_keys_outbox_inbox_deliveries.sql"),
+    ),
+    (
+        2,
+        "sql_contract",
+        include_str!("../migrations/0002_sql_contract.sql"),
+    ),
+];
 
 const NAMESPACE: &str = "hapax";
 /// One at a time, in this database: the number is the first eight letters of "hapax migrations".

@@ -123,7 +123,11 @@ async fn once(
     lane: &mut Option<OwnedSemaphorePermit>,
 ) -> Result<Ran, StoreError> {
     let mut session = Session::open(store).await?;
-    let group = Group::of(store, vec![member]);
+    let group = if lane.is_some() {
+        Group::of(store, vec![member])
+    } else {
+        Group::of_one(store, member)
+    };
     let crash = match group.fly_in_hope(&mut session).await {
         Ok(()) => {
             session.end();

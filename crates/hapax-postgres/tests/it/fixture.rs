@@ -1,0 +1,126 @@
+//! A store on a database of its own, a table for rows, and what tests do with both.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use hapax::{
+    Clock,
+    idempotency::{Claim, SingleShot},
+    store::{Claimed, Keys},
+};
+use hapax_postgres::{Postgres, Settings, Statement, Tx, Value};
+use hapax_testkit::{
+    clock::seeded_random,
+    events::{claim, event, single_shot},
+    postgres::Database,
+    wait::eventually,
+};
+use tokio_postgres::Client;
+
+pub(crate) const ROWS: &str = "CREATE TABLE note (text text NOT NULL)";
+pub(crate) const INSERT: &str = "INSERT INTO note (text) VALUES ($1)";
+pub(crate) const INSERT_EACH: &str = "INSERT INTO note (text) SELECT unnest($1::text[])";
+/// How long a test goes on asking.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A store on a database of its own.
+pub(crate) struct Fixture {
+    pub(crate) store: Postgres,
+    pub(crate) database: Arc<Database>,
+    /// A connection past the store.
+    pub(crate) plain: Client,
+}
+
+impl Fixture {
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(set: impl FnOnce(&mut Settings)) -> Self {
+        Self::on(Arc::new(Database::fresh().await), set).await
+    }
+
+    /// Another node on the same database.
+    pub(crate) async fn beside(&self) -> Self {
+        Self::on(Arc::clone(&self.database), |_| {}).await
+    }
+
+    pub(crate) async fn on(database: Arc<Database>, set: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = settings(&database.url());
+        set(&mut settings);
+        let store = Postgres::open(settings).await.expect("the store opens");
+        let migrated = store.migrate("test", &[(1, "note", ROWS)]).await;
+        migrated.expect("the table is made");
+        Self {
+            store,
+            plain: database.client().await,
+            database,
+        }
+    }
+
+    /// The committed notes, sorted.
+    pub(crate) async fn notes(&self) -> Vec<String> {
+        let rows = self.plain.query("SELECT text FROM note ORDER BY text", &[]);
+        let rows = rows.await.expect("the notes are read");
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// What a query that returns one number says.
+    pub(crate) async fn count(&self, sql: &str) -> i64 {
+        let row = self.plain.query_one(sql, &[]).await;
+        row.expect("a number is read").get(0)
+    }
+
+    /// Claims a key that must be free.
+    pub(crate) async fn claim(&self, claim: Claim) -> Tx {
+        match self.store.claim(claim).await.expect("a claim is answered") {
+            Claimed::Open(tx) => tx,
+            Claimed::Known(known) => panic!("the key should be free, not {known:?}"),
+        }
+    }
+
+    /// Waits until nothing of the store is left in the database: no transaction, no lock.
+    pub(crate) async fn idle(&self) {
+        let open = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+              AND backend_type = 'client backend'";
+        let locks = "SELECT count(*) FROM pg_locks
+            WHERE locktype = 'advisory'
+              AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        eventually(PATIENCE, async || {
+            self.count(open).await == 0 && self.count(locks).await == 0
+        })
+        .await;
+    }
+}
+
+/// How a test opens the database at `url`.
+pub(crate) fn settings(url: &str) -> Settings {
+    Settings::new(url, clock(), seeded_random(1))
+}
+
+/// The machine's clock.
+pub(crate) fn clock() -> Clock {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test's wiring passes the time in"
+    )]
+    Clock::new(SystemTime::now)
+}
+
+/// A request that notes its key and emits one event.
+pub(crate) fn shot(key: &str) -> SingleShot<Statement> {
+    shot_of(key, [Statement::each(INSERT_EACH, [Value::from(key)])])
+}
+
+/// A request with these statements that emits one event.
+pub(crate) fn shot_of(
+    key: &str,
+    statements: impl IntoIterator<Item = Statement>,
+) -> SingleShot<Statement> {
+    let mut shot = single_shot(claim(key), statements.into_iter().collect(), key);
+    shot.events.push(event(key));
+    shot
+}

@@ -1,0 +1,288 @@
+//! Groups: who shares a commit, and what a bad neighbour costs.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use futures_util::future::join_all;
+use hapax::{
+    failpoint::Failpoints,
+    idempotency::{Known, SingleShot},
+    store::{Effect, Keys, Ran, StoreError, Transaction},
+};
+use hapax_postgres::{Settings, Statement, Value};
+use hapax_testkit::{
+    events::{answer, claim, fingerprint},
+    wait::eventually,
+};
+use tokio::task::JoinHandle;
+
+use crate::fixture::{Fixture, INSERT, PATIENCE, shot, shot_of};
+
+/// Counts commits.
+fn counted(settings: &mut Settings) -> Arc<AtomicUsize> {
+    let commits = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&commits);
+    settings.failpoints = Failpoints::calling(move |name| {
+        if name == "postgres.commit.after" {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    commits
+}
+
+type Told = Vec<Result<Ran, StoreError>>;
+
+/// Fires requests while the only lane is held by one that waits for a row, so that they wait
+/// together, and lets all go.
+async fn together(fixture: &Fixture, shots: Vec<SingleShot<Statement>>) -> Told {
+    let blocker = fixture.database.client().await;
+    blocker
+        .batch_execute("BEGIN; LOCK TABLE hold")
+        .await
+        .unwrap();
+    let first = fire(
+        fixture,
+        shot_of("first", [Statement::new("INSERT INTO hold VALUES (1)", [])]),
+    );
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'hold'::regclass";
+    eventually(PATIENCE, async || fixture.count(waits).await == 1).await;
+    let waiting = shots.len();
+    let fired: Vec<_> = shots.into_iter().map(|shot| fire(fixture, shot)).collect();
+    eventually(PATIENCE, async || fixture.store.queued() == waiting).await;
+    blocker.batch_execute("COMMIT").await.unwrap();
+    assert!(matches!(first.await.unwrap(), Ok(Ran::Committed { .. })));
+    join_all(fired)
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect()
+}
+
+fn fire(fixture: &Fixture, shot: SingleShot<Statement>) -> JoinHandle<Result<Ran, StoreError>> {
+    let store = fixture.store.clone();
+    tokio::spawn(async move { store.single_shot(shot).await })
+}
+
+async fn one_lane(set: impl FnOnce(&mut Settings)) -> Fixture {
+    let fixture = Fixture::with(|settings| {
+        settings.lanes = 1;
+        set(settings);
+    })
+    .await;
+    fixture
+        .plain
+        .batch_execute("CREATE TABLE hold (it int)")
+        .await
+        .unwrap();
+    fixture
+}
+
+#[track_caller]
+fn check_committed(told: &Told) {
+    let committed = |ran: &Result<Ran, StoreError>| matches!(ran, Ok(Ran::Committed { .. }));
+    assert!(told.iter().all(committed), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_wait_together_share_a_commit() {
+    let mut commits = None;
+    let fixture = one_lane(|settings| commits = Some(counted(settings))).await;
+    let told = together(
+        &fixture,
+        (0..60).map(|it| shot(&format!("k{it:02}"))).collect(),
+    )
+    .await;
+    check_committed(&told);
+    assert_eq!(commits.unwrap().load(Ordering::SeqCst), 2);
+    assert_eq!(fixture.notes().await.len(), 60);
+    assert_eq!(
+        fixture
+            .count("SELECT count(*) FROM hapax.outbox_event")
+            .await,
+        61
+    );
+    for it in 0..60 {
+        let known = fixture
+            .store
+            .single_shot(shot(&format!("k{it:02}")))
+            .await
+            .unwrap();
+        let Ran::Known(Known::Replay {
+            answer: replayed, ..
+        }) = known
+        else {
+            panic!("{known:?}");
+        };
+        assert_eq!(replayed, answer(&format!("k{it:02}")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_of_one_commit_one_by_one() {
+    let mut commits = None;
+    let fixture = one_lane(|settings| {
+        commits = Some(counted(settings));
+        settings.group_max = 1;
+    })
+    .await;
+    let told = together(&fixture, (0..5).map(|it| shot(&format!("k{it}"))).collect()).await;
+    check_committed(&told);
+    assert_eq!(commits.unwrap().load(Ordering::SeqCst), 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_whose_statement_fails_fails_alone() {
+    let fixture = one_lane(|_| {}).await;
+    let bad = shot_of("bad", [Statement::new(INSERT, [Value::Null])]);
+    let odd = shot_of("odd", [Statement::new(INSERT, [Value::from(7_i64)])]);
+    let mut shots = vec![bad, odd];
+    shots.extend((0..10).map(|it| shot(&format!("k{it}"))));
+    let told = together(&fixture, shots).await;
+    assert!(
+        matches!(told[0], Err(StoreError::Statement { .. })),
+        "{:?}",
+        told[0]
+    );
+    assert!(
+        matches!(told[1], Err(StoreError::Statement { .. })),
+        "{:?}",
+        told[1]
+    );
+    check_committed(&told[2..].iter().map(again).collect());
+    assert_eq!(fixture.notes().await.len(), 10);
+    // What failed left its key free.
+    let told = fixture.store.single_shot(shot("bad")).await;
+    assert!(matches!(told, Ok(Ran::Committed { .. })), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_key_in_a_group_is_replayed_and_its_neighbours_commit() {
+    let fixture = one_lane(|_| {}).await;
+    fixture.store.single_shot(shot("old")).await.unwrap();
+    let mut mismatch = shot("old");
+    mismatch.claim.fingerprint = fingerprint(9);
+    let shots = vec![shot("k1"), shot("old"), shot("k2"), shot("k1"), mismatch];
+    let told = together(&fixture, shots).await;
+    let told: Vec<_> = told.into_iter().map(Result::unwrap).collect();
+    assert!(matches!(told[0], Ran::Committed { .. }), "{told:?}");
+    assert!(
+        matches!(&told[1], Ran::Known(Known::Replay { .. })),
+        "{told:?}"
+    );
+    assert!(matches!(told[2], Ran::Committed { .. }), "{told:?}");
+    assert!(
+        matches!(&told[3], Ran::Known(Known::Replay { .. })),
+        "{told:?}"
+    );
+    assert_eq!(told[4], Ran::Known(Known::Mismatch));
+    assert_eq!(fixture.notes().await, ["k1", "k2", "old"]);
+    fixture.idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_another_node_is_using_holds_up_nobody_else() {
+    let fixture = one_lane(|settings| settings.wait = PATIENCE).await;
+    let other = fixture.beside().await;
+    let tx = other.claim(claim("busy")).await;
+    let mut shots = vec![shot("busy")];
+    shots.extend((0..10).map(|it| shot(&format!("k{it}"))));
+    let busy_is_told = together_but(&fixture, shots).await;
+    assert!(!busy_is_told.is_finished(), "the key is in use");
+    tx.complete(&answer("theirs"), Effect::Keep).await.unwrap();
+    let told = busy_is_told.await.unwrap().unwrap();
+    let Ran::Known(Known::Replay { answer: told, .. }) = told else {
+        panic!("{told:?}");
+    };
+    assert_eq!(told, answer("theirs"));
+    fixture.idle().await;
+}
+
+/// As `together`, for requests of which only the first is not answered yet.
+async fn together_but(
+    fixture: &Fixture,
+    shots: Vec<SingleShot<Statement>>,
+) -> JoinHandle<Result<Ran, StoreError>> {
+    let mut fired = shots.into_iter().map(|shot| fire(fixture, shot));
+    let first = fired.next().unwrap();
+    for neighbour in join_all(fired).await {
+        assert!(matches!(neighbour.unwrap(), Ok(Ran::Committed { .. })));
+    }
+    first
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_somebody_holds_does_not_hold_a_whole_group() {
+    let fixture = one_lane(|_| {}).await;
+    fixture
+        .plain
+        .batch_execute("CREATE TABLE hot (it int); INSERT INTO hot VALUES (1)")
+        .await
+        .unwrap();
+    let blocker = fixture.database.client().await;
+    blocker
+        .batch_execute("BEGIN; UPDATE hot SET it = 2")
+        .await
+        .unwrap();
+    let hot = shot_of("hot", [Statement::new("UPDATE hot SET it = it + 1", [])]);
+    let mut shots = vec![hot];
+    shots.extend((0..10).map(|it| shot(&format!("k{it}"))));
+    let told = together_but(&fixture, shots).await;
+    blocker.batch_execute("COMMIT").await.unwrap();
+    assert!(matches!(told.await.unwrap(), Ok(Ran::Committed { .. })));
+    assert_eq!(fixture.count("SELECT it::int8 FROM hot").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_groups_that_lock_each_other_out_all_commit() {
+    let fixture = one_lane(|_| {}).await;
+    let other = fixture.beside().await;
+    let rows = "CREATE TABLE stock (id int PRIMARY KEY, left_over int);
+                INSERT INTO stock SELECT it, 1000 FROM generate_series(1, 10) AS it";
+    fixture.plain.batch_execute(rows).await.unwrap();
+    let take = |id: i64| {
+        let sql = "UPDATE stock SET left_over = left_over - 1 WHERE id = $1::int8";
+        Statement::new(sql, [Value::from(id)])
+    };
+    let fired = (0..200_i64).map(|it| {
+        // One node goes up the rows, the other down: they must cross.
+        let (node, up) = if it % 2 == 0 {
+            (&fixture, true)
+        } else {
+            (&other, false)
+        };
+        let ids: Vec<i64> = (1..=10).collect();
+        let ids: Vec<i64> = if up {
+            ids
+        } else {
+            ids.into_iter().rev().collect()
+        };
+        fire(node, shot_of(&format!("k{it}"), ids.into_iter().map(take)))
+    });
+    let fired: Vec<_> = fired.collect();
+    let told = join_all(fired)
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    check_committed(&told);
+    assert_eq!(
+        fixture.count("SELECT sum(left_over) FROM stock").await,
+        10_000 - 2_000
+    );
+    assert_eq!(
+        fixture
+            .count("SELECT count(*) FROM hapax.outbox_event")
+            .await,
+        200
+    );
+    fixture.idle().await;
+}
+
+fn again(told: &Result<Ran, StoreError>) -> Result<Ran, StoreError> {
+    match told {
+        Ok(ran) => Ok(ran.clone()),
+        Err(_) => Err(StoreError::TimedOut),
+    }
+}

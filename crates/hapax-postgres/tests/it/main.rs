@@ -1,0 +1,4 @@
+//! The PostgreSQL store under test, on a real server.
+
+mod fixture;
+mod groups;

@@ -1,0 +1,122 @@
+//! A pooler before a server: pgbouncer in transaction mode, with very few server connections.
+//!
+//! Each transaction goes to the server connection that was idle longest, so that what one leaves
+//! behind meets the next one at once. The pooler ends with its value, and with the test's process
+//! where that dies first.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use hapax_testkit::wait::Patience;
+use tempfile::TempDir;
+use tokio_postgres::{
+    Config, NoTls,
+    config::Host,
+};
+
+const INSTALL: &str = "no pgbouncer: install the package pgbouncer";
+/// Ends the pooler when the test's side of its input closes.
+const GUARD: &str =
+    "( { read -r _; kill -INT $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
+
+pub(crate) struct Pooler {
+    process: Child,
+    user: String,
+    directory: TempDir,
+}
+
+impl Pooler {
+    /// Starts one with so many connections to each database of the server at `url`.
+    pub(crate) async fn before(url: &str, connections: usize) -> Self {
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let open = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(directory.path(), open).expect("a directory can be opened to all");
+        let server: Config = url.parse().expect("the server has a URL");
+        let user = server.get_user().unwrap_or("postgres").to_owned();
+        let file = directory.path().join("pgbouncer.ini");
+        fs::write(&file, configuration(&server, directory.path(), connections))
+            .expect("a configuration can be written");
+        let password = String::from_utf8_lossy(server.get_password().unwrap_or_default());
+        let users = format!("\"{user}\" \"{password}\"\n");
+        fs::write(directory.path().join("users"), users).expect("users can be written");
+        let log = fs::File::create(directory.path().join("log")).expect("a log can be written");
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARD, program(), "-q"]);
+        if fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0) {
+            // It refuses to run as root, and becomes somebody else by itself.
+            command.args(["-u", "nobody"]);
+        }
+        command.arg(&file).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
+        let process = command.spawn().expect("a shell can be started");
+        let pooler = Self {
+            process,
+            user,
+            directory,
+        };
+        pooler.ready().await;
+        pooler
+    }
+
+    /// Where a database is reached.
+    pub(crate) fn url(&self, database: &str) -> String {
+        let path = self.directory.path().to_str().expect("a temporary directory has a plain name");
+        let host = path.replace('/', "%2F");
+        format!("postgres://{}@{host}:6432/{database}", self.user)
+    }
+
+    async fn ready(&self) {
+        let patience = Patience::within(Duration::from_secs(20));
+        // Its console is there as soon as it is.
+        let console = self.url("pgbouncer");
+        while let Err(error) = tokio_postgres::connect(&console, NoTls).await {
+            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            assert!(!log.contains("FATAL"), "pgbouncer did not start: {error}: {log}");
+            patience.pause().await;
+        }
+    }
+}
+
+impl Drop for Pooler {
+    fn drop(&mut self) {
+        let _killed = self.process.kill();
+        let _ended = self.process.wait();
+    }
+}
+
+fn configuration(server: &Config, directory: &Path, connections: usize) -> String {
+    let host = match server.get_hosts() {
+        [Host::Tcp(name), ..] => name.clone(),
+        [Host::Unix(path), ..] => path.display().to_string(),
+        [] => "127.0.0.1".to_owned(),
+    };
+    let port = server.get_ports().first().copied().unwrap_or(5432);
+    format!(
+        "[databases]\n\
+         * = host={host} port={port}\n\
+         [pgbouncer]\n\
+         listen_addr =\n\
+         listen_port = 6432\n\
+         unix_socket_dir = {directory}\n\
+         admin_users = {user}\n\
+         auth_type = trust\n\
+         auth_file = {directory}/users\n\
+         pool_mode = transaction\n\
+         default_pool_size = {connections}\n\
+         server_round_robin = 1\n\
+         server_reset_query =\n\
+         max_client_conn = 500\n",
+        directory = directory.display(),
+    )
+}
+
+fn program() -> &'static str {
+    let found = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]
+        .into_iter()
+        .find(|path| Path::new(path).is_file());
+    found.unwrap_or_else(|| panic!("{INSTALL}"))
+}
