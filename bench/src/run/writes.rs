@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The setting that turns groups off.
-const ALONE: (&str, &str) = ("HAPAX__SQLITE__GROUP_MAX", "1");
+const ALONE: (&str, &str) = ("HAPAX__STORE__GROUP_MAX", "1");
 
 /// Runs them in turns.
 pub(super) async fn writes(bench: &Bench) -> anyhow::Result<Section> {

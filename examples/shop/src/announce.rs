@@ -2,11 +2,13 @@
 
 use std::{fmt::Write as _, io::Write as _, net::SocketAddr, path::Path};
 
+use crate::config::Place;
+
 /// What there is to say.
 #[derive(Debug)]
 pub(crate) struct Announcement<'a> {
     pub(crate) address: SocketAddr,
-    pub(crate) database: &'a Path,
+    pub(crate) database: &'a Place,
     /// Destinations, each with where it goes; empty when no relay runs.
     pub(crate) destinations: &'a [(String, String)],
     /// Caught mail, in the demo.
@@ -34,10 +36,7 @@ pub(crate) fn written(announcement: &Announcement<'_>) -> String {
         new_secret,
         demo,
     } = announcement;
-    let mut text = format!(
-        "shop listens on http://{address}\n  rows in {}\n",
-        database.display()
-    );
+    let mut text = format!("shop listens on http://{address}\n  rows in {database}\n");
     if destinations.is_empty() {
         text.push_str("  events stay in the outbox\n");
     }

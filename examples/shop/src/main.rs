@@ -60,10 +60,7 @@ fn start(config: Config) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("the runtime cannot start")?;
-    runtime.block_on(async {
-        let shop = wiring::open(config).await?;
-        shop.run().await
-    })
+    runtime.block_on(wiring::run(config))
 }
 
 /// Says in one line why there is no shop.

@@ -8,26 +8,29 @@ use std::time::Duration;
 
 use hapax::{
     limits::{EVENT_RETENTION, INBOX_RETENTION},
-    store::{Outbox as _, StoreError},
+    store::{Outbox, StoreError},
 };
 use hapax_http::Idempotency;
 use hapax_sqlite::Sqlite;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::sleep;
 
+use crate::database::Database;
+
 /// The longest that what has expired stays; also how often the exporter drops old samples.
 const ROUND_MAX: Duration = Duration::from_secs(30);
 
 /// Who has something to delete.
 #[derive(Debug)]
-pub(crate) struct Retention {
-    pub(crate) idempotency: Idempotency<Sqlite>,
-    /// Every store with an outbox or an inbox.
-    pub(crate) stores: Vec<Sqlite>,
+pub(crate) struct Retention<D: Database> {
+    pub(crate) idempotency: Idempotency<D>,
+    pub(crate) store: D,
+    /// The inbox of the demo's receiver.
+    pub(crate) receiver: Option<Sqlite>,
     pub(crate) metrics: PrometheusHandle,
 }
 
-impl Retention {
+impl<D: Database> Retention<D> {
     /// Deletes what has expired, until it is dropped.
     pub(crate) async fn keep(self) {
         let retention = self.idempotency.settings().retention;
@@ -43,9 +46,15 @@ impl Retention {
 
     async fn purge(&self) -> Result<(), StoreError> {
         while self.idempotency.purge().await? > 0 {}
-        for store in &self.stores {
-            while store.purge_events(EVENT_RETENTION, INBOX_RETENTION).await? > 0 {}
+        purge_events(&self.store).await?;
+        match &self.receiver {
+            Some(receiver) => purge_events(receiver).await,
+            None => Ok(()),
         }
-        Ok(())
     }
+}
+
+async fn purge_events(store: &impl Outbox) -> Result<(), StoreError> {
+    while store.purge_events(EVENT_RETENTION, INBOX_RETENTION).await? > 0 {}
+    Ok(())
 }

@@ -6,8 +6,7 @@
 use std::{
     fs,
     hash::{BuildHasher as _, RandomState},
-    net::Ipv4Addr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -22,19 +21,20 @@ use hapax::{
     failpoint::Failpoints,
     limits::RETENTION_WARN,
     relay::{self, Relay},
-    signature::{Signer, Verifier},
+    signature::Signer,
 };
 use hapax_http::Idempotency;
-use hapax_sqlite::{Migration, Sqlite};
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use hapax_sqlite::Sqlite;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
     announce::{self, Announcement},
     auth::Tokens,
     carriage::Carriage,
-    config::{self, Config},
-    database::{MIGRATIONS, RECEIVER_MIGRATIONS},
-    demo::{mail_catcher, receiver::Receiver},
+    config::{self, Config, Place},
+    database::{Database, sqlite},
+    demo,
     destinations::{self, Described},
     failpoint,
     ids::Ids,
@@ -45,28 +45,15 @@ use crate::{
     telemetry,
 };
 
-/// A shop that is ready to serve.
-#[derive(Debug)]
-pub(crate) struct Open {
-    listener: TcpListener,
-    router: Router,
-    carriage: Carriage,
-    retention: retention::Retention,
-    demo: Option<DemoParts>,
-    store: Sqlite,
+/// What a shop needs before it has a database.
+struct Ground {
+    config: Config,
+    around: Around,
     signals: Signals,
-    announcement: String,
-}
-
-/// The demo's half of a shop.
-#[derive(Debug)]
-struct DemoParts {
-    store: Sqlite,
-    receiver: Arc<Receiver>,
-    hooks: TcpListener,
-    mail: TcpListener,
-    folder: PathBuf,
+    metrics: PrometheusHandle,
+    listener: TcpListener,
     signer: Signer,
+    new_secret: Option<String>,
 }
 
 /// What every part is given.
@@ -76,35 +63,76 @@ struct Around {
     failpoints: Failpoints,
 }
 
-/// Opens everything, and says where it is.
-pub(crate) async fn open(config: Config) -> anyhow::Result<Open> {
-    let signals = Signals::listen().context("signals cannot be heard")?;
-    let around = Around {
-        clock: clock(),
-        random: random(),
-        failpoints: failpoint::from_environment(),
-    };
-    // Before anything counts: what is counted earlier is lost.
-    let metrics = telemetry::count()?;
-    warn_about(&config);
-    let folder = &config.data_dir;
-    fs::create_dir_all(folder)
-        .with_context(|| format!("data directory {} cannot be made", folder.display()))?;
-    let (signer, new_secret) = signer(&config)?;
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", config.listen))?;
-    let store = store(
-        &config.database,
-        "shop",
-        MIGRATIONS,
-        &around,
-        around.failpoints.clone(),
-        config.group_max,
-    )
-    .await?;
+/// A shop that is ready to serve.
+#[derive(Debug)]
+struct Open<D: Database> {
+    listener: TcpListener,
+    router: Router,
+    carriage: Carriage,
+    retention: retention::Retention<D>,
+    demo: Option<demo::Parts>,
+    store: D,
+    signals: Signals,
+    announcement: String,
+}
+
+/// Opens a shop on the database of its settings, and serves until a signal asks to stop.
+pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
+    let ground = Ground::lay(config).await?;
+    match &ground.config.storage.place {
+        Place::File(path) => {
+            let settings = file(path.into(), &ground);
+            let store = sqlite::open(settings, "shop", sqlite::MIGRATIONS).await?;
+            Box::pin(open(store, ground)).await?.run().await
+        }
+        Place::Server(_) => anyhow::bail!("this build keeps rows in SQLite alone"),
+    }
+}
+
+impl Ground {
+    async fn lay(config: Config) -> anyhow::Result<Self> {
+        let signals = Signals::listen().context("signals cannot be heard")?;
+        let around = Around {
+            clock: clock(),
+            random: random(),
+            failpoints: failpoint::from_environment(),
+        };
+        // Before anything counts: what is counted earlier is lost.
+        let metrics = telemetry::count()?;
+        warn_about(&config);
+        let folder = &config.data_dir;
+        fs::create_dir_all(folder)
+            .with_context(|| format!("data directory {} cannot be made", folder.display()))?;
+        let (signer, new_secret) = signer(&config)?;
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}", config.listen))?;
+        Ok(Self {
+            config,
+            around,
+            signals,
+            metrics,
+            listener,
+            signer,
+            new_secret,
+        })
+    }
+}
+
+/// Puts a shop together around its store.
+async fn open<D: Database>(store: D, ground: Ground) -> anyhow::Result<Open<D>> {
+    let Ground {
+        config,
+        around,
+        signals,
+        metrics,
+        listener,
+        signer,
+        new_secret,
+    } = ground;
     let demo = if config.demo {
-        Some(DemoParts::open(folder, &around).await?)
+        let (clock, random) = (around.clock.clone(), around.random.clone());
+        Some(demo::Parts::open(&config.data_dir, clock, random).await?)
     } else {
         None
     };
@@ -116,7 +144,7 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Open> {
     };
     let announcement = announce::written(&Announcement {
         address: listener.local_addr()?,
-        database: &config.database,
+        database: &config.storage.place,
         destinations: &places,
         mail: demo.as_ref().map(|demo| demo.folder.as_path()),
         new_secret: new_secret.as_deref(),
@@ -126,11 +154,8 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Open> {
     let idempotency = idempotency(&store, &config.idempotency, &around);
     let retention = retention::Retention {
         idempotency: idempotency.clone(),
-        stores: [Some(&store), demo.as_ref().map(|demo| &demo.store)]
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect(),
+        store: store.clone(),
+        receiver: demo.as_ref().map(|demo| demo.store.clone()),
         metrics: metrics.clone(),
     };
     let shop = Shop {
@@ -165,20 +190,15 @@ pub(crate) async fn open(config: Config) -> anyhow::Result<Open> {
     })
 }
 
-impl Open {
+impl<D: Database> Open<D> {
     /// Serves until a signal asks to stop, and then ends in order.
-    pub(crate) async fn run(mut self) -> anyhow::Result<()> {
+    async fn run(mut self) -> anyhow::Result<()> {
         let (stop, stopping) = watch::channel(false);
         let (stop_demo, demo_stopping) = watch::channel(false);
         let serving = tokio::spawn(server::serve(self.listener, self.router, stopping));
         let keeping = tokio::spawn(self.retention.keep());
-        let mut demo_tasks = JoinSet::new();
         let demo_store = self.demo.as_ref().map(|demo| demo.store.clone());
-        if let Some(demo) = self.demo {
-            let hooks = demo.receiver.router();
-            demo_tasks.spawn(server::serve(demo.hooks, hooks, demo_stopping.clone()));
-            demo_tasks.spawn(mail_catcher::serve(demo.mail, demo.folder, demo_stopping));
-        }
+        let demo = self.demo.map(|demo| demo.serve(demo_stopping));
 
         // Who reads this may count on all of it.
         announce::print(&self.announcement);
@@ -194,11 +214,13 @@ impl Open {
             let _ended = serving.await;
             self.carriage.drain().await;
             stop_demo.send_replace(true);
-            while demo_tasks.join_next().await.is_some() {}
+            if let Some(mut demo) = demo {
+                while demo.join_next().await.is_some() {}
+            }
             keeping.abort();
             close(&self.store).await;
             if let Some(store) = &demo_store {
-                close(store).await;
+                close::<Sqlite>(store).await;
             }
         };
         self.signals.unless_heard(ending).await;
@@ -207,62 +229,22 @@ impl Open {
     }
 }
 
-impl DemoParts {
-    async fn open(folder: &Path, around: &Around) -> anyhow::Result<Self> {
-        let mails = folder.join("mail");
-        fs::create_dir_all(&mails)
-            .with_context(|| format!("mail folder {} cannot be made", mails.display()))?;
-        let store = store(
-            &folder.join("receiver.db"),
-            "receiver",
-            RECEIVER_MIGRATIONS,
-            around,
-            // It stands for somebody else's machine: a failpoint counts the shop's commits alone.
-            Failpoints::none(),
-            None,
-        )
-        .await?;
-        let loopback = (Ipv4Addr::LOCALHOST, 0);
-        let secret = secrets::make().context("no randomness for a secret")?;
-        let verifier = Verifier::V1(secret.clone());
-        Ok(Self {
-            receiver: Arc::new(Receiver::new(store.clone(), around.clock.clone(), verifier)),
-            store,
-            hooks: TcpListener::bind(loopback)
-                .await
-                .context("no port for the demo's receiver")?,
-            mail: TcpListener::bind(loopback)
-                .await
-                .context("no port for the mail catcher")?,
-            folder: mails,
-            signer: Signer::V1(secret),
-        })
-    }
+/// How a SQLite file is opened.
+fn file(path: PathBuf, ground: &Ground) -> hapax_sqlite::Settings {
+    let Around {
+        clock,
+        random,
+        failpoints,
+    } = &ground.around;
+    let mut settings = hapax_sqlite::Settings::new(path, clock.clone(), random.clone());
+    settings.failpoints = failpoints.clone();
+    let storage = &ground.config.storage;
+    settings.group_max = storage.group_max.unwrap_or(settings.group_max);
+    settings
 }
 
-/// Opens a database and brings its tables up to date.
-async fn store(
-    path: &Path,
-    namespace: &str,
-    migrations: &[Migration<'_>],
-    around: &Around,
-    failpoints: Failpoints,
-    group_max: Option<usize>,
-) -> anyhow::Result<Sqlite> {
-    let mut settings =
-        hapax_sqlite::Settings::new(path, around.clock.clone(), around.random.clone());
-    settings.failpoints = failpoints;
-    settings.group_max = group_max.unwrap_or(settings.group_max);
-    let store = Sqlite::open(settings)?;
-    store
-        .migrate(namespace, migrations)
-        .await
-        .with_context(|| format!("database {} has another schema", path.display()))?;
-    Ok(store)
-}
-
-async fn close(store: &Sqlite) {
-    if let Err(error) = store.close().await {
+async fn close<D: Database>(store: &D) {
+    if let Err(error) = Database::close(store).await {
         tracing::error!(error = error.story(), "the store did not close well");
     }
 }
@@ -281,7 +263,7 @@ fn signer(config: &Config) -> anyhow::Result<(Signer, Option<String>)> {
 
 fn destinations(
     config: &Config,
-    demo: Option<&DemoParts>,
+    demo: Option<&demo::Parts>,
     signer: &Signer,
     around: &Around,
 ) -> anyhow::Result<Vec<Described>> {
@@ -312,7 +294,12 @@ fn describe((destination, place): &Described) -> (String, String) {
 }
 
 /// Starts the relay, unless this shop is told not to carry events.
-fn carry(store: &Sqlite, described: Vec<Described>, config: &Config, around: &Around) -> Carriage {
+fn carry<D: Database>(
+    store: &D,
+    described: Vec<Described>,
+    config: &Config,
+    around: &Around,
+) -> Carriage {
     let carriage = Carriage::default();
     if config.relay {
         let mut settings = relay::Settings::new(around.clock.clone(), around.random.clone());
@@ -331,11 +318,11 @@ fn carry(store: &Sqlite, described: Vec<Described>, config: &Config, around: &Ar
     carriage
 }
 
-fn idempotency(
-    store: &Sqlite,
+fn idempotency<D: Database>(
+    store: &D,
     config: &config::Idempotency,
     around: &Around,
-) -> Idempotency<Sqlite> {
+) -> Idempotency<D> {
     let mut settings = hapax_http::Settings::new(around.clock.clone(), around.random.clone());
     settings.retention = config.retention;
     settings.wait = config.wait;

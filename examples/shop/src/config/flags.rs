@@ -17,7 +17,8 @@ pub(super) struct Flags {
     /// Holds the database, caught mail and the webhook secret [default: .]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
-    /// Where rows are kept [default: shop.db in the data directory]
+    /// Where rows are kept: sqlite://PATH or postgres://USER@HOST/DATABASE [default: shop.db in the
+    /// data directory]
     #[arg(long, value_name = "URL")]
     database: Option<String>,
     /// Sends every event there; may be given again
@@ -71,6 +72,15 @@ pub(super) struct Flags {
     /// Most requests that share one commit; 1 turns groups off [default: 128]
     #[arg(long, value_name = "COUNT")]
     group_max: Option<String>,
+    /// Most connections to PostgreSQL [default: 16]
+    #[arg(long, value_name = "COUNT")]
+    database_connections: Option<String>,
+    /// A transaction-mode pooler stands before PostgreSQL
+    #[arg(long)]
+    database_pooled: bool,
+    /// Whether missing tables in PostgreSQL are made: apply or check [default: apply]
+    #[arg(long, value_name = "WORD")]
+    database_schema: Option<String>,
     /// Keeps events in the outbox until a relay runs
     #[arg(long)]
     no_relay: bool,
@@ -117,7 +127,18 @@ impl Flags {
                 "--replay-cache",
                 self.replay_cache,
             ),
-            ("sqlite.group_max", "--group-max", self.group_max),
+            ("store.group_max", "--group-max", self.group_max),
+            (
+                "store.connections",
+                "--database-connections",
+                self.database_connections,
+            ),
+            (
+                "store.pooled",
+                "--database-pooled",
+                self.database_pooled.then(|| "true".to_owned()),
+            ),
+            ("store.schema", "--database-schema", self.database_schema),
             ("relay", "--no-relay", switched_off(self.no_relay)),
             ("demo", "--no-demo", switched_off(self.no_demo)),
             ("log.format", "--log", self.log),

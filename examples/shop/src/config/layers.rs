@@ -17,7 +17,7 @@ enum Shape {
 }
 
 /// Every setting there is.
-const KEYS: [(&str, Shape); 24] = [
+const KEYS: [(&str, Shape); 27] = [
     ("listen", Shape::Text),
     ("data_dir", Shape::Text),
     ("database", Shape::Text),
@@ -39,7 +39,10 @@ const KEYS: [(&str, Shape); 24] = [
     ("idempotency.wait", Shape::Text),
     ("idempotency.lease", Shape::Text),
     ("idempotency.cache_bytes", Shape::Text),
-    ("sqlite.group_max", Shape::Text),
+    ("store.group_max", Shape::Text),
+    ("store.connections", Shape::Text),
+    ("store.pooled", Shape::Text),
+    ("store.schema", Shape::Text),
     ("log.format", Shape::Text),
     ("log.level", Shape::Text),
 ];

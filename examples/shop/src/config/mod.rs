@@ -9,6 +9,7 @@
 mod flags;
 mod layers;
 mod nearest;
+mod storage;
 mod values;
 
 use std::{collections::HashSet, ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
@@ -25,6 +26,7 @@ use hapax_http::Profile;
 use ipnet::IpNet;
 use secrecy::SecretString;
 
+pub(crate) use self::storage::{Place, Storage};
 use self::{flags::Flags, layers::Layers};
 
 /// Everything the shop needs to know before it starts.
@@ -32,9 +34,7 @@ use self::{flags::Flags, layers::Layers};
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) data_dir: PathBuf,
-    pub(crate) database: PathBuf,
-    /// The most requests that share one commit; the store's default when absent.
-    pub(crate) group_max: Option<usize>,
+    pub(crate) storage: Storage,
     pub(crate) webhook: Webhook,
     /// Where mail goes; the demo's own catcher when absent. It may hold a password.
     pub(crate) smtp: Option<SecretString>,
@@ -121,10 +121,7 @@ impl Config {
         let tokens = read_tokens(layers, demo)?;
         Ok(Self {
             listen: layers.one("listen", "127.0.0.1:8080", values::address)?,
-            database: layers
-                .maybe("database", values::database)?
-                .unwrap_or_else(|| data_dir.join("shop.db")),
-            group_max: layers.maybe("sqlite.group_max", |text| values::count(text, 1, 10_000))?,
+            storage: Storage::read(layers, data_dir.join("shop.db"))?,
             webhook: read_webhook(layers)?,
             smtp: layers.maybe("smtp.url", values::smtp)?,
             inbox: read_inbox(layers, &tokens)?,

@@ -6,7 +6,6 @@
 use std::{
     fmt::Display,
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
     str::FromStr,
     time::Duration,
 };
@@ -43,17 +42,6 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
         .map_err(|_| format!("is an address such as 127.0.0.1:8080, not {text:?}"))
-}
-
-/// The file behind `sqlite://path`.
-pub(super) fn database(url: &str) -> Result<PathBuf, String> {
-    match url.split_once("://") {
-        Some(("sqlite", path)) if !path.is_empty() => Ok(PathBuf::from(path)),
-        Some(("postgres" | "postgresql", _)) => {
-            Err("names PostgreSQL, but this build knows only sqlite://path".to_owned())
-        }
-        _ => Err("is a URL such as sqlite://shop.db: this build knows only sqlite".to_owned()),
-    }
 }
 
 /// A duration between two bounds.
@@ -132,18 +120,6 @@ pub(super) fn source(text: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn postgres_is_refused_by_name() {
-        assert!(
-            database("postgres://x")
-                .unwrap_err()
-                .contains("knows only sqlite")
-        );
-        assert!(database("sqlite://").is_err());
-        assert_eq!(database("sqlite://a/b.db"), Ok(PathBuf::from("a/b.db")));
-        assert_eq!(database("sqlite:///a/b.db"), Ok(PathBuf::from("/a/b.db")));
-    }
 
     #[test]
     fn a_wrong_word_names_the_nearest_right_one() {

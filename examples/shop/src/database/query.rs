@@ -1,12 +1,13 @@
 //! Every statement of the shop, by name.
 //!
-//! Each stands in a file of its own in `queries/`; a test prepares all of them
-//! against a fresh database.
+//! Each stands in two files of one name, in `queries/sqlite/` and in
+//! `queries/postgres/`; tests prepare all of them against fresh databases.
 
-/// A statement, by the name of its file.
+/// A statement in both dialects, by the name of its files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
     pub(super) sqlite: &'static str,
+    pub(super) postgres: &'static str,
 }
 
 macro_rules! queries {
@@ -17,10 +18,13 @@ macro_rules! queries {
                 sqlite: const {
                     without_comment(include_str!(concat!("../../queries/sqlite/", $file, ".sql")))
                 },
+                postgres: const {
+                    without_comment(include_str!(concat!("../../queries/postgres/", $file, ".sql")))
+                },
             };
         )*
 
-        /// All of them, for the test that prepares each.
+        /// All of them, for the tests that prepare each.
         #[cfg(test)]
         pub(super) const ALL: &[(&str, Query)] = &[$(($file, $name)),*];
     };
@@ -38,14 +42,12 @@ queries! {
     ORDER_SELECT = "order/select";
     ORDER_UPDATE = "order/update";
     PROBE_WRITE = "probe/write";
-    RECEIVER_COUNT = "receiver/count";
-    RECEIVER_LIST = "receiver/list";
     REFUND_INSERT = "refund/insert";
     USER_INSERT = "user/insert";
 }
 
 /// Skips the comment on top: the rest is what the statement cache hashes on every call.
-const fn without_comment(text: &'static str) -> &'static str {
+pub(crate) const fn without_comment(text: &'static str) -> &'static str {
     let bytes = text.as_bytes();
     let mut start = 0;
     while start + 1 < bytes.len() && bytes[start] == b'-' && bytes[start + 1] == b'-' {
@@ -55,4 +57,32 @@ const fn without_comment(text: &'static str) -> &'static str {
         start += 1;
     }
     text.split_at(start).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_query_file_has_a_name() {
+        for dialect in ["sqlite", "postgres"] {
+            let folder = format!("{}/queries/{dialect}", env!("CARGO_MANIFEST_DIR"));
+            let nouns = std::fs::read_dir(folder)
+                .unwrap()
+                .map(|noun| noun.unwrap().path());
+            let files = nouns
+                .flat_map(|noun| std::fs::read_dir(noun).unwrap())
+                .count();
+            assert_eq!(files, ALL.len(), "{dialect}");
+        }
+    }
+
+    #[test]
+    fn a_query_begins_behind_its_comment() {
+        for (name, query) in ALL {
+            for sql in [query.sqlite, query.postgres] {
+                assert!(sql.starts_with(|c: char| c.is_ascii_uppercase()), "{name}");
+            }
+        }
+    }
 }

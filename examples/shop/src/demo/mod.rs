@@ -1,4 +1,79 @@
 //! What the demo adds: somebody to talk to, in the same process.
+//!
+//! A receiver of webhooks and a mail catcher, each on a port of its own, with
+//! their files in the data directory: several instances of a shop may share a
+//! database, but each has a demo of its own.
 
 pub(crate) mod mail_catcher;
 pub(crate) mod receiver;
+
+use std::{
+    fs,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+use hapax::{
+    Clock, Random,
+    signature::{Signer, Verifier},
+};
+use hapax_sqlite::Sqlite;
+use tokio::{net::TcpListener, task::JoinSet};
+
+use crate::{
+    database::sqlite,
+    secrets,
+    server::{self, Stop},
+};
+use receiver::Receiver;
+
+/// The demo's half of a shop, ready to serve.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) store: Sqlite,
+    pub(crate) receiver: Arc<Receiver>,
+    pub(crate) hooks: TcpListener,
+    pub(crate) mail: TcpListener,
+    /// Where caught mail lies.
+    pub(crate) folder: PathBuf,
+    pub(crate) signer: Signer,
+}
+
+impl Parts {
+    /// Opens everything, with its files in `folder`.
+    pub(crate) async fn open(folder: &Path, clock: Clock, random: Random) -> anyhow::Result<Self> {
+        let mails = folder.join("mail");
+        fs::create_dir_all(&mails)
+            .with_context(|| format!("mail folder {} cannot be made", mails.display()))?;
+        // It stands for somebody else's machine: a failpoint counts the shop's commits alone.
+        let settings =
+            hapax_sqlite::Settings::new(folder.join("receiver.db"), clock.clone(), random);
+        let store = sqlite::open(settings, "receiver", receiver::MIGRATIONS).await?;
+        let loopback = (Ipv4Addr::LOCALHOST, 0);
+        let secret = secrets::make().context("no randomness for a secret")?;
+        let verifier = Verifier::V1(secret.clone());
+        Ok(Self {
+            receiver: Arc::new(Receiver::new(store.clone(), clock, verifier)),
+            store,
+            hooks: TcpListener::bind(loopback)
+                .await
+                .context("no port for the demo's receiver")?,
+            mail: TcpListener::bind(loopback)
+                .await
+                .context("no port for the mail catcher")?,
+            folder: mails,
+            signer: Signer::V1(secret),
+        })
+    }
+
+    /// Serves until `stop` says so.
+    pub(crate) fn serve(self, stop: Stop) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let hooks = self.receiver.router();
+        tasks.spawn(server::serve(self.hooks, hooks, stop.clone()));
+        tasks.spawn(mail_catcher::serve(self.mail, self.folder, stop));
+        tasks
+    }
+}

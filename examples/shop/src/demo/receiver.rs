@@ -29,18 +29,26 @@ use hapax::{
     store::{Keys as _, StoreError, Transaction as _},
     telemetry::INBOX_MESSAGES,
 };
-use hapax_sqlite::Sqlite;
+use hapax_sqlite::{Migration, Sqlite, Tx};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    database::{self, Row, params, query},
+    database::{Row, params, query::without_comment, sqlite},
     ids::written,
     server::Unanswered,
 };
 
 /// The name under which it takes events.
 const CONSUMER: &str = "demo_receiver";
+/// Its tables, in a database of its own.
+pub(crate) const MIGRATIONS: &[Migration<'_>] = &[(
+    1,
+    "event",
+    include_str!("../../migrations/receiver/0001_event.sql"),
+)];
+const COUNT: &str = without_comment(include_str!("../../queries/receiver/count.sql"));
+const LIST: &str = without_comment(include_str!("../../queries/receiver/list.sql"));
 /// How long a slow answer takes.
 const SLOW: Duration = Duration::from_secs(3);
 
@@ -120,8 +128,9 @@ impl Receiver {
 
     /// What became of each event after `after`, oldest first, at most `limit`.
     pub(crate) async fn seen(&self, after: String, limit: i64) -> Result<Vec<Seen>, StoreError> {
-        let rows = database::read(&self.store, query::RECEIVER_LIST, params![after, limit]).await?;
-        rows.into_iter().map(Seen::read).collect()
+        let page = params![after, limit];
+        let rows = self.store.read(move |db| sqlite::rows(db, LIST, &page));
+        rows.await?.into_iter().map(Seen::read).collect()
     }
 
     fn mode(&self) -> Mode {
@@ -161,13 +170,13 @@ impl Receiver {
 
     async fn count(
         &self,
-        tx: &mut database::Tx,
+        tx: &mut Tx,
         received: &Received<'_>,
         effects: i64,
     ) -> Result<(), StoreError> {
         let now = self.clock.now().as_millis();
         let row = params![received.id.to_owned(), kind_of(received.body), effects, now];
-        database::execute(tx, query::RECEIVER_COUNT, row)
+        tx.with(move |db| sqlite::change(db, COUNT, &row))
             .await
             .map(drop)
     }
@@ -244,5 +253,23 @@ impl Seen {
             first_at: written(Timestamp::from_millis(row.integer(4)?)),
             last_at: written(Timestamp::from_millis(row.integer(5)?)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_queries_are_good_sql_for_a_fresh_database() {
+        let connection = hapax_sqlite::rusqlite::Connection::open_in_memory().unwrap();
+        for (_, _, sql) in MIGRATIONS {
+            connection.execute_batch(sql).unwrap();
+        }
+        for sql in [COUNT, LIST] {
+            connection
+                .prepare(sql)
+                .unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
     }
 }

@@ -16,7 +16,7 @@ use tokio::{sync::Mutex, time::timeout};
 use super::Shop;
 use crate::{
     carriage::Standing,
-    database::{self, params, query},
+    database::{Database, params, query},
     members::NoQuery,
 };
 
@@ -48,8 +48,8 @@ pub(super) async fn alive(Query(NoQuery {}): Query<NoQuery>) -> Response {
 }
 
 /// `GET /readyz`: whether the store takes a write and the relay carries.
-pub(super) async fn ready(
-    State(shop): State<Arc<Shop>>,
+pub(super) async fn ready<D: Database>(
+    State(shop): State<Arc<Shop<D>>>,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Response, Problem> {
     // A balancer that waits learns less than one that is told.
@@ -83,14 +83,14 @@ pub(super) async fn metrics(
 }
 
 impl Probe {
-    async fn ask(&self, shop: &Shop) -> bool {
+    async fn ask<D: Database>(&self, shop: &Shop<D>) -> bool {
         let mut last = self.0.lock().await;
         let now = shop.ids.now();
         match *last {
             Some((asked_at, writable)) if now.since(asked_at) < FRESH => writable,
             _ => {
-                let written =
-                    database::write(&shop.store, query::PROBE_WRITE, params![now.as_millis()]);
+                let asked_at = params![now.as_millis()];
+                let written = shop.store.execute(query::PROBE_WRITE, asked_at);
                 let writable = written.await.inspect_err(complain).is_ok();
                 *last = Some((now, writable));
                 writable

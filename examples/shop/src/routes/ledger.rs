@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Shop;
 use crate::{
-    database::{self, Row, params, query},
+    database::{Database, Row, Rows, params, query},
     ids::{Ids, written},
     members::{self, LIMIT_MAX},
 };
@@ -54,8 +54,8 @@ struct Written {
 }
 
 /// `GET /ledger`.
-pub(super) async fn list(
-    State(shop): State<Arc<Shop>>,
+pub(super) async fn list<D: Database>(
+    State(shop): State<Arc<Shop<D>>>,
     Extension(tenant): Extension<Tenant>,
     Query(wanted): Query<Wanted>,
 ) -> Result<Response, Problem> {
@@ -69,7 +69,7 @@ pub(super) async fn list(
         }
         None => query::LEDGER_LIST,
     };
-    let rows = database::read(&shop.store, query, key).await?;
+    let rows = shop.store.select(query, key).await?;
     let mut entries = rows
         .into_iter()
         .map(Written::read)
@@ -85,7 +85,7 @@ pub(super) async fn list(
 
 impl Entry<'_> {
     /// Writes the entry in the transaction of its effect.
-    pub(crate) async fn write(self, tx: &mut database::Tx, ids: &Ids) -> Result<(), StoreError> {
+    pub(crate) async fn write(self, tx: &mut impl Rows, ids: &Ids) -> Result<(), StoreError> {
         let row = params![
             self.tenant.to_owned(),
             ids.mint("le"),
@@ -95,9 +95,7 @@ impl Entry<'_> {
             self.source.to_owned(),
             ids.now().as_millis(),
         ];
-        database::execute(tx, query::LEDGER_INSERT, row)
-            .await
-            .map(drop)
+        tx.execute(query::LEDGER_INSERT, row).await.map(drop)
     }
 }
 

@@ -26,20 +26,20 @@ use axum::{
 };
 use hapax::{Random, key::Tenant, limits::BODY_BYTES_MAX, signature::Verifier};
 use hapax_http::{Idempotency, RequestIds, problem};
-use hapax_sqlite::Sqlite;
 use http::{HeaderValue, Method, header};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::{
     auth::{Tokens, authenticate},
     carriage::Carriage,
+    database::Database,
     ids::Ids,
 };
 
 /// What handlers work on.
 #[derive(Debug)]
-pub(crate) struct Shop {
-    pub(crate) store: Sqlite,
+pub(crate) struct Shop<D> {
+    pub(crate) store: D,
     pub(crate) ids: Ids,
     /// Whose ledger a webhook about an unknown charge goes to.
     pub(crate) inbox_tenant: Tenant,
@@ -51,9 +51,9 @@ pub(crate) struct Shop {
 
 /// What the routes are made of besides the shop itself.
 #[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) shop: Arc<Shop>,
-    pub(crate) idempotency: Idempotency<Sqlite>,
+pub(crate) struct Parts<D: Database> {
+    pub(crate) shop: Arc<Shop<D>>,
+    pub(crate) idempotency: Idempotency<D>,
     pub(crate) tokens: Tokens,
     pub(crate) sources: Vec<(String, Verifier)>,
     pub(crate) metrics: PrometheusHandle,
@@ -62,7 +62,7 @@ pub(crate) struct Parts {
 }
 
 /// Every route of the shop.
-pub(crate) fn router(parts: Parts) -> Router {
+pub(crate) fn router<D: Database>(parts: Parts<D>) -> Router {
     let Parts {
         shop,
         idempotency,
@@ -87,7 +87,11 @@ pub(crate) fn router(parts: Parts) -> Router {
 }
 
 /// What belongs to a tenant.
-fn tenants(shop: &Arc<Shop>, idempotency: &Idempotency<Sqlite>, tokens: Tokens) -> Router {
+fn tenants<D: Database>(
+    shop: &Arc<Shop<D>>,
+    idempotency: &Idempotency<D>,
+    tokens: Tokens,
+) -> Router {
     let operation = |template| idempotency.operation(template);
     let placed = operation("/orders").single_shot();
     let replaced = operation("/orders/{id}").also(Method::PUT).optional();
@@ -96,31 +100,35 @@ fn tenants(shop: &Arc<Shop>, idempotency: &Idempotency<Sqlite>, tokens: Tokens) 
     Router::new()
         .route(
             "/orders",
-            post(orders::create).layer(placed).get(orders::list),
+            post(orders::create::<D>)
+                .layer(placed)
+                .get(orders::list::<D>),
         )
         .route(
             "/orders/{id}",
-            put(orders::replace).layer(replaced).get(orders::read),
+            put(orders::replace::<D>)
+                .layer(replaced)
+                .get(orders::read::<D>),
         )
         .route(
             "/payments",
-            post(payments::create).layer(operation("/payments")),
+            post(payments::create::<D>).layer(operation("/payments")),
         )
         .route(
             "/refunds",
-            post(refunds::create).layer(operation("/refunds")),
+            post(refunds::create::<D>).layer(operation("/refunds")),
         )
-        .route("/ledger", get(ledger::list))
-        .route("/signups", post(signups::create).layer(signed_up))
+        .route("/ledger", get(ledger::list::<D>))
+        .route("/signups", post(signups::create::<D>).layer(signed_up))
         .route("/idempotency-keys", post(reserve))
         .route_layer(middleware::from_fn_with_state(tokens, authenticate))
         .with_state(Arc::clone(shop))
 }
 
 /// What the person who runs the shop asks.
-fn operations(shop: &Arc<Shop>, metrics: PrometheusHandle) -> Router {
+fn operations<D: Database>(shop: &Arc<Shop<D>>, metrics: PrometheusHandle) -> Router {
     Router::new()
-        .route("/readyz", get(health::ready))
+        .route("/readyz", get(health::ready::<D>))
         .with_state(Arc::clone(shop))
         .route("/metrics", get(health::metrics))
         .with_state(metrics)

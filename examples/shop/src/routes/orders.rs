@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Shop;
 use crate::{
-    database::{self, Row, Statement, Value, params, query},
+    database::{Database, Row, Rows as _, Value, params, query},
     ids::written,
     members::{self, LIMIT, NoQuery, Page},
 };
@@ -56,12 +56,12 @@ struct Listed {
 }
 
 /// `POST /orders`.
-pub(super) async fn create(
-    State(shop): State<Arc<Shop>>,
+pub(super) async fn create<D: Database>(
+    State(shop): State<Arc<Shop<D>>>,
     Extension(tenant): Extension<Tenant>,
     Query(NoQuery {}): Query<NoQuery>,
     Json(stated): Json<Stated>,
-) -> Result<Planned<Statement>, Problem> {
+) -> Result<Planned<D::Statement>, Problem> {
     stated.check()?;
     let now = shop.ids.now();
     let order = Order::of(shop.ids.mint("ord"), stated, 1, [now, now]);
@@ -75,26 +75,26 @@ pub(super) async fn create(
         now.as_millis(),
     ];
     Ok(Planned::new(order.answer(StatusCode::CREATED))
-        .statement(database::statement(query::ORDER_INSERT, row))
+        .statement(D::statement(query::ORDER_INSERT, row))
         .emit(order.event("order.created")))
 }
 
 /// `GET /orders/{id}`.
-pub(super) async fn read(
-    State(shop): State<Arc<Shop>>,
+pub(super) async fn read<D: Database>(
+    State(shop): State<Arc<Shop<D>>>,
     Extension(tenant): Extension<Tenant>,
     Path(id): Path<String>,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Response, Problem> {
     let key = params![tenant.as_str().to_owned(), id];
-    let rows = database::read(&shop.store, query::ORDER_SELECT, key).await?;
+    let rows = shop.store.select(query::ORDER_SELECT, key).await?;
     let row = rows.into_iter().next().ok_or_else(Problem::not_found)?;
     Ok(Order::read(row)?.answer(StatusCode::OK))
 }
 
 /// `GET /orders`.
-pub(super) async fn list(
-    State(shop): State<Arc<Shop>>,
+pub(super) async fn list<D: Database>(
+    State(shop): State<Arc<Shop<D>>>,
     Extension(tenant): Extension<Tenant>,
     Query(page): Query<Page>,
 ) -> Result<Response, Problem> {
@@ -102,7 +102,7 @@ pub(super) async fn list(
     let after = members::after(page.after, "ord")?;
     // One row more than asked for tells whether there is a next page.
     let key = params![tenant.as_str().to_owned(), after, i64::from(limit) + 1];
-    let rows = database::read(&shop.store, query::ORDER_LIST, key).await?;
+    let rows = shop.store.select(query::ORDER_LIST, key).await?;
     let mut items = rows
         .into_iter()
         .map(Order::read)
@@ -114,18 +114,18 @@ pub(super) async fn list(
 }
 
 /// `PUT /orders/{id}`.
-pub(super) async fn replace(
-    State(shop): State<Arc<Shop>>,
+pub(super) async fn replace<D: Database>(
+    State(shop): State<Arc<Shop<D>>>,
     Extension(tenant): Extension<Tenant>,
     Path(id): Path<String>,
     Query(NoQuery {}): Query<NoQuery>,
     headers: HeaderMap,
-    mut tx: hapax_http::Tx<database::Tx>,
+    mut tx: hapax_http::Tx<D::Tx>,
     Json(stated): Json<Stated>,
 ) -> Result<Response, Problem> {
     stated.check()?;
     let key = || params![tenant.as_str().to_owned(), id.clone()];
-    let rows = database::select(&mut tx, query::ORDER_SELECT, key()).await?;
+    let rows = tx.select(query::ORDER_SELECT, key()).await?;
     let found = Order::read(rows.into_iter().next().ok_or_else(Problem::not_found)?)?;
     if !holds(&headers, found.version)? {
         return Err(Problem::new(problem::PRECONDITION).detail("the order has changed; reload it"));
@@ -135,7 +135,7 @@ pub(super) async fn replace(
     order.created_at = found.created_at;
     let mut row = key();
     row.extend(order.changed_columns(found.version, now));
-    if database::execute(&mut tx, query::ORDER_UPDATE, row).await? == 0 {
+    if tx.execute(query::ORDER_UPDATE, row).await? == 0 {
         return Err(Problem::new(problem::PRECONDITION).detail("the order has changed; reload it"));
     }
     tx.emit(order.event("order.updated"))?;

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Shop, ledger};
 use crate::{
-    database::{self, params, query},
+    database::{Database, Rows as _, params, query},
     ids::written,
     members::{self, NoQuery},
     problem::CARD_DECLINED,
@@ -61,20 +61,17 @@ struct Succeeded<'a> {
 }
 
 /// `POST /payments`.
-pub(super) async fn create(
-    State(shop): State<Arc<Shop>>,
+pub(super) async fn create<D: Database>(
+    State(shop): State<Arc<Shop<D>>>,
     Extension(tenant): Extension<Tenant>,
     Query(NoQuery {}): Query<NoQuery>,
-    mut tx: hapax_http::Tx<database::Tx>,
+    mut tx: hapax_http::Tx<D::Tx>,
     Json(stated): Json<Stated>,
 ) -> Result<Response, Problem> {
     stated.check()?;
     if let Some(order) = &stated.order_id {
         let key = params![tenant.as_str().to_owned(), order.clone()];
-        if database::select(&mut tx, query::ORDER_SELECT, key)
-            .await?
-            .is_empty()
-        {
+        if tx.select(query::ORDER_SELECT, key).await?.is_empty() {
             return Err(Problem::not_found()
                 .member("order_id")
                 .detail("there is no such order"));
@@ -99,7 +96,7 @@ pub(super) async fn create(
         charge.currency.clone(),
         now.as_millis(),
     ];
-    database::execute(&mut tx, query::CHARGE_INSERT, row).await?;
+    tx.execute(query::CHARGE_INSERT, row).await?;
     let entry = ledger::Entry {
         tenant: tenant.as_str(),
         charge_id: &charge.id,
@@ -107,7 +104,7 @@ pub(super) async fn create(
         amount: charge.amount,
         source: "shop",
     };
-    entry.write(&mut tx, &shop.ids).await?;
+    entry.write(&mut *tx, &shop.ids).await?;
     tx.emit(charge.event())?;
     Ok((StatusCode::CREATED, Json(charge)).into_response())
 }

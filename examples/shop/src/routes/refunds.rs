@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Shop, ledger};
 use crate::{
-    database::{self, params, query},
+    database::{Database, Rows, params, query},
     ids::written,
     members::{self, NoQuery},
     problem::REFUND_EXCEEDS,
@@ -49,16 +49,16 @@ struct Succeeded<'a> {
 }
 
 /// `POST /refunds`.
-pub(super) async fn create(
-    State(shop): State<Arc<Shop>>,
+pub(super) async fn create<D: Database>(
+    State(shop): State<Arc<Shop<D>>>,
     Extension(tenant): Extension<Tenant>,
     Query(NoQuery {}): Query<NoQuery>,
-    mut tx: hapax_http::Tx<database::Tx>,
+    mut tx: hapax_http::Tx<D::Tx>,
     Json(stated): Json<Stated>,
 ) -> Result<Response, Problem> {
     members::name("charge_id", &stated.charge_id)?;
     members::amount(stated.amount)?;
-    let currency = reserve(&mut tx, &tenant, &stated).await?;
+    let currency = reserve(&mut *tx, &tenant, &stated).await?;
     let now = shop.ids.now();
     let refund = Refund {
         id: shop.ids.mint("rf"),
@@ -74,7 +74,7 @@ pub(super) async fn create(
         refund.amount,
         now.as_millis(),
     ];
-    database::execute(&mut tx, query::REFUND_INSERT, row).await?;
+    tx.execute(query::REFUND_INSERT, row).await?;
     let entry = ledger::Entry {
         tenant: tenant.as_str(),
         charge_id: &refund.charge_id,
@@ -82,19 +82,16 @@ pub(super) async fn create(
         amount: refund.amount,
         source: "shop",
     };
-    entry.write(&mut tx, &shop.ids).await?;
+    entry.write(&mut *tx, &shop.ids).await?;
     tx.emit(refund.event())?;
     Ok((StatusCode::CREATED, Json(refund)).into_response())
 }
 
 /// Takes the amount from what is left of the charge, and returns the charge's currency.
-async fn reserve(
-    tx: &mut database::Tx,
-    tenant: &Tenant,
-    stated: &Stated,
-) -> Result<String, Problem> {
-    let found =
-        database::select(tx, query::CHARGE_SELECT, params![stated.charge_id.clone()]).await?;
+async fn reserve(tx: &mut impl Rows, tenant: &Tenant, stated: &Stated) -> Result<String, Problem> {
+    let found = tx
+        .select(query::CHARGE_SELECT, params![stated.charge_id.clone()])
+        .await?;
     let missing = || {
         Problem::not_found()
             .member("charge_id")
@@ -109,7 +106,7 @@ async fn reserve(
         tenant.as_str().to_owned(),
         stated.amount
     ];
-    if database::execute(tx, query::CHARGE_REFUND, key).await? == 0 {
+    if tx.execute(query::CHARGE_REFUND, key).await? == 0 {
         let left = charge.integer(1)? - charge.integer(2)?;
         let detail = format!("{left} of the charge can still be refunded");
         return Err(Problem::new(REFUND_EXCEEDS).member("amount").detail(detail));

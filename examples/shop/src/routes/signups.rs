@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Shop;
 use crate::{
-    database::{self, params, query},
+    database::{Database, Rows as _, params, query},
     ids::written,
     members::{self, NoQuery},
     problem::SIGNUP_EXISTS,
@@ -49,11 +49,11 @@ struct SignedUp<'a> {
 }
 
 /// `POST /signups`.
-pub(super) async fn create(
-    State(shop): State<Arc<Shop>>,
+pub(super) async fn create<D: Database>(
+    State(shop): State<Arc<Shop<D>>>,
     Extension(tenant): Extension<Tenant>,
     Query(NoQuery {}): Query<NoQuery>,
-    mut tx: hapax_http::Tx<database::Tx>,
+    mut tx: hapax_http::Tx<D::Tx>,
     Json(stated): Json<Stated>,
 ) -> Result<Response, Problem> {
     members::email(&stated.email)?;
@@ -73,7 +73,7 @@ pub(super) async fn create(
         user.name.clone(),
         now.as_millis(),
     ];
-    if database::execute(&mut tx, query::USER_INSERT, row).await? == 0 {
+    if tx.execute(query::USER_INSERT, row).await? == 0 {
         return Err(Problem::new(SIGNUP_EXISTS).member("email"));
     }
     tx.emit(user.event())?;

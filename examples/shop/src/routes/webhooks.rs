@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use super::{Shop, ledger::Entry};
 use crate::{
-    database::{self, params, query},
+    database::{Database, Rows as _, params, query},
     members::{self, NoQuery},
 };
 
@@ -35,7 +35,7 @@ struct Reported {
 }
 
 /// `POST /webhooks/{source}`, for the sources that have a key.
-pub(super) fn routes(shop: &Arc<Shop>, sources: Vec<(String, Verifier)>) -> Router {
+pub(super) fn routes<D: Database>(shop: &Arc<Shop<D>>, sources: Vec<(String, Verifier)>) -> Router {
     let mut keys: HashMap<String, Vec<Verifier>> = HashMap::new();
     for (source, verifier) in sources {
         keys.entry(source).or_default().push(verifier);
@@ -45,15 +45,15 @@ pub(super) fn routes(shop: &Arc<Shop>, sources: Vec<(String, Verifier)>) -> Rout
     let known = move |source: &str| keys.get(source).cloned();
     let layer = WebhookLayer::new(store, clock, random, CONSUMER, known);
     Router::new()
-        .route("/webhooks/{source}", post(take).layer(layer))
+        .route("/webhooks/{source}", post(take::<D>).layer(layer))
         .with_state(Arc::clone(shop))
 }
 
-async fn take(
-    State(shop): State<Arc<Shop>>,
+async fn take<D: Database>(
+    State(shop): State<Arc<Shop<D>>>,
     Extension(message): Extension<Message>,
     Query(NoQuery {}): Query<NoQuery>,
-    mut tx: hapax_http::Tx<database::Tx>,
+    mut tx: hapax_http::Tx<D::Tx>,
     body: Bytes,
 ) -> Result<StatusCode, Problem> {
     let envelope: Envelope = from_json(&body)?;
@@ -67,9 +67,7 @@ async fn take(
     members::name("charge_id", &reported.charge_id)?;
     members::amount(reported.amount)?;
     let key = params![reported.charge_id.clone()];
-    let charge = database::select(&mut tx, query::CHARGE_SELECT, key)
-        .await?
-        .pop();
+    let charge = tx.select(query::CHARGE_SELECT, key).await?.pop();
     let tenant = match charge {
         Some(mut charge) => charge.text(0)?,
         None => shop.inbox_tenant.as_str().to_owned(),
@@ -81,6 +79,6 @@ async fn take(
         amount: reported.amount,
         source: &message.source,
     };
-    entry.write(&mut tx, &shop.ids).await?;
+    entry.write(&mut *tx, &shop.ids).await?;
     Ok(StatusCode::OK)
 }

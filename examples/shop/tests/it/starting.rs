@@ -62,7 +62,9 @@ fn a_file_that_is_no_database_is_refused_and_left_alone() {
 #[test]
 fn settings_that_cannot_be_are_usage_errors_that_say_which() {
     check(&["--no-demo"], "knows no tokens");
-    check(&["--database", "postgres://db"], "knows only sqlite");
+    check(&["--database", "mysql://db"], "--database is a URL such as");
+    check(&["--database-connections", "1"], "--database-connections");
+    check(&["--database-schema", "aply"], "did you mean apply?");
     check(&["--retention", "soon"], "--retention");
     check(&["--retention", "0s"], "--retention");
     check(&["--on-expired", "gon"], "did you mean gone?");

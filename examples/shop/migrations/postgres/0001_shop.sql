@@ -1,0 +1,65 @@
+-- The shop's own rows, in the schema that comes first in the role's search path. Ids rise with time,
+-- so each key is a b-tree in the order of its list; they sort by bytes, as everywhere else. Moments
+-- are milliseconds since the Unix epoch.
+
+CREATE TABLE shop_order (
+    tenant      text   NOT NULL COLLATE "C",
+    id          text   NOT NULL COLLATE "C",
+    customer_id text   NOT NULL,
+    amount      bigint NOT NULL CHECK (amount > 0),
+    currency    text   NOT NULL,
+    note        text,
+    version     bigint NOT NULL,
+    created_at  bigint NOT NULL,
+    updated_at  bigint NOT NULL,
+    PRIMARY KEY (tenant, id)
+);
+
+-- By id alone: a received webhook names a charge, and the charge names its tenant.
+CREATE TABLE shop_charge (
+    id         text   NOT NULL COLLATE "C" PRIMARY KEY,
+    tenant     text   NOT NULL,
+    order_id   text,
+    amount     bigint NOT NULL CHECK (amount > 0),
+    refunded   bigint NOT NULL DEFAULT 0 CHECK (refunded BETWEEN 0 AND amount),
+    currency   text   NOT NULL,
+    created_at bigint NOT NULL
+);
+
+CREATE TABLE shop_refund (
+    id         text   NOT NULL COLLATE "C" PRIMARY KEY,
+    tenant     text   NOT NULL,
+    charge_id  text   NOT NULL,
+    amount     bigint NOT NULL CHECK (amount > 0),
+    created_at bigint NOT NULL
+);
+
+CREATE TABLE shop_ledger_entry (
+    tenant     text   NOT NULL COLLATE "C",
+    id         text   NOT NULL COLLATE "C",
+    charge_id  text   NOT NULL COLLATE "C",
+    kind       text   NOT NULL,
+    amount     bigint NOT NULL,
+    source     text   NOT NULL,
+    created_at bigint NOT NULL,
+    PRIMARY KEY (tenant, id)
+);
+
+CREATE INDEX shop_ledger_entry_by_charge ON shop_ledger_entry (tenant, charge_id, id);
+
+-- One person per folded address and tenant.
+CREATE TABLE shop_user (
+    tenant       text   NOT NULL COLLATE "C",
+    email_folded text   NOT NULL COLLATE "C",
+    id           text   NOT NULL,
+    email        text   NOT NULL,
+    name         text   NOT NULL,
+    created_at   bigint NOT NULL,
+    PRIMARY KEY (tenant, email_folded)
+);
+
+-- One row that is written to find out whether rows can be written.
+CREATE TABLE shop_probe (
+    id       integer NOT NULL PRIMARY KEY CHECK (id = 1),
+    asked_at bigint  NOT NULL
+);

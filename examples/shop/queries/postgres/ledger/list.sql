@@ -1,0 +1,6 @@
+-- Every entry of a tenant, a keyset page at a time.
+SELECT id, charge_id, kind, amount, source, created_at
+FROM shop_ledger_entry
+WHERE tenant = $1 AND id > $2
+ORDER BY id
+LIMIT $3

@@ -1,0 +1,117 @@
+//! Where rows are kept: a file of this machine, or a server that instances share.
+//!
+//! A URL of a server may hold a password: it is never shown, neither whole nor
+//! in part, wherever in the URL somebody put it.
+
+use std::{fmt, path::PathBuf};
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{layers::Layers, values};
+
+/// Where rows are kept, and how.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    pub(crate) place: Place,
+    /// The most requests that share one commit; the store's default when absent.
+    pub(crate) group_max: Option<usize>,
+    /// The most connections to a server; the store's default when absent.
+    pub(crate) connections: Option<usize>,
+    /// Whether a transaction-mode pooler stands before the server.
+    pub(crate) pooled: bool,
+    /// Whether missing tables are made, or asked for.
+    pub(crate) makes_tables: bool,
+}
+
+/// A database.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// A SQLite file.
+    File(PathBuf),
+    /// A PostgreSQL server, by its URL.
+    Server(SecretString),
+}
+
+/// A group may be this large, and a pool of connections this wide.
+const COUNT_MAX: usize = 10_000;
+
+impl Storage {
+    pub(super) fn read(layers: &Layers, file: PathBuf) -> Result<Self, String> {
+        let place = layers.maybe("database", place)?;
+        Ok(Self {
+            place: place.unwrap_or(Place::File(file)),
+            group_max: layers.maybe("store.group_max", |text| values::count(text, 1, COUNT_MAX))?,
+            connections: layers.maybe("store.connections", |text| {
+                values::count(text, 2, COUNT_MAX)
+            })?,
+            pooled: layers.one("store.pooled", "false", values::switch)?,
+            makes_tables: layers.one("store.schema", "apply", |text| {
+                values::word(text, &[("apply", true), ("check", false)])
+            })?,
+        })
+    }
+}
+
+/// What is behind `sqlite://path` and `postgres://...`.
+fn place(url: &str) -> Result<Place, String> {
+    match url.split_once("://") {
+        Some(("sqlite", path)) if !path.is_empty() => Ok(Place::File(PathBuf::from(path))),
+        Some(("postgres" | "postgresql", rest)) if !rest.is_empty() => {
+            Ok(Place::Server(SecretString::from(url)))
+        }
+        _ => Err("is a URL such as sqlite://shop.db or postgres://user@host/database".to_owned()),
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Server(url) => write!(f, "postgres://{}", without_secrets(url.expose_secret())),
+        }
+    }
+}
+
+/// The host and the database: what follows the last `@`, up to the parameters.
+fn without_secrets(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+    place.split_once('?').map_or(place, |(place, _)| place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_and_a_server_are_told_by_their_scheme() {
+        check("sqlite://a/b.db", "a/b.db");
+        check("sqlite:///a/b.db", "/a/b.db");
+        check("postgres://db/shop", "postgres://db/shop");
+        check("postgresql://db:6432/shop", "postgres://db:6432/shop");
+        for bad in ["sqlite://", "postgres://", "mysql://db", "shop.db", ""] {
+            assert!(place(bad).unwrap_err().contains("postgres://"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        for url in [
+            "postgres://shop:secret@db/shop",
+            "postgres://shop:se@cret@db/shop",
+            "postgres://shop:secret/@db/shop",
+            "postgres://shop:secret?@db/shop",
+            "postgres://db/shop?user=shop&password=secret",
+            "postgres://shop:secret@db/shop?options=-c%20x=secret",
+        ] {
+            check(url, "postgres://db/shop");
+            let place = place(url).unwrap();
+            assert!(!format!("{place:?}").contains("secret"), "{place:?}");
+        }
+    }
+
+    #[track_caller]
+    fn check(url: &str, shown: &str) {
+        assert_eq!(place(url).unwrap().to_string(), shown);
+    }
+}

@@ -1,0 +1,33 @@
+//! A parameter or a column, before any store has made it its own.
+
+/// What the shop keeps in a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Null,
+    Integer(i64),
+    Text(String),
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Integer(number)
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+/// Builds the parameters of a query.
+macro_rules! params {
+    ($($value:expr),* $(,)?) => { vec![$($crate::database::Value::from($value)),*] };
+}
+pub(crate) use params;
