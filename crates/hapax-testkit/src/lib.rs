@@ -142,6 +142,8 @@ pub mod law;
 pub mod http;
 pub mod smtp;
 pub mod postgres;
+pub mod proxy;
 pub mod events;
 pub mod clock;
 pub mod wait;
+mod port;

@@ -6,10 +6,8 @@
 
 use std::{
     fs,
-    net::TcpListener,
     path::PathBuf,
-    process::{self, Child, Command, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
+    process::{Child, Command, Stdio},
     thread,
     time::Duration,
 };
@@ -22,12 +20,13 @@ use super::{
     programs::{Programs, succeed},
     terminate_backends,
 };
-use crate::wait::{Patience, eventually};
+use crate::{
+    port::free_port,
+    wait::{Patience, eventually},
+};
 
 /// How long a server may take to start, recover, or read its settings again.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Below the ports that outgoing connections get: one of those could meet itself on a dead port.
-const PORTS: std::ops::Range<u16> = 15_000..32_000;
 
 const CONFIGURATION: &str = "
 listen_addresses = '127.0.0.1'
@@ -289,20 +288,6 @@ where
 
 fn quoted(value: &str) -> String {
     format!("'{}'", value.replace('\'', "''"))
-}
-
-fn free_port() -> u16 {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    // Processes that run at once begin far apart.
-    let first = process::id() as usize * 7_919;
-    for _ in PORTS {
-        let next = first + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = PORTS.clone().nth(next % PORTS.len()).unwrap_or(PORTS.start);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-    panic!("no free port in {PORTS:?}");
 }
 
 #[expect(

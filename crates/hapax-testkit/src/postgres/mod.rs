@@ -17,7 +17,7 @@ use std::{
     time::SystemTime,
 };
 
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, Config, NoTls, config::Host};
 
 const SERVER: &str = "postgres://postgres@127.0.0.1:5432/postgres";
 
@@ -65,6 +65,22 @@ impl Database {
     /// Its address.
     pub fn url(&self) -> String {
         with_database(&self.server, &self.name)
+    }
+
+    /// Where its server listens, as `host:port`: what a proxy is to lead to.
+    ///
+    /// # Panics
+    /// When its address names no host that is reached by TCP.
+    pub fn address(&self) -> String {
+        let config: Config = self
+            .server
+            .parse()
+            .expect("an address that was connected to");
+        let Some(Host::Tcp(host)) = config.get_hosts().first() else {
+            panic!("{} names no host: a proxy needs one", self.server);
+        };
+        let port = config.get_ports().first().copied().unwrap_or(5432);
+        format!("{host}:{port}")
     }
 
     /// Its name.

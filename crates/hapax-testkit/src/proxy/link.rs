@@ -1,0 +1,275 @@
+//! One connection through the proxy: two directions, each with its fault.
+//!
+//! A direction reads, decides, and writes when the time has come. What a direction has swallowed
+//! once it swallows for good: a peer that missed bytes must never hear the rest.
+
+use std::{
+    collections::VecDeque,
+    future::pending,
+    pin::pin,
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
+
+use bytes::{Bytes, BytesMut};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+    select,
+    sync::oneshot,
+};
+
+use super::{
+    Direction, Fault, Shared,
+    dialogue::{Dialogue, Scan},
+    trap::{Deed, Trap},
+};
+
+/// Bytes of one direction that wait for their time; beyond it the sender waits.
+const QUEUED_MAX: usize = 4 * 1024 * 1024;
+const READ: usize = 64 * 1024;
+
+/// How a direction or a connection came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The sender has no more to say.
+    Eof,
+    /// One of the two is gone.
+    Gone,
+    /// A fault ended it.
+    Cut,
+    /// A fault ended it, with a reset.
+    Reset,
+}
+
+/// Carries a connection to its end.
+pub(super) async fn carry(mut client: TcpStream, mut server: TcpStream, shared: &Shared) {
+    let dialogue = shared.is_postgres.then(Mutex::<Dialogue>::default);
+    let mut resets = shared.resets.subscribe();
+    let end = {
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        let there = Course::new(Direction::ToServer, shared, dialogue.as_ref());
+        let back = Course::new(Direction::ToClient, shared, dialogue.as_ref());
+        select! {
+            end = both(there.run(from_client, to_server), back.run(from_server, to_client)) => end,
+            _ = resets.changed() => End::Reset,
+        }
+    };
+    match end {
+        End::Eof | End::Gone => {}
+        End::Cut => shared.note(|tally| tally.cut += 1),
+        End::Reset => {
+            shared.note(|tally| tally.reset += 1);
+            for stream in [&client, &server] {
+                // One that is closed already needs no reset.
+                let _set = stream.set_zero_linger();
+            }
+        }
+    }
+}
+
+/// Until both have said all, or one of them ended otherwise.
+async fn both(there: impl Future<Output = End>, back: impl Future<Output = End>) -> End {
+    let (mut there, mut back) = (pin!(there), pin!(back));
+    select! {
+        end = &mut there => if end == End::Eof { back.await } else { end },
+        end = &mut back => if end == End::Eof { there.await } else { end },
+    }
+}
+
+/// What goes one way.
+struct Course<'a> {
+    direction: Direction,
+    shared: &'a Shared,
+    dialogue: Option<&'a Mutex<Dialogue>>,
+    read: BytesMut,
+    queue: VecDeque<(Instant, Bytes)>,
+    queued: usize,
+    /// Bytes that may pass yet, under the fault of this number.
+    allowance: Option<(u64, usize)>,
+    state: State,
+}
+
+enum State {
+    Passing,
+    /// Nothing more is read; what is queued still goes.
+    Ending(End),
+    Swallowing,
+    Held(Trap),
+}
+
+impl<'a> Course<'a> {
+    fn new(
+        direction: Direction,
+        shared: &'a Shared,
+        dialogue: Option<&'a Mutex<Dialogue>>,
+    ) -> Self {
+        Self {
+            direction,
+            shared,
+            dialogue,
+            read: BytesMut::new(),
+            queue: VecDeque::new(),
+            queued: 0,
+            allowance: None,
+            state: State::Passing,
+        }
+    }
+
+    async fn run(mut self, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> End {
+        loop {
+            while self
+                .queue
+                .front()
+                .is_some_and(|(due, _)| *due <= Instant::now())
+            {
+                let (_, bytes) = self.queue.pop_front().unwrap_or_else(|| unreachable!());
+                self.queued -= bytes.len();
+                if to.write_all(&bytes).await.is_err() {
+                    return End::Gone;
+                }
+            }
+            if let (State::Ending(end), true) = (&self.state, self.queue.is_empty()) {
+                if *end == End::Eof {
+                    // The other side may be gone already.
+                    let _shut = to.shutdown().await;
+                }
+                return *end;
+            }
+            let alarm = self
+                .queue
+                .front()
+                .map(|(due, _)| self.shared.alarm().at(*due));
+            self.step(alarm, &mut from).await;
+        }
+    }
+
+    /// Waits for the first of: a chunk's time, more bytes, a trap's release.
+    async fn step(&mut self, alarm: Option<oneshot::Receiver<()>>, from: &mut ReadHalf<'_>) {
+        self.read.reserve(READ);
+        let (is_reading, held) = match &self.state {
+            State::Passing => (self.queued < QUEUED_MAX, None),
+            State::Swallowing => (true, None),
+            State::Ending(_) => (false, None),
+            State::Held(trap) => (false, Some(trap.clone())),
+        };
+        select! {
+            biased;
+            _ = async { alarm.expect("there is one").await }, if alarm.is_some() => {}
+            () = async { held.as_ref().expect("there is one").is_released().await },
+                if held.is_some() => self.release(),
+            read = from.read_buf(&mut self.read), if is_reading => match read {
+                Ok(0) => self.hear_the_end().await,
+                Ok(_) => self.take(),
+                Err(_) => self.state = State::Ending(End::Gone),
+            },
+        }
+    }
+
+    /// A black hole swallows the end too: the other side never hears of it.
+    async fn hear_the_end(&mut self) {
+        if matches!(self.state, State::Swallowing) {
+            pending::<()>().await;
+        }
+        self.state = State::Ending(End::Eof);
+    }
+
+    /// Decides about what was read.
+    fn take(&mut self) {
+        let (fault, number) = self.shared.fault(self.direction);
+        if fault == Fault::BlackHole {
+            self.state = State::Swallowing;
+        }
+        if matches!(self.state, State::Swallowing) {
+            self.swallow();
+            return;
+        }
+        let Scan { pass, sprung } = self.scan();
+        let pass = self.allowed(pass, fault, number);
+        self.pass(pass, fault);
+        if let Some(trap) = sprung {
+            self.spring(trap);
+        }
+    }
+
+    fn scan(&mut self) -> Scan {
+        let Some(dialogue) = self.dialogue else {
+            let pass = self.read.len();
+            return Scan { pass, sprung: None };
+        };
+        let mut dialogue = dialogue.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.direction {
+            Direction::ToServer => dialogue.client(&self.read, &self.shared.traps()),
+            Direction::ToClient => dialogue.server(&self.read),
+        }
+    }
+
+    /// How much of `pass` a cut leaves.
+    fn allowed(&mut self, pass: usize, fault: Fault, number: u64) -> usize {
+        let Fault::CutAfter(bytes) = fault else {
+            return pass;
+        };
+        let left = match self.allowance {
+            Some((of, left)) if of == number => left,
+            _ => bytes,
+        };
+        self.allowance = Some((number, left.saturating_sub(pass)));
+        if pass >= left {
+            self.state = State::Ending(End::Cut);
+        }
+        pass.min(left)
+    }
+
+    fn pass(&mut self, bytes: usize, fault: Fault) {
+        if bytes == 0 {
+            return;
+        }
+        let due = match fault {
+            Fault::Delay(delay) => Instant::now() + delay,
+            _ => Instant::now(),
+        };
+        // What left earlier arrives earlier, whatever the delay is by now.
+        let due = self.queue.back().map_or(due, |(last, _)| due.max(*last));
+        self.queued += bytes;
+        self.queue
+            .push_back((due, self.read.split_to(bytes).freeze()));
+    }
+
+    fn spring(&mut self, trap: Trap) {
+        match trap.deed() {
+            Deed::CutBefore | Deed::CutAfter => self.state = State::Ending(End::Cut),
+            Deed::SwallowBefore | Deed::SwallowAfter => {
+                self.state = State::Swallowing;
+                self.swallow();
+            }
+            Deed::HoldBefore | Deed::HoldAfter => self.state = State::Held(trap),
+        }
+    }
+
+    fn release(&mut self) {
+        self.state = State::Passing;
+        let dialogue = self.dialogue.expect("only a conversation is held");
+        let mut dialogue = dialogue.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.direction {
+            Direction::ToServer => dialogue.let_statement_go(),
+            Direction::ToClient => {
+                let kept = dialogue.let_answer_go();
+                drop(dialogue);
+                self.pass(kept, Fault::None);
+                return self.take();
+            }
+        }
+        drop(dialogue);
+        self.take();
+    }
+
+    fn swallow(&mut self) {
+        let bytes = self.read.len();
+        self.read.clear();
+        self.shared.note(|tally| tally.swallowed += bytes);
+    }
+}
