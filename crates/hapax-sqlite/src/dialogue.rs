@@ -25,21 +25,33 @@ use crate::{
     idempotency::{StoredAnswer, complete, known, retention},
     job::{Job, Verdict},
     outbox,
+    phases::Phase,
     sqlite::Sqlite,
     transaction::Tx,
     writer::Desk,
 };
 
+/// Whose transaction it is.
+#[derive(Debug)]
+pub(crate) enum Under {
+    /// Nobody's: it has no key.
+    Nothing,
+    /// A request's that claims its key with it.
+    Claim(Claim),
+    /// A request's that owns its key already.
+    Phase(Phase),
+}
+
 /// Opens a transaction, with a key or without.
 pub(crate) async fn open(
     store: &Sqlite,
-    claim: Option<Claim>,
+    under: Under,
     draft: Draft,
 ) -> Result<Claimed<Tx>, StoreError> {
     let (reply, answer) = oneshot::channel();
     let dialogue = Dialogue {
         store: store.clone(),
-        claim,
+        under,
         draft: Some(draft),
         reply: Some(reply),
         known: None,
@@ -106,7 +118,7 @@ type Reply<R> = oneshot::Sender<Result<R, StoreError>>;
 
 struct Dialogue {
     store: Sqlite,
-    claim: Option<Claim>,
+    under: Under,
     draft: Option<Draft>,
     /// Who asked; gone once the transaction was handed out.
     reply: Option<Reply<Claimed<Tx>>>,
@@ -124,10 +136,10 @@ impl Job for Dialogue {
     fn run(&mut self, desk: &mut Desk) -> Verdict {
         let deadline = Instant::now() + desk.tx_max;
         desk.until(Some(deadline));
-        let taken = self
-            .claim
-            .as_ref()
-            .map_or(Ok(None), |claim| known(desk, claim));
+        let taken = match &self.under {
+            Under::Claim(claim) => known(desk, claim),
+            Under::Nothing | Under::Phase(_) => Ok(None),
+        };
         match taken.transpose() {
             Some(known) => {
                 self.known = Some(known);
@@ -160,7 +172,11 @@ impl Dialogue {
         let (Some(reply), Some(draft)) = (self.reply.take(), self.draft.take()) else {
             return Verdict::RollBack;
         };
-        let retention = self.claim.as_ref().map_or(Duration::ZERO, retention);
+        let retention = match &self.under {
+            Under::Nothing => Duration::ZERO,
+            Under::Claim(claim) => retention(claim),
+            Under::Phase(phase) => phase.owned.retention,
+        };
         let tx = Tx::new(self.store.clone(), requests, draft, retention, deadline);
         let claimed_at = desk.now();
         if reply.send(Ok(Claimed::Open(tx))).is_err() {
@@ -224,8 +240,11 @@ impl Dialogue {
                 Some(answer)
             }
         };
-        if let (Some(claim), Some(answer)) = (&self.claim, answer) {
-            complete(desk, claim, claimed_at, &answer)?;
+        match (&self.under, answer) {
+            (Under::Claim(claim), Some(answer)) => complete(desk, claim, claimed_at, &answer)?,
+            (Under::Phase(phase), Some(answer)) => phase.finish(desk, &answer)?,
+            (Under::Phase(phase), None) => phase.advance(desk)?,
+            (Under::Nothing, _) | (Under::Claim(_), None) => {}
         }
         Ok(Verdict::Keep)
     }

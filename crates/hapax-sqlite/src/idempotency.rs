@@ -19,7 +19,7 @@ use hapax::{
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Value};
 
 use crate::{
-    dialogue,
+    dialogue::{self, Under},
     error::{corrupt, store_error},
     query, single_shot,
     sqlite::Sqlite,
@@ -51,7 +51,7 @@ impl Keys for Sqlite {
     type Statement = Statement;
 
     async fn begin(&self, tenant: Option<Tenant>, context: Headers) -> Result<Tx, StoreError> {
-        match dialogue::open(self, None, Draft::new(tenant, context)).await? {
+        match dialogue::open(self, Under::Nothing, Draft::new(tenant, context)).await? {
             Claimed::Open(tx) => Ok(tx),
             Claimed::Known(_) => Err(corrupt("an answer to a claim that was not made")),
         }
@@ -59,7 +59,7 @@ impl Keys for Sqlite {
 
     async fn claim(&self, mut claim: Claim) -> Result<Claimed<Tx>, StoreError> {
         let draft = Draft::of(&mut claim);
-        dialogue::open(self, Some(claim), draft).await
+        dialogue::open(self, Under::Claim(claim), draft).await
     }
 
     async fn single_shot(&self, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {
@@ -86,9 +86,9 @@ impl Keys for Sqlite {
 /// An answer as the row keeps it, made before the writer is asked.
 #[derive(Debug)]
 pub(crate) struct StoredAnswer {
-    status: u16,
-    headers: Vec<u8>,
-    body: Bytes,
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<u8>,
+    pub(crate) body: Bytes,
 }
 
 impl StoredAnswer {
@@ -101,7 +101,7 @@ impl StoredAnswer {
     }
 
     /// The word for the key's state once this is stored.
-    fn state(&self) -> &'static str {
+    pub(crate) fn state(&self) -> &'static str {
         if self.status >= 500 {
             "failed"
         } else {
@@ -113,6 +113,14 @@ impl StoredAnswer {
 /// How long an answer stands: what the claim asks for, within the bound.
 pub(crate) fn retention(claim: &Claim) -> Duration {
     claim.retention.min(RETENTION_MAX)
+}
+
+/// The word for what becomes of the key once it has expired.
+pub(crate) fn on_expired(claim: &Claim) -> &'static str {
+    match claim.on_expired {
+        OnExpired::New => "new",
+        OnExpired::Gone => "gone",
+    }
 }
 
 /// Says what is known about a key, unless it is free.
@@ -163,17 +171,19 @@ fn store(
         answer.status,
         answer.headers,
         &*answer.body,
-        match claim.on_expired {
-            OnExpired::New => "new",
-            OnExpired::Gone => "gone",
-        },
+        on_expired(claim),
         created_at.as_millis(),
         now.as_millis(),
         now.after(retention(claim)).as_millis(),
     ])
 }
 
-fn find(conn: &Connection, scope: &Scope, now: Timestamp) -> Result<Option<KeyRecord>, StoreError> {
+/// Reads the row that holds a key.
+pub(crate) fn find(
+    conn: &Connection,
+    scope: &Scope,
+    now: Timestamp,
+) -> Result<Option<KeyRecord>, StoreError> {
     let find = || {
         let parts = [
             scope.tenant.as_str(),

@@ -48,6 +48,7 @@ mod readers;
 mod transaction;
 mod dialogue;
 mod idempotency;
+mod phases;
 mod single_shot;
 mod outbox;
 mod inbox;

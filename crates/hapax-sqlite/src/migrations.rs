@@ -19,11 +19,18 @@ use crate::{
 pub type Migration<'a> = (u32, &'a str, &'a str);
 
 const NAMESPACE: &str = "hapax";
-const OWN: &[Migration<'static>] = &[(
-    1,
-    "keys_outbox_inbox_deliveries",
-    include_str!("../migrations/0001_keys_outbox_inbox_deliveries.sql"),
-)];
+const OWN: &[Migration<'static>] = &[
+    (
+        1,
+        "keys_outbox_inbox_deliveries",
+        include_str!("../migrations/0001_keys_outbox_inbox_deliveries.sql"),
+    ),
+    (
+        2,
+        "phased_requests",
+        include_str!("../migrations/0002_phased_requests.sql"),
+    ),
+];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,
     version    INTEGER NOT NULL,

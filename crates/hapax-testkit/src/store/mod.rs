@@ -16,6 +16,7 @@
 pub mod keys;
 pub mod retention;
 pub mod transaction;
+pub mod phases;
 pub mod single_shot;
 pub mod outbox;
 pub mod inbox;
@@ -28,7 +29,7 @@ mod steps;
 
 use hapax::{
     Clock, Random,
-    store::{Deliveries, Keys, Outbox},
+    store::{Deliveries, Keys, Outbox, Phases},
 };
 
 /// The transaction of a store under test.
@@ -39,7 +40,7 @@ pub type Statement<S> = <<S as StoreUnderTest>::Store as Keys>::Statement;
 /// A store as the suite needs it: fresh, with a table for business rows, and able to restart.
 pub trait StoreUnderTest: Sized + Send + Sync + 'static {
     /// The store.
-    type Store: Keys + Outbox + Deliveries;
+    type Store: Phases + Outbox + Deliveries;
 
     /// An empty store that nobody else sees, with its schema and an empty table for rows.
     fn fresh(clock: Clock, random: Random) -> impl Future<Output = Self> + Send;
@@ -114,6 +115,31 @@ macro_rules! store_suite {
                 transactions_at_once_keep_exactly_what_they_commit
                 a_caller_that_leaves_while_it_waits_holds_up_nobody
                 an_abandoned_completion_is_whole_or_nothing
+            }
+            phases {
+                an_entered_key_is_in_progress
+                an_entry_outlives_a_crash
+                a_phase_commits_rows_events_and_its_recovery_point
+                the_last_phase_stores_the_answer
+                a_refusal_keeps_the_phases_before_it
+                a_phase_that_is_rolled_back_leaves_the_key_as_it_was
+                a_fenced_owner_changes_nothing
+                a_finished_key_fences_its_owner
+                a_renewed_lease_does_not_lapse
+                a_lapsed_lease_is_still_its_owners_while_nobody_comes
+                a_key_given_back_is_resumed_at_once
+                a_released_key_is_free
+                a_forgotten_key_fences_its_owner
+                an_expired_key_is_entered_anew
+                a_purge_never_touches_a_key_in_progress
+                of_many_entries_at_once_one_owns
+                every_mode_at_once_runs_once
+                a_lapsed_key_is_taken_over_after_its_grace
+                a_take_over_leaves_what_it_cannot_resume
+                the_longest_lapsed_key_is_taken_over_first
+                each_lapsed_key_is_taken_over_once
+                each_owner_doubles_the_grace
+                the_largest_request_is_kept_byte_for_byte
             }
             single_shot {
                 a_single_shot_commits_rows_events_and_answer
@@ -210,6 +236,7 @@ mod tests {
                 ("keys", include_str!("keys.rs")),
                 ("retention", include_str!("retention.rs")),
                 ("transaction", include_str!("transaction.rs")),
+                ("phases", include_str!("phases.rs")),
                 ("single_shot", include_str!("single_shot.rs")),
                 ("outbox", include_str!("outbox.rs")),
                 ("inbox", include_str!("inbox.rs")),

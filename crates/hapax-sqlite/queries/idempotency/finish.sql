@@ -1,0 +1,12 @@
+-- Stores the answer of a phased request, for the owner alone; the request is not needed any more.
+UPDATE hapax_idempotency_key SET
+    state = ?6,
+    lease_until = NULL,
+    request = NULL,
+    response_status = ?7,
+    response_headers = ?8,
+    response_body = ?9,
+    completed_at = ?10,
+    expires_at = ?11
+WHERE tenant = ?1 AND operation = ?2 AND key = ?3
+  AND epoch = ?4 AND created_at = ?5 AND state = 'in_progress'

@@ -1,0 +1,258 @@
+//! Keys of phased requests: entered, renewed, advanced and finished, each in a commit of its own.
+//!
+//! The writer is alone, so an entry reads the row, judges it and writes it in one savepoint. What
+//! an owner does later changes its row only while epoch and time of entry are still its own;
+//! where no row changes, the savepoint is rolled back and the owner is fenced.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    event::Headers,
+    idempotency::Claim,
+    key::{Fingerprint, IdempotencyKey, KeyError, Operation, Scope, Tenant},
+    limits::GRACE_DOUBLINGS,
+    outbox::Draft,
+    phases::{Entered, Entry, Found, Lapsed, Ownership, TakenOver, judge_entry},
+    store::{Claimed, Phases, StoreError},
+};
+use rusqlite::{Row, ToSql, params};
+
+use crate::{
+    dialogue::{self, Under},
+    error::{corrupt, store_error},
+    idempotency::{StoredAnswer, find, on_expired, retention, rows},
+    query,
+    sqlite::Sqlite,
+    transaction::Tx,
+    writer::Desk,
+};
+
+impl Phases for Sqlite {
+    async fn enter(&self, entry: Entry) -> Result<Entered, StoreError> {
+        self.submit(move |desk| enter(desk, entry)).await
+    }
+
+    async fn renew(&self, owned: &Ownership, lease: Duration) -> Result<(), StoreError> {
+        let owned = owned.clone();
+        let renew = move |desk: &mut Desk| {
+            let until = desk.now().after(lease).as_millis();
+            fenced(desk, query!("idempotency/renew"), &owned, &[&until])
+        };
+        self.submit(renew).await
+    }
+
+    async fn phase(
+        &self,
+        owned: &Ownership,
+        recovery_point: Option<&str>,
+        context: Headers,
+    ) -> Result<Tx, StoreError> {
+        let draft = Draft::under(&owned.scope, context);
+        let phase = Phase {
+            owned: owned.clone(),
+            recovery_point: recovery_point.map(str::to_owned),
+        };
+        match dialogue::open(self, Under::Phase(phase), draft).await? {
+            Claimed::Open(tx) => Ok(tx),
+            Claimed::Known(_) => Err(corrupt("an answer to a claim that was not made")),
+        }
+    }
+
+    async fn give_back(&self, owned: &Ownership) -> Result<(), StoreError> {
+        self.renew(owned, Duration::ZERO).await
+    }
+
+    async fn release(&self, owned: &Ownership) -> Result<(), StoreError> {
+        let owned = owned.clone();
+        let release =
+            move |desk: &mut Desk| fenced(desk, query!("idempotency/release"), &owned, &[]);
+        self.submit(release).await
+    }
+
+    async fn take_over(
+        &self,
+        operations: &[Operation],
+        lapsed: Lapsed,
+    ) -> Result<Vec<TakenOver>, StoreError> {
+        let operations: Vec<_> = operations.iter().map(Operation::as_str).collect();
+        let operations = serde_json::to_string(&operations)
+            .map_err(|error| corrupt(format!("operations: {error}")))?;
+        self.submit(move |desk| take_over(desk, &operations, lapsed))
+            .await
+    }
+}
+
+/// A transaction of an owned key, as the writer needs it.
+#[derive(Debug)]
+pub(crate) struct Phase {
+    pub(crate) owned: Ownership,
+    recovery_point: Option<String>,
+}
+
+impl Phase {
+    /// Writes the recovery point, if the key is still its owner's.
+    pub(crate) fn advance(&self, desk: &Desk) -> Result<(), StoreError> {
+        let sql = query!("idempotency/advance");
+        fenced(desk, sql, &self.owned, &[&self.recovery_point])
+    }
+
+    /// Stores the answer, if the key is still its owner's.
+    pub(crate) fn finish(&self, desk: &Desk, answer: &StoredAnswer) -> Result<(), StoreError> {
+        let now = desk.now();
+        let values: [&dyn ToSql; 6] = [
+            &answer.state(),
+            &answer.status,
+            &answer.headers,
+            &&*answer.body,
+            &now.as_millis(),
+            &now.after(self.owned.retention).as_millis(),
+        ];
+        fenced(desk, query!("idempotency/finish"), &self.owned, &values)
+    }
+}
+
+/// Runs a statement that changes the owner's row and no other.
+fn fenced(
+    desk: &Desk,
+    sql: &str,
+    owned: &Ownership,
+    values: &[&dyn ToSql],
+) -> Result<(), StoreError> {
+    let scope = &owned.scope;
+    let created_at = owned.created_at.as_millis();
+    let (tenant, operation) = (scope.tenant.as_str(), scope.operation.as_str());
+    let (key, epoch) = (scope.key.as_str(), owned.epoch);
+    let owner: [&dyn ToSql; 5] = [&tenant, &operation, &key, &epoch, &created_at];
+    let values = owner.iter().chain(values);
+    let run = || {
+        let mut statement = desk.conn.prepare_cached(sql)?;
+        for (place, value) in (1..).zip(values) {
+            statement.raw_bind_parameter(place, value)?;
+        }
+        statement.raw_execute()
+    };
+    match run().map_err(store_error)? {
+        1 => Ok(()),
+        _ => Err(StoreError::Fenced),
+    }
+}
+
+fn enter(desk: &Desk, entry: Entry) -> Result<Entered, StoreError> {
+    let now = desk.now();
+    let record = find(&desk.conn, &entry.claim.scope, now)?;
+    match judge_entry(record, &entry.claim, now) {
+        Found::Known(known) => Ok(Entered::Known(known)),
+        Found::New => begin(desk, entry, now).map(Entered::Owned),
+        Found::Resume => resume(desk, entry, now).map(Entered::Owned),
+    }
+}
+
+fn begin(desk: &Desk, entry: Entry, now: Timestamp) -> Result<Ownership, StoreError> {
+    let Claim { scope, .. } = &entry.claim;
+    let retention = retention(&entry.claim);
+    let row = params![
+        scope.tenant.as_str(),
+        scope.operation.as_str(),
+        scope.key.as_str(),
+        entry.claim.fingerprint.as_bytes(),
+        now.after(entry.lease).as_millis(),
+        entry.request.as_deref(),
+        on_expired(&entry.claim),
+        now.as_millis(),
+        now.after(retention).as_millis(),
+    ];
+    let begin = || {
+        let mut statement = desk.conn.prepare_cached(query!("idempotency/enter"))?;
+        statement.query_row(row, |row| row.get(0))
+    };
+    let epoch = begin().map_err(store_error)?;
+    Ok(Ownership {
+        scope: entry.claim.scope,
+        fingerprint: entry.claim.fingerprint,
+        epoch,
+        created_at: now,
+        recovery_point: None,
+        resumed: false,
+        retention,
+    })
+}
+
+fn resume(desk: &Desk, entry: Entry, now: Timestamp) -> Result<Ownership, StoreError> {
+    let Claim {
+        scope, fingerprint, ..
+    } = entry.claim;
+    let row = params![
+        scope.tenant.as_str(),
+        scope.operation.as_str(),
+        scope.key.as_str(),
+        now.after(entry.lease).as_millis(),
+        entry.request.as_deref(),
+    ];
+    let resume = || {
+        let mut statement = desk.conn.prepare_cached(query!("idempotency/resume"))?;
+        statement.query_row(row, |row| {
+            let (created_at, expires_at) = (row.get(2)?, row.get(3)?);
+            Ok((row.get(0)?, row.get(1)?, created_at, expires_at))
+        })
+    };
+    let (epoch, recovery_point, created_at, expires_at) = resume().map_err(store_error)?;
+    Ok(Ownership {
+        scope,
+        fingerprint,
+        epoch,
+        created_at: Timestamp::from_millis(created_at),
+        recovery_point,
+        resumed: true,
+        retention: between(created_at, expires_at),
+    })
+}
+
+fn take_over(desk: &Desk, operations: &str, lapsed: Lapsed) -> Result<Vec<TakenOver>, StoreError> {
+    let now = desk.now();
+    let grace = i64::try_from(lapsed.grace.as_millis()).unwrap_or(i64::MAX >> GRACE_DOUBLINGS);
+    let asked = params![
+        now.as_millis(),
+        now.after(lapsed.lease).as_millis(),
+        grace,
+        GRACE_DOUBLINGS,
+        operations,
+        rows(lapsed.limit),
+    ];
+    let take_over = || {
+        let mut statement = desk.conn.prepare_cached(query!("idempotency/take_over"))?;
+        let taken = statement.query_map(asked, |row| Ok(taken_over(row)))?;
+        taken.collect::<rusqlite::Result<Vec<_>>>()
+    };
+    take_over().map_err(store_error)?.into_iter().collect()
+}
+
+fn taken_over(row: &Row<'_>) -> Result<TakenOver, StoreError> {
+    let bad = |error: rusqlite::Error| corrupt(format!("idempotency key: {error}"));
+    let bad_part = |error: KeyError| corrupt(format!("scope of a key: {error}"));
+    let text = |column: usize| row.get::<_, String>(column).map_err(bad);
+    let (created_at, expires_at) = (row.get(5).map_err(bad)?, row.get(7).map_err(bad)?);
+    let ownership = Ownership {
+        scope: Scope {
+            tenant: Tenant::new(text(0)?).map_err(bad_part)?,
+            operation: Operation::new(text(1)?).map_err(bad_part)?,
+            key: IdempotencyKey::new(text(2)?).map_err(bad_part)?,
+        },
+        fingerprint: Fingerprint::from_bytes(row.get(3).map_err(bad)?),
+        epoch: row.get(4).map_err(bad)?,
+        created_at: Timestamp::from_millis(created_at),
+        recovery_point: row.get(6).map_err(bad)?,
+        resumed: true,
+        retention: between(created_at, expires_at),
+    };
+    Ok(TakenOver {
+        ownership,
+        request: Bytes::from(row.get::<_, Vec<u8>>(8).map_err(bad)?),
+    })
+}
+
+/// How long the answer was asked to stand: the row says it in its first expiry.
+fn between(created_at: i64, expires_at: i64) -> Duration {
+    Timestamp::from_millis(expires_at).since(Timestamp::from_millis(created_at))
+}

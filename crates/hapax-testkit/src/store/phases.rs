@@ -1,0 +1,605 @@
+//! The laws of phased requests: one owner at a time, and a later one fences the earlier.
+//!
+//! An owner whose lease has lapsed may be alive and late. Whatever it tries then changes
+//! nothing, so that rows, events and the answer are all of one owner.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use hapax::{
+    event::Headers,
+    idempotency::{Claim, KeyState, Known},
+    limits::{GRACE_DOUBLINGS, REQUEST_BYTES_MAX},
+    phases::{Entered, Entry, Lapsed, Ownership, TakenOver},
+    store::{Effect, Keys, Phases, Ran, StoreError, Transaction},
+};
+
+use super::{
+    StoreUnderTest, Tx,
+    bench::{Bench, PATIENCE, check_error, replayed},
+};
+use crate::{
+    events::{RETENTION, answer, claim, claim_of, event, fingerprint, scope, single_shot},
+    wait::Patience,
+};
+
+const LEASE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(5);
+
+/// An entered key is taken, whoever asks and in whatever mode; another payload is told so first.
+pub async fn an_entered_key_is_in_progress<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let owned = own(&bench, "k").await;
+    assert_eq!((owned.resumed, owned.recovery_point), (false, None));
+    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
+    assert_eq!(bench.known(claim("k")).await, Known::InProgress);
+    let shot = single_shot(claim("k"), vec![S::row_statement("shot")], "shot");
+    let ran = bench.store().single_shot(shot).await;
+    assert_eq!(ran.expect("it is told"), Ran::Known(Known::InProgress));
+    let mut other = claim("k");
+    other.fingerprint = fingerprint(2);
+    assert_eq!(known(&bench, other.clone()).await, Known::Mismatch);
+    assert_eq!(bench.known(other).await, Known::Mismatch);
+    let row = bench.store().look_up(&claim("k").scope).await;
+    let row = row.expect("a key is looked up").expect("it is there");
+    assert_eq!(row.state, KeyState::InProgress);
+    assert!(row.answer.is_none());
+    assert_eq!(bench.rows().await, Vec::<String>::new());
+}
+
+/// An entry is committed before it is told: a crash right after it leaves the key in progress.
+pub async fn an_entry_outlives_a_crash<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let first = own(&bench, "k").await;
+    let bench = bench.reopen().await;
+    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
+    bench.clock.advance(LEASE);
+    let second = own(&bench, "k").await;
+    assert!(second.resumed && second.epoch > first.epoch);
+    assert_eq!(second.provider_key("charge"), first.provider_key("charge"));
+}
+
+/// The rows and events of a phase and its recovery point are one commit.
+pub async fn a_phase_commits_rows_events_and_its_recovery_point<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let owned = own(&bench, "k").await;
+    phase(&bench, &owned, "authorized").await.expect("it ends");
+    phase(&bench, &owned, "charged").await.expect("it ends");
+    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
+    let bench = bench.reopen().await;
+    assert_eq!(bench.rows().await, ["authorized", "charged"]);
+    let events = bench.events().await;
+    assert_eq!(events.len(), 2);
+    let headers = &events[0].event.headers;
+    assert_eq!(headers["correlation_id"], "corr-1");
+    assert_eq!(
+        headers["idempotency_key_hash"],
+        claim("k").scope.key.short_hash()
+    );
+    let tenant = events[0].event.tenant.as_ref();
+    assert_eq!(tenant, Some(&claim("k").scope.tenant));
+    bench.clock.advance(LEASE);
+    let next = own(&bench, "k").await;
+    assert_eq!(next.recovery_point.as_deref(), Some("charged"));
+}
+
+/// The last phase stores the answer with its rows and events, and it is replayed in every mode.
+pub async fn the_last_phase_stores_the_answer<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let owned = own(&bench, "k").await;
+    phase(&bench, &owned, "charged").await.expect("it ends");
+    bench.clock.advance(Duration::from_secs(3));
+    let stands = finish(&bench, &owned, "done", Effect::Keep).await;
+    assert_eq!(stands.expect("an answer is kept"), RETENTION);
+    let bench = bench.reopen().await;
+    assert_eq!(bench.rows().await, ["charged", "done"]);
+    assert_eq!(bench.events().await.len(), 2);
+    assert_eq!(bench.replay(claim("k")).await, answer("done"));
+    match known(&bench, claim("k")).await {
+        Known::Replay { answer: told, .. } => assert_eq!(told, answer("done")),
+        other => panic!("the answer should be replayed, not {other:?}"),
+    }
+    bench.clock.advance(RETENTION - Duration::from_millis(1));
+    assert_eq!(bench.replay(claim("k")).await, answer("done"));
+    bench.clock.advance(Duration::from_millis(1));
+    assert!(!own(&bench, "k").await.resumed);
+}
+
+/// A refusal drops what its own phase wrote, and nothing that was committed before.
+pub async fn a_refusal_keeps_the_phases_before_it<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let owned = own(&bench, "k").await;
+    phase(&bench, &owned, "authorized").await.expect("it ends");
+    let refused = finish(&bench, &owned, "refused", Effect::Drop).await;
+    refused.expect("a refusal is kept");
+    assert_eq!(bench.rows().await, ["authorized"]);
+    assert_eq!(bench.events().await.len(), 1);
+    assert_eq!(bench.replay(claim("k")).await, answer("refused"));
+}
+
+/// A phase that does not commit leaves the key to its owner, at the recovery point before it.
+pub async fn a_phase_that_is_rolled_back_leaves_the_key_as_it_was<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let owned = own(&bench, "k").await;
+    phase(&bench, &owned, "first").await.expect("it ends");
+    let mut tx = open(&bench, &owned, Some("rolled back")).await;
+    S::write_row(&mut tx, "rolled back").await;
+    tx.rollback().await;
+    let mut tx = open(&bench, &owned, Some("dropped")).await;
+    S::write_row(&mut tx, "dropped").await;
+    drop(tx);
+    assert_eq!(bench.rows().await, ["first"]);
+    bench.clock.advance(LEASE);
+    let next = own(&bench, "k").await;
+    assert_eq!(next.recovery_point.as_deref(), Some("first"));
+}
+
+/// Whatever a fenced owner tries changes nothing, and the new owner's work stands.
+pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let late = own(&bench, "k").await;
+    phase(&bench, &late, "first").await.expect("it ends");
+    bench.clock.advance(LEASE);
+    let owner = own(&bench, "k").await;
+    check_fenced(&bench, &late).await;
+    phase(&bench, &owner, "second").await.expect("it ends");
+    check_fenced(&bench, &late).await;
+    let kept = finish(&bench, &owner, "done", Effect::Keep).await;
+    kept.expect("an answer is kept");
+    check_fenced(&bench, &late).await;
+    assert_eq!(bench.rows().await, ["done", "first", "second"]);
+    assert_eq!(bench.events().await.len(), 3);
+    assert_eq!(bench.replay(claim("k")).await, answer("done"));
+}
+
+/// Once its answer is stored, an owner has nothing left to own.
+pub async fn a_finished_key_fences_its_owner<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let owned = own(&bench, "k").await;
+    let kept = finish(&bench, &owned, "done", Effect::Keep).await;
+    kept.expect("an answer is kept");
+    check_fenced(&bench, &owned).await;
+    assert_eq!(bench.rows().await, ["done"]);
+    assert_eq!(bench.replay(claim("k")).await, answer("done"));
+}
+
+/// A lease that is renewed counts from the renewal.
+pub async fn a_renewed_lease_does_not_lapse<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let owned = own(&bench, "k").await;
+    for _ in 0..3 {
+        bench.clock.advance(LEASE - Duration::from_millis(1));
+        assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
+        let renewed = bench.store().renew(&owned, LEASE).await;
+        renewed.expect("a lease is renewed");
+    }
+    bench.clock.advance(LEASE - Duration::from_millis(1));
+    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
+    bench.clock.advance(Duration::from_millis(1));
+    assert!(own(&bench, "k").await.resumed);
+}
+
+/// A late owner goes on while nobody has come: only another owner fences it.
+pub async fn a_lapsed_lease_is_still_its_owners_while_nobody_comes<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let owned = own(&bench, "k").await;
+    bench.clock.advance(LEASE * 10);
+    phase(&bench, &owned, "late").await.expect("it ends");
+    let renewed = bench.store().renew(&owned, LEASE).await;
+    renewed.expect("a lease is renewed");
+    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
+    let kept = finish(&bench, &owned, "done", Effect::Keep).await;
+    kept.expect("an answer is kept");
+    assert_eq!(bench.rows().await, ["done", "late"]);
+}
+
+/// A key that is given back is resumed at once, and its owner is done with it.
+pub async fn a_key_given_back_is_resumed_at_once<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let first = own(&bench, "k").await;
+    phase(&bench, &first, "charged").await.expect("it ends");
+    let given = bench.store().give_back(&first).await;
+    given.expect("a key is given back");
+    let mut other = claim("k");
+    other.fingerprint = fingerprint(2);
+    assert_eq!(known(&bench, other).await, Known::Mismatch);
+    assert_eq!(bench.known(claim("k")).await, Known::InProgress);
+    let second = own(&bench, "k").await;
+    assert!(second.resumed);
+    assert_eq!(second.recovery_point.as_deref(), Some("charged"));
+    check_fenced(&bench, &first).await;
+}
+
+/// A released key was never used: another payload may have it, and its owner is fenced.
+pub async fn a_released_key_is_free<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let first = own(&bench, "k").await;
+    let released = bench.store().release(&first).await;
+    released.expect("a key is released");
+    let row = bench.store().look_up(&claim("k").scope).await;
+    assert!(row.expect("a key is looked up").is_none());
+    bench.clock.advance(Duration::from_millis(1));
+    let mut other = claim("k");
+    other.fingerprint = fingerprint(2);
+    let second = owned(enter(&bench, other, None).await);
+    assert!(!second.resumed);
+    assert_ne!(second.provider_key("charge"), first.provider_key("charge"));
+    check_fenced(&bench, &first).await;
+    phase(&bench, &second, "second").await.expect("it ends");
+    assert_eq!(bench.rows().await, ["second"]);
+}
+
+/// A key that an operator forgets is taken from its owner.
+pub async fn a_forgotten_key_fences_its_owner<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let first = own(&bench, "k").await;
+    let forgot = bench.store().forget(&first.scope).await;
+    assert!(forgot.expect("a key is forgotten"));
+    check_fenced(&bench, &first).await;
+    bench.clock.advance(Duration::from_millis(1));
+    own(&bench, "k").await;
+    check_fenced(&bench, &first).await;
+    assert_eq!(bench.rows().await, Vec::<String>::new());
+}
+
+/// An expired key begins anew: no recovery point is left of it, and providers see a new intent.
+pub async fn an_expired_key_is_entered_anew<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let first = own(&bench, "k").await;
+    phase(&bench, &first, "charged").await.expect("it ends");
+    let kept = finish(&bench, &first, "done", Effect::Keep).await;
+    kept.expect("an answer is kept");
+    bench.clock.advance(RETENTION);
+    let mut other = claim("k");
+    other.fingerprint = fingerprint(2);
+    let second = owned(enter(&bench, other, None).await);
+    assert!(!second.resumed && second.epoch > first.epoch);
+    assert_eq!(second.recovery_point, None);
+    assert_ne!(second.provider_key("charge"), first.provider_key("charge"));
+    assert_eq!(bench.known(claim("k")).await, Known::Mismatch);
+    check_fenced(&bench, &first).await;
+}
+
+/// An unfinished key is never purged, however old it is.
+pub async fn a_purge_never_touches_a_key_in_progress<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let owned = own(&bench, "k").await;
+    bench.clock.advance(RETENTION * 100);
+    let purged = bench.store().purge_keys().await;
+    assert_eq!(purged.expect("keys are purged"), []);
+    phase(&bench, &owned, "late").await.expect("it ends");
+}
+
+/// Of many that enter one key at once, one owns it.
+pub async fn of_many_entries_at_once_one_owns<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    assert_eq!(owners(&bench, 40).await, 1);
+    bench.clock.advance(LEASE);
+    assert_eq!(
+        owners(&bench, 40).await,
+        1,
+        "when the lease has lapsed, too"
+    );
+    bench.clock.advance(LEASE);
+    let late = own(&bench, "k").await;
+    let given = bench.store().give_back(&late).await;
+    given.expect("a key is given back");
+    assert_eq!(owners(&bench, 40).await, 1, "when it is given back, too");
+}
+
+/// Of phased, atomic and single-shot requests of one key at once, one runs.
+pub async fn every_mode_at_once_runs_once<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    for round in 0..8 {
+        let key = format!("k{round}");
+        let asked = (0..12).map(|number| {
+            let (store, key) = (bench.store().clone(), key.clone());
+            tokio::spawn(async move {
+                match number % 3 {
+                    0 => enter_or_replay::<S>(&store, &key).await,
+                    1 => super::bench::run_or_replay::<S>(&store, claim(&key), &key).await,
+                    _ => shoot_or_replay::<S>(&store, &key).await,
+                }
+            })
+        });
+        for told in join_all(asked).await {
+            assert_eq!(told.expect("no panic"), answer(&key));
+        }
+    }
+    assert_eq!(bench.rows().await.len(), 8);
+    assert_eq!(bench.events().await.len(), 8);
+}
+
+/// A lapsed key is taken over after its grace, with its request and its recovery point.
+pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let late = keep(&bench, "k", "the request").await;
+    phase(&bench, &late, "charged").await.expect("it ends");
+    bench
+        .clock
+        .advance(LEASE + GRACE - Duration::from_millis(1));
+    assert!(take_over(&bench, 10).await.is_empty());
+    bench.clock.advance(Duration::from_millis(1));
+    let [taken] = &take_over(&bench, 10).await[..] else {
+        panic!("the key should be taken over");
+    };
+    assert_eq!(taken.request, "the request");
+    let owner = &taken.ownership;
+    assert!(owner.resumed && owner.epoch > late.epoch);
+    assert_eq!(owner.recovery_point.as_deref(), Some("charged"));
+    assert_eq!(owner.scope, late.scope);
+    assert_eq!(owner.fingerprint, late.fingerprint);
+    assert_eq!(owner.provider_key("charge"), late.provider_key("charge"));
+    check_fenced(&bench, &late).await;
+    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
+    let stands = finish(&bench, owner, "done", Effect::Keep).await;
+    assert_eq!(stands.expect("an answer is kept"), RETENTION);
+    assert_eq!(bench.replay(claim("k")).await, answer("done"));
+    assert!(take_over(&bench, 10).await.is_empty());
+}
+
+/// Only lapsed keys of the operations that are named, with a request, are taken over.
+pub async fn a_take_over_leaves_what_it_cannot_resume<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    own(&bench, "no request").await;
+    let elsewhere = claim_of(scope("alice", "POST /elsewhere", "k"));
+    owned(enter(&bench, elsewhere, Some(Bytes::from_static(b"r"))).await);
+    let finished = keep(&bench, "finished", "r").await;
+    let kept = finish(&bench, &finished, "done", Effect::Keep).await;
+    kept.expect("an answer is kept");
+    bench.clock.advance((LEASE + GRACE) / 2);
+    keep(&bench, "alive", "r").await;
+    bench.clock.advance((LEASE + GRACE) / 2);
+    assert!(take_over(&bench, 10).await.is_empty());
+}
+
+/// The longest lapsed comes first, and no more than asked for.
+pub async fn the_longest_lapsed_key_is_taken_over_first<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    for key in ["a", "b", "c"] {
+        keep(&bench, key, key).await;
+        bench.clock.advance(Duration::from_secs(1));
+    }
+    bench.clock.advance(LEASE + GRACE);
+    for expected in [&["a", "b"][..], &["c"]] {
+        let taken = take_over(&bench, 2).await;
+        let mut requests: Vec<_> = taken.into_iter().map(|it| it.request).collect();
+        requests.sort();
+        assert_eq!(requests, expected);
+    }
+}
+
+/// However many take over at once, each key goes to one.
+pub async fn each_lapsed_key_is_taken_over_once<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    for number in 0..30 {
+        keep(&bench, &number.to_string(), "r").await;
+    }
+    bench.clock.advance(LEASE + GRACE);
+    let asked = (0..6).map(|_| {
+        let store = bench.store().clone();
+        tokio::spawn(async move {
+            let mut mine = Vec::new();
+            loop {
+                let taken = store
+                    .take_over(&[claim("k").scope.operation], lapsed(4))
+                    .await;
+                let taken = taken.expect("keys are taken over");
+                if taken.is_empty() {
+                    return mine;
+                }
+                mine.extend(taken.into_iter().map(|it| it.ownership.scope));
+            }
+        })
+    });
+    let mut all = Vec::new();
+    for mine in join_all(asked).await {
+        let keys = mine.expect("no panic").into_iter();
+        all.extend(keys.map(|scope| scope.key.as_str().to_owned()));
+    }
+    assert_eq!(all.len(), 30);
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 30);
+}
+
+/// A key that keeps failing is taken over less and less often, and never given up.
+pub async fn each_owner_doubles_the_grace<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut owner = keep(&bench, "k", "r").await;
+    for owners in 0..GRACE_DOUBLINGS + 3 {
+        let given = bench.store().give_back(&owner).await;
+        given.expect("a key is given back");
+        let grace = GRACE * 2_u32.pow(owners.min(GRACE_DOUBLINGS));
+        bench.clock.advance(grace - Duration::from_millis(1));
+        assert!(take_over(&bench, 1).await.is_empty(), "owner {owners}");
+        bench.clock.advance(Duration::from_millis(1));
+        let taken = take_over(&bench, 1).await.pop();
+        owner = taken.expect("it is taken over").ownership;
+    }
+}
+
+/// A request comes back byte for byte, up to the longest that is kept.
+pub async fn the_largest_request_is_kept_byte_for_byte<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let bytes = (0..REQUEST_BYTES_MAX).map(|place| u8::try_from(place % 251).unwrap_or_default());
+    let request: Bytes = bytes.collect();
+    owned(enter(&bench, claim("k"), Some(request.clone())).await);
+    bench.clock.advance(LEASE);
+    // The client's own retry does not replace it.
+    own(&bench, "k").await;
+    bench.clock.advance(LEASE + GRACE * 2);
+    let taken = take_over(&bench, 1).await.pop();
+    assert!(taken.expect("it is taken over").request == request);
+}
+
+/// Everything that a fenced owner can try.
+async fn check_fenced<S: StoreUnderTest>(bench: &Bench<S>, late: &Ownership) {
+    let fenced = |error: &StoreError| matches!(error, StoreError::Fenced);
+    let (rows, events) = (bench.rows().await, bench.events().await.len());
+    check_error(phase(bench, late, "late").await, "fenced", fenced);
+    for effect in [Effect::Keep, Effect::Drop] {
+        let finished = finish(bench, late, "late", effect).await;
+        check_error(finished, "fenced", fenced);
+    }
+    let store = bench.store();
+    check_error(store.renew(late, LEASE).await, "fenced", fenced);
+    check_error(store.give_back(late).await, "fenced", fenced);
+    check_error(store.release(late).await, "fenced", fenced);
+    assert_eq!(bench.rows().await, rows);
+    assert_eq!(bench.events().await.len(), events);
+}
+
+/// Enters a key of which no request is kept, and has to own it.
+async fn own<S: StoreUnderTest>(bench: &Bench<S>, key: &str) -> Ownership {
+    owned(enter(bench, claim(key), None).await)
+}
+
+/// Enters a key whose request is kept.
+async fn keep<S: StoreUnderTest>(bench: &Bench<S>, key: &str, request: &str) -> Ownership {
+    let request = Bytes::copy_from_slice(request.as_bytes());
+    owned(enter(bench, claim(key), Some(request)).await)
+}
+
+/// Enters a key that must be taken.
+async fn known<S: StoreUnderTest>(bench: &Bench<S>, claim: Claim) -> Known {
+    match enter(bench, claim, None).await {
+        Entered::Owned(_) => panic!("the key should be taken"),
+        Entered::Known(known) => known,
+    }
+}
+
+fn owned(entered: Entered) -> Ownership {
+    match entered {
+        Entered::Owned(owned) => owned,
+        Entered::Known(known) => panic!("the key should be free, not {known:?}"),
+    }
+}
+
+async fn enter<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    claim: Claim,
+    request: Option<Bytes>,
+) -> Entered {
+    let entered = bench.store().enter(entry(claim, request)).await;
+    entered.expect("an entry is answered")
+}
+
+fn entry(claim: Claim, request: Option<Bytes>) -> Entry {
+    Entry {
+        claim,
+        lease: LEASE,
+        request,
+    }
+}
+
+async fn open<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    owned: &Ownership,
+    recovery_point: Option<&str>,
+) -> Tx<S> {
+    let context = Headers::from([("correlation_id".to_owned(), "corr-1".to_owned())]);
+    let tx = bench.store().phase(owned, recovery_point, context).await;
+    tx.expect("a phase opens")
+}
+
+/// Runs a phase to its end: a row and an event named after it.
+async fn phase<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    owned: &Ownership,
+    name: &str,
+) -> Result<(), StoreError> {
+    let mut tx = open(bench, owned, Some(name)).await;
+    S::write_row(&mut tx, name).await;
+    tx.emit(event(name)).expect("an event is emitted");
+    tx.commit().await
+}
+
+/// Runs the last phase: a row, an event and the answer.
+async fn finish<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    owned: &Ownership,
+    body: &str,
+    effect: Effect,
+) -> Result<Duration, StoreError> {
+    let mut tx = open(bench, owned, None).await;
+    S::write_row(&mut tx, body).await;
+    tx.emit(event(body)).expect("an event is emitted");
+    tx.complete(&answer(body), effect).await
+}
+
+fn lapsed(limit: usize) -> Lapsed {
+    Lapsed {
+        lease: LEASE,
+        grace: GRACE,
+        limit,
+    }
+}
+
+async fn take_over<S: StoreUnderTest>(bench: &Bench<S>, limit: usize) -> Vec<TakenOver> {
+    let operations = [claim("k").scope.operation];
+    let taken = bench.store().take_over(&operations, lapsed(limit)).await;
+    taken.expect("keys are taken over")
+}
+
+/// How many of so many that ask at once come to own the key; the others are told it runs.
+async fn owners<S: StoreUnderTest>(bench: &Bench<S>, asking: usize) -> usize {
+    let asked = (0..asking).map(|_| {
+        let store = bench.store().clone();
+        tokio::spawn(async move { store.enter(entry(claim("k"), None)).await })
+    });
+    let mut owners = 0;
+    for entered in join_all(asked).await {
+        match entered.expect("no panic").expect("an entry is answered") {
+            Entered::Owned(_) => owners += 1,
+            Entered::Known(known) => assert_eq!(known, Known::InProgress),
+        }
+    }
+    owners
+}
+
+/// A phased client with patience.
+async fn enter_or_replay<S: StoreUnderTest>(
+    store: &S::Store,
+    key: &str,
+) -> hapax::idempotency::Answer {
+    let patience = Patience::within(PATIENCE);
+    loop {
+        let entered = store.enter(entry(claim(key), None)).await;
+        match entered.expect("an entry is answered") {
+            Entered::Known(known) => match replayed(known) {
+                Some(answer) => return answer,
+                None => patience.pause().await,
+            },
+            Entered::Owned(owned) => {
+                let tx = store.phase(&owned, None, Headers::new()).await;
+                let mut tx = tx.expect("a phase opens");
+                S::write_row(&mut tx, key).await;
+                tx.emit(event(key)).expect("an event is emitted");
+                let kept = tx.complete(&answer(key), Effect::Keep).await;
+                kept.expect("an answer is kept");
+                return answer(key);
+            }
+        }
+    }
+}
+
+/// A single-shot client with patience.
+async fn shoot_or_replay<S: StoreUnderTest>(
+    store: &S::Store,
+    key: &str,
+) -> hapax::idempotency::Answer {
+    let patience = Patience::within(PATIENCE);
+    loop {
+        let mut shot = single_shot(claim(key), vec![S::row_statement(key)], key);
+        shot.events.push(event(key));
+        match store.single_shot(shot).await.expect("a shot is answered") {
+            Ran::Committed { .. } => return answer(key),
+            Ran::Known(known) => match replayed(known) {
+                Some(answer) => return answer,
+                None => patience.pause().await,
+            },
+        }
+    }
+}
