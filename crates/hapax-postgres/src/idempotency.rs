@@ -33,7 +33,8 @@ use crate::{
 };
 
 /// How long a claim waits before it asks again, at first and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(40));
+pub(crate) const PAUSE: (Duration, Duration) =
+    (Duration::from_millis(2), Duration::from_millis(40));
 
 impl Keys for Postgres {
     type Tx = Tx;

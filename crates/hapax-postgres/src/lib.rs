@@ -19,6 +19,7 @@ mod tls;
 mod migrations;
 mod session;
 mod idempotency;
+mod phases;
 mod transaction;
 mod resolve;
 mod single_shot;

@@ -24,6 +24,7 @@ use crate::{
         Found, Held, OldRow, StoredAnswer, begin, millis, on_expired, parts, retention, try_hold,
     },
     inbox,
+    phases::{Phase, is_fenced},
     postgres::Postgres,
     query, resolve,
     session::{Leg, Session},
@@ -37,6 +38,7 @@ pub struct Tx {
     session: Session,
     draft: Draft,
     held: Option<Held>,
+    phase: Option<Phase>,
     doom: Option<Doom>,
 }
 
@@ -61,7 +63,16 @@ impl Tx {
             session,
             draft,
             held,
+            phase: None,
             doom: None,
+        }
+    }
+
+    /// Of a key that is owned already: it ends only if it still is.
+    pub(crate) fn of_phase(store: &Postgres, session: Session, draft: Draft, phase: Phase) -> Self {
+        Self {
+            phase: Some(phase),
+            ..Self::new(store, session, draft, None)
         }
     }
 
@@ -135,6 +146,7 @@ impl Tx {
         let last = Last::new(
             &self.store,
             self.held.as_ref().zip(stored.as_ref()),
+            self.phase.as_ref().map(|phase| (phase, stored.as_ref())),
             &events,
         );
         let crash = match last.fly(&mut self.session).await {
@@ -199,17 +211,27 @@ impl Transaction for Tx {
     }
 
     async fn complete(mut self, answer: &Answer, effect: Effect) -> Result<Duration, StoreError> {
-        let stands = self
-            .held
-            .as_ref()
-            .map_or(Duration::ZERO, |held| retention(&held.claim));
-        match (effect, self.held.is_some()) {
-            (Effect::Keep, true) => self.keep(Some(answer)).await?,
-            (Effect::Keep, false) => self.keep(None).await?,
-            (Effect::Drop, _) => match self.held.take() {
-                Some(held) => self.drop_effect(held, answer).await?,
-                None => self.session.rollback().await,
-            },
+        let stands = match (&self.held, &self.phase) {
+            (Some(held), _) => retention(&held.claim),
+            (None, Some(phase)) => phase.owned.retention,
+            (None, None) => Duration::ZERO,
+        };
+        match (effect, self.held.take(), self.phase.take()) {
+            (Effect::Keep, held, phase) => {
+                let kept = Self {
+                    held,
+                    phase,
+                    ..self
+                };
+                kept.keep(Some(answer)).await?;
+            }
+            (Effect::Drop, Some(held), _) => self.drop_effect(held, answer).await?,
+            (Effect::Drop, None, phase) => {
+                self.session.rollback().await;
+                if let Some(phase) = phase {
+                    phase.refuse(&self.store, answer).await?;
+                }
+            }
         }
         Ok(stands)
     }
@@ -232,10 +254,11 @@ pub(crate) fn lost(how: &'static str) -> StoreError {
     StoreError::Conflict { source: how.into() }
 }
 
-/// The last flight of a transaction: the answer, the events, `COMMIT`.
+/// The last flight of a transaction: the answer or the recovery point, the events, `COMMIT`.
 struct Last<'a> {
     store: &'a Postgres,
     answer: Option<(&'a Held, &'a StoredAnswer)>,
+    phase: Option<(&'a Phase, Option<&'a StoredAnswer>)>,
     events: &'a [Sealed],
 }
 
@@ -244,11 +267,14 @@ struct LastCrash {
     flight: Flight,
     /// Whether it was the key that could not be stored.
     at_the_key: bool,
+    /// Whether it was the key that may have another owner.
+    at_the_fence: bool,
 }
 
 impl LastCrash {
     fn into_error(self) -> StoreError {
         match self.flight {
+            Flight::Failed(error) if self.at_the_fence && is_fenced(&error) => StoreError::Fenced,
             // Somebody wrote the key past its lock; the request finds out what is known about it.
             Flight::Failed(error) if self.at_the_key && is_taken(&error) => StoreError::Conflict {
                 source: error.into(),
@@ -273,11 +299,13 @@ impl<'a> Last<'a> {
     fn new(
         store: &'a Postgres,
         answer: Option<(&'a Held, &'a StoredAnswer)>,
+        phase: Option<(&'a Phase, Option<&'a StoredAnswer>)>,
         events: &'a [Sealed],
     ) -> Self {
         Self {
             store,
             answer,
+            phase,
             events,
         }
     }
@@ -286,6 +314,7 @@ impl<'a> Last<'a> {
         let not_at_the_key = |flight| LastCrash {
             flight,
             at_the_key: false,
+            at_the_fence: false,
         };
         let sql = [self.complete(), query!("outbox/emit")];
         let ready = session.run(async |link| link.ready(sql).await).await;
@@ -302,6 +331,9 @@ impl<'a> Last<'a> {
             if let Some((held, answer)) = self.answer {
                 legs.push(Box::pin(store_answer(link, &complete, held, answer, time)));
             }
+            if let Some((phase, answer)) = self.phase {
+                legs.push(Box::pin(phase.end(link, &complete, answer, time)));
+            }
             if !self.events.is_empty() {
                 legs.push(Box::pin(link.rows(&emit, &params)));
             }
@@ -311,11 +343,15 @@ impl<'a> Last<'a> {
         let flown = flown.await;
         flown.map(drop).map_err(|crash| LastCrash {
             at_the_key: crash.leg == 0 && self.answer.is_some(),
+            at_the_fence: crash.leg == 0 && self.phase.is_some(),
             flight: crash.cause,
         })
     }
 
     fn complete(&self) -> &'static str {
+        if let Some((_, answer)) = self.phase {
+            return Phase::sql(answer);
+        }
         match self.answer {
             Some((held, _)) if held.row == OldRow::Expired => query!("idempotency/replace"),
             _ => query!("idempotency/complete"),

@@ -1,0 +1,6 @@
+-- Has the lease of a key count anew, for the owner alone: no row comes back for a fenced one.
+UPDATE hapax.idempotency_key SET
+    lease_until = coalesce($7::timestamptz, clock_timestamp()) + $6::int8 * interval '1 millisecond'
+WHERE tenant = $1::text AND operation = $2::text AND key = $3::text
+  AND epoch = $4::int8 AND created_at = $5::timestamptz AND state = 'in_progress'
+RETURNING 1

@@ -1,0 +1,25 @@
+-- Takes over keys whose owner died and whose request was kept, the longest lapsed first, past rows
+-- that somebody holds. The grace doubles with every owner: what always fails is tried less and
+-- less often.
+WITH judged AS (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) AS at
+), lapsed AS MATERIALIZED (
+    SELECT tenant, operation, key, at
+    FROM hapax.idempotency_key, judged
+    WHERE state = 'in_progress'
+      AND lease_until <= at - $3::int8 * interval '1 millisecond'
+      AND lease_until
+          <= at - ($3::int8 << least(epoch - 1, $4::int8)::int) * interval '1 millisecond'
+      AND request IS NOT NULL
+      AND operation = ANY ($5::text[])
+    ORDER BY lease_until
+    LIMIT $6::int8
+    FOR UPDATE OF idempotency_key SKIP LOCKED
+)
+UPDATE hapax.idempotency_key AS row SET
+    epoch = row.epoch + 1,
+    lease_until = at + $2::int8 * interval '1 millisecond'
+FROM lapsed
+WHERE (row.key, row.operation, row.tenant) = (lapsed.key, lapsed.operation, lapsed.tenant)
+RETURNING row.tenant, row.operation, row.key, fingerprint, epoch, created_at, recovery_point,
+          expires_at, request

@@ -1,0 +1,308 @@
+//! Keys of phased requests: entered, renewed, advanced and finished, each in a commit of its own.
+//!
+//! An entry takes the advisory lock of its key for the one statement that writes the row, so that
+//! it never comes between a claim and its completion. What an owner does later changes its row
+//! only while epoch and time of entry are still its own; the statement that finds no such row
+//! fails, and the commit that travels behind it fails with it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hapax::{
+    event::Headers,
+    idempotency::{Answer, Known},
+    key::{Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
+    limits::GRACE_DOUBLINGS,
+    outbox::Draft,
+    phases::{Entered, Entry, Found, Lapsed, Ownership, TakenOver, judge_entry},
+    store::{Keys, Phases, StoreError},
+};
+use tokio::time::{Instant, sleep};
+use tokio_postgres::{Row, error::SqlState};
+
+use crate::{
+    connection::{Flight, Link, Ready},
+    error::corrupt,
+    idempotency::{PAUSE, StoredAnswer, begin, millis, on_expired, parts, retention},
+    postgres::Postgres,
+    query,
+    session::{Crash, Session},
+    transaction::Tx,
+    value::{Moment, Param},
+};
+
+impl Phases for Postgres {
+    async fn enter(&self, entry: Entry) -> Result<Entered, StoreError> {
+        let end = Instant::now() + self.settings().wait;
+        let mut pause = PAUSE.0;
+        loop {
+            if let Some(entered) = try_enter(self, &entry).await? {
+                return Ok(entered);
+            }
+            let wait = pause.mul_f64(0.5 + self.random().unit() / 2.0);
+            if Instant::now() + wait >= end {
+                return Ok(Entered::Known(Known::InProgress));
+            }
+            sleep(wait).await;
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    async fn renew(&self, owned: &Ownership, lease: Duration) -> Result<(), StoreError> {
+        let values: [&dyn Param; 2] = [&millis(lease), &self.time()];
+        fenced(self, query!("idempotency/renew"), owned, &values).await
+    }
+
+    async fn phase(
+        &self,
+        owned: &Ownership,
+        recovery_point: Option<&str>,
+        context: Headers,
+    ) -> Result<Tx, StoreError> {
+        let mut session = Session::open(self).await?;
+        let begin = begin(self);
+        session.run(async |link| link.run(&begin).await).await?;
+        let draft = Draft::under(&owned.scope, context);
+        let phase = Phase {
+            owned: owned.clone(),
+            recovery_point: recovery_point.map(str::to_owned),
+        };
+        Ok(Tx::of_phase(self, session, draft, phase))
+    }
+
+    async fn give_back(&self, owned: &Ownership) -> Result<(), StoreError> {
+        self.renew(owned, Duration::ZERO).await
+    }
+
+    async fn release(&self, owned: &Ownership) -> Result<(), StoreError> {
+        fenced(self, query!("idempotency/release"), owned, &[]).await
+    }
+
+    async fn take_over(
+        &self,
+        operations: &[Operation],
+        lapsed: Lapsed,
+    ) -> Result<Vec<TakenOver>, StoreError> {
+        let operations: Vec<_> = operations.iter().map(Operation::as_str).collect();
+        let limit = i64::try_from(lapsed.limit).unwrap_or(i64::MAX);
+        let params: [&dyn Param; 6] = [
+            &self.time(),
+            &millis(lapsed.lease),
+            &millis(lapsed.grace).min(i64::MAX >> GRACE_DOUBLINGS),
+            &i64::from(GRACE_DOUBLINGS),
+            &operations,
+            &limit,
+        ];
+        let rows = self.ask(query!("idempotency/take_over"), &params).await?;
+        rows.iter().map(taken_over).collect()
+    }
+}
+
+/// Tries once; `None` while another transaction has the key.
+async fn try_enter(store: &Postgres, entry: &Entry) -> Result<Option<Entered>, StoreError> {
+    if let Some(owned) = begin_anew(store, entry).await? {
+        return Ok(Some(Entered::Owned(owned)));
+    }
+    let Some(record) = store.look_up(&entry.claim.scope).await? else {
+        return Ok(None);
+    };
+    let (now, epoch) = (record.read_at, record.epoch);
+    Ok(match judge_entry(Some(record), &entry.claim, now) {
+        Found::Known(known) => Some(Entered::Known(known)),
+        Found::New => None,
+        Found::Resume => resume(store, entry, epoch).await?.map(Entered::Owned),
+    })
+}
+
+async fn begin_anew(store: &Postgres, entry: &Entry) -> Result<Option<Ownership>, StoreError> {
+    let claim = &entry.claim;
+    let [tenant, operation, key] = parts(&claim.scope);
+    let fingerprint: &[u8] = claim.fingerprint.as_bytes();
+    let retention = retention(claim);
+    let params: [&dyn Param; 9] = [
+        &tenant,
+        &operation,
+        &key,
+        &fingerprint,
+        &millis(entry.lease),
+        &entry.request.as_deref(),
+        &on_expired(claim),
+        &millis(retention),
+        &store.time(),
+    ];
+    let rows = store.ask(query!("idempotency/enter"), &params).await?;
+    let owned = |row: &Row| {
+        let Moment(created_at) = row.try_get(1).map_err(unreadable)?;
+        Ok(Ownership {
+            scope: claim.scope.clone(),
+            fingerprint: claim.fingerprint,
+            epoch: row.try_get(0).map_err(unreadable)?,
+            created_at,
+            recovery_point: None,
+            resumed: false,
+            retention,
+        })
+    };
+    rows.first().map(owned).transpose()
+}
+
+async fn resume(
+    store: &Postgres,
+    entry: &Entry,
+    epoch: i64,
+) -> Result<Option<Ownership>, StoreError> {
+    let claim = &entry.claim;
+    let [tenant, operation, key] = parts(&claim.scope);
+    let params: [&dyn Param; 7] = [
+        &tenant,
+        &operation,
+        &key,
+        &epoch,
+        &millis(entry.lease),
+        &entry.request.as_deref(),
+        &store.time(),
+    ];
+    let rows = store.ask(query!("idempotency/resume"), &params).await?;
+    let owned = |row: &Row| {
+        let Moment(created_at) = row.try_get(2).map_err(unreadable)?;
+        let Moment(expires_at) = row.try_get(3).map_err(unreadable)?;
+        Ok(Ownership {
+            scope: claim.scope.clone(),
+            fingerprint: claim.fingerprint,
+            epoch: row.try_get(0).map_err(unreadable)?,
+            created_at,
+            recovery_point: row.try_get(1).map_err(unreadable)?,
+            resumed: true,
+            retention: expires_at.since(created_at),
+        })
+    };
+    rows.first().map(owned).transpose()
+}
+
+/// A transaction of an owned key, as its last flight needs it.
+#[derive(Debug)]
+pub(crate) struct Phase {
+    pub(crate) owned: Ownership,
+    recovery_point: Option<String>,
+}
+
+impl Phase {
+    /// The statement that ends it: with an answer it finishes the key, without one it advances it.
+    pub(crate) const fn sql(answer: Option<&StoredAnswer>) -> &'static str {
+        match answer {
+            Some(_) => query!("idempotency/finish"),
+            None => query!("idempotency/advance"),
+        }
+    }
+
+    /// Sends that statement, which fails where the key is no longer its owner's.
+    pub(crate) async fn end(
+        &self,
+        link: &Link,
+        ready: &Ready,
+        answer: Option<&StoredAnswer>,
+        time: Option<Moment>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let owned = &self.owned;
+        let [tenant, operation, key] = parts(&owned.scope);
+        let created_at = Moment(owned.created_at);
+        let owner: [&dyn Param; 5] = [&tenant, &operation, &key, &owned.epoch, &created_at];
+        let Some(answer) = answer else {
+            let point = self.recovery_point.as_deref();
+            let params = [&owner[..], &[&point]].concat();
+            return link.rows(ready, &params).await;
+        };
+        let (headers, body): (&[u8], &[u8]) = (&answer.headers, &answer.body);
+        let (state, retention) = (answer.state(), millis(owned.retention));
+        let values: [&dyn Param; 6] = [&state, &answer.status, &headers, &body, &retention, &time];
+        link.rows(ready, &[&owner[..], &values].concat()).await
+    }
+
+    /// Stores an answer alone, in a transaction of its own.
+    pub(crate) async fn refuse(self, store: &Postgres, answer: &Answer) -> Result<(), StoreError> {
+        let answer = StoredAnswer::of(answer);
+        let mut session = Session::open(store).await?;
+        let sql = [Self::sql(Some(&answer))];
+        let [finish] = session.run(async |link| link.ready(sql).await).await?;
+        let (begin, time) = (begin(store), store.time());
+        let flown = session.fly(|link| {
+            vec![
+                Box::pin(link.none(&begin)),
+                Box::pin(self.end(link, &finish, Some(&answer), time)),
+                Box::pin(link.none("COMMIT")),
+            ]
+        });
+        match flown.await {
+            Ok(_) => {
+                session.end();
+                Ok(())
+            }
+            Err(Crash { cause, .. }) => {
+                session.rollback().await;
+                Err(match cause {
+                    Flight::Failed(error) if is_fenced(&error) => StoreError::Fenced,
+                    cause => cause.into(),
+                })
+            }
+        }
+    }
+}
+
+/// Whether the statement that ends a phase found that the key has another owner.
+pub(crate) fn is_fenced(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::DIVISION_BY_ZERO)
+}
+
+/// Runs a statement that changes the owner's row, says so, and touches no other.
+async fn fenced(
+    store: &Postgres,
+    sql: &'static str,
+    owned: &Ownership,
+    values: &[&dyn Param],
+) -> Result<(), StoreError> {
+    let [tenant, operation, key] = parts(&owned.scope);
+    let created_at = Moment(owned.created_at);
+    let owner: [&dyn Param; 5] = [&tenant, &operation, &key, &owned.epoch, &created_at];
+    let changed = store.ask(sql, &[&owner[..], values].concat()).await?;
+    if changed.is_empty() {
+        return Err(StoreError::Fenced);
+    }
+    Ok(())
+}
+
+fn taken_over(row: &Row) -> Result<TakenOver, StoreError> {
+    let bad_part = |error| corrupt(format!("scope of a key: {error}"));
+    let text = |place: usize| row.try_get::<_, String>(place).map_err(unreadable);
+    let Moment(created_at) = row.try_get(5).map_err(unreadable)?;
+    let Moment(expires_at) = row.try_get(7).map_err(unreadable)?;
+    let fingerprint: &[u8] = row.try_get(3).map_err(unreadable)?;
+    let fingerprint = fingerprint
+        .try_into()
+        .map_err(|_| corrupt("idempotency key: its fingerprint has not 32 bytes"))?;
+    let request: &[u8] = row.try_get(8).map_err(unreadable)?;
+    let ownership = Ownership {
+        scope: Scope {
+            tenant: Tenant::new(text(0)?).map_err(bad_part)?,
+            operation: Operation::new(text(1)?).map_err(bad_part)?,
+            key: IdempotencyKey::new(text(2)?).map_err(bad_part)?,
+        },
+        fingerprint: Fingerprint::from_bytes(fingerprint),
+        epoch: row.try_get(4).map_err(unreadable)?,
+        created_at,
+        recovery_point: row.try_get(6).map_err(unreadable)?,
+        resumed: true,
+        retention: expires_at.since(created_at),
+    };
+    Ok(TakenOver {
+        ownership,
+        request: Bytes::copy_from_slice(request),
+    })
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is what `map_err` hands over"
+)]
+fn unreadable(error: tokio_postgres::Error) -> StoreError {
+    corrupt(format!("idempotency key: {error}"))
+}
