@@ -12,7 +12,7 @@ use hapax::{
     dead_letter::DeadLetter,
     delivery::{
         Attempt, AttemptOutcome, Checkpoint, Frontier, Opened, Parked, ParkedState, Settlement,
-        Standing,
+        Standing, positions,
     },
     limits::READ_BYTES,
     store::{Deliveries, StoreError},
@@ -22,7 +22,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::{
     dead_letter,
     error::{corrupt, store_error},
-    outbox, positions, query, settle,
+    outbox, query, settle,
     sqlite::Sqlite,
     writer::Desk,
 };

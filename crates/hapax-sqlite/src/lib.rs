@@ -54,7 +54,6 @@ mod outbox;
 mod inbox;
 mod delivery;
 mod settle;
-mod positions;
 mod dead_letter;
 mod error;
 

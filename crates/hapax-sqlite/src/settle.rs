@@ -4,7 +4,7 @@
 //! nothing, and is told so.
 
 use hapax::{
-    delivery::{Checkpoint, Park, ParkedState, Settlement},
+    delivery::{Checkpoint, Park, ParkedState, Settlement, positions},
     store::StoreError,
 };
 use rusqlite::{Connection, OptionalExtension, params};
@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::{
     delivery::{log, word},
     error::store_error,
-    positions, query,
+    query,
     writer::Desk,
 };
 

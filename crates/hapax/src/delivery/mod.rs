@@ -5,6 +5,8 @@
 //! too, and which may be on the wire. Only what is late, failing, blocked or
 //! dead is [`Parked`]. A [`Settlement`] changes all of it in one transaction.
 
+pub mod positions;
+
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;

@@ -5,13 +5,13 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use hapax::limits::WINDOW_EVENTS;
+use crate::limits::WINDOW_EVENTS;
 
 /// Positions that one text may stand for: some windows, so that a bad row cannot fill the memory.
 const POSITIONS_MAX: usize = 16 * WINDOW_EVENTS;
 
 /// Writes a set down.
-pub(crate) fn write(positions: &BTreeSet<i64>) -> String {
+pub fn write(positions: &BTreeSet<i64>) -> String {
     let mut text = String::new();
     let mut rest = positions.iter().copied().peekable();
     while let Some(first) = rest.next() {
@@ -33,7 +33,7 @@ pub(crate) fn write(positions: &BTreeSet<i64>) -> String {
 }
 
 /// Reads a set back; `None` when the text is something else.
-pub(crate) fn parse(text: &str) -> Option<BTreeSet<i64>> {
+pub fn parse(text: &str) -> Option<BTreeSet<i64>> {
     let mut positions = BTreeSet::new();
     if text.is_empty() {
         return Some(positions);
