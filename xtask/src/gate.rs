@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::{
+    contract,
     step::{Steps, call, call_with},
     tidy,
     tool::{self, NEXTEST},
@@ -46,6 +47,7 @@ pub(crate) fn test(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
         "cargo build --workspace --all-targets --all-features",
     )?;
     steps.run("walkthrough", || walkthrough::walk(root))?;
+    steps.run("packages", || contract::install(root))?;
     steps.call("doctests", "cargo test --doc --workspace --all-features")?;
     if NEXTEST.is_there() {
         let line = "cargo nextest run --workspace --all-targets --all-features";
@@ -65,6 +67,12 @@ pub(crate) fn test(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
 pub(crate) fn walk(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.call("build", "cargo build --package shop")?;
     steps.run("walkthrough", || walkthrough::walk(root))
+}
+
+/// Fires at the examples in other languages.
+pub(crate) fn contract(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
+    steps.run("packages", || contract::install(root))?;
+    steps.call("tests", "cargo test --package sql-contract")
 }
 
 /// Measures, with the bench binary.

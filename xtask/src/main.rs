@@ -10,6 +10,7 @@ mod step;
 mod tool;
 mod tidy;
 mod walkthrough;
+mod contract;
 
 use std::{
     path::{Path, PathBuf},
@@ -22,12 +23,13 @@ use crate::step::Steps;
 
 const CHORES: &str = "\
 cargo x CHORE
-  ci      the gate: everything below but bench, and the linters
-  test    every test: unit, integration, doctests, the pages' own lines
-  walk    the pages' own lines alone, against a shop
-  fmt     formats the tree
-  tidy    checks the conventions that no other tool knows
-  bench   measures and writes bench/RESULTS.md; --quick for a first look";
+  ci        the gate: everything below but bench, and the linters
+  test      every test: unit, integration, doctests, the pages' own lines
+  walk      the pages' own lines alone, against a shop
+  contract  the examples in other languages alone, on PostgreSQL
+  fmt       formats the tree
+  tidy      checks the conventions that no other tool knows
+  bench     measures and writes bench/RESULTS.md; --quick for a first look";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -54,6 +56,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "ci" => gate::ci(&mut steps, &root)?,
         "test" => gate::test(&mut steps, &root)?,
         "walk" => gate::walk(&mut steps, &root)?,
+        "contract" => gate::contract(&mut steps, &root)?,
         "fmt" => steps.call("fmt", "cargo fmt --all")?,
         "tidy" => steps.run("tidy", || tidy::tidy(&root))?,
         "bench" => gate::bench(rest)?,

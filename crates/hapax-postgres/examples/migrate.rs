@@ -1,0 +1,30 @@
+//! Makes or upgrades the tables and functions of Hapax in a database: `migrate URL`.
+//!
+//! For services that are not written in Rust: run it once per release, with a role that may
+//! create. A database that is up to date stays as it is.
+
+use std::error::Error as _;
+
+use hapax::{Clock, Random};
+use hapax_postgres::{Postgres, Settings};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), String> {
+    let url = std::env::args()
+        .nth(1)
+        .ok_or("usage: migrate postgres://USER@HOST/DATABASE")?;
+    #[expect(clippy::disallowed_methods, reason = "the time begins here")]
+    let clock = Clock::new(std::time::SystemTime::now);
+    let random = Random::new(|| 0);
+    let store = Postgres::open(Settings::new(url, clock, random)).await;
+    let store = store.map_err(|error| {
+        let (mut story, mut cause) = (error.to_string(), error.source());
+        while let Some(deeper) = cause {
+            story += &format!(": {deeper}");
+            cause = deeper.source();
+        }
+        story
+    })?;
+    store.close();
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! What a client is told, case by case, and that nothing hostile is answered with a failure.
+
+use hapax_testkit::wait::Patience;
+
+use crate::{
+    service::Language,
+    shop::{LONG, Shop, body},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_answers_by_the_http_contract() {
+    check_answers(Language::Python).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_answers_by_the_http_contract() {
+    check_answers(Language::Node).await;
+}
+
+async fn check_answers(language: Language) {
+    let shop = Shop::open(&[language]).await;
+    check_replay(&shop).await;
+    check_refusal(&shop).await;
+    check_correction(&shop).await;
+    check_in_progress(&shop).await;
+    check_keys(&shop).await;
+    check_bodies(&shop).await;
+}
+
+/// The same key in both of its spellings is the same request; another body is another one.
+async fn check_replay(shop: &Shop) {
+    let first = shop.order(0, "\"a \\\" key\"", &body("socks", 500)).await;
+    assert_eq!(
+        (first.status, first.header("idempotency-status")),
+        (201, Some("stored"))
+    );
+    assert_eq!(first.header("idempotency-key"), Some("\"a \\\" key\""));
+    let again = shop
+        .order(0, "\"a \\\" key\";v=1", &body("socks", 500))
+        .await;
+    assert_eq!(
+        (again.status, again.header("idempotency-status")),
+        (201, Some("replayed"))
+    );
+    assert_eq!(
+        (again.body, again.headers.get("location")),
+        (first.body, first.headers.get("location"))
+    );
+    let other = shop.order(0, "\"a \\\" key\"", &body("socks", 501)).await;
+    check_problem(&other, 409, "CONFLICT.idempotency.payload_mismatch");
+    assert_eq!(other.header("retry-after"), None);
+}
+
+/// A refusal is remembered, without an effect.
+async fn check_refusal(shop: &Shop) {
+    let orders = shop.count("SELECT count(*) FROM shop_order").await;
+    let refused = shop.order(0, "refused", &body("nothing", 1)).await;
+    check_problem(&refused, 409, "CONFLICT.state");
+    assert_eq!(refused.header("idempotency-status"), Some("stored"));
+    let again = shop.order(0, "refused", &body("nothing", 1)).await;
+    assert_eq!(again.header("idempotency-status"), Some("replayed"));
+    assert_eq!((again.status, again.body), (409, refused.body));
+    assert_eq!(shop.count("SELECT count(*) FROM shop_order").await, orders);
+}
+
+/// A mistake lets the key go: the corrected request may use it.
+async fn check_correction(shop: &Shop) {
+    let mistaken = shop.order(0, "corrected", &body("socks", 0)).await;
+    check_problem(&mistaken, 400, "VALIDATION.member");
+    assert_eq!(mistaken.header("idempotency-status"), None);
+    assert_eq!(
+        shop.order(0, "corrected", &body("socks", 1)).await.status,
+        201
+    );
+}
+
+/// While another transaction holds the key, a duplicate is told to come again; then it runs.
+async fn check_in_progress(shop: &Shop) {
+    let mut other = shop.another_client().await;
+    let tx = other.transaction().await.expect("a transaction");
+    let claim = "SELECT outcome FROM hapax.claim('demo', 'POST /orders', 'busy', sha256('x'))";
+    let outcome: String = tx.query_one(claim, &[]).await.expect("a claim").get(0);
+    assert_eq!(outcome, "open");
+    let busy = shop.order(0, "busy", &body("socks", 1)).await;
+    check_problem(&busy, 409, "CONFLICT.idempotency.in_progress");
+    assert_eq!(busy.header("retry-after"), Some("1"));
+    tx.rollback().await.expect("a rollback");
+    let patience = Patience::within(LONG);
+    while shop.order(0, "busy", &body("socks", 1)).await.status != 201 {
+        patience.pause().await;
+    }
+}
+
+async fn check_keys(shop: &Shop) {
+    for bad in [
+        "",
+        "\"open",
+        "a b",
+        "\"\"",
+        "\"a\" b",
+        "a\"b",
+        "\"\\n\"",
+        &"k".repeat(256),
+    ] {
+        let refused = shop.order(0, bad, &body("socks", 1)).await;
+        check_problem(&refused, 400, "VALIDATION.idempotency_key.invalid");
+        assert_eq!(refused.header("idempotency-key"), None, "{bad}");
+    }
+    let url = format!("{}/orders", shop.urls()[0]);
+    let without = shop.http.post(&url, &[], body("socks", 1)).await;
+    let without = without.expect("the service answers");
+    check_problem(&without, 400, "VALIDATION.idempotency_key.missing");
+    let twice = [("idempotency-key", "a"), ("idempotency-key", "b")];
+    let twice = shop.http.post(&url, &twice, body("socks", 1)).await;
+    let twice = twice.expect("the service answers");
+    check_problem(&twice, 400, "VALIDATION.idempotency_key.invalid");
+    let longest = shop.order(0, &"k".repeat(255), &body("socks", 1)).await;
+    assert_eq!(longest.status, 201);
+}
+
+async fn check_bodies(shop: &Shop) {
+    let keys = shop
+        .count("SELECT count(*) FROM hapax.idempotency_key")
+        .await;
+    let deep = "[".repeat(100_000);
+    for bad in [
+        "",
+        "{",
+        "[]",
+        "null",
+        "\u{0}",
+        "{\"item\": \"socks\"}",
+        &deep,
+        r#"{"item": "a\u0000b", "amount": 1}"#,
+        r#"{"item": "\ud800", "amount": 1}"#,
+        r#"{"item": "socks", "amount": true}"#,
+        r#"{"item": "socks", "amount": 1e400}"#,
+        r#"{"item": "socks", "amount": 9223372036854775808}"#,
+        r#"{"item": "'; DROP TABLE shop_order; --", "amount": -1}"#,
+    ] {
+        let refused = shop.order(0, "hostile", bad).await;
+        assert_eq!(refused.status, 400, "{bad:.40}: {}", refused.text());
+    }
+    let large = shop.order(0, "hostile", &" ".repeat(1024 * 1024 + 1)).await;
+    check_problem(&large, 413, "VALIDATION.body.too_large");
+    let after = shop
+        .count("SELECT count(*) FROM hapax.idempotency_key")
+        .await;
+    assert_eq!(after, keys, "what is refused is not remembered");
+}
+
+#[track_caller]
+fn check_problem(answer: &hapax_testkit::http::HttpAnswer, status: u16, code: &str) {
+    assert_eq!(answer.status, status, "{}", answer.text());
+    assert_eq!(
+        answer.header("content-type"),
+        Some("application/problem+json")
+    );
+    let problem = answer.json().expect("a problem is JSON");
+    assert_eq!(problem["code"], code);
+    assert_eq!(problem["status"], status);
+    for member in ["type", "title", "detail", "retryable", "request_id"] {
+        assert!(!problem[member].is_null(), "{member}");
+    }
+}

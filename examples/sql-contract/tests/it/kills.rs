@@ -1,0 +1,138 @@
+//! Processes killed and sessions cut in the middle of their transactions, under load.
+//!
+//! Whatever was acknowledged is there, nothing is there twice, and an event is there exactly with
+//! its effect.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use hapax_testkit::{http::HttpClient, wait::Patience};
+use tokio::task::JoinSet;
+
+use crate::{
+    service::Language,
+    shop::{LONG, Shop, body, order_until_answered},
+};
+
+const KILLS: usize = 20;
+const CLIENTS: usize = 6;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_killed_in_mid_transaction_loses_nothing_and_repeats_nothing() {
+    check_kills(Language::Python).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_killed_in_mid_transaction_loses_nothing_and_repeats_nothing() {
+    check_kills(Language::Node).await;
+}
+
+async fn check_kills(language: Language) {
+    let mut shop = Shop::open(&[language; 2]).await;
+    let load = Load::start(&shop);
+    for kill in 0..KILLS {
+        let victim = in_mid_transaction(&shop).await;
+        if kill % 4 == 3 {
+            // The process lives on and finds its sessions gone.
+            cut_sessions(&shop, &victim).await;
+        } else {
+            let service = shop.services.iter_mut().find(|it| it.name == victim);
+            service.expect("it is one of ours").kill_and_restart();
+        }
+        load.goes_on().await;
+    }
+    let answered = load.stop().await;
+    shop.check_effects(i64::try_from(answered.len()).expect("few"))
+        .await;
+    for (item, order) in answered {
+        let sql = "SELECT count(*) FROM shop_order WHERE item = $1 AND id = $2";
+        let found = shop.client.query_one(sql, &[&item, &order]).await;
+        assert_eq!(found.expect("a count").get::<_, i64>(0), 1, "{item}");
+    }
+}
+
+/// Waits until one of the processes is in the middle of a transaction, and says which.
+async fn in_mid_transaction(shop: &Shop) -> String {
+    const SQL: &str = "
+        SELECT application_name FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name LIKE 'shop%'
+          AND (state = 'idle in transaction' OR state = 'active' AND query LIKE '%hapax.%')
+        ORDER BY random() LIMIT 1";
+    let patience = Patience::within(LONG);
+    loop {
+        if let Some(row) = shop.client.query_opt(SQL, &[]).await.expect("who is busy") {
+            return row.get(0);
+        }
+        patience.pause().await;
+    }
+}
+
+async fn cut_sessions(shop: &Shop, name: &str) {
+    let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE datname = current_database() AND application_name = $1";
+    shop.client
+        .query(sql, &[&name])
+        .await
+        .expect("sessions are cut");
+}
+
+/// Clients that order something new as soon as the last order was acknowledged.
+struct Load {
+    clients: JoinSet<Vec<(String, String)>>,
+    acknowledged: Arc<AtomicUsize>,
+    over: Arc<AtomicBool>,
+}
+
+impl Load {
+    fn start(shop: &Shop) -> Self {
+        let (acknowledged, over) = (Arc::default(), Arc::default());
+        let mut clients = JoinSet::new();
+        for client in 0..CLIENTS {
+            let (acknowledged, over) = (Arc::clone(&acknowledged), Arc::clone(&over));
+            let (http, urls) = (shop.http.clone(), shop.urls());
+            clients.spawn(order_on(client, http, urls, acknowledged, over));
+        }
+        Self {
+            clients,
+            acknowledged,
+            over,
+        }
+    }
+
+    /// Waits until every client could have gone on.
+    async fn goes_on(&self) {
+        let seen = self.acknowledged.load(Ordering::Relaxed);
+        let patience = Patience::within(LONG);
+        while self.acknowledged.load(Ordering::Relaxed) < seen + CLIENTS {
+            patience.pause().await;
+        }
+    }
+
+    async fn stop(self) -> Vec<(String, String)> {
+        self.over.store(true, Ordering::Relaxed);
+        self.clients.join_all().await.concat()
+    }
+}
+
+/// Orders until it is over; the items and the orders that were acknowledged.
+async fn order_on(
+    client: usize,
+    http: HttpClient,
+    urls: Vec<String>,
+    acknowledged: Arc<AtomicUsize>,
+    over: Arc<AtomicBool>,
+) -> Vec<(String, String)> {
+    let mut answered = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        let item = format!("item {client} {}", answered.len());
+        let key = format!("key-{client}-{}", answered.len());
+        let answer = order_until_answered(&http, &urls, client, &key, &body(&item, 1)).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        let order = answer.json().expect("an order is JSON")["id"].clone();
+        answered.push((item, order.as_str().expect("an id is text").to_owned()));
+        acknowledged.fetch_add(1, Ordering::Relaxed);
+    }
+    answered
+}

@@ -1,0 +1,118 @@
+//! A service in another language, as a process of its own.
+
+use std::{
+    fs::File,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+/// The languages that there is an example in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Language {
+    Python,
+    Node,
+}
+
+/// A process of the service; dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Service {
+    language: Language,
+    /// What its sessions are called in the database.
+    pub(crate) name: String,
+    pub(crate) url: String,
+    port: u16,
+    database: String,
+    child: Child,
+}
+
+impl Service {
+    /// Starts it on a free port; its sessions are called `name`.
+    pub(crate) fn start(language: Language, database: &str, name: &str) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+        let port = free.local_addr().expect("it has an address").port();
+        drop(free);
+        let database = format!("{database}?application_name={name}");
+        Self {
+            language,
+            name: name.to_owned(),
+            url: format!("http://127.0.0.1:{port}"),
+            port,
+            child: spawn(language, &database, name, port),
+            database,
+        }
+    }
+
+    /// Kills it without a word, and starts it again on the same port.
+    pub(crate) fn kill_and_restart(&mut self) {
+        self.kill();
+        self.child = spawn(self.language, &self.database, &self.name, self.port);
+    }
+
+    /// Kills it with SIGKILL, and waits until it is dead.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it was our child");
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn spawn(language: Language, database: &str, name: &str, port: u16) -> Child {
+    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../sql-contract");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = match language {
+        Language::Python => {
+            let mut command = Command::new("python3");
+            command
+                .args(["-m", "uvicorn", "app:app", "--no-access-log", "--port"])
+                .arg(port.to_string())
+                .current_dir(sources.join("python"))
+                .env("PYTHONPATH", installed(packages.join("python")))
+                .env("PYTHONDONTWRITEBYTECODE", "1");
+            command
+        }
+        Language::Node => {
+            let mut command = Command::new("node");
+            command
+                .arg("app.js")
+                .current_dir(installed(packages.join("node")))
+                .env("PORT", port.to_string());
+            command
+        }
+    };
+    let log = log(language, name);
+    command
+        .env("DATABASE_URL", database)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a file can be written by two"))
+        .stderr(log)
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
+}
+
+fn installed(packages: PathBuf) -> PathBuf {
+    let there = packages.join("installed").exists();
+    assert!(
+        there,
+        "the packages of the examples are not installed: run `cargo x contract` once"
+    );
+    packages.canonicalize().expect("it is there")
+}
+
+/// Where the service writes what it has to say: kept for whoever looks after a test that failed.
+fn log(language: Language, name: &str) -> File {
+    let logs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sql-contract");
+    std::fs::create_dir_all(&logs).expect("a folder for the logs");
+    let file = format!("{language:?}-{}-{name}.log", std::process::id());
+    File::options()
+        .create(true)
+        .append(true)
+        .open(logs.join(file))
+        .expect("a log can be written")
+}

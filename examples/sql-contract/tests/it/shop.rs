@@ -1,0 +1,125 @@
+//! A fresh database with some processes of one service, and a client that retries as told.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use hapax::{Clock, Random};
+use hapax_postgres::{Postgres, Settings, tokio_postgres::Client};
+use hapax_testkit::{
+    http::{HttpAnswer, HttpClient},
+    postgres::Database,
+    wait::Patience,
+};
+
+use crate::service::{Language, Service};
+
+/// How long anything may take on a machine that is busy with other things.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+const TABLES: &str = include_str!("../../shop.sql");
+
+pub(crate) struct Shop {
+    pub(crate) services: Vec<Service>,
+    pub(crate) client: Client,
+    pub(crate) http: HttpClient,
+    database: Database,
+}
+
+impl Shop {
+    /// One database, and a process for each of `languages`, all of them up.
+    pub(crate) async fn open(languages: &[Language]) -> Self {
+        let database = Database::fresh().await;
+        #[expect(clippy::disallowed_methods, reason = "the tests pass the time in")]
+        let clock = Clock::new(std::time::SystemTime::now);
+        let settings = Settings::new(database.url(), clock, Random::new(|| 0));
+        let store = Postgres::open(settings).await.expect("the schema is made");
+        store.close();
+        let client = database.client().await;
+        client.batch_execute(TABLES).await.expect("the tables");
+        let start = |(number, language)| {
+            Service::start(language, &database.url(), &format!("shop{number}"))
+        };
+        let services = languages.iter().copied().enumerate().map(start).collect();
+        let shop = Self {
+            services,
+            client,
+            http: HttpClient::new(),
+            database,
+        };
+        join_all(shop.urls().iter().map(|url| shop.is_up(url))).await;
+        shop
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.services.iter().map(|it| it.url.clone()).collect()
+    }
+
+    pub(crate) async fn another_client(&self) -> Client {
+        self.database.client().await
+    }
+
+    async fn is_up(&self, url: &str) {
+        let patience = Patience::within(LONG);
+        while self.http.get(url).await.is_err() {
+            patience.pause().await;
+        }
+    }
+
+    /// Posts an order once.
+    pub(crate) async fn order(&self, place: usize, key: &str, body: &str) -> HttpAnswer {
+        order_once(&self.http, &self.urls()[place], key, body)
+            .await
+            .expect("the service answers")
+    }
+
+    pub(crate) async fn count(&self, sql: &str) -> i64 {
+        let row = self.client.query_one(sql, &[]).await;
+        row.expect("it can be counted").get(0)
+    }
+
+    /// What there is exactly one of for each key: orders, events and answers.
+    pub(crate) async fn check_effects(&self, count: i64) {
+        for (what, sql) in [
+            ("orders", "SELECT count(*) FROM shop_order"),
+            ("events", "SELECT count(*) FROM hapax.outbox_event"),
+            ("answers", "SELECT count(*) FROM hapax.idempotency_key"),
+            (
+                "events of an order that is there",
+                "SELECT count(*) FROM hapax.outbox_event JOIN shop_order AS o ON o.id = aggregate_id",
+            ),
+        ] {
+            assert_eq!(self.count(sql).await, count, "{what}");
+        }
+    }
+}
+
+async fn order_once(http: &HttpClient, url: &str, key: &str, body: &str) -> Option<HttpAnswer> {
+    let headers = [
+        ("idempotency-key", key),
+        ("content-type", "application/json"),
+    ];
+    let url = format!("{url}/orders");
+    http.post(&url, &headers, body.to_owned()).await.ok()
+}
+
+/// Posts an order again and again, to one process after the other, until it is answered for good.
+pub(crate) async fn order_until_answered(
+    http: &HttpClient,
+    urls: &[String],
+    first: usize,
+    key: &str,
+    body: &str,
+) -> HttpAnswer {
+    let patience = Patience::within(LONG);
+    for url in urls.iter().cycle().skip(first % urls.len()) {
+        match order_once(http, url, key, body).await {
+            Some(answer) if answer.header("retry-after").is_none() => return answer,
+            _ => patience.pause().await,
+        }
+    }
+    unreachable!("there is always another process")
+}
+
+pub(crate) fn body(item: &str, amount: u32) -> String {
+    format!(r#"{{"item": "{item}", "amount": {amount}}}"#)
+}

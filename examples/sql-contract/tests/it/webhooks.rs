@@ -1,0 +1,66 @@
+//! The inbox: a message is taken once, however often it comes.
+
+use futures_util::future::join_all;
+use hapax_testkit::http::HttpAnswer;
+
+use crate::{service::Language, shop::Shop};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_takes_a_webhook_once() {
+    check_webhooks(Language::Python).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_takes_a_webhook_once() {
+    check_webhooks(Language::Node).await;
+}
+
+async fn check_webhooks(language: Language) {
+    let shop = Shop::open(&[language; 2]).await;
+    let urls = shop.urls();
+    let posts = (0..100).map(|number| post(&shop, &urls[number % 2], "msg_1", "{\"amount\": 5}"));
+    for answer in join_all(posts).await {
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let other = post(&shop, &urls[0], "msg_1", "{\"amount\": 6}").await;
+    assert_eq!(other.status, 409);
+    let code = &other.json().expect("a problem is JSON")["code"];
+    assert_eq!(code, "CONFLICT.inbox.payload_mismatch");
+    assert_eq!(
+        post(&shop, &urls[1], "msg_2", "{\"amount\": 6}")
+            .await
+            .status,
+        200
+    );
+    for (id, body) in [
+        ("", "{\"amount\": 1}"),
+        ("x", "[]"),
+        ("x", "{\"amount\": 1.5}"),
+    ] {
+        assert_eq!(
+            post(&shop, &urls[1], id, body).await.status,
+            400,
+            "{id} {body}"
+        );
+    }
+    let long = "m".repeat(256);
+    assert_eq!(
+        post(&shop, &urls[1], &long, "{\"amount\": 1}").await.status,
+        400
+    );
+    let entries = shop
+        .count("SELECT count(*) + 10 * sum(amount)::bigint FROM ledger_entry")
+        .await;
+    assert_eq!(entries, 2 + 10 * (5 + 6));
+    assert_eq!(
+        shop.count("SELECT count(*) FROM hapax.inbox_message").await,
+        2
+    );
+}
+
+async fn post(shop: &Shop, url: &str, id: &str, body: &str) -> HttpAnswer {
+    let headers = [("webhook-id", id), ("content-type", "application/json")];
+    let url = format!("{url}/webhooks");
+    let answer = shop.http.post(&url, &headers, body.to_owned()).await;
+    answer.expect("the service answers")
+}

@@ -1,0 +1,139 @@
+//! The SQL contract from other languages: installs the examples' packages, then fires at them.
+//!
+//! The packages are pinned and go to a folder under the target directory, once for each list of
+//! them. Python and Node themselves must be there: a gate that skips what it cannot run is none.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail};
+
+use crate::{
+    gate::metadata,
+    tool::{self, Tool},
+};
+
+const TOOLS: &[Tool] = &[
+    Tool {
+        probe: "python3 -m pip --version",
+        install: "apt-get install python3 python3-pip",
+    },
+    Tool {
+        probe: "node --version",
+        install: "apt-get install nodejs",
+    },
+    Tool {
+        probe: "npm --version",
+        install: "apt-get install npm",
+    },
+];
+const SOURCES: &str = "examples/sql-contract";
+/// What marks a folder whose packages are complete, and says which list they are of.
+const MARK: &str = "installed";
+
+/// Installs the packages that the example services need.
+pub(crate) fn install(root: &Path) -> anyhow::Result<()> {
+    tool::require(TOOLS)?;
+    let target = metadata()?["target_directory"]
+        .as_str()
+        .map(PathBuf::from)
+        .context("cargo metadata names no target directory")?;
+    let (sources, target) = (root.join(SOURCES), target.join("sql-contract"));
+    python(&sources.join("python"), &target.join("python"))?;
+    node(&sources.join("node"), &target.join("node"))
+}
+
+fn python(sources: &Path, folder: &Path) -> anyhow::Result<()> {
+    let list = sources.join("requirements.txt");
+    once(&list, folder, || {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--no-input"])
+            .args(["--disable-pip-version-check", "--root-user-action=ignore"])
+            .arg("--target")
+            .arg(folder)
+            .arg("--requirement")
+            .arg(&list);
+        succeed(&mut pip)
+    })
+}
+
+/// Node looks for packages beside the sources, so the sources are copied to where they are.
+fn node(sources: &Path, folder: &Path) -> anyhow::Result<()> {
+    let list = sources.join("package-lock.json");
+    once(&list, folder, || {
+        for file in ["package.json", "package-lock.json"] {
+            fs::copy(sources.join(file), folder.join(file))?;
+        }
+        let mut npm = Command::new("npm");
+        npm.args(["ci", "--silent", "--no-audit", "--no-fund", "--no-progress"])
+            .current_dir(folder);
+        succeed(&mut npm)
+    })?;
+    for entry in fs::read_dir(sources)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "js") {
+            let name = path.file_name().context("a file has a name")?;
+            fs::copy(&path, folder.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Installs into an empty folder, unless it was done for this very list.
+fn once(
+    list: &Path,
+    folder: &Path,
+    install: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let wanted = fs::read(list).with_context(|| list.display().to_string())?;
+    let mark = folder.join(MARK);
+    if fs::read(&mark).is_ok_and(|installed| installed == wanted) {
+        return Ok(());
+    }
+    drop(fs::remove_dir_all(folder));
+    fs::create_dir_all(folder)?;
+    install()?;
+    fs::write(mark, wanted)?;
+    Ok(())
+}
+
+fn succeed(command: &mut Command) -> anyhow::Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_installed_again_when_their_list_changes_or_it_failed() {
+        let folder = std::env::temp_dir().join(format!("contract-{}", std::process::id()));
+        drop(fs::remove_dir_all(&folder));
+        fs::create_dir_all(&folder).unwrap();
+        let (list, packages) = (folder.join("list"), folder.join("packages"));
+        let mut installed = 0;
+        let mut check = |names: &str, fails: bool, expected: u32| {
+            fs::write(&list, names).unwrap();
+            let outcome = once(&list, &packages, || {
+                installed += 1;
+                if fails { bail!("no network") } else { Ok(()) }
+            });
+            assert_eq!(outcome.is_err(), fails);
+            assert_eq!(installed, expected, "{names}");
+        };
+        check("a 1", true, 1);
+        check("a 1", false, 2);
+        check("a 1", false, 2);
+        check("a 2", false, 3);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
