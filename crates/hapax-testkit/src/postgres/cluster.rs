@@ -6,7 +6,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
@@ -65,7 +65,15 @@ impl Cluster {
     /// # Panics
     /// When PostgreSQL is not installed, or does not start.
     pub async fn start_with(settings: &[(&str, &str)]) -> Self {
-        let mut cluster = Self::in_directory();
+        Self::start_in(&tempfile::env::temp_dir(), settings).await
+    }
+
+    /// Makes a server whose files are below `parent`, with settings, and starts it.
+    ///
+    /// # Panics
+    /// When PostgreSQL is not installed, or does not start.
+    pub async fn start_in(parent: &Path, settings: &[(&str, &str)]) -> Self {
+        let mut cluster = Self::in_directory(parent);
         let mut initdb = cluster.programs.command("initdb");
         initdb.arg("--pgdata").arg(cluster.data());
         initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8"]);
@@ -88,7 +96,7 @@ impl Cluster {
     /// # Panics
     /// When the copy cannot be made or does not start.
     pub async fn standby(&self) -> Self {
-        let mut standby = Self::in_directory();
+        let mut standby = Self::in_directory(&tempfile::env::temp_dir());
         let mut copy = standby.programs.command("pg_basebackup");
         copy.arg("--dbname").arg(self.url());
         copy.arg("--pgdata").arg(standby.data());
@@ -175,9 +183,10 @@ impl Cluster {
         .await;
     }
 
-    fn in_directory() -> Self {
+    fn in_directory(parent: &Path) -> Self {
         let programs = Programs::find();
-        let directory = tempfile::Builder::new().prefix("hapax_cluster_").tempdir();
+        let mut directory = tempfile::Builder::new();
+        let directory = directory.prefix("hapax_cluster_").tempdir_in(parent);
         let directory = directory.expect("a temporary directory can be made");
         programs.own(directory.path());
         Self {
