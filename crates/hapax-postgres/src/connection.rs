@@ -35,6 +35,9 @@ use crate::{
 /// has, unless it writes its values into them.
 pub(crate) const STATEMENTS_MAX: usize = 512;
 
+/// How often the server looks whether a client is still there while it works for it.
+const WATCH: &str = "client_connection_check_interval = 1000";
+
 /// The connections of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Connections {
@@ -46,19 +49,26 @@ pub(crate) struct Connections {
 pub(crate) struct Shared {
     connector: MakeRustlsConnect,
     pooled: bool,
+    watched: Watched,
     pub(crate) known: Known,
 }
+
+/// Whether the server looks after its clients while it works for them: not every platform can.
+#[derive(Clone, Debug, Default)]
+struct Watched(Arc<AtomicBool>);
 
 impl Connections {
     /// Makes the pool; no connection is made yet.
     pub(crate) fn of(settings: &Settings) -> Result<Self, OpenError> {
         let address = Address::of(settings)?;
         let connector = tls::connector(&address)?;
+        let watched = Watched::default();
         Ok(Self {
-            pool: pool(settings, address, connector.clone())?,
+            pool: pool(settings, address, connector.clone(), watched.clone())?,
             shared: Arc::new(Shared {
                 connector,
                 pooled: settings.pooled,
+                watched,
                 known: Known::default(),
             }),
         })
@@ -72,6 +82,23 @@ impl Connections {
             shared: Arc::clone(&self.shared),
             tainted: AtomicBool::new(false),
         })
+    }
+
+    /// Has the server end what it does for a client that is gone, where it can: its locks would
+    /// be held until then, and a pooler passes on no request to cancel whose sender does not wait.
+    pub(crate) async fn watch(&self, link: &Link) -> Result<(), tokio_postgres::Error> {
+        let can = link.run(&format!("BEGIN; SET LOCAL {WATCH}")).await.is_ok();
+        link.run("ROLLBACK").await?;
+        self.shared.watched.0.store(can, Ordering::Relaxed);
+        if can && !link.is_pooled() {
+            link.run(&format!("SET {WATCH}")).await?;
+        }
+        Ok(())
+    }
+
+    /// What bounds a transaction where nothing is kept on a connection.
+    pub(crate) fn bounds(&self, settings: &Settings) -> String {
+        bounds(settings, &self.shared.watched, "SET LOCAL")
     }
 
     /// Lets the connections go; what is in flight ends first.
@@ -90,6 +117,7 @@ fn pool(
     settings: &Settings,
     address: Address,
     connector: MakeRustlsConnect,
+    watched: Watched,
 ) -> Result<Pool, OpenError> {
     let mut config = address.config;
     config.connect_timeout(settings.connect_max);
@@ -116,9 +144,9 @@ fn pool(
             recycle: wait,
         });
     if !settings.pooled {
-        let bounds: Arc<str> = bounds(settings, "SET").into();
+        let settings = settings.clone();
         builder = builder.post_create(Hook::async_fn(move |client, _| {
-            let bounds = Arc::clone(&bounds);
+            let bounds = bounds(&settings, &watched, "SET");
             Box::pin(async move {
                 let set = client.batch_execute(&bounds).await;
                 set.map_err(HookError::Backend)
@@ -131,13 +159,17 @@ fn pool(
 }
 
 /// What bounds every transaction, as statements: for a session, or for one transaction.
-pub(crate) fn bounds(settings: &Settings, set: &str) -> String {
+fn bounds(settings: &Settings, watched: &Watched, set: &str) -> String {
     let millis = |time: Duration| time.as_millis().clamp(1, i32::MAX as u128);
-    format!(
+    let mut bounds = format!(
         "{set} statement_timeout = {}; {set} idle_in_transaction_session_timeout = {}",
         millis(settings.statement_max),
         millis(settings.idle_max),
-    )
+    );
+    if watched.0.load(Ordering::Relaxed) {
+        bounds = format!("{bounds}; {set} {WATCH}");
+    }
+    bounds
 }
 
 /// A connection out of the pool.

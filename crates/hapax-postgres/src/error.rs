@@ -7,7 +7,7 @@
 
 use deadpool_postgres::PoolError;
 use hapax::{sink::BoxError, store::StoreError};
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// Why a database was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +114,11 @@ pub(crate) fn store_error(error: tokio_postgres::Error) -> StoreError {
             }
         };
     };
+    if is_misuse(&error) {
+        return StoreError::Statement {
+            source: error.into(),
+        };
+    }
     if *state == SqlState::QUERY_CANCELED || *state == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
     {
         StoreError::TimedOut
@@ -137,9 +142,23 @@ pub(crate) fn is_wire(error: &tokio_postgres::Error) -> bool {
     }
     let cause = std::error::Error::source(error);
     cause.is_some_and(|cause| cause.is::<std::io::Error>())
-        || error.code().is_some_and(|state| {
-            [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN].contains(state)
-        })
+        || error.as_db_error().is_some_and(is_fatal)
+}
+
+/// Whether it was the last word on its connection. A pooler that loses the server says it in its
+/// own words, without the field that no language changes.
+fn is_fatal(error: &DbError) -> bool {
+    match error.parsed_severity() {
+        Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
+        None => ["FATAL", "PANIC"].contains(&error.severity()),
+    }
+}
+
+/// Whether the statement and its parameters do not fit each other: the connection stands.
+fn is_misuse(error: &tokio_postgres::Error) -> bool {
+    error
+        .as_db_error()
+        .is_some_and(|error| *error.code() == SqlState::PROTOCOL_VIOLATION && !is_fatal(error))
 }
 
 /// What a pool that hands out no connection means.

@@ -21,7 +21,6 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::Row;
 
 use crate::{
-    connection::bounds,
     error::corrupt,
     postgres::Postgres,
     query,
@@ -185,8 +184,7 @@ pub(crate) async fn try_hold(
 /// What opens a transaction, with its bounds where a pooler keeps none.
 pub(crate) fn begin(store: &Postgres) -> std::borrow::Cow<'static, str> {
     if store.settings().pooled {
-        let bounds = bounds(store.settings(), "SET LOCAL");
-        format!("BEGIN; {bounds}").into()
+        format!("BEGIN; {}", store.bounds()).into()
     } else {
         "BEGIN".into()
     }

@@ -65,6 +65,8 @@ impl Postgres {
         if stands.first().is_some_and(|row| row.get(0)) {
             return Err(OpenError::Standby);
         }
+        let watched = connections.watch(&link).await;
+        watched.map_err(|error| unreachable(store_error(error)))?;
         migrations::own(&mut link, settings.schema).await?;
         drop(link);
         let (queue, waiting) = group::queue(WRITER_JOBS, settings.group_max);
@@ -171,6 +173,11 @@ impl Postgres {
 
     pub(crate) fn queue(&self) -> &Queue<Member> {
         &self.0.queue
+    }
+
+    /// What bounds a transaction where nothing is kept on a connection.
+    pub(crate) fn bounds(&self) -> String {
+        self.0.connections.bounds(self.settings())
     }
 
     pub(crate) fn clock(&self) -> &Clock {

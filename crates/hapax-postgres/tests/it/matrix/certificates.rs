@@ -56,14 +56,28 @@ impl Certificates {
     fn make(&self, name: &str, extensions: &str, signed: &[&str]) {
         let configuration = format!(
             "[req]\ndistinguished_name = name\nx509_extensions = extensions\nprompt = no\n\
-             [name]\nCN = {name} of a test\n[extensions]\n{extensions}\n"
+             [name]\nCN = {name} in {}\n[extensions]\n{extensions}\n",
+            self.directory.path().display(),
         );
         fs::write(self.path("configuration"), configuration).expect("a file can be written");
         let mut openssl = Command::new("openssl");
         openssl.current_dir(self.directory.path());
-        openssl.args(["req", "-x509", "-config", "configuration", "-days", "30", "-nodes"]);
+        openssl.args([
+            "req",
+            "-x509",
+            "-config",
+            "configuration",
+            "-days",
+            "30",
+            "-nodes",
+        ]);
         openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
-        openssl.args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.pem")]);
+        openssl.args([
+            "-keyout",
+            &format!("{name}.key"),
+            "-out",
+            &format!("{name}.pem"),
+        ]);
         openssl.args(signed);
         let made = openssl.output().unwrap_or_else(|_| panic!("{INSTALL}"));
         let said = String::from_utf8_lossy(&made.stderr);
@@ -73,8 +87,9 @@ impl Certificates {
 
 /// Where the server keeps its files.
 async fn data(cluster: &Cluster) -> PathBuf {
-    let row = cluster.client().await.query_one("SHOW data_directory", &[]);
-    let path: String = row.await.expect("a setting is shown").get(0);
+    let client = cluster.client().await;
+    let row = client.query_one("SHOW data_directory", &[]).await;
+    let path: String = row.expect("a setting is shown").get(0);
     path.into()
 }
 

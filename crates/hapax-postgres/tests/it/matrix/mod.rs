@@ -81,7 +81,10 @@ impl Reached {
             (Way::Tls, _) => {
                 let root = variable("HAPAX_TEST_ROOT");
                 let root = root.expect("HAPAX_TEST_ROOT names the authority of the server");
-                format!("{}?sslmode=verify-full&sslrootcert={root}", self.database.url())
+                format!(
+                    "{}?sslmode=verify-full&sslrootcert={root}",
+                    self.database.url()
+                )
             }
             _ => self.database.url(),
         };

@@ -14,10 +14,7 @@ use std::{
 
 use hapax_testkit::wait::Patience;
 use tempfile::TempDir;
-use tokio_postgres::{
-    Config, NoTls,
-    config::Host,
-};
+use tokio_postgres::{Config, NoTls, config::Host};
 
 const INSTALL: &str = "no pgbouncer: install the package pgbouncer";
 /// Ends the pooler when the test's side of its input closes.
@@ -47,11 +44,16 @@ impl Pooler {
         let log = fs::File::create(directory.path().join("log")).expect("a log can be written");
         let mut command = Command::new("sh");
         command.args(["-c", GUARD, program(), "-q"]);
-        if fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0) {
+        if fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0)
+        {
             // It refuses to run as root, and becomes somebody else by itself.
             command.args(["-u", "nobody"]);
         }
-        command.arg(&file).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
+        command
+            .arg(&file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(log);
         let process = command.spawn().expect("a shell can be started");
         let pooler = Self {
             process,
@@ -64,7 +66,11 @@ impl Pooler {
 
     /// Where a database is reached.
     pub(crate) fn url(&self, database: &str) -> String {
-        let path = self.directory.path().to_str().expect("a temporary directory has a plain name");
+        let path = self
+            .directory
+            .path()
+            .to_str()
+            .expect("a temporary directory has a plain name");
         let host = path.replace('/', "%2F");
         format!("postgres://{}@{host}:6432/{database}", self.user)
     }
@@ -75,7 +81,10 @@ impl Pooler {
         let console = self.url("pgbouncer");
         while let Err(error) = tokio_postgres::connect(&console, NoTls).await {
             let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-            assert!(!log.contains("FATAL"), "pgbouncer did not start: {error}: {log}");
+            assert!(
+                !log.contains("FATAL"),
+                "pgbouncer did not start: {error}: {log}"
+            );
             patience.pause().await;
         }
     }
@@ -111,12 +120,17 @@ fn configuration(server: &Config, directory: &Path, connections: usize) -> Strin
          server_reset_query =\n\
          max_client_conn = 500\n",
         directory = directory.display(),
+        user = server.get_user().unwrap_or("postgres"),
     )
 }
 
 fn program() -> &'static str {
-    let found = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]
-        .into_iter()
-        .find(|path| Path::new(path).is_file());
+    let found = [
+        "/usr/sbin/pgbouncer",
+        "/usr/bin/pgbouncer",
+        "/usr/local/bin/pgbouncer",
+    ]
+    .into_iter()
+    .find(|path| Path::new(path).is_file());
     found.unwrap_or_else(|| panic!("{INSTALL}"))
 }

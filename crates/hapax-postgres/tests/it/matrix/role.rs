@@ -1,10 +1,145 @@
 //! A service's role: it owns nothing, and may do what the guide grants, word for word.
 
-use hapax_postgres::{Migration, Postgres, Schema, Settings};
-use hapax_testkit::{events::claim, postgres::Database};
+use hapax::store::{Claimed, Effect, Keys, Transaction};
+use hapax_postgres::{Migration, OpenError, Postgres, Schema, SchemaError, Settings, Statement};
+use hapax_testkit::{
+    events::{answer, claim, event, message, single_shot},
+    postgres::{Cluster, Database},
+};
 
 use super::run;
+use crate::fixture::{INSERT, ROWS, settings};
 
 const GUIDE: &str = include_str!("../../../../../docs/guides/postgres-roles.md");
-pub(super) const OWNER: &str = "shop_owner";
-pub(super) const SERVICE: &str = "shop";
+const OWNER: &str = "shop_owner";
+pub(super) const SERVICE: &str = "shop_service";
+const TABLES: &[Migration<'static>] = &[(1, "note", ROWS)];
+
+#[tokio::test]
+async fn a_role_with_the_guides_grants_and_no_more_serves() {
+    let (_cluster, store) = served().await;
+    let Claimed::Open(mut tx) = store.claim(claim("k")).await.unwrap() else {
+        panic!("the key should be free")
+    };
+    tx.execute(INSERT, &[&"one"]).await.unwrap();
+    tx.emit(event("one")).unwrap();
+    let _first = tx.accept(&message("orders", "m1", "{}")).await.unwrap();
+    tx.complete(&answer("one"), Effect::Keep).await.unwrap();
+    let two = Statement::new(INSERT, ["two".into()]);
+    store
+        .single_shot(single_shot(claim("k2"), vec![two], "two"))
+        .await
+        .unwrap();
+    assert!(store.look_up(&claim("k2").scope).await.unwrap().is_some());
+    assert!(store.forget(&claim("k2").scope).await.unwrap());
+    assert_eq!(store.purge_keys().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_role_with_the_guides_grants_can_make_change_and_empty_nothing() {
+    let (_cluster, store) = served().await;
+    for refused in [
+        "CREATE TABLE hapax.mine ()",
+        "CREATE SCHEMA mine",
+        "CREATE DATABASE mine",
+        "ALTER TABLE hapax.idempotency_key ADD COLUMN mine text",
+        "DROP TABLE hapax.outbox_event",
+        "TRUNCATE hapax.inbox_message",
+        "INSERT INTO hapax.migration (namespace, version, name, checksum) VALUES ('mine', 1, '', '')",
+        "SELECT setval('hapax.outbox_event_id', 1)",
+    ] {
+        let error = store.read(refused, &[]).await.unwrap_err().story();
+        assert!(
+            error.contains("permission denied") || error.contains("must be owner"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_may_not_migrate_says_which_version_is_missing() {
+    let (cluster, store) = served().await;
+    let two = [TABLES[0], (2, "more", "CREATE TABLE more ()")];
+    let refused = store.migrate("test", &two).await.unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            SchemaError::Older {
+                found: 1,
+                known: 2,
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    let empty = Database::on(&cluster.url()).await;
+    let mut settings = settings(&url(&empty, SERVICE));
+    settings.schema = Schema::Check;
+    let refused = Postgres::open(settings).await.err().unwrap();
+    let OpenError::Schema {
+        source: SchemaError::Older { found: 0, .. },
+    } = refused
+    else {
+        panic!("{refused}")
+    };
+}
+
+/// A store opened by the service's role, on a server where the guide was followed.
+async fn served() -> (Cluster, Postgres) {
+    let cluster = Cluster::start().await;
+    for statement in lines(0).split_inclusive(';') {
+        run(&cluster.url(), statement).await;
+    }
+    let shop = |role: &str| format!("postgres://{role}@{}/shop", cluster.address());
+    let owner = Postgres::open(settings(&shop(OWNER))).await.unwrap();
+    owner.migrate("test", TABLES).await.unwrap();
+    owner.close();
+    run(&shop(OWNER), lines(1)).await;
+    let mut settings = settings(&shop(SERVICE));
+    settings.schema = Schema::Check;
+    let store = Postgres::open(settings).await.unwrap();
+    store.migrate("test", TABLES).await.unwrap();
+    (cluster, store)
+}
+
+/// Makes the guide's roles, and one of them the owner of a database.
+pub(super) async fn prepare(database: &Database) {
+    for role in [OWNER, SERVICE] {
+        // Of many tests that do this at once, one does it.
+        let make = format!(
+            "DO $$ BEGIN CREATE ROLE {role} LOGIN;
+             EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+        );
+        run(&database.url(), &make).await;
+    }
+    let give = format!("ALTER DATABASE {} OWNER TO {OWNER}", database.name());
+    run(&database.url(), &give).await;
+}
+
+/// Applies the migrations as the owner and grants what the guide grants.
+pub(super) async fn install(database: &Database, service: &Settings, tables: &[Migration<'_>]) {
+    let mut settings = service.clone();
+    settings.url = url(database, OWNER);
+    settings.schema = Schema::Apply;
+    let owner = Postgres::open(settings)
+        .await
+        .expect("the owner opens the store");
+    let made = owner.migrate("law", tables).await;
+    made.expect("the owner makes the tables");
+    owner.close();
+    run(&url(database, OWNER), lines(1)).await;
+}
+
+/// A database's address for this role.
+pub(super) fn url(database: &Database, role: &str) -> String {
+    let url = database.url();
+    let (_, rest) = url.split_once('@').expect("the server's URL names a user");
+    format!("postgres://{role}@{rest}")
+}
+
+/// The SQL of the guide, block by block.
+fn lines(block: usize) -> &'static str {
+    let blocks = GUIDE.split("```sql\n").skip(1);
+    let mut blocks = blocks.filter_map(|rest| rest.split_once("\n```").map(|(sql, _)| sql));
+    blocks.nth(block).expect("the guide has this block")
+}

@@ -1,7 +1,5 @@
 //! TLS: whom a store speaks to in private, and whom it refuses.
 
-use std::time::Duration;
-
 use hapax::store::Keys;
 use hapax_postgres::{OpenError, Postgres};
 use hapax_testkit::{postgres::Cluster, wait::eventually};
@@ -15,7 +13,11 @@ const IS_PRIVATE: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid
 async fn a_server_is_taken_that_shows_a_certificate_of_its_authority_for_its_name() {
     let (cluster, certificates) = server("localhost").await;
     let root = certificates.root();
-    for mode in ["sslmode=require", "sslmode=verify-full", "connect_timeout=5"] {
+    for mode in [
+        "sslmode=require",
+        "sslmode=verify-full",
+        "connect_timeout=5",
+    ] {
         let url = format!("{}?{mode}&sslrootcert={}", named(&cluster), root.display());
         assert!(is_private(&url).await, "{mode}");
     }
@@ -27,9 +29,13 @@ async fn a_server_is_taken_that_shows_a_certificate_of_its_authority_for_its_nam
 
 #[tokio::test]
 async fn a_server_is_refused_whose_certificate_another_authority_gave() {
-    let (cluster, _) = server("localhost").await;
-    let another = Certificates::of("localhost").root();
-    let url = format!("{}?sslrootcert={}", named(&cluster), another.display());
+    let (cluster, _certificates) = server("localhost").await;
+    let another = Certificates::of("localhost");
+    let url = format!(
+        "{}?sslrootcert={}",
+        named(&cluster),
+        another.root().display()
+    );
     check_refused(&url, "certificate: UnknownIssuer").await;
     // Without an authority the web's are asked.
     let url = format!("{}?sslmode=require", named(&cluster));
@@ -41,7 +47,11 @@ async fn a_server_is_refused_whose_certificate_is_for_another_name() {
     let (cluster, certificates) = server("db.example.com").await;
     for mode in ["require", "verify-ca", "verify-full"] {
         let root = certificates.root();
-        let url = format!("{}?sslmode={mode}&sslrootcert={}", named(&cluster), root.display());
+        let url = format!(
+            "{}?sslmode={mode}&sslrootcert={}",
+            named(&cluster),
+            root.display()
+        );
         check_refused(&url, "certificate not valid for name \"localhost\"").await;
     }
 }
@@ -55,7 +65,7 @@ async fn a_server_without_tls_is_refused_where_tls_is_asked_for() {
 
 #[tokio::test]
 async fn any_certificate_is_taken_where_none_is_asked_for_and_none_on_the_loopback_interface() {
-    let (cluster, _) = server("somebody").await;
+    let (cluster, _certificates) = server("somebody").await;
     let port = cluster.address().split_once(':').unwrap().1.to_owned();
     // A name that is not this machine's, on an address that is.
     let url = format!("postgres://postgres@db.example.com:{port}/postgres?hostaddr=127.0.0.1");
@@ -68,33 +78,43 @@ async fn a_file_without_certificates_is_refused_and_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("empty.pem");
     std::fs::write(&path, "nothing").unwrap();
-    for (path, problem) in [(path, "there is none"), ("/no/such.pem".into(), "No such file")] {
+    for (path, problem) in [
+        (path, "there is none"),
+        ("/no/such.pem".into(), "No such file"),
+    ] {
         let mut settings = settings("postgres://postgres@db.example.com/postgres");
         settings.root_certificates = Some(path.clone());
         let error = Postgres::open(settings).await.err().unwrap();
         let said = error.to_string();
         assert!(matches!(error, OpenError::Settings { .. }), "{said}");
-        assert!(said.contains(path.to_str().unwrap()) && said.contains(problem), "{said}");
+        assert!(
+            said.contains(path.to_str().unwrap()) && said.contains(problem),
+            "{said}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_statement_is_cancelled_over_tls_as_well() {
     let (cluster, certificates) = server("localhost").await;
-    let url = format!("{}?sslrootcert={}", named(&cluster), certificates.root().display());
+    let url = format!(
+        "{}?sslrootcert={}",
+        named(&cluster),
+        certificates.root().display()
+    );
     let store = Postgres::open(settings(&url)).await.unwrap();
-    let mut tx = store.begin(None, hapax::event::Headers::new()).await.unwrap();
-    let asked = tx.query("SELECT pg_sleep(60)", &[]);
-    let left = tokio::time::timeout(Duration::from_millis(500), asked).await;
-    assert!(left.is_err(), "the statement has ended already");
-    drop(tx);
+    let mut tx = store
+        .begin(None, hapax::event::Headers::new())
+        .await
+        .unwrap();
+    let asked = tokio::spawn(async move { tx.query("SELECT pg_sleep(60)", &[]).await });
     let plain = cluster.client().await;
     let sleeps = "SELECT count(*) FROM pg_stat_activity
         WHERE state = 'active' AND query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()";
-    eventually(PATIENCE / 3, async || {
-        plain.query_one(sleeps, &[]).await.unwrap().get::<_, i64>(0) == 0
-    })
-    .await;
+    let sleepers = async || plain.query_one(sleeps, &[]).await.unwrap().get::<_, i64>(0);
+    eventually(PATIENCE, async || sleepers().await == 1).await;
+    asked.abort();
+    eventually(PATIENCE / 3, async || sleepers().await == 0).await;
 }
 
 /// A server with a certificate for this name, and its authority.
@@ -125,5 +145,7 @@ async fn check_refused(url: &str, problem: &str) {
 /// The failure and what caused it.
 fn story(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |story, cause| format!("{story}: {cause}"))
+    causes.fold(error.to_string(), |story, cause| {
+        format!("{story}: {cause}")
+    })
 }
