@@ -11,8 +11,8 @@ use hapax::{
     Timestamp,
     dead_letter::DeadLetter,
     delivery::{
-        Attempt, AttemptOutcome, Checkpoint, Frontier, Opened, Parked, ParkedState, Settlement,
-        Standing, positions,
+        Attempt, AttemptOutcome, Checkpoint, Frontier, Opened, Owner, Parked, ParkedState,
+        Settlement, Standing, positions,
     },
     limits::READ_BYTES,
     store::{Deliveries, StoreError},
@@ -35,6 +35,37 @@ impl Deliveries for Sqlite {
     async fn open(&self, destination: &str) -> Result<Opened, StoreError> {
         let destination = destination.to_owned();
         self.submit(move |desk| open(desk, &destination)).await
+    }
+
+    async fn beat(&self, destination: &str, epoch: i64) -> Result<(), StoreError> {
+        let destination = destination.to_owned();
+        self.submit(move |desk| {
+            let now = desk.now().as_millis();
+            let beat = || {
+                let mut beat = desk.conn.prepare_cached(query!("delivery/beat"))?;
+                beat.execute(params![destination, epoch, now])
+            };
+            match beat().map_err(store_error)? {
+                0 => Err(StoreError::Fenced),
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+
+    async fn owner(&self, destination: &str) -> Result<Option<Owner>, StoreError> {
+        let destination = destination.to_owned();
+        self.read(move |conn| {
+            let mut owner = conn.prepare_cached(query!("delivery/owner"))?;
+            let owner = owner.query_row([&destination], |row| {
+                Ok(Owner {
+                    epoch: row.get(0)?,
+                    seen_at: Timestamp::from_millis(row.get(1)?),
+                })
+            });
+            owner.optional()
+        })
+        .await
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<Vec<String>, StoreError> {

@@ -100,6 +100,8 @@ pub const REPORT: Duration = Duration::from_secs(2);
 pub const CONCURRENCY: usize = 32;
 /// The longest that the relay waits before it looks again by itself.
 pub const POLL_IDLE: Duration = Duration::from_millis(50);
+/// How long the owner of a destination may show no sign of life before another relay takes it over.
+pub const TAKE_OVER: Duration = Duration::from_secs(5);
 /// How long a draining relay waits for offers in flight.
 pub const DRAIN: Duration = Duration::from_secs(20);
 /// Bytes of a far side's response that are read and kept.

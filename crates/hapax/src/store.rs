@@ -10,7 +10,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use crate::{
     clock::Timestamp,
     dead_letter::DeadLetter,
-    delivery::{Frontier, Opened, Parked, Settlement, Standing},
+    delivery::{Frontier, Opened, Owner, Parked, Settlement, Standing},
     event::{EventId, Headers, NewEvent},
     idempotency::{Answer, Claim, KeyRecord, Known, SingleShot},
     inbox::{Acceptance, Message},
@@ -233,6 +233,20 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     /// A destination seen for the first time starts at the first event of the outbox. Opening
     /// enables a destination.
     fn open(&self, destination: &str) -> impl Future<Output = Result<Opened, StoreError>> + Send;
+
+    /// Writes a sign of life down, if `epoch` still owns the destination; otherwise it is fenced.
+    fn beat(
+        &self,
+        destination: &str,
+        epoch: i64,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whose a destination is now, and when that owner last wrote a sign of life or a checkpoint
+    /// down; `None` when it was never opened.
+    fn owner(
+        &self,
+        destination: &str,
+    ) -> impl Future<Output = Result<Option<Owner>, StoreError>> + Send;
 
     /// Writes down what happened, in one transaction, if `epoch` still owns the destination.
     ///

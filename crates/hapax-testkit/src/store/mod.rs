@@ -186,6 +186,8 @@ macro_rules! store_suite {
                 opening_again_fences_the_owner_before
                 a_settlement_of_an_unopened_destination_is_fenced
                 an_epoch_is_never_given_twice
+                an_owner_is_seen_at_its_last_sign_of_life
+                a_sign_of_life_of_an_owner_before_is_fenced
                 destinations_are_apart
                 a_checkpoint_comes_back_as_it_was_written
                 a_settlement_is_seen_whole_or_not_at_all

@@ -52,6 +52,15 @@ pub struct Opened {
     pub was_disabled: Option<String>,
 }
 
+/// Whose a destination is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The number of the ownership.
+    pub epoch: i64,
+    /// The last sign of life.
+    pub seen_at: Timestamp,
+}
+
 /// How a parked delivery waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParkedState {

@@ -3,12 +3,15 @@
 //! One turn of the loop is four steps, each in a file of its own: `frontier`
 //! reads, `route` chooses, `lane` says whose turn it is, `settle` writes down
 //! what happened. `carrier` is the loop itself, one for each destination, so
-//! that a destination which is down harms nobody else.
+//! that a destination which is down harms nobody else. Around it the `keeper`
+//! takes the destination, and waits where it may not carry.
 //!
 //! A crash between offer and settle delivers the event again. That is the
 //! contract, not a bug: the relay is at-least-once, and the inbox on the
 //! other side makes the effect happen once.
 
+mod keeper;
+mod ownership;
 mod carrier;
 pub mod destination;
 mod frontier;
@@ -25,28 +28,20 @@ pub mod wake;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use futures_util::FutureExt;
-use metrics::counter;
-use tokio::{
-    sync::{Notify, watch},
-    task::JoinSet,
-    time::sleep,
-};
+use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     clock::{Clock, Random},
-    delivery::{AttemptOutcome, Opened},
     failpoint::Failpoints,
     limits,
-    store::{Deliveries, Outbox, StoreError},
-    telemetry,
+    store::{Deliveries, Outbox},
 };
 
-use carrier::{Carrier, Stopped};
 pub use destination::{Destination, Order};
 use frontier::Tail;
+use keeper::{DISABLED, Keeper, Place};
 pub use route::Pattern;
 use wake::Wake;
 
@@ -61,6 +56,12 @@ pub struct Settings {
     pub failpoints: Failpoints,
     /// The longest that a destination waits before it looks by itself.
     pub poll_idle: Duration,
+    /// How long the owner of a destination may show no sign of life before this relay takes it
+    /// over; [`limits::TAKE_OVER`] is a good choice.
+    ///
+    /// `None` where no other process can have the store: then nobody gives signs of life, and a
+    /// relay that was fenced stops. All relays of a store are given the same.
+    pub take_over: Option<Duration>,
 }
 
 impl Settings {
@@ -71,6 +72,7 @@ impl Settings {
             random,
             failpoints: Failpoints::none(),
             poll_idle: limits::POLL_IDLE,
+            take_over: None,
         }
     }
 }
@@ -154,166 +156,5 @@ impl RelayHandle {
         self.places
             .get(destination)
             .and_then(|place| *place.stopped.borrow())
-    }
-}
-
-const DISABLED: &str = "disabled";
-
-/// What the handle and the keeper of a destination share.
-#[derive(Clone, Debug)]
-struct Place {
-    enable: Arc<Notify>,
-    stopped: watch::Sender<Option<&'static str>>,
-}
-
-impl Default for Place {
-    fn default() -> Self {
-        Self {
-            enable: Arc::default(),
-            stopped: watch::Sender::new(None),
-        }
-    }
-}
-
-/// Keeps one destination going: opens it, carries, and waits where it may not.
-struct Keeper<S> {
-    store: S,
-    tail: Arc<Tail<S>>,
-    destination: Arc<Destination>,
-    settings: Settings,
-    wake: Wake,
-    draining: watch::Receiver<bool>,
-    place: Place,
-}
-
-impl<S: Outbox + Deliveries> Keeper<S> {
-    async fn run(mut self) {
-        let (mut wait, longest) = limits::STORE_BACKOFF;
-        while let Some(opened) = self.open().await {
-            self.place.stopped.send_replace(None);
-            // What was on the wire is counted as it would be after a crash, so that an event
-            // which makes us panic runs out of attempts.
-            let Ok(stopped) = AssertUnwindSafe(self.carry(opened)).catch_unwind().await else {
-                let destination = &self.destination.name;
-                tracing::error!(
-                    destination,
-                    "the relay panicked and takes the destination anew"
-                );
-                sleep(wait).await;
-                wait = (wait * 2).min(longest);
-                continue;
-            };
-            match stopped {
-                Stopped::Drained => return,
-                Stopped::Fenced => {
-                    self.place.stopped.send_replace(Some("fenced"));
-                    let destination = &self.destination.name;
-                    tracing::error!(destination, "another relay took the destination over");
-                    return;
-                }
-                Stopped::Disabled => {
-                    self.place.stopped.send_replace(Some(DISABLED));
-                    let destination = &self.destination.name;
-                    tracing::error!(
-                        destination,
-                        from_state = "enabled",
-                        to_state = "disabled",
-                        "the destination wants no more events; they are kept until it is enabled"
-                    );
-                    if !self.enabled().await {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Carries until something stops it, and reports how far behind it is meanwhile.
-    async fn carry(&self, opened: Opened) -> Stopped {
-        let carrier = Carrier::new(
-            Arc::clone(&self.tail),
-            self.store.clone(),
-            Arc::clone(&self.destination),
-            opened,
-            self.settings.clone(),
-            self.wake.listen(),
-            self.draining.clone(),
-        );
-        tokio::select! {
-            stopped = carrier.run() => stopped,
-            () = self.report() => unreachable!("reporting never ends"),
-        }
-    }
-
-    /// Reports how far behind the destination is, for as long as it is ours.
-    async fn report(&self) {
-        loop {
-            standing::report(&self.store, &self.destination.name, &self.settings.clock).await;
-            sleep(limits::REPORT).await;
-        }
-    }
-
-    /// Takes the destination, however long the store makes us wait; `None` when draining.
-    async fn open(&mut self) -> Option<Opened> {
-        let (mut wait, longest) = limits::STORE_BACKOFF;
-        loop {
-            if *self.draining.borrow() {
-                return None;
-            }
-            let name = &self.destination.name;
-            match self.store.open(name).await {
-                Ok(opened) => {
-                    self.count_interrupted(opened.interrupted);
-                    if let Some(reason) = &opened.was_disabled {
-                        tracing::warn!(
-                            destination = name,
-                            reason,
-                            from_state = "disabled",
-                            to_state = "enabled",
-                            "the destination is enabled"
-                        );
-                    }
-                    return Some(opened);
-                }
-                Err(error) => Self::complain(name, &error),
-            }
-            tokio::select! {
-                () = sleep(wait) => {}
-                _ = self.draining.changed() => {}
-            }
-            wait = (wait * 2).min(longest);
-        }
-    }
-
-    /// The attempts that the last owner did not see the end of are ours to count.
-    fn count_interrupted(&self, attempts: u64) {
-        if attempts > 0 {
-            counter!(
-                telemetry::RELAY_ATTEMPTS,
-                "destination" => self.destination.name.clone(),
-                "outcome" => AttemptOutcome::Interrupted.as_str(),
-                "error_type" => ""
-            )
-            .increment(attempts);
-        }
-    }
-
-    fn complain(destination: &str, error: &StoreError) {
-        tracing::error!(
-            destination,
-            error = error.story(),
-            "the destination cannot be taken"
-        );
-    }
-
-    /// Waits until the destination is enabled, and reports what gathers meanwhile; false when the
-    /// relay drains instead.
-    async fn enabled(&self) -> bool {
-        let mut draining = self.draining.clone();
-        tokio::select! {
-            () = self.place.enable.notified() => true,
-            _ = draining.wait_for(|draining| *draining) => false,
-            () = self.report() => unreachable!("reporting never ends"),
-        }
     }
 }

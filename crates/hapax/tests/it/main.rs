@@ -5,4 +5,5 @@
 mod recorder;
 mod relay;
 mod strain;
+mod standby;
 mod stage;
