@@ -2,6 +2,8 @@
 
 use hapax::inbox::{Acceptance, Message};
 
+use tokio_postgres::Row;
+
 use crate::{
     connection::Link,
     query,
@@ -19,17 +21,24 @@ pub(crate) async fn accept(
     let (consumer, id) = (message.consumer.as_str(), message.message_id.as_str());
     let (source, hash): (&str, &[u8]) = (&message.source, &message.payload_hash);
     let params: [&dyn Param; 5] = [&consumer, &id, &source, &hash, &time];
-    if !link.ask(query!("inbox/accept"), &params).await?.is_empty() {
-        return Ok(Acceptance::First);
+    loop {
+        if !link.ask(query!("inbox/accept"), &params).await?.is_empty() {
+            return Ok(Acceptance::First);
+        }
+        let known = link.ask(query!("inbox/find"), &[&consumer, &id]).await?;
+        // A row that retention deletes between the two is free to be taken.
+        if let Some(row) = known.first() {
+            return Ok(if row.get::<_, &[u8]>(0) == hash {
+                Acceptance::Duplicate
+            } else {
+                Acceptance::Mismatch
+            });
+        }
     }
-    let params: [&dyn Param; 2] = [&consumer, &id];
-    let known = link.ask(query!("inbox/find"), &params).await?;
-    let same = known
-        .first()
-        .is_some_and(|row| row.get::<_, &[u8]>(0) == hash);
-    Ok(if same {
-        Acceptance::Duplicate
-    } else {
-        Acceptance::Mismatch
-    })
+}
+
+/// How many messages a purge says that it deleted.
+pub(crate) fn purged(rows: &[Row]) -> u64 {
+    let count = rows.first().map_or(0, |row| row.get::<_, i64>(0));
+    count.unsigned_abs()
 }

@@ -26,7 +26,12 @@ mod single_shot;
 mod group;
 mod statement;
 mod emit;
+mod frontier;
+mod outbox;
 mod inbox;
+mod delivery;
+mod settle;
+mod dead_letter;
 mod value;
 mod error;
 

@@ -23,6 +23,7 @@ use crate::{
     group::dispatch,
     idempotency,
     migrations::{self, Migration},
+    outbox::Looks,
     query,
     session::Session,
     settings::{Settings, Time},
@@ -39,6 +40,7 @@ struct Inner {
     settings: Settings,
     wake: Wake,
     queue: Queue<Member>,
+    looks: Looks,
 }
 
 /// A store that does not keep itself open.
@@ -76,6 +78,7 @@ impl Postgres {
             settings,
             wake: Wake::new(),
             queue,
+            looks: Looks::default(),
         });
         let handle = Handle(Arc::downgrade(&inner));
         tokio::spawn(dispatch(handle, waiting, lanes));
@@ -173,6 +176,10 @@ impl Postgres {
 
     pub(crate) fn queue(&self) -> &Queue<Member> {
         &self.0.queue
+    }
+
+    pub(crate) fn looks(&self) -> &Looks {
+        &self.0.looks
     }
 
     /// What bounds a transaction where nothing is kept on a connection.

@@ -48,6 +48,7 @@ param! {
     Vec<Option<i64>> => INT8_ARRAY,
     &[i64] => INT8_ARRAY,
     Vec<String> => TEXT_ARRAY,
+    Vec<Option<String>> => TEXT_ARRAY,
     Vec<&str> => TEXT_ARRAY,
     Vec<Option<&str>> => TEXT_ARRAY,
     Vec<&[u8]> => BYTEA_ARRAY,

@@ -3,3 +3,5 @@
 mod fixture;
 mod groups;
 mod matrix;
+mod law;
+mod queries;

@@ -1,0 +1,20 @@
+-- Logs tries, in order: the log is only ever appended to. A settlement whose commit got no answer
+-- is written again, and its tries are there then.
+INSERT INTO hapax.attempt
+    (destination, position, number, started_at, duration_ms, outcome, status, error,
+     response_head)
+SELECT $1::text, position, number, started_at, duration_ms, outcome, status, error, response_head
+FROM unnest($2::int8[], $3::int4[], $4::timestamptz[], $5::int8[], $6::text[], $7::int2[],
+            $8::text[], $9::bytea[])
+     WITH ORDINALITY
+     AS tried (position, number, started_at, duration_ms, outcome, status, error, response_head,
+               place)
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM hapax.attempt AS known
+    WHERE known.position = tried.position
+      AND known.destination = $1::text
+      AND known.number = tried.number
+      AND known.started_at = tried.started_at
+)
+ORDER BY place

@@ -1,0 +1,11 @@
+-- Lists dead letters by position.
+SELECT event.id, event.event_id::text, event.type, event.tenant, event.aggregate_type,
+       event.aggregate_id, event.sequence, event.payload, event.headers, event.created_at,
+       event.available_at, delivery.attempt, delivery.last_error, delivery.changed_at
+FROM hapax.delivery AS delivery
+JOIN hapax.outbox_event AS event ON event.id = delivery.position
+WHERE delivery.destination = $1::text
+  AND delivery.state = 'dead'
+  AND delivery.position > $2::int8
+ORDER BY delivery.position
+LIMIT $3::int8

@@ -1,0 +1,7 @@
+-- Gives a dead letter up for good, and says which key it held up.
+UPDATE hapax.delivery SET
+    state = 'discarded',
+    reason = $4::text,
+    changed_at = $3::timestamptz
+WHERE destination = $1::text AND position = $2::int8 AND state = 'dead'
+RETURNING order_key

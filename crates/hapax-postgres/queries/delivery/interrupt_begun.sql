@@ -1,0 +1,25 @@
+-- Makes parked deliveries due again whose attempt was begun and never settled, with that attempt
+-- counted and logged; says how many.
+WITH begun AS MATERIALIZED (
+    SELECT position, attempt, begun_at
+    FROM hapax.delivery
+    WHERE destination = $1::text AND begun_at IS NOT NULL
+), interrupted AS (
+    UPDATE hapax.delivery AS delivery SET
+        state = 'retrying',
+        next_at = $2::timestamptz,
+        begun_at = NULL,
+        last_error = $3::text,
+        changed_at = $2::timestamptz
+    FROM begun
+    WHERE delivery.destination = $1::text AND delivery.position = begun.position
+), logged AS (
+    INSERT INTO hapax.attempt
+        (destination, position, number, started_at, duration_ms, outcome, error, response_head)
+    SELECT $1::text, position, attempt, begun_at, 0, 'interrupted', $3::text, ''
+    FROM begun
+    ORDER BY position
+    RETURNING 1
+)
+SELECT count(*)
+FROM logged

@@ -1,0 +1,9 @@
+-- Makes a dead letter due again, as if never tried.
+UPDATE hapax.delivery SET
+    state = 'retrying',
+    attempt = 0,
+    next_at = $3::timestamptz,
+    begun_at = NULL,
+    changed_at = $3::timestamptz
+WHERE destination = $1::text AND position = $2::int8 AND state = 'dead'
+RETURNING 1

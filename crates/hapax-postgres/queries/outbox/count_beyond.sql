@@ -1,0 +1,8 @@
+-- Counts the events beyond a frontier, no further than a bound that keeps it quick.
+SELECT count(*)
+FROM (
+    SELECT 1
+    FROM hapax.outbox_event
+    WHERE id > $1::int8
+    LIMIT $2::int8
+) AS beyond

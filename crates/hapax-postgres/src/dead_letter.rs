@@ -1,0 +1,185 @@
+//! Dead letters: listed with their whole log, made due again, or given up for good.
+//!
+//! These are an operator's acts, not the owner's: they carry no epoch and ring the relay.
+
+use std::{collections::HashMap, time::Duration};
+
+use bytes::Bytes;
+use hapax::{
+    dead_letter::DeadLetter,
+    delivery::{Attempt, AttemptOutcome},
+    store::StoreError,
+};
+use tokio_postgres::Row;
+
+use crate::{
+    connection::Link,
+    delivery::told,
+    error::corrupt,
+    outbox::{self, begin, rows},
+    postgres::Postgres,
+    query,
+    session::{Leg, Session},
+    settle::text,
+    value::{Moment, Param},
+};
+
+/// Lists dead letters after a position, each with its attempts.
+pub(crate) async fn list(
+    store: &Postgres,
+    destination: &str,
+    after: i64,
+    limit: usize,
+) -> Result<Vec<DeadLetter>, StoreError> {
+    let params: [&dyn Param; 3] = [&destination, &after, &rows(limit)];
+    let found = store.ask(query!("delivery/dead_letters"), &params).await?;
+    let mut letters: Vec<DeadLetter> = found.iter().map(letter).collect::<Result<_, _>>()?;
+    let positions: Vec<i64> = letters.iter().map(|it| it.event.position).collect();
+    let params: [&dyn Param; 2] = [&positions, &destination];
+    let mut logs: HashMap<i64, Vec<Attempt>> = HashMap::new();
+    for row in store.ask(query!("delivery/attempts"), &params).await? {
+        let attempt = attempt(&row)?;
+        logs.entry(attempt.position).or_default().push(attempt);
+    }
+    for letter in &mut letters {
+        letter.log = logs.remove(&letter.event.position).unwrap_or_default();
+    }
+    Ok(letters)
+}
+
+/// Makes a dead letter due again.
+pub(crate) async fn replay(
+    store: &Postgres,
+    destination: &str,
+    position: i64,
+) -> Result<bool, StoreError> {
+    let params: [&dyn Param; 3] = [&destination, &position, &store.now()];
+    let mut session = Session::open(store).await?;
+    match decide(store, &mut session, query!("delivery/replay"), &params).await {
+        Ok(Decided::Nothing) => {
+            session.rollback().await;
+            Ok(false)
+        }
+        Ok(_) => end(store, session).await.map(|()| true),
+        Err(error) => {
+            session.rollback().await;
+            Err(error)
+        }
+    }
+}
+
+/// Gives a dead letter up, and lets go whatever it held up.
+pub(crate) async fn discard(
+    store: &Postgres,
+    destination: &str,
+    position: i64,
+    reason: &str,
+) -> Result<bool, StoreError> {
+    let (now, reason) = (store.now(), text(reason));
+    let params: [&dyn Param; 4] = [&destination, &position, &now, &reason];
+    let mut session = Session::open(store).await?;
+    let discarded = decide(store, &mut session, query!("delivery/discard"), &params).await;
+    let released = match discarded {
+        Ok(Decided::Nothing) => {
+            session.rollback().await;
+            return Ok(false);
+        }
+        Ok(Decided::Yes(None)) => Ok(()),
+        Ok(Decided::Yes(Some(key))) => release(&mut session, destination, &key, now).await,
+        Err(error) => Err(error),
+    };
+    match released {
+        Ok(()) => end(store, session).await.map(|()| true),
+        Err(error) => {
+            session.rollback().await;
+            Err(error)
+        }
+    }
+}
+
+/// What came of a decision about a dead letter.
+enum Decided {
+    /// There is none.
+    Nothing,
+    /// It is taken; the key that the letter held up.
+    Yes(Option<String>),
+}
+
+/// Opens a transaction that holds the destination, and decides in it.
+async fn decide(
+    store: &Postgres,
+    session: &mut Session,
+    sql: &'static str,
+    params: &[&dyn Param],
+) -> Result<Decided, StoreError> {
+    let begin = begin(store);
+    let sql = [query!("delivery/hold"), sql];
+    let ready = session.run(async |link| link.ready(sql).await).await?;
+    let [hold, decide] = &ready;
+    let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
+        vec![
+            Box::pin(link.none(&begin)),
+            Box::pin(link.rows(hold, &params[..1])),
+            Box::pin(link.rows(decide, params)),
+        ]
+    });
+    let landed = flown.await.map_err(told)?;
+    Ok(match landed[2].first() {
+        None => Decided::Nothing,
+        Some(row) => Decided::Yes(row.try_get(0).unwrap_or_default()),
+    })
+}
+
+async fn release(
+    session: &mut Session,
+    destination: &str,
+    key: &str,
+    now: Moment,
+) -> Result<(), StoreError> {
+    let params: [&dyn Param; 3] = [&destination, &vec![key], &now];
+    let released = session.run(async |link| link.ask(query!("delivery/release"), &params).await);
+    released.await.map(drop).map_err(Into::into)
+}
+
+async fn end(store: &Postgres, mut session: Session) -> Result<(), StoreError> {
+    store.settings().failpoints.hit("postgres.commit.before");
+    if let Err(flight) = session.run(async |link| link.run("COMMIT").await).await {
+        session.rollback().await;
+        return Err(flight.into());
+    }
+    session.end();
+    store.settings().failpoints.hit("postgres.commit.after");
+    store.wake().ring();
+    Ok(())
+}
+
+fn letter(row: &Row) -> Result<DeadLetter, StoreError> {
+    let bad = |error: tokio_postgres::Error| corrupt(format!("dead letter: {error}"));
+    Ok(DeadLetter {
+        event: outbox::event(row)?,
+        attempts: row.try_get::<_, i32>(11).map_err(bad)?.unsigned_abs(),
+        last_error: row
+            .try_get::<_, Option<String>>(12)
+            .map_err(bad)?
+            .unwrap_or_default(),
+        died_at: row.try_get::<_, Moment>(13).map_err(bad)?.0,
+        log: Vec::new(),
+    })
+}
+
+fn attempt(row: &Row) -> Result<Attempt, StoreError> {
+    let bad = |error: tokio_postgres::Error| corrupt(format!("attempt: {error}"));
+    let outcome: &str = row.try_get(4).map_err(bad)?;
+    let status: Option<i16> = row.try_get(5).map_err(bad)?;
+    Ok(Attempt {
+        position: row.try_get(0).map_err(bad)?,
+        number: row.try_get::<_, i32>(1).map_err(bad)?.unsigned_abs(),
+        started_at: row.try_get::<_, Moment>(2).map_err(bad)?.0,
+        duration: Duration::from_millis(row.try_get::<_, i64>(3).map_err(bad)?.unsigned_abs()),
+        outcome: AttemptOutcome::parse(outcome)
+            .ok_or_else(|| corrupt(format!("attempt that ended {outcome:?}")))?,
+        status: status.map(i16::unsigned_abs),
+        error: row.try_get(6).map_err(bad)?,
+        response_head: Bytes::copy_from_slice(row.try_get(7).map_err(bad)?),
+    })
+}

@@ -1,0 +1,316 @@
+//! Settling: all that one turn of the relay has to write, in one flight.
+//!
+//! The first statement takes hold of the destination for the epoch and fails for any other; what
+//! was sent behind it fails with it, and an owner that was replaced changes nothing. A settlement
+//! that is written twice, because nobody heard of its first commit, is the same as written once.
+
+use std::collections::{BTreeMap, HashSet};
+
+use hapax::{
+    delivery::{Attempt, Checkpoint, Park, ParkedState, Settlement, positions},
+    store::StoreError,
+};
+use tokio_postgres::Row;
+
+use crate::{
+    connection::{Link, Ready},
+    delivery::{told, word},
+    idempotency::millis,
+    outbox::{begin, is_refused},
+    postgres::Postgres,
+    query,
+    session::{Crash, Leg, Session},
+    value::{Moment, Param},
+};
+
+/// Writes a settlement down, if its epoch still owns the destination.
+///
+/// Returns the released keys that nothing unfinished stands in the way of.
+pub(crate) async fn settle(
+    store: &Postgres,
+    settlement: &Settlement,
+) -> Result<Vec<String>, StoreError> {
+    let mut session = Session::open(store).await?;
+    let statements = session.run(Statements::ready).await;
+    let flown = match statements {
+        Ok(statements) => {
+            store.settings().failpoints.hit("postgres.commit.before");
+            write(store, &mut session, &statements, settlement).await
+        }
+        Err(flight) => Err(flight.into()),
+    };
+    match flown {
+        Ok(free) => {
+            session.end();
+            store.settings().failpoints.hit("postgres.commit.after");
+            Ok(free)
+        }
+        Err(error) => {
+            session.rollback().await;
+            Err(error)
+        }
+    }
+}
+
+/// The statements of a settlement.
+struct Statements {
+    epoch: Ready,
+    checkpoint: Ready,
+    begin: Ready,
+    park: Ready,
+    unblock: Ready,
+    deliver: Ready,
+    release: Ready,
+    is_held: Ready,
+    attempt: Ready,
+    disable: Ready,
+}
+
+impl Statements {
+    async fn ready(link: &Link) -> Result<Self, tokio_postgres::Error> {
+        let sql = [
+            query!("delivery/epoch"),
+            query!("delivery/checkpoint"),
+            query!("delivery/begin"),
+            query!("delivery/park"),
+            query!("delivery/unblock"),
+            query!("delivery/deliver"),
+            query!("delivery/release"),
+            query!("delivery/is_held"),
+            query!("delivery/attempt"),
+            query!("delivery/disable"),
+        ];
+        let [
+            epoch,
+            checkpoint,
+            begin,
+            park,
+            unblock,
+            deliver,
+            release,
+            is_held,
+            attempt,
+            disable,
+        ] = link.ready(sql).await?;
+        Ok(Self {
+            epoch,
+            checkpoint,
+            begin,
+            park,
+            unblock,
+            deliver,
+            release,
+            is_held,
+            attempt,
+            disable,
+        })
+    }
+}
+
+async fn write(
+    store: &Postgres,
+    session: &mut Session,
+    statements: &Statements,
+    settlement: &Settlement,
+) -> Result<Vec<String>, StoreError> {
+    let (start, now) = (begin(store), store.now());
+    let destination = settlement.destination.as_str();
+    let owner: [&dyn Param; 2] = [&destination, &settlement.epoch];
+    let moved = settlement.checkpoint.as_ref();
+    let moved = moved.map(|checkpoint| Moved::of(destination, checkpoint, now));
+    let moved = moved.as_ref().map(Moved::params);
+    let begun: BTreeMap<i64, u32> = settlement.begin.iter().copied().collect();
+    let (begun, numbers): (Vec<i64>, Vec<i32>) = begun
+        .into_iter()
+        .map(|(position, number)| (position, number.cast_signed()))
+        .unzip();
+    let begun: [&dyn Param; 4] = [&destination, &begun, &numbers, &now];
+    let parks = Parks::of(&settlement.park);
+    let parked = parks.params(&destination, &now);
+    let blocked: [&dyn Param; 3] = [&destination, &parks.blocked, &now];
+    let arrived: [&dyn Param; 3] = [&destination, &settlement.delivered, &now];
+    let released: Vec<&str> = settlement.release.iter().map(String::as_str).collect();
+    let release: [&dyn Param; 3] = [&destination, &released, &now];
+    let attempts = Attempts::of(&settlement.attempts);
+    let tried = attempts.params(&destination);
+    let reason = settlement.disable.as_deref().map(text);
+    let disabled: [&dyn Param; 3] = [&destination, &now, &reason];
+    let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
+        let mut legs: Vec<Leg<'_>> = vec![
+            Box::pin(link.none(&start)),
+            Box::pin(link.rows(&statements.epoch, &owner)),
+        ];
+        let mut add = |wanted: bool, ready, params| {
+            if wanted {
+                legs.push(Box::pin(link.rows(ready, params)));
+            }
+        };
+        if let Some(moved) = &moved {
+            add(true, &statements.checkpoint, &moved[..]);
+        }
+        add(!settlement.begin.is_empty(), &statements.begin, &begun[..]);
+        add(!settlement.park.is_empty(), &statements.park, &parked[..]);
+        add(!parks.blocked.is_empty(), &statements.unblock, &blocked[..]);
+        let arrives = !settlement.delivered.is_empty();
+        add(arrives, &statements.deliver, &arrived[..]);
+        add(!attempts.is_empty(), &statements.attempt, &tried[..]);
+        add(reason.is_some(), &statements.disable, &disabled[..]);
+        add(!released.is_empty(), &statements.release, &release[..]);
+        // What is still held is asked last: its answer is the one before the commit's.
+        add(!released.is_empty(), &statements.is_held, &release[..2]);
+        legs.push(Box::pin(link.none("COMMIT")));
+        legs
+    });
+    let landed = flown.await.map_err(fenced)?;
+    let held = landed.iter().rev().nth(1).map_or(&[][..], Vec::as_slice);
+    Ok(free(&settlement.release, held))
+}
+
+fn fenced(crash: Crash) -> StoreError {
+    if crash.leg == 1 && is_refused(&crash.cause) {
+        return StoreError::Fenced;
+    }
+    told(crash)
+}
+
+fn free(released: &[String], held: &[Row]) -> Vec<String> {
+    if released.is_empty() {
+        return Vec::new();
+    }
+    let held: HashSet<&str> = held.iter().map(|row| row.get(0)).collect();
+    let free = released.iter().filter(|key| !held.contains(key.as_str()));
+    free.cloned().collect()
+}
+
+/// A text as a column can hold it: the database knows no zero byte, a far side's error may.
+pub(crate) fn text(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// A checkpoint as the columns of its row.
+pub(crate) struct Moved<'a> {
+    destination: &'a str,
+    high: i64,
+    snapshot: Option<&'a str>,
+    settled: String,
+    offered: String,
+    now: Moment,
+}
+
+impl<'a> Moved<'a> {
+    pub(crate) fn of(destination: &'a str, checkpoint: &'a Checkpoint, now: Moment) -> Self {
+        Self {
+            destination,
+            high: checkpoint.frontier.high,
+            snapshot: checkpoint.frontier.snapshot.as_deref(),
+            settled: positions::write(&checkpoint.settled),
+            offered: positions::write(&checkpoint.offered),
+            now,
+        }
+    }
+
+    pub(crate) fn params(&self) -> [&dyn Param; 6] {
+        [
+            &self.destination,
+            &self.high,
+            &self.snapshot,
+            &self.settled,
+            &self.offered,
+            &self.now,
+        ]
+    }
+}
+
+/// Parked deliveries as the columns of `delivery/park`; of two about one event the last holds.
+struct Parks<'a> {
+    positions: Vec<i64>,
+    states: Vec<&'static str>,
+    attempts: Vec<i32>,
+    due: Vec<Moment>,
+    keys: Vec<Option<&'a str>>,
+    errors: Vec<Option<String>>,
+    /// Those of them that are to be blocked.
+    blocked: Vec<i64>,
+}
+
+impl<'a> Parks<'a> {
+    fn of(parks: &'a [Park]) -> Self {
+        let parks: BTreeMap<i64, &Park> = parks.iter().map(|park| (park.position, park)).collect();
+        let all = || parks.values();
+        Self {
+            positions: all().map(|park| park.position).collect(),
+            states: all().map(|park| word(park.state)).collect(),
+            attempts: all().map(|park| park.attempt.cast_signed()).collect(),
+            due: all().map(|park| Moment(park.next_at)).collect(),
+            keys: all().map(|park| park.order_key.as_deref()).collect(),
+            errors: all()
+                .map(|park| park.last_error.as_deref().map(text))
+                .collect(),
+            blocked: all()
+                .filter(|park| park.state == ParkedState::Blocked)
+                .map(|park| park.position)
+                .collect(),
+        }
+    }
+
+    fn params<'b>(&'b self, destination: &'b &'b str, now: &'b Moment) -> [&'b dyn Param; 8] {
+        [
+            destination,
+            &self.positions,
+            &self.states,
+            &self.attempts,
+            &self.due,
+            &self.keys,
+            &self.errors,
+            now,
+        ]
+    }
+}
+
+/// Attempts as the columns of `delivery/attempt`.
+struct Attempts<'a> {
+    positions: Vec<i64>,
+    numbers: Vec<i32>,
+    started: Vec<Moment>,
+    durations: Vec<i64>,
+    outcomes: Vec<&'static str>,
+    statuses: Vec<Option<i16>>,
+    errors: Vec<Option<String>>,
+    heads: Vec<&'a [u8]>,
+}
+
+impl<'a> Attempts<'a> {
+    fn of(attempts: &'a [Attempt]) -> Self {
+        let all = || attempts.iter();
+        Self {
+            positions: all().map(|it| it.position).collect(),
+            numbers: all().map(|it| it.number.cast_signed()).collect(),
+            started: all().map(|it| Moment(it.started_at)).collect(),
+            durations: all().map(|it| millis(it.duration)).collect(),
+            outcomes: all().map(|it| it.outcome.as_str()).collect(),
+            statuses: all()
+                .map(|it| it.status.and_then(|status| i16::try_from(status).ok()))
+                .collect(),
+            errors: all().map(|it| it.error.as_deref().map(text)).collect(),
+            heads: all().map(|it| &*it.response_head).collect(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.positions.is_empty()
+    }
+
+    fn params<'b>(&'b self, destination: &'b &'b str) -> [&'b dyn Param; 9] {
+        [
+            destination,
+            &self.positions,
+            &self.numbers,
+            &self.started,
+            &self.durations,
+            &self.outcomes,
+            &self.statuses,
+            &self.errors,
+            &self.heads,
+        ]
+    }
+}

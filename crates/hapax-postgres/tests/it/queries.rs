@@ -1,0 +1,143 @@
+//! Every query file, held against a fresh database.
+
+use std::{fs, path::Path};
+
+use tokio_postgres::Client;
+
+use crate::fixture::Fixture;
+
+#[tokio::test]
+async fn every_query_file_prepares_and_says_why_it_is_there() {
+    let fixture = Fixture::new().await;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("queries");
+    let mut count = 0;
+    for noun in fs::read_dir(folder).unwrap() {
+        for file in fs::read_dir(noun.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            let sql = fs::read_to_string(&path).unwrap();
+            assert!(
+                sql.starts_with("-- "),
+                "{path:?} does not say why it is there"
+            );
+            let lines = sql.lines().filter(|line| !line.starts_with("--"));
+            let text = lines.collect::<Vec<_>>().join("\n");
+            // What stands between the dollars is a program of its own.
+            let statement: String = text.split("$$").step_by(2).collect();
+            assert!(
+                !statement.contains(';'),
+                "{path:?} holds more than one statement"
+            );
+            let counts = statement.replace("count(*)", "").replace(" * interval", "");
+            assert!(!counts.contains('*'), "{path:?} names no columns");
+            let prepared = fixture.plain.prepare(&sql).await;
+            let prepared = prepared.unwrap_or_else(|error| panic!("{path:?}: {error:?}"));
+            let unclear = |of_type: &tokio_postgres::types::Type| of_type.name() == "unknown";
+            assert!(
+                !prepared.params().iter().any(unclear),
+                "{path:?} leaves a type open"
+            );
+            count += 1;
+        }
+    }
+    assert!(count > 45, "only {count} files were found");
+}
+
+/// The plan that is kept for every parameter there may be goes by indexes, however large the
+/// tables are.
+#[tokio::test]
+async fn the_hot_queries_go_by_an_index() {
+    let fixture = Fixture::new().await;
+    fixture.plain.batch_execute(MANY).await.unwrap();
+    for (name, sql) in HOT {
+        check_plan(&fixture.plain, name, sql).await;
+    }
+}
+
+/// Enough rows that reading all of them would be seen to cost more.
+const MANY: &str = "
+    INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
+    SELECT gen_random_uuid(), 'a', '{}', '{}', now() FROM generate_series(1, 20000);
+    INSERT INTO hapax.destination (name, first_opened_at, opened_at)
+    SELECT 'd' || number, now(), now() FROM generate_series(1, 3) AS number;
+    INSERT INTO hapax.checkpoint (destination, epoch, frontier, settled, offered, written_at)
+    SELECT name, 1, 15000, '', '', now() FROM hapax.destination;
+    INSERT INTO hapax.delivery
+        (destination, position, state, attempt, next_at, order_key, changed_at)
+    SELECT 'd' || number % 3, number,
+           (ARRAY['scheduled', 'retrying', 'blocked', 'dead', 'delivered'])[number % 5 + 1],
+           1, now(), number % 1000, now()
+    FROM generate_series(1, 20000) AS number;
+    INSERT INTO hapax.attempt
+        (destination, position, number, started_at, duration_ms, outcome, response_head)
+    SELECT destination, position, 1, now(), 1, 'unavailable', '' FROM hapax.delivery;
+    INSERT INTO hapax.inbox_message (consumer, message_id, source, payload_hash, received_at)
+    SELECT 'c', number, 's', '', now() FROM generate_series(1, 20000) AS number;
+    ANALYZE";
+
+macro_rules! hot {
+    ($($name:literal)*) => {
+        &[$(($name, include_str!(concat!("../../queries/", $name, ".sql")))),*]
+    };
+}
+
+const HOT: &[(&str, &str)] = hot!(
+    "outbox/read"
+    "outbox/read_late"
+    "outbox/purge"
+    "outbox/count_beyond"
+    "outbox/ages_beyond"
+    "inbox/find"
+    "inbox/purge"
+    "delivery/due"
+    "delivery/next_due"
+    "delivery/begin"
+    "delivery/deliver"
+    "delivery/unblock"
+    "delivery/release"
+    "delivery/is_held"
+    "delivery/attempt"
+    "delivery/attempts"
+    "delivery/count_parked"
+    "delivery/interrupt_begun"
+    "delivery/interrupt_offered"
+    "delivery/dead_letters"
+    "delivery/replay"
+    "delivery/discard"
+);
+
+async fn check_plan(plain: &Client, name: &str, sql: &str) {
+    let types = plain.prepare(sql).await.unwrap();
+    let count = types.params().len();
+    let nulls = vec!["NULL"; count].join(", ");
+    let prepare = format!("SET plan_cache_mode = force_generic_plan; PREPARE hot AS {sql}");
+    plain.batch_execute(&prepare).await.unwrap();
+    let arguments = if count == 0 {
+        String::new()
+    } else {
+        format!("({nulls})")
+    };
+    let explain = format!("EXPLAIN (COSTS OFF) EXECUTE hot{arguments}");
+    let plan = plain.simple_query(&explain).await.unwrap();
+    plain.batch_execute("DEALLOCATE hot").await.unwrap();
+    let plan: Vec<String> = plan
+        .iter()
+        .filter_map(|line| match line {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        })
+        .collect();
+    let small = ["checkpoint", "destination", "outbox_event_id"];
+    let scans = |line: &&String| {
+        let line = line.trim();
+        line.contains("Seq Scan on ")
+            && !small
+                .iter()
+                .any(|table| line.split_whitespace().any(|word| word == *table))
+    };
+    assert_eq!(
+        plan.iter().filter(scans).count(),
+        0,
+        "{name} reads a whole table:\n{}",
+        plan.join("\n")
+    );
+}
