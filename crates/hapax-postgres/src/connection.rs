@@ -204,6 +204,19 @@ impl Link {
         Ok(ready)
     }
 
+    /// The same for any number of them.
+    pub(crate) async fn ready_all(
+        &self,
+        sql: &[&'static str],
+    ) -> Result<Vec<Ready>, tokio_postgres::Error> {
+        let mut ready = Vec::with_capacity(sql.len());
+        for sql in sql {
+            let [it] = self.ready([*sql]).await?;
+            ready.push(it);
+        }
+        Ok(ready)
+    }
+
     /// Sends a statement of our own and collects its rows; sent when it is first polled.
     pub(crate) async fn rows(
         &self,

@@ -61,3 +61,53 @@ impl<'a> Columns<'a> {
         ]
     }
 }
+
+/// The parameters of `outbox/emit_one`.
+#[derive(Debug)]
+pub(crate) struct One<'a> {
+    id: String,
+    kind: &'a str,
+    tenant: Option<&'a str>,
+    aggregate: [Option<&'a str>; 2],
+    payload: &'a str,
+    headers: &'a str,
+    created: Moment,
+    available: Option<Moment>,
+    sequence: Option<i64>,
+}
+
+impl<'a> One<'a> {
+    pub(crate) fn of(sealed: &'a Sealed) -> Self {
+        let event = &sealed.event;
+        let about = event.aggregate.as_ref();
+        Self {
+            id: event.id.to_string(),
+            kind: &event.kind,
+            tenant: event.tenant.as_ref().map(Tenant::as_str),
+            aggregate: [
+                about.map(|it| it.kind.as_str()),
+                about.map(|it| it.id.as_str()),
+            ],
+            payload: sealed.payload(),
+            headers: &sealed.headers,
+            created: Moment(event.created_at),
+            available: event.available_at.map(Moment),
+            sequence: event.sequence,
+        }
+    }
+
+    pub(crate) fn params(&self) -> [&dyn Param; 10] {
+        [
+            &self.id,
+            &self.kind,
+            &self.tenant,
+            &self.aggregate[0],
+            &self.aggregate[1],
+            &self.sequence,
+            &self.payload,
+            &self.headers,
+            &self.created,
+            &self.available,
+        ]
+    }
+}

@@ -41,8 +41,7 @@ impl Keys for Postgres {
 
     async fn begin(&self, tenant: Option<Tenant>, context: Headers) -> Result<Tx, StoreError> {
         let mut session = Session::open(self).await?;
-        let begin = begin(self);
-        session.run(async |link| link.run(&begin).await).await?;
+        session.begin(begin(self));
         Ok(Tx::new(self, session, Draft::new(tenant, context), None))
     }
 

@@ -5,6 +5,7 @@
 //! back. What happened to a flight whose answer is lost is not known here; see `resolve`.
 
 use std::{
+    borrow::Cow,
     future::{Future, poll_fn},
     pin::Pin,
     task::Poll,
@@ -16,7 +17,7 @@ use tokio::{runtime::Handle, time::timeout};
 use tokio_postgres::Row;
 
 use crate::{
-    connection::{Flight, Link, within},
+    connection::{Flight, Link, Ready, within},
     postgres::Postgres,
 };
 
@@ -32,6 +33,8 @@ pub(crate) type Leg<'a> =
 pub(crate) struct Session {
     /// `None` only once it has ended.
     link: Option<Link>,
+    /// What opens the transaction: it travels with the first flight.
+    begin: Option<Cow<'static, str>>,
     /// Whether a flight is on the wire.
     flying: bool,
     max: Duration,
@@ -48,9 +51,20 @@ impl Session {
     pub(crate) async fn open(store: &Postgres) -> Result<Self, StoreError> {
         Ok(Self {
             link: Some(store.link().await?),
+            begin: None,
             flying: false,
             max: store.settings().statement_max,
         })
+    }
+
+    /// Opens a transaction with the first flight, and not before.
+    pub(crate) fn begin(&mut self, begin: Cow<'static, str>) {
+        self.begin = Some(begin);
+    }
+
+    /// Whether a transaction was opened.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.begin.is_none()
     }
 
     pub(crate) fn link(&self) -> &Link {
@@ -65,8 +79,16 @@ impl Session {
         run: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
     ) -> Result<R, Flight> {
         self.flying = true;
-        let ran = within(self.max, run(self.link())).await;
+        let begin = self.begin.take();
+        let ran = within(self.max, first(self.link(), begin, run)).await;
         self.landed(ran)
+    }
+
+    /// Makes statements of our own ready, before anything of the next flight is sent.
+    pub(crate) async fn ready(&mut self, sql: &[&'static str]) -> Result<Vec<Ready>, Flight> {
+        self.flying = true;
+        let ready = within(self.max, self.link().ready_all(sql)).await;
+        self.landed(ready)
     }
 
     /// Sends all legs at once, in order, and waits for all of them.
@@ -78,11 +100,18 @@ impl Session {
         legs: impl FnOnce(&'a Link) -> Vec<Leg<'a>>,
     ) -> Result<Vec<Vec<Row>>, Crash> {
         self.flying = true;
-        let Self { link, flying, max } = self;
+        let Self {
+            link,
+            begin,
+            flying,
+            max,
+        } = self;
         let link = link
             .as_ref()
             .expect("a session has its connection until it ends");
-        let flown = timeout(*max, fly(legs(link))).await;
+        let begin = begin.take();
+        let begin = begin.map(|begin| Box::pin(async move { link.none(&begin).await }) as Leg<'_>);
+        let flown = timeout(*max, fly(begin, legs(link))).await;
         let flown = flown.unwrap_or(Err(Crash {
             leg: 0,
             cause: Flight::Lost,
@@ -115,13 +144,18 @@ impl Session {
     /// Rolls back and gives the connection back.
     pub(crate) async fn rollback(mut self) {
         let Some(link) = self.link.take() else { return };
-        roll_back(link, self.flying).await;
+        if self.begin.is_none() {
+            roll_back(link, self.flying).await;
+        }
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         let Some(link) = self.link.take() else { return };
+        if self.begin.is_some() {
+            return;
+        }
         match Handle::try_current() {
             Ok(handle) => {
                 let flying = self.flying;
@@ -144,35 +178,65 @@ async fn roll_back(link: Link, flying: bool) {
     }
 }
 
-async fn fly(mut legs: Vec<Leg<'_>>) -> Result<Vec<Vec<Row>>, Crash> {
-    let mut landed: Vec<Option<Result<Vec<Row>, tokio_postgres::Error>>> = Vec::new();
+/// Runs something behind what opens its transaction, without waiting in between.
+async fn first<R>(
+    link: &Link,
+    begin: Option<Cow<'static, str>>,
+    run: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
+) -> Result<R, tokio_postgres::Error> {
+    let Some(begin) = begin else {
+        return run(link).await;
+    };
+    let mut begun: Leg<'_> = Box::pin(link.none(&begin));
+    let sent = send(&mut begun).await;
+    if let Some(Err(error)) = sent {
+        return Err(error);
+    }
+    let ran = run(link).await;
+    if sent.is_none() {
+        begun.await?;
+    }
+    ran
+}
+
+type Landed = Result<Vec<Row>, tokio_postgres::Error>;
+
+/// Sends a leg; what is known about it at once, if anything is.
+async fn send(leg: &mut Leg<'_>) -> Option<Landed> {
     poll_fn(|context| {
-        for leg in &mut legs {
-            let sent = match leg.as_mut().poll(context) {
-                Poll::Ready(result) => Some(result),
-                Poll::Pending => None,
-            };
-            let held_back = matches!(sent, Some(Err(_)));
-            landed.push(sent);
-            if held_back {
-                break;
-            }
-        }
-        Poll::Ready(())
+        Poll::Ready(match leg.as_mut().poll(context) {
+            Poll::Ready(landed) => Some(landed),
+            Poll::Pending => None,
+        })
     })
-    .await;
-    let mut rows = Vec::with_capacity(landed.len());
+    .await
+}
+
+async fn fly(begin: Option<Leg<'_>>, legs: Vec<Leg<'_>>) -> Result<Vec<Vec<Row>>, Crash> {
+    let ahead = usize::from(begin.is_some());
+    let mut legs: Vec<Leg<'_>> = begin.into_iter().chain(legs).collect();
+    let mut sent: Vec<Option<Landed>> = Vec::with_capacity(legs.len());
+    for leg in &mut legs {
+        let landed = send(leg).await;
+        let is_held_back = matches!(landed, Some(Err(_)));
+        sent.push(landed);
+        if is_held_back {
+            break;
+        }
+    }
+    let mut rows = Vec::with_capacity(legs.len());
     let mut crash = None;
-    for (number, (leg, landed)) in legs.iter_mut().zip(landed).enumerate() {
-        let result = match landed {
-            Some(result) => result,
+    for (number, (leg, landed)) in legs.iter_mut().zip(sent).enumerate() {
+        let landed = match landed {
+            Some(landed) => landed,
             None => leg.await,
         };
-        match result {
-            Ok(found) => rows.push(found),
+        match landed {
+            Ok(found) if number >= ahead => rows.push(found),
+            Ok(_) => {}
             Err(error) if crash.is_none() => {
-                let cause = Flight::Failed(error);
-                crash = Some(Crash { leg: number, cause });
+                let (leg, cause) = (number.saturating_sub(ahead), Flight::Failed(error));
+                crash = Some(Crash { leg, cause });
             }
             // What comes behind a failure fails with it.
             Err(_) => {}

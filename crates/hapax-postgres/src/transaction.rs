@@ -11,24 +11,20 @@ use hapax::{
     event::{EventId, NewEvent},
     idempotency::Answer,
     inbox::{Acceptance, Message},
-    outbox::{Draft, EventError, Sealed},
+    outbox::{Draft, EventError},
     store::{Effect, StoreError, Transaction},
 };
 use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
-    connection::{Flight, Link, Ready},
-    emit::Columns,
-    error::store_error,
-    idempotency::{
-        Found, Held, OldRow, StoredAnswer, begin, millis, on_expired, parts, retention, try_hold,
-    },
+    connection::Link,
+    ending::Ending,
+    idempotency::{Found, Held, StoredAnswer, begin, retention, try_hold},
     inbox,
-    phases::{Phase, is_fenced},
+    phases::Phase,
     postgres::Postgres,
-    query, resolve,
-    session::{Leg, Session},
-    value::Param,
+    resolve,
+    session::Session,
 };
 
 /// An open transaction on a connection of its own.
@@ -142,20 +138,18 @@ impl Tx {
             return Err(error);
         }
         let events = self.draft.take_events();
+        if !self.session.is_begun() && events.is_empty() && self.phase.is_none() {
+            self.session.end();
+            return Ok(());
+        }
         let stored = answer.map(StoredAnswer::of);
-        let last = Last::new(
-            &self.store,
-            self.held.as_ref().zip(stored.as_ref()),
-            self.phase.as_ref().map(|phase| (phase, stored.as_ref())),
-            &events,
-        );
-        let crash = match last.fly(&mut self.session).await {
+        let (held, phase) = (self.held.as_ref(), self.phase.as_ref());
+        let ending = Ending::of(held, phase, stored.as_ref(), &events, self.store.time());
+        let failpoints = &self.store.settings().failpoints;
+        let crash = match ending.fly(&mut self.session, failpoints).await {
             Ok(()) => {
                 self.session.end();
-                self.store
-                    .settings()
-                    .failpoints
-                    .hit("postgres.commit.after");
+                failpoints.hit("postgres.commit.after");
                 if !events.is_empty() {
                     self.store.wake().ring();
                 }
@@ -163,7 +157,7 @@ impl Tx {
             }
             Err(crash) => crash,
         };
-        if !crash.flight.is_unknown() {
+        if !crash.is_unknown() {
             self.session.rollback().await;
             return Err(crash.into_error());
         }
@@ -252,136 +246,4 @@ impl Transaction for Tx {
 /// What a transaction that lost against another one is told.
 pub(crate) fn lost(how: &'static str) -> StoreError {
     StoreError::Conflict { source: how.into() }
-}
-
-/// The last flight of a transaction: the answer or the recovery point, the events, `COMMIT`.
-struct Last<'a> {
-    store: &'a Postgres,
-    answer: Option<(&'a Held, &'a StoredAnswer)>,
-    phase: Option<(&'a Phase, Option<&'a StoredAnswer>)>,
-    events: &'a [Sealed],
-}
-
-/// Why the last flight did not land.
-struct LastCrash {
-    flight: Flight,
-    /// Whether it was the key that could not be stored.
-    at_the_key: bool,
-    /// Whether it was the key that may have another owner.
-    at_the_fence: bool,
-}
-
-impl LastCrash {
-    fn into_error(self) -> StoreError {
-        match self.flight {
-            Flight::Failed(error) if self.at_the_fence && is_fenced(&error) => StoreError::Fenced,
-            // Somebody wrote the key past its lock; the request finds out what is known about it.
-            Flight::Failed(error) if self.at_the_key && is_taken(&error) => StoreError::Conflict {
-                source: error.into(),
-            },
-            Flight::Failed(error) => store_error(error),
-            flight @ Flight::Lost => flight.into(),
-        }
-    }
-}
-
-/// Whether the key's row could not be written because there is one already.
-pub(crate) fn is_taken(error: &tokio_postgres::Error) -> bool {
-    use tokio_postgres::error::SqlState;
-    [
-        Some(&SqlState::UNIQUE_VIOLATION),
-        Some(&SqlState::NOT_NULL_VIOLATION),
-    ]
-    .contains(&error.code())
-}
-
-impl<'a> Last<'a> {
-    fn new(
-        store: &'a Postgres,
-        answer: Option<(&'a Held, &'a StoredAnswer)>,
-        phase: Option<(&'a Phase, Option<&'a StoredAnswer>)>,
-        events: &'a [Sealed],
-    ) -> Self {
-        Self {
-            store,
-            answer,
-            phase,
-            events,
-        }
-    }
-
-    async fn fly(&self, session: &mut Session) -> Result<(), LastCrash> {
-        let not_at_the_key = |flight| LastCrash {
-            flight,
-            at_the_key: false,
-            at_the_fence: false,
-        };
-        let sql = [self.complete(), query!("outbox/emit")];
-        let ready = session.run(async |link| link.ready(sql).await).await;
-        let [complete, emit] = ready.map_err(not_at_the_key)?;
-        let columns = Columns::of(self.events);
-        let params = columns.params();
-        let time = self.store.time();
-        self.store
-            .settings()
-            .failpoints
-            .hit("postgres.commit.before");
-        let flown = session.fly(|link| {
-            let mut legs: Vec<Leg<'_>> = Vec::with_capacity(3);
-            if let Some((held, answer)) = self.answer {
-                legs.push(Box::pin(store_answer(link, &complete, held, answer, time)));
-            }
-            if let Some((phase, answer)) = self.phase {
-                legs.push(Box::pin(phase.end(link, &complete, answer, time)));
-            }
-            if !self.events.is_empty() {
-                legs.push(Box::pin(link.rows(&emit, &params)));
-            }
-            legs.push(Box::pin(link.none("COMMIT")));
-            legs
-        });
-        let flown = flown.await;
-        flown.map(drop).map_err(|crash| LastCrash {
-            at_the_key: crash.leg == 0 && self.answer.is_some(),
-            at_the_fence: crash.leg == 0 && self.phase.is_some(),
-            flight: crash.cause,
-        })
-    }
-
-    fn complete(&self) -> &'static str {
-        if let Some((_, answer)) = self.phase {
-            return Phase::sql(answer);
-        }
-        match self.answer {
-            Some((held, _)) if held.row == OldRow::Expired => query!("idempotency/replace"),
-            _ => query!("idempotency/complete"),
-        }
-    }
-}
-
-async fn store_answer(
-    link: &Link,
-    complete: &Ready,
-    held: &Held,
-    answer: &StoredAnswer,
-    time: Option<crate::value::Moment>,
-) -> Result<Vec<Row>, tokio_postgres::Error> {
-    let claim = &held.claim;
-    let [tenant, operation, key] = parts(&claim.scope);
-    let fingerprint: &[u8] = claim.fingerprint.as_bytes();
-    let (headers, body): (&[u8], &[u8]) = (&answer.headers, &answer.body);
-    let params: [&dyn Param; 11] = [
-        &tenant,
-        &operation,
-        &key,
-        &fingerprint,
-        &answer.state(),
-        &answer.status,
-        &headers,
-        &body,
-        &on_expired(claim),
-        &millis(retention(claim)),
-        &time,
-    ];
-    link.rows(complete, &params).await
 }

@@ -6,10 +6,11 @@ INSERT INTO hapax.idempotency_key
 SELECT tenant, operation, key, fingerprint, state, status, headers, body, on_expired, at, at,
        at + retention * interval '1 millisecond'
 FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS at) AS clock,
-     unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::int2[], $7::bytea[],
-            $8::bytea[], $9::text[], $10::int8[])
-     AS member (tenant, operation, key, fingerprint, state, status, headers, body, on_expired,
-                retention)
+     (SELECT unnest($1::text[]) AS tenant, unnest($2::text[]) AS operation, unnest($3::text[]) AS key,
+             unnest($4::bytea[]) AS fingerprint, unnest($5::text[]) AS state,
+             unnest($6::int2[]) AS status, unnest($7::bytea[]) AS headers,
+             unnest($8::bytea[]) AS body, unnest($9::text[]) AS on_expired,
+             unnest($10::int8[]) AS retention) AS member
 WHERE pg_try_advisory_xact_lock(hapax.key_lock(tenant, operation, key))
 ON CONFLICT (key, operation, tenant) DO NOTHING
 RETURNING tenant, operation, key
