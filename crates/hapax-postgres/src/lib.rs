@@ -21,6 +21,7 @@ mod session;
 mod idempotency;
 mod phases;
 mod transaction;
+mod ending;
 mod resolve;
 mod single_shot;
 mod group;
