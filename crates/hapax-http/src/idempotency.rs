@@ -2,12 +2,12 @@
 
 use std::{
     future::{Ready, ready},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use axum::response::{IntoResponse, Response};
 use hapax::{
-    key::{IdempotencyKey, Scope},
+    key::{IdempotencyKey, Operation, Scope},
     single_flight::SingleFlight,
     store::{Keys, StoreError},
     telemetry::IDEMPOTENCY_EXPIRED,
@@ -37,6 +37,7 @@ struct Shared<K> {
     settings: Settings,
     replays: Replays,
     flights: SingleFlight<Told>,
+    phased: Mutex<Vec<Operation>>,
 }
 
 impl<K: Keys> Idempotency<K> {
@@ -45,6 +46,7 @@ impl<K: Keys> Idempotency<K> {
         Self(Arc::new(Shared {
             replays: Replays::new(settings.cache_bytes),
             flights: SingleFlight::new(),
+            phased: Mutex::default(),
             store,
             settings,
         }))
@@ -111,6 +113,20 @@ impl<K: Keys> Idempotency<K> {
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
+    }
+
+    /// Notes that an operation on a route is phased.
+    pub(crate) fn note_phased(&self, operation: &Operation) {
+        let mut phased = self.0.phased.lock().unwrap_or_else(PoisonError::into_inner);
+        if !phased.contains(operation) {
+            phased.push(operation.clone());
+        }
+    }
+
+    /// The phased operations that stand on a route.
+    pub(crate) fn phased(&self) -> Vec<Operation> {
+        let phased = self.0.phased.lock();
+        phased.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn store(&self) -> &K {

@@ -33,6 +33,9 @@ pub struct Settings {
     pub retention: Duration,
     /// How long a duplicate waits for the first request before it is told to come again.
     pub wait: Duration,
+    /// How long a phased request's key stays its owner's when the owner has died; a live one
+    /// renews it. Give it more than a transaction may take.
+    pub lease: Duration,
     /// How long a handler may take before it is rolled back.
     pub handler_max: Duration,
     /// What a request gets whose key has expired.
@@ -57,6 +60,7 @@ impl Settings {
             random,
             retention: limits::RETENTION,
             wait: limits::WAIT,
+            lease: limits::LEASE,
             handler_max: limits::HANDLER,
             on_expired: OnExpired::default(),
             on_store_error: OnStoreError::default(),

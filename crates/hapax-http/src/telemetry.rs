@@ -4,7 +4,9 @@ use std::{sync::OnceLock, time::Duration};
 
 use hapax::{
     key::Operation,
-    telemetry::{IDEMPOTENCY_REQUESTS, IDEMPOTENCY_WAIT},
+    telemetry::{
+        IDEMPOTENCY_FENCED, IDEMPOTENCY_REQUESTS, IDEMPOTENCY_TAKEOVERS, IDEMPOTENCY_WAIT,
+    },
 };
 use metrics::{Counter, Histogram};
 
@@ -80,6 +82,18 @@ impl Counts {
     /// Notes how long a duplicate waited.
     pub(crate) fn wait(&self, waited: Duration) {
         self.handles().waits.record(waited);
+    }
+
+    /// Counts a key that was taken over from an owner that did not finish.
+    pub(crate) fn takeover(&self, by: &'static str) {
+        let operation = self.operation.as_str().to_owned();
+        metrics::counter!(IDEMPOTENCY_TAKEOVERS, "operation" => operation, "by" => by).increment(1);
+    }
+
+    /// Counts an owner that has lost its key.
+    pub(crate) fn fenced(&self) {
+        let operation = self.operation.as_str().to_owned();
+        metrics::counter!(IDEMPOTENCY_FENCED, "operation" => operation).increment(1);
     }
 
     fn handles(&self) -> &Handles {

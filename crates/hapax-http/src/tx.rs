@@ -84,11 +84,10 @@ impl<T: Transaction, S: Sync> FromRequestParts<S> for Tx<T> {
         let slot = slot.ok_or_else(|| {
             Problem::internal(
                 "the handler asks for a transaction that its route does not open: protect the \
-                 route with Idempotency::operation, and not as single_shot",
+                 route with Idempotency::operation, and neither as single_shot nor as phased",
             )
         })?;
-        let inner = Some(slot.take()?);
-        Ok(Self { inner, slot })
+        slot.lend()
     }
 }
 
@@ -117,6 +116,17 @@ impl<T> Slot<T> {
             Place::Here(tx) => Some(tx),
             Place::Taken | Place::Unreachable => None,
         }
+    }
+
+    /// Hands the transaction out until the `Tx` is dropped.
+    pub(crate) fn lend(&self) -> Result<Tx<T>, Problem>
+    where
+        T: Transaction,
+    {
+        Ok(Tx {
+            inner: Some(self.take()?),
+            slot: self.clone(),
+        })
     }
 
     fn take(&self) -> Result<T, Problem> {

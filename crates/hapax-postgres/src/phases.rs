@@ -206,16 +206,16 @@ impl Phase {
         let owned = &self.owned;
         let [tenant, operation, key] = parts(&owned.scope);
         let created_at = Moment(owned.created_at);
-        let owner: [&dyn Param; 5] = [&tenant, &operation, &key, &owned.epoch, &created_at];
+        let fence: [&dyn Param; 5] = [&tenant, &operation, &key, &owned.epoch, &created_at];
         let Some(answer) = answer else {
             let point = self.recovery_point.as_deref();
-            let params = [&owner[..], &[&point]].concat();
+            let params = [&fence[..], &[&point]].concat();
             return link.rows(ready, &params).await;
         };
         let (headers, body): (&[u8], &[u8]) = (&answer.headers, &answer.body);
         let (state, retention) = (answer.state(), millis(owned.retention));
         let values: [&dyn Param; 6] = [&state, &answer.status, &headers, &body, &retention, &time];
-        link.rows(ready, &[&owner[..], &values].concat()).await
+        link.rows(ready, &[&fence[..], &values].concat()).await
     }
 
     /// Stores an answer alone, in a transaction of its own.
@@ -262,8 +262,8 @@ async fn fenced(
 ) -> Result<(), StoreError> {
     let [tenant, operation, key] = parts(&owned.scope);
     let created_at = Moment(owned.created_at);
-    let owner: [&dyn Param; 5] = [&tenant, &operation, &key, &owned.epoch, &created_at];
-    let changed = store.ask(sql, &[&owner[..], values].concat()).await?;
+    let fence: [&dyn Param; 5] = [&tenant, &operation, &key, &owned.epoch, &created_at];
+    let changed = store.ask(sql, &[&fence[..], values].concat()).await?;
     if changed.is_empty() {
         return Err(StoreError::Fenced);
     }

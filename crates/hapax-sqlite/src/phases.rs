@@ -124,8 +124,8 @@ fn fenced(
     let created_at = owned.created_at.as_millis();
     let (tenant, operation) = (scope.tenant.as_str(), scope.operation.as_str());
     let (key, epoch) = (scope.key.as_str(), owned.epoch);
-    let owner: [&dyn ToSql; 5] = [&tenant, &operation, &key, &epoch, &created_at];
-    let values = owner.iter().chain(values);
+    let fence: [&dyn ToSql; 5] = [&tenant, &operation, &key, &epoch, &created_at];
+    let values = fence.iter().chain(values);
     let run = || {
         let mut statement = desk.conn.prepare_cached(sql)?;
         for (place, value) in (1..).zip(values) {

@@ -12,7 +12,7 @@ use hapax::{
     idempotency::{OnExpired, OnFailure},
     key::Operation,
     limits::{BODY_BYTES_MAX, RETENTION_MAX},
-    store::Keys,
+    store::{Keys, Phases},
 };
 use http::{HeaderName, Method};
 
@@ -21,6 +21,7 @@ pub use layer::Protected;
 use crate::{
     derived::{Derive, Derived, View},
     idempotency::Idempotency,
+    phased::{AnyPhases, is_credential},
     problem::Problem,
     telemetry::Counts,
 };
@@ -49,6 +50,7 @@ impl<K: Keys> OperationLayer<K> {
             template: template.to_owned(),
             methods: vec![Method::POST, Method::PATCH],
             terms,
+            phasing: None,
             acts: OnceLock::new(),
         };
         // Fails here, where the service is wired, and not at its first request.
@@ -88,7 +90,10 @@ impl<K: Keys> OperationLayer<K> {
     /// Takes plans ([`crate::Planned`]) instead of opening a transaction for the handler.
     #[must_use]
     pub fn single_shot(self) -> Self {
-        self.change(|it| it.terms.single_shot = true)
+        self.change(|it| {
+            it.terms.single_shot = true;
+            it.phasing = None;
+        })
     }
 
     /// Protects another method on this route.
@@ -139,6 +144,7 @@ impl<K: Keys> OperationLayer<K> {
             template: self.0.template.clone(),
             methods: self.0.methods.clone(),
             terms: self.0.terms.clone(),
+            phasing: self.0.phasing.clone(),
             acts: OnceLock::new(),
         };
         change(&mut wired);
@@ -146,7 +152,74 @@ impl<K: Keys> OperationLayer<K> {
     }
 
     fn acts(&self) -> Acts<K> {
-        Arc::clone(self.0.acts.get_or_init(|| self.0.make_acts()))
+        let acts = self.0.acts.get_or_init(|| self.0.make_acts());
+        for (_, act) in acts.iter().filter(|(_, act)| act.phasing.is_some()) {
+            act.idempotency.note_phased(&act.operation);
+        }
+        Arc::clone(acts)
+    }
+}
+
+impl<K: Phases> OperationLayer<K> {
+    /// Commits the key first and lets the handler commit phase by phase ([`crate::Phased`]): for
+    /// handlers that call foreign systems.
+    ///
+    /// A key is needed always, also where the operation is [`optional`](Self::optional). A failure
+    /// leaves the key in progress, whatever [`on_failure`](Self::on_failure) says.
+    #[must_use]
+    pub fn phased(self) -> Self {
+        self.change(|it| {
+            it.terms.single_shot = false;
+            let store = Arc::new(it.idempotency.store().clone());
+            it.phasing = Some(Phasing {
+                store,
+                kept_headers: Vec::new(),
+            });
+        })
+    }
+
+    /// Names request headers that a phased request is resumed with when its client does not come
+    /// again, besides the content type and what its events carry.
+    ///
+    /// # Panics
+    /// When one of them is a credential: those are never kept.
+    #[must_use]
+    pub fn kept_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.change(|it| {
+            let names = names.into_iter().inspect(|name| {
+                assert!(
+                    !is_credential(name),
+                    "{name} is a credential and is not kept"
+                );
+            });
+            if let Some(phasing) = &mut it.phasing {
+                phasing.kept_headers.extend(names);
+            }
+        })
+    }
+}
+
+/// What a phased operation has besides its terms.
+pub(crate) struct Phasing<K: Keys> {
+    pub(crate) store: Arc<dyn AnyPhases<K::Tx>>,
+    /// Request headers that are kept for who resumes it.
+    pub(crate) kept_headers: Vec<HeaderName>,
+}
+
+impl<K: Keys> Clone for Phasing<K> {
+    fn clone(&self) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            kept_headers: self.kept_headers.clone(),
+        }
+    }
+}
+
+impl<K: Keys> fmt::Debug for Phasing<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Phasing")
+            .field("kept_headers", &self.kept_headers)
+            .finish_non_exhaustive()
     }
 }
 
@@ -166,6 +239,7 @@ struct Wired<K: Keys> {
     template: String,
     methods: Vec<Method>,
     terms: Terms,
+    phasing: Option<Phasing<K>>,
     /// Made once: a router without a state puts its layers on anew for every request.
     acts: OnceLock<Acts<K>>,
 }
@@ -180,6 +254,7 @@ impl<K: Keys> Wired<K> {
                 counts: Counts::new(operation.clone()),
                 operation,
                 terms: self.terms.clone(),
+                phasing: self.phasing.clone(),
             })
         };
         let methods = self.methods.iter();
@@ -227,5 +302,7 @@ pub(crate) struct Act<K: Keys> {
     pub(crate) idempotency: Idempotency<K>,
     pub(crate) operation: Operation,
     pub(crate) terms: Terms,
+    /// Where the operation is phased.
+    pub(crate) phasing: Option<Phasing<K>>,
     pub(crate) counts: Counts,
 }

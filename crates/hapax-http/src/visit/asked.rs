@@ -75,7 +75,7 @@ impl<'a> Asked<'a> {
         sent: Option<Cow<'a, str>>,
     ) -> Result<Self, Problem> {
         let budget = header::budget(&parts.headers)?;
-        if sent.is_none() && matches!(act.terms.policy, Policy::Required) {
+        if sent.is_none() && needs_key(act) {
             return Err(Problem::new(KEY_MISSING).detail(
                 "send a key of your own making, one per intent, and repeat it on a retry",
             ));
@@ -102,6 +102,15 @@ impl<'a> Asked<'a> {
             kept,
             deadline,
         })
+    }
+}
+
+/// Whether a request without a key is refused: phases have nothing to stand on without one.
+fn needs_key<K: Keys>(act: &Act<K>) -> bool {
+    match act.terms.policy {
+        Policy::Required => true,
+        Policy::Optional => act.phasing.is_some(),
+        Policy::Issued | Policy::Derived(_) => false,
     }
 }
 

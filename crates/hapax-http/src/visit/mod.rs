@@ -2,7 +2,7 @@
 //!
 //! It is read and hashed (`asked`), looked up in the cache, joined with its
 //! duplicates (`join`), and, if it is the one that runs, led through a
-//! transaction (`atomic`) or a plan (`shot`) to its answer. Whoever leads runs in
+//! transaction (`atomic`), a plan (`shot`) or its phases (`phased`) to its answer. Whoever leads runs in
 //! a task of its own: a client that goes away takes nothing with it.
 
 mod asked;
@@ -10,6 +10,7 @@ mod join;
 mod held;
 mod run;
 mod atomic;
+mod phased;
 mod shot;
 mod unprotected;
 
@@ -142,7 +143,9 @@ impl<K: Keys, S: Inner> Visit<K, S> {
                 let claim = self.claim(scope, fingerprint);
                 let held = held::Held::new(&self.act, claim, joined, self.id.clone());
                 let id = self.id.clone();
-                if self.act.terms.single_shot {
+                if let Some(phasing) = self.act.phasing.clone() {
+                    apart(id, Box::pin(phased::phased(self, held, phasing))).await
+                } else if self.act.terms.single_shot {
                     apart(id, Box::pin(shot::shot(self, held))).await
                 } else {
                     apart(id, Box::pin(atomic::atomic(self, held))).await
@@ -189,6 +192,12 @@ impl<K: Keys, S: Inner> Visit<K, S> {
     /// Whose request this is.
     fn tenant(&self) -> Option<Tenant> {
         asked::tenant(&self.act, &self.parts).ok().cloned()
+    }
+
+    /// Until when a duplicate that came at `arrived` waits for the first request.
+    fn wait_end(&self, arrived: Instant) -> Instant {
+        let end = until(arrived, self.act.idempotency.settings().wait);
+        self.deadline.map_or(end, |deadline| deadline.min(end))
     }
 
     /// When the handler's time is up.

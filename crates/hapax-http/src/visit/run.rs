@@ -54,11 +54,26 @@ impl<S: Inner> Run<S> {
             // The timer is coarse; the clock is asked once more before anything is committed.
             Ok(Ok(Ok(finished))) if Instant::now() < end => return finished,
             Ok(Ok(Err(problem))) => problem,
-            Ok(Err(panic)) => Problem::internal(format!("the handler panicked: {}", said(&*panic))),
+            Ok(Err(panic)) => panicked(&*panic),
             Ok(Ok(Ok(_))) | Err(_) => Problem::new(TIMEOUT)
                 .detail("the time ran out before the commit; nothing was changed"),
         };
         (P::default(), Finished::problem(&problem, &id).await)
+    }
+
+    /// Runs the handler to its answer, unless `cut` cuts it off.
+    pub(crate) async fn finish_unless(self, cut: impl Future<Output = Problem>) -> Finished {
+        let id = self.id.clone();
+        let run = AssertUnwindSafe(self.call(|response| ((), response))).catch_unwind();
+        let problem = tokio::select! {
+            ended = run => match ended {
+                Ok(Ok(((), finished))) => return finished,
+                Ok(Err(problem)) => problem,
+                Err(panic) => panicked(&*panic),
+            },
+            problem = cut => problem,
+        };
+        Finished::problem(&problem, &id).await
     }
 
     async fn call<P>(
@@ -82,6 +97,11 @@ impl Finished {
     pub(crate) fn verdict(&self, on_failure: OnFailure) -> Remember {
         let overruled = self.parts.extensions.get::<Remember>().copied();
         overruled.unwrap_or_else(|| remember(self.parts.status.as_u16(), on_failure))
+    }
+
+    /// Whether the handler has said itself what becomes of it.
+    pub(crate) fn is_overruled(&self) -> bool {
+        self.parts.extensions.get::<Remember>().is_some()
     }
 
     /// Its status.
@@ -129,6 +149,10 @@ async fn collect(body: Body) -> Result<Bytes, Problem> {
             .caused_by(error)),
         Err(error) => Err(Problem::internal(error)),
     }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Problem {
+    Problem::internal(format!("the handler panicked: {}", said(panic)))
 }
 
 fn said(panic: &(dyn std::any::Any + Send)) -> &str {

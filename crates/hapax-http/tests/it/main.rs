@@ -11,6 +11,7 @@ mod remembered;
 mod waiting;
 mod store_errors;
 mod plans;
+mod phased;
 mod problems;
 mod webhooks;
 mod listener;

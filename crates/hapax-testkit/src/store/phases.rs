@@ -100,7 +100,7 @@ pub async fn the_last_phase_stores_the_answer<S: StoreUnderTest>() {
         Known::Replay { answer: told, .. } => assert_eq!(told, answer("done")),
         other => panic!("the answer should be replayed, not {other:?}"),
     }
-    bench.clock.advance(RETENTION - Duration::from_millis(1));
+    bench.clock.advance(almost(RETENTION));
     assert_eq!(bench.replay(claim("k")).await, answer("done"));
     bench.clock.advance(Duration::from_millis(1));
     assert!(!own(&bench, "k").await.resumed);
@@ -169,12 +169,12 @@ pub async fn a_renewed_lease_does_not_lapse<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let owned = own(&bench, "k").await;
     for _ in 0..3 {
-        bench.clock.advance(LEASE - Duration::from_millis(1));
+        bench.clock.advance(almost(LEASE));
         assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
         let renewed = bench.store().renew(&owned, LEASE).await;
         renewed.expect("a lease is renewed");
     }
-    bench.clock.advance(LEASE - Duration::from_millis(1));
+    bench.clock.advance(almost(LEASE));
     assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
     bench.clock.advance(Duration::from_millis(1));
     assert!(own(&bench, "k").await.resumed);
@@ -316,9 +316,7 @@ pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let late = keep(&bench, "k", "the request").await;
     phase(&bench, &late, "charged").await.expect("it ends");
-    bench
-        .clock
-        .advance(LEASE + GRACE - Duration::from_millis(1));
+    bench.clock.advance(almost(LEASE + GRACE));
     assert!(take_over(&bench, 10).await.is_empty());
     bench.clock.advance(Duration::from_millis(1));
     let [taken] = &take_over(&bench, 10).await[..] else {
@@ -412,7 +410,7 @@ pub async fn each_owner_doubles_the_grace<S: StoreUnderTest>() {
         let given = bench.store().give_back(&owner).await;
         given.expect("a key is given back");
         let grace = GRACE * 2_u32.pow(owners.min(GRACE_DOUBLINGS));
-        bench.clock.advance(grace - Duration::from_millis(1));
+        bench.clock.advance(almost(grace));
         assert!(take_over(&bench, 1).await.is_empty(), "owner {owners}");
         bench.clock.advance(Duration::from_millis(1));
         let taken = take_over(&bench, 1).await.pop();
@@ -432,6 +430,11 @@ pub async fn the_largest_request_is_kept_byte_for_byte<S: StoreUnderTest>() {
     bench.clock.advance(LEASE + GRACE * 2);
     let taken = take_over(&bench, 1).await.pop();
     assert!(taken.expect("it is taken over").request == request);
+}
+
+/// The last moment before so much time has passed.
+fn almost(time: Duration) -> Duration {
+    time.saturating_sub(Duration::from_millis(1))
 }
 
 /// Everything that a fenced owner can try.

@@ -1,0 +1,63 @@
+//! A store's phases without its type, so that only phased operations ask for a store that has them.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use hapax::{
+    event::Headers,
+    phases::{Entered, Entry, Ownership},
+    store::{Phases, StoreError},
+};
+
+/// [`Phases`], as far as a request needs them.
+pub(crate) trait AnyPhases<T>: Send + Sync {
+    fn enter(&self, entry: Entry) -> BoxFuture<'_, Result<Entered, StoreError>>;
+
+    fn renew<'a>(
+        &'a self,
+        owned: &'a Ownership,
+        lease: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    fn phase<'a>(
+        &'a self,
+        owned: &'a Ownership,
+        recovery_point: Option<&'a str>,
+        context: Headers,
+    ) -> BoxFuture<'a, Result<T, StoreError>>;
+
+    fn give_back<'a>(&'a self, owned: &'a Ownership) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    fn release<'a>(&'a self, owned: &'a Ownership) -> BoxFuture<'a, Result<(), StoreError>>;
+}
+
+impl<K: Phases> AnyPhases<K::Tx> for K {
+    fn enter(&self, entry: Entry) -> BoxFuture<'_, Result<Entered, StoreError>> {
+        Box::pin(Phases::enter(self, entry))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        owned: &'a Ownership,
+        lease: Duration,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(Phases::renew(self, owned, lease))
+    }
+
+    fn phase<'a>(
+        &'a self,
+        owned: &'a Ownership,
+        recovery_point: Option<&'a str>,
+        context: Headers,
+    ) -> BoxFuture<'a, Result<K::Tx, StoreError>> {
+        Box::pin(Phases::phase(self, owned, recovery_point, context))
+    }
+
+    fn give_back<'a>(&'a self, owned: &'a Ownership) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(Phases::give_back(self, owned))
+    }
+
+    fn release<'a>(&'a self, owned: &'a Ownership) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(Phases::release(self, owned))
+    }
+}

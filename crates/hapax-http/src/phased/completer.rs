@@ -1,0 +1,149 @@
+//! Resumes requests whose owner died and whose client does not come again.
+//!
+//! A lapsed key waits for its client first. Then its request is sent through the service itself,
+//! as it was kept, behind authentication: the tenant is the key's. What fails again is tried less
+//! and less often. A request that could not be kept (an upload) is left to its client.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    future::poll_fn,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{extract::Request, response::Response};
+use hapax::{
+    limits::{GRACE, RESUMED_KEYS},
+    phases::{Lapsed, Ownership, TakenOver},
+    store::Phases,
+};
+use tokio::{task::JoinSet, time::sleep};
+use tower_service::Service;
+
+use super::kept::decode;
+use crate::idempotency::Idempotency;
+
+/// The most and the least that a completer waits between two looks.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// Completes what nobody else completes.
+pub struct Completer<K: Phases, S> {
+    idempotency: Idempotency<K>,
+    service: S,
+    grace: Duration,
+}
+
+impl<K: Phases, S> Completer<K, S>
+where
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    /// Sends requests through `service`: the routes with their operations, without authentication.
+    ///
+    /// A request comes with its tenant in its extensions, its key and the headers that were kept;
+    /// whatever else authentication places is not there. All operations of `idempotency` that
+    /// are phased and stand on a route are looked after.
+    pub fn new(idempotency: &Idempotency<K>, service: S) -> Self {
+        Self {
+            idempotency: idempotency.clone(),
+            service,
+            grace: GRACE,
+        }
+    }
+
+    /// Waits this long for a client's own retry, counted from the end of the lease.
+    #[must_use]
+    pub fn grace(self, grace: Duration) -> Self {
+        Self { grace, ..self }
+    }
+
+    /// Works until it is dropped; what it has begun goes on.
+    pub async fn run(self) {
+        let pause = (self.grace / 4).clamp(LOOKS.0, LOOKS.1);
+        let mut running = JoinSet::new();
+        loop {
+            while running.try_join_next().is_some() {}
+            for taken in self.take_over(RESUMED_KEYS - running.len()).await {
+                let (idempotency, service) = (self.idempotency.clone(), self.service.clone());
+                running.spawn(resume(idempotency, service, taken));
+            }
+            sleep(pause).await;
+        }
+    }
+
+    async fn take_over(&self, limit: usize) -> Vec<TakenOver> {
+        let operations = self.idempotency.phased();
+        if limit == 0 || operations.is_empty() {
+            return Vec::new();
+        }
+        let lapsed = Lapsed {
+            lease: self.idempotency.settings().lease,
+            grace: self.grace,
+            limit,
+        };
+        let taken = self.idempotency.store().take_over(&operations, lapsed);
+        taken.await.unwrap_or_else(|error| {
+            tracing::warn!(error = error.story(), "cannot look for requests to resume");
+            Vec::new()
+        })
+    }
+}
+
+/// Sends one request through the service again.
+async fn resume<K, S>(idempotency: Idempotency<K>, mut service: S, taken: TakenOver)
+where
+    K: Phases,
+    S: Service<Request, Response = Response, Error = Infallible>,
+{
+    let TakenOver { ownership, request } = taken;
+    let scope = &ownership.scope;
+    let operation = scope.operation.as_str().to_owned();
+    let handover = Handover::new(ownership.clone());
+    let status = match decode(request, scope) {
+        None => None,
+        Some(mut request) => {
+            request.extensions_mut().insert(scope.tenant.clone());
+            request.extensions_mut().insert(handover.clone());
+            let Ok(()) = poll_fn(|context| service.poll_ready(context)).await;
+            let Ok(response) = service.call(request).await;
+            Some(response.status().as_u16())
+        }
+    };
+    // Nobody took it: the route is gone, or refused the request before its key.
+    let Some(ownership) = handover.take() else {
+        tracing::info!(operation, status, "resumed a request whose owner died");
+        return;
+    };
+    tracing::warn!(
+        operation,
+        status,
+        "a request cannot be resumed as it was kept"
+    );
+    if let Err(error) = idempotency.store().give_back(&ownership).await {
+        tracing::warn!(error = error.story(), "a key was not given back");
+    }
+}
+
+impl<K: Phases, S> fmt::Debug for Completer<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completer")
+            .field("grace", &self.grace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A key that a completer has taken over, on its way to the layer.
+#[derive(Clone)]
+pub(crate) struct Handover(Arc<Mutex<Option<Ownership>>>);
+
+impl Handover {
+    fn new(ownership: Ownership) -> Self {
+        Self(Arc::new(Mutex::new(Some(ownership))))
+    }
+
+    /// Takes the key; the first to ask has it.
+    pub(crate) fn take(&self) -> Option<Ownership> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

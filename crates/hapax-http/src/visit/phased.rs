@@ -1,0 +1,279 @@
+//! The phased mode: the key is committed first, and the answer with the last phase.
+//!
+//! Whatever ends a run in order gives the lease back, so that the retry resumes at once. An owner
+//! that has lost its key says nothing of its own any more: its client is told what the new owner
+//! has made of the request.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{extract::OriginalUri, response::Response};
+use hapax::{
+    idempotency::{Known, OnFailure, Remember, judge},
+    phases::{Entered, Entry, Found, Ownership, judge_entry},
+    store::{Effect, Keys, StoreError, Transaction},
+};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{
+    Inner, Visit,
+    held::{Held, unclaimed},
+    run::Finished,
+};
+use crate::{
+    operation::Phasing,
+    phased::{Handover, Last, Lent, Owner, encode},
+    problem::{Problem, TIMEOUT, UNAVAILABLE},
+    settings::{RETRY_AFTER, until},
+};
+
+/// How long a duplicate waits before it looks again, at first and at most.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
+
+/// Enters the key, runs the handler in phases, and stores its answer or gives the key back.
+pub(super) async fn phased<K: Keys, S: Inner>(
+    mut visit: Visit<K, S>,
+    held: Held<K>,
+    phasing: Phasing<K>,
+) -> Response {
+    let end = visit.end();
+    let handed = visit.parts.extensions.remove::<Handover>();
+    let handed = handed.and_then(|handover| handover.take());
+    let by = if handed.is_some() {
+        "completer"
+    } else {
+        "retry"
+    };
+    let entered = if let Some(ownership) = handed {
+        Ok(Entered::Owned(ownership))
+    } else {
+        let last_look = visit.wait_end(Instant::now());
+        let entry = entry(&visit, &held, &phasing);
+        enter(&held, &phasing, entry, last_look).await
+    };
+    let ownership = match entered {
+        Ok(Entered::Owned(ownership)) => ownership,
+        Ok(Entered::Known(known)) => return held.known(known),
+        Err(error) => return held.failed(&unclaimed(error)),
+    };
+    held.confirm();
+    if ownership.resumed {
+        held.act.counts.takeover(by);
+    }
+    own(visit, held, phasing, ownership, end).await
+}
+
+/// What this request asks of the key table, with itself to be kept.
+fn entry<K: Keys, S: Inner>(visit: &Visit<K, S>, held: &Held<K>, phasing: &Phasing<K>) -> Entry {
+    let settings = visit.act.idempotency.settings();
+    let original = visit.parts.extensions.get::<OriginalUri>();
+    let uri = original.map_or(&visit.parts.uri, |original| &original.0);
+    let request = encode(&visit.parts, uri, &visit.kept, &phasing.kept_headers);
+    Entry {
+        claim: held.claim.clone(),
+        lease: settings.lease,
+        request,
+    }
+}
+
+/// Enters the key, waiting a while for whoever has it.
+async fn enter<K: Keys>(
+    held: &Held<K>,
+    phasing: &Phasing<K>,
+    entry: Entry,
+    last_look: Instant,
+) -> Result<Entered, StoreError> {
+    let arrived = Instant::now();
+    let mut waited = false;
+    loop {
+        let entered = phasing.store.enter(entry.clone()).await?;
+        let running = matches!(entered, Entered::Known(Known::InProgress));
+        if running && wait_for_owner(held, last_look).await? {
+            waited = true;
+            continue;
+        }
+        if waited || running {
+            held.act.counts.wait(arrived.elapsed());
+        }
+        return Ok(entered);
+    }
+}
+
+/// Looks until the key has no owner any more; false when time is up first.
+async fn wait_for_owner<K: Keys>(held: &Held<K>, last_look: Instant) -> Result<bool, StoreError> {
+    let mut pause = LOOKS.0;
+    while Instant::now() + pause < last_look {
+        sleep(pause).await;
+        pause = (pause * 2).min(LOOKS.1);
+        let store = held.act.idempotency.store();
+        let record = store.look_up(&held.claim.scope).await?;
+        let now = record.as_ref().map(|record| record.read_at);
+        let found = judge_entry(record, &held.claim, now.unwrap_or_default());
+        if found != Found::Known(Known::InProgress) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Runs the handler as the key's owner.
+async fn own<K: Keys, S: Inner>(
+    mut visit: Visit<K, S>,
+    held: Held<K>,
+    phasing: Phasing<K>,
+    ownership: Ownership,
+    end: Instant,
+) -> Response {
+    let lease = visit.act.idempotency.settings().lease;
+    let last_look = visit.deadline;
+    let owner = Owner::new(phasing.store, ownership, held.claim.context.clone());
+    let owner = Arc::new(owner);
+    let renewing = owner.keep(lease);
+    visit.parts.extensions.insert(Lent(Arc::clone(&owner)));
+    let run = visit.into_run(end);
+    let finished = run.finish_unless(cut(&owner, end)).await;
+    owner.settle().await;
+    drop(renewing);
+    finish(held, &owner, finished, last_look).await
+}
+
+/// What cuts a handler off: the end of its time, or the loss of its key.
+async fn cut<T: Transaction>(owner: &Owner<T>, end: Instant) -> Problem {
+    tokio::select! {
+        () = sleep_until(end) => Problem::new(TIMEOUT)
+            .detail("the time ran out; a retry goes on where this request stopped")
+            .retry_after(RETRY_AFTER),
+        () = owner.fenced() => Problem::new(UNAVAILABLE).retry_after(RETRY_AFTER),
+    }
+}
+
+async fn finish<K: Keys>(
+    held: Held<K>,
+    owner: &Owner<K::Tx>,
+    finished: Finished,
+    deadline: Option<Instant>,
+) -> Response {
+    let (last, finished) = match owner.close_last() {
+        Last::None => (None, finished),
+        Last::Open(tx) => (Some(tx), finished),
+        Last::Kept => {
+            let kept = "the handler kept its last phase beyond its answer; it is rolled back";
+            let problem = Finished::problem(&Problem::internal(kept), &held.id).await;
+            (None, problem)
+        }
+    };
+    let effect = match verdict(&finished, owner) {
+        _ if owner.is_fenced() => None,
+        Verdict::Store(effect) => Some(effect),
+        verdict => {
+            roll_back(last).await;
+            return let_go(held, owner, verdict, finished, deadline).await;
+        }
+    };
+    let Some(effect) = effect else {
+        roll_back(last).await;
+        return fenced(held, deadline).await;
+    };
+    let (answer, exchange, extensions) = finished.split(&held.act.terms.per_request);
+    let completed = async {
+        let tx = match last {
+            Some(tx) => tx,
+            None => owner.open(None).await?,
+        };
+        owner.heed(tx.complete(&answer, effect).await)
+    };
+    match completed.await {
+        Ok(fresh_for) => held.stored(answer, fresh_for, exchange, extensions),
+        Err(StoreError::Fenced) => fenced(held, deadline).await,
+        Err(error) => {
+            give_back(owner).await;
+            held.failed(&error.into())
+        }
+    }
+}
+
+/// What becomes of the key.
+#[derive(Clone, Copy)]
+enum Verdict {
+    Store(Effect),
+    Release,
+    GiveBack,
+}
+
+/// The handler's word on it, or the table's: a caller's mistake releases a key that nothing was
+/// made of yet, and a failure leaves it in progress.
+fn verdict<T: Transaction>(finished: &Finished, owner: &Owner<T>) -> Verdict {
+    let is_mistake = finished.status().is_client_error();
+    match finished.verdict(OnFailure::Release) {
+        Remember::WithEffect => Verdict::Store(Effect::Keep),
+        Remember::EffectFree => Verdict::Store(Effect::Drop),
+        Remember::Release if finished.is_overruled() => Verdict::Release,
+        Remember::Release if is_mistake && owner.is_untouched() => Verdict::Release,
+        Remember::Release => Verdict::GiveBack,
+    }
+}
+
+async fn let_go<K: Keys>(
+    held: Held<K>,
+    owner: &Owner<K::Tx>,
+    verdict: Verdict,
+    finished: Finished,
+    deadline: Option<Instant>,
+) -> Response {
+    match verdict {
+        Verdict::Release => {
+            if let Err(error) = owner.release().await {
+                tracing::warn!(error = error.story(), "a key was not released");
+            }
+        }
+        _ => give_back(owner).await,
+    }
+    if owner.is_fenced() {
+        return fenced(held, deadline).await;
+    }
+    held.released(finished.into_response())
+}
+
+/// A lease that cannot be given back lapses by itself.
+async fn give_back<T: Transaction>(owner: &Owner<T>) {
+    if let Err(error) = owner.give_back().await {
+        tracing::warn!(error = error.story(), "a key was not given back");
+    }
+}
+
+async fn roll_back<T: Transaction>(last: Option<T>) {
+    if let Some(tx) = last {
+        tx.rollback().await;
+    }
+}
+
+/// The key is somebody else's: what that one answers is the answer.
+async fn fenced<K: Keys>(held: Held<K>, deadline: Option<Instant>) -> Response {
+    held.act.counts.fenced();
+    tracing::warn!(
+        operation = held.act.operation.as_str(),
+        request_id = held.id.as_str(),
+        "the key was taken over while its handler ran; nothing more was committed"
+    );
+    let wait = until(Instant::now(), held.act.idempotency.settings().wait);
+    let last_look = deadline.map_or(wait, |deadline| deadline.min(wait));
+    let mut pause = Duration::ZERO;
+    let known = loop {
+        sleep(pause).await;
+        pause = (pause * 2).clamp(LOOKS.0, LOOKS.1);
+        let store = held.act.idempotency.store();
+        let record = match store.look_up(&held.claim.scope).await {
+            Ok(record) => record,
+            Err(error) => return held.failed(&error.into()),
+        };
+        let known = record.and_then(|record| {
+            let now = record.read_at;
+            judge(record, &held.claim, now)
+        });
+        match known {
+            Some(Known::InProgress) if Instant::now() + pause < last_look => {}
+            Some(known) => break known,
+            None => break Known::InProgress,
+        }
+    };
+    held.known(known)
+}

@@ -1,0 +1,549 @@
+//! Phased operations: what a crash, a failure or a late owner leaves, and who goes on.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use axum::{
+    Extension, Router,
+    extract::State,
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use hapax::{
+    event::NewEvent,
+    idempotency::{KeyRecord, KeyState},
+    key::Tenant,
+    limits::{GRACE, LEASE},
+    store::{Keys, StoreError},
+};
+use hapax_http::{Completer, Idempotency, Json, Phased, Problem, Remember, Settings, problem};
+use hapax_sqlite::Sqlite;
+use hapax_testkit::wait::eventually;
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use tokio::{runtime::Runtime, sync::Semaphore};
+
+use crate::stage::{Sent, Stage, post_json, scope, send};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the handler shares with its test: a foreign system, and gates.
+#[derive(Clone)]
+struct Far {
+    runs: Arc<AtomicU64>,
+    /// The provider key of every call.
+    calls: Arc<Mutex<Vec<String>>>,
+    entered: Arc<Semaphore>,
+    gate: Arc<Semaphore>,
+    seen: Arc<Mutex<Vec<(String, HeaderMap)>>>,
+}
+
+/// A node, one of many on the stage's store.
+struct Node {
+    router: Router,
+    /// The same routes without authentication.
+    inside: Router,
+    idempotency: Idempotency<Sqlite>,
+}
+
+#[derive(Deserialize)]
+struct Payment {
+    /// What the first run does in place of going on, and where.
+    #[serde(default)]
+    first: String,
+    /// What every run does in the end.
+    #[serde(default)]
+    end: String,
+}
+
+#[tokio::test]
+async fn a_phased_request_is_stored_once_and_replays() {
+    let (stage, far) = stage().await;
+    let node = node(&stage, &far, |_| {});
+    let first = pay(&node, "k", "{}").await;
+    assert_eq!(
+        (first.status, first.idempotency()),
+        (StatusCode::CREATED, Some("stored"))
+    );
+    pay(&node, "k", "{}").await.check_replays(&first);
+    pay(&self::node(&stage, &far, |_| {}), "k", "{}")
+        .await
+        .check_replays(&first);
+    check(&stage, &far, 1, 1, 2).await;
+    let other = pay(&node, "k", "{\"end\":\"x\"}").await;
+    other.check_problem(409, "CONFLICT.idempotency.payload_mismatch");
+}
+
+#[tokio::test]
+async fn a_run_that_fails_behind_a_phase_is_resumed_there_at_once() {
+    for first in ["503 behind", "panic behind", "429 behind"] {
+        let (stage, far) = stage().await;
+        let node = node(&stage, &far, |_| {});
+        let body = format!("{{\"first\":\"{first}\"}}");
+        let failed = pay(&node, "k", &body).await;
+        assert!(
+            !failed.status.is_success() && failed.idempotency().is_none(),
+            "{first}"
+        );
+        let other = pay(&node, "k", "{}").await;
+        other.check_problem(409, "CONFLICT.idempotency.payload_mismatch");
+        let retry = pay(&node, "k", &body).await;
+        assert_eq!(
+            (retry.status, retry.idempotency()),
+            (StatusCode::CREATED, Some("stored"))
+        );
+        check(&stage, &far, 2, 1, 2).await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_fails_before_its_first_phase_calls_out_under_the_same_key_again() {
+    for first in ["503", "panic", "429"] {
+        let (stage, far) = stage().await;
+        let node = node(&stage, &far, |_| {});
+        let body = format!("{{\"first\":\"{first}\"}}");
+        assert!(!pay(&node, "k", &body).await.status.is_success());
+        assert_eq!(pay(&node, "k", &body).await.idempotency(), Some("stored"));
+        check(&stage, &far, 2, 2, 2).await;
+        let calls = far.calls.lock().unwrap();
+        assert_eq!(calls[0], calls[1]);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_outlives_its_clients_time_is_resumed_at_once() {
+    let (stage, far) = stage().await;
+    let node = node(&stage, &far, |_| {});
+    let body = "{\"first\":\"hang behind\"}";
+    let mut request = post_json("/payments", "k", body);
+    let headers = request.headers_mut();
+    headers.insert("x-request-timeout", "200".parse().unwrap());
+    let late = send(node.router.clone(), request).await;
+    late.check_problem(504, "DEPENDENCY.timeout");
+    assert_eq!(pay(&node, "k", body).await.idempotency(), Some("stored"));
+    check(&stage, &far, 2, 1, 2).await;
+}
+
+#[tokio::test]
+async fn a_callers_mistake_before_anything_happened_releases_the_key() {
+    let (stage, far) = stage().await;
+    let node = node(&stage, &far, |_| {});
+    let mistake = pay(&node, "k", "{\"first\":\"mistake\"}").await;
+    mistake.check_problem(400, "VALIDATION.member");
+    let unread = pay(&node, "k", "[]").await;
+    assert_eq!(unread.status, StatusCode::BAD_REQUEST);
+    assert!(row(&stage, "k").await.is_none());
+    assert_eq!(pay(&node, "k", "{}").await.idempotency(), Some("stored"));
+}
+
+#[tokio::test]
+async fn a_refusal_is_stored_and_drops_its_last_phase_alone() {
+    let (stage, far) = stage().await;
+    let node = node(&stage, &far, |_| {});
+    let first = pay(&node, "k", "{\"end\":\"decline\"}").await;
+    first.check_problem(402, "CONFLICT.state");
+    assert_eq!(first.idempotency(), Some("stored"));
+    let again = pay(&node, "k", "{\"end\":\"decline\"}").await;
+    assert_eq!(
+        (again.idempotency(), &again.body),
+        (Some("replayed"), &first.body)
+    );
+    check(&stage, &far, 1, 1, 1).await;
+}
+
+#[tokio::test]
+async fn a_handlers_word_releases_a_key_that_was_used() {
+    let (stage, far) = stage().await;
+    let node = node(&stage, &far, |_| {});
+    let released = pay(&node, "k", "{\"end\":\"release\"}").await;
+    assert_eq!(released.status, StatusCode::BAD_GATEWAY);
+    assert!(row(&stage, "k").await.is_none());
+}
+
+#[tokio::test]
+async fn a_last_phase_that_is_kept_beyond_the_answer_is_a_failure() {
+    let (stage, far) = stage().await;
+    let node = node(&stage, &far, |_| {});
+    let kept = pay(&node, "k", "{\"end\":\"keep\"}").await;
+    kept.check_problem(500, "TRANSIENT.internal");
+    assert_eq!(row(&stage, "k").await.unwrap().state, KeyState::InProgress);
+}
+
+#[tokio::test]
+async fn a_storm_of_phased_duplicates_runs_once() {
+    let (stage, far) = stage().await;
+    let wait = |it: &mut Settings| it.wait = PATIENCE;
+    let nodes = [node(&stage, &far, wait), node(&stage, &far, wait)];
+    let storm: Vec<_> = (0..100)
+        .map(|n| tokio::spawn(sends(&nodes[n % 2], "k", "{\"first\":\"gate behind\"}")))
+        .collect();
+    far.entered(1).await;
+    far.gate.add_permits(1);
+    let mut stored = 0;
+    for sent in storm {
+        let sent = sent.await.unwrap();
+        assert_eq!(sent.status, StatusCode::CREATED);
+        stored += u32::from(sent.idempotency() == Some("stored"));
+    }
+    assert_eq!(stored, 1);
+    check(&stage, &far, 1, 1, 2).await;
+}
+
+#[tokio::test]
+async fn a_duplicate_on_another_node_waits_and_is_then_told_to_come_again() {
+    let (stage, far) = stage().await;
+    let first = node(&stage, &far, |_| {});
+    let gated = "{\"first\":\"gate behind\"}";
+    let running = tokio::spawn(sends(&first, "k", gated));
+    far.entered(1).await;
+    let short = node(&stage, &far, |it| it.wait = Duration::from_millis(50));
+    let told = pay(&short, "k", gated).await;
+    told.check_problem(409, "CONFLICT.idempotency.in_progress");
+    assert_eq!(told.header("retry-after"), Some("1"));
+    let other = pay(&short, "k", "{}").await;
+    other.check_problem(409, "CONFLICT.idempotency.payload_mismatch");
+    let long = node(&stage, &far, |it| it.wait = PATIENCE);
+    let waiting = tokio::spawn(sends(&long, "k", gated));
+    far.gate.add_permits(1);
+    let answer = running.await.unwrap();
+    waiting.await.unwrap().check_replays(&answer);
+    check(&stage, &far, 1, 1, 2).await;
+}
+
+#[tokio::test]
+async fn the_key_of_a_dead_owner_is_resumed_when_its_lease_has_lapsed() {
+    let (stage, far) = stage().await;
+    let body = "{\"first\":\"gate behind\"}";
+    crash(&node(&stage, &far, |_| {}), &far, body).await;
+    let node = node(&stage, &far, |it| it.wait = Duration::ZERO);
+    let early = pay(&node, "k", body).await;
+    early.check_problem(409, "CONFLICT.idempotency.in_progress");
+    stage.pass(LEASE);
+    assert_eq!(pay(&node, "k", body).await.idempotency(), Some("stored"));
+    check(&stage, &far, 2, 1, 2).await;
+}
+
+#[tokio::test]
+async fn a_completer_resumes_what_no_client_comes_for() {
+    let (stage, far) = stage().await;
+    let body = "{\"first\":\"gate behind\"}";
+    crash(&node(&stage, &far, |_| {}), &far, body).await;
+    let node = node(&stage, &far, |_| {});
+    let completing = tokio::spawn(completer(&node, Duration::from_millis(200)).run());
+    stage.pass(LEASE + Duration::from_millis(200));
+    eventually(PATIENCE, async || {
+        row(&stage, "k").await.unwrap().state == KeyState::Completed
+    })
+    .await;
+    completing.abort();
+    assert_eq!(pay(&node, "k", body).await.idempotency(), Some("replayed"));
+    check(&stage, &far, 2, 1, 2).await;
+    let seen = far.seen.lock().unwrap();
+    let (tenant, headers) = &seen[1];
+    assert_eq!(tenant, "alice");
+    assert_eq!(headers["x-mine"], "kept");
+    assert_eq!(headers["content-type"], "application/json");
+    assert!(seen[0].1.contains_key("authorization"));
+    assert!(!headers.contains_key("authorization") && !headers.contains_key("x-other"));
+}
+
+#[tokio::test]
+async fn a_completer_gives_back_what_its_routes_do_not_take() {
+    let (stage, far) = stage().await;
+    crash(
+        &node(&stage, &far, |_| {}),
+        &far,
+        "{\"first\":\"gate behind\"}",
+    )
+    .await;
+    let node = node(&stage, &far, |_| {});
+    let nowhere = Router::new().fallback(problem::not_found);
+    let completer = Completer::new(&node.idempotency, nowhere).grace(GRACE);
+    stage.pass(LEASE + GRACE);
+    let completing = tokio::spawn(completer.run());
+    let before = row(&stage, "k").await.unwrap();
+    eventually(PATIENCE, async || {
+        let now = row(&stage, "k").await.unwrap();
+        now.epoch > before.epoch && now.lease_until <= Some(now.read_at)
+    })
+    .await;
+    completing.abort();
+    assert_eq!(far.runs(), 1);
+}
+
+#[tokio::test]
+async fn a_fenced_owner_commits_nothing_and_its_client_gets_the_winners_answer() {
+    for first in ["gate", "gate behind"] {
+        let (stage, far) = stage().await;
+        let (late, next) = (node(&stage, &far, |_| {}), node(&stage, &far, |_| {}));
+        let body = format!("{{\"first\":\"{first}\"}}");
+        let stalled = tokio::spawn(sends(&late, "k", &body));
+        far.entered(1).await;
+        stage.pass(LEASE);
+        let winner = pay(&next, "k", &body).await;
+        assert_eq!(
+            (winner.status, winner.idempotency()),
+            (StatusCode::CREATED, Some("stored"))
+        );
+        far.gate.add_permits(1);
+        stalled.await.unwrap().check_replays(&winner);
+        assert_eq!(
+            (stage.effects().await, stage.events().await),
+            (2, 2),
+            "{first}"
+        );
+        let calls = far.calls.lock().unwrap();
+        assert!(calls.iter().all(|call| *call == calls[0]));
+    }
+}
+
+#[tokio::test]
+async fn a_fenced_owner_that_only_answers_is_not_believed() {
+    let (stage, far) = stage().await;
+    let (late, next) = (node(&stage, &far, |_| {}), node(&stage, &far, |_| {}));
+    let body = "{\"first\":\"gate\",\"end\":\"ignore\"}";
+    let stalled = tokio::spawn(sends(&late, "k", body));
+    far.entered(1).await;
+    stage.pass(LEASE);
+    let winner = pay(&next, "k", body).await;
+    far.gate.add_permits(1);
+    stalled.await.unwrap().check_replays(&winner);
+}
+
+#[tokio::test]
+async fn a_fenced_owner_is_cut_off_by_its_next_renewal() {
+    let (stage, far) = stage().await;
+    let lease = |it: &mut Settings| it.lease = Duration::from_millis(300);
+    let (late, next) = (node(&stage, &far, lease), node(&stage, &far, |_| {}));
+    // It never ends by itself.
+    let body = "{\"first\":\"hang\"}";
+    let stalled = tokio::spawn(sends(&late, "k", body));
+    far.entered(1).await;
+    let winner = loop {
+        stage.pass(Duration::from_secs(1));
+        let sent = pay(&next, "k", body).await;
+        if sent.status == StatusCode::CREATED {
+            break sent;
+        }
+    };
+    stalled.await.unwrap().check_replays(&winner);
+}
+
+#[tokio::test]
+async fn a_slow_handler_keeps_its_key_as_long_as_it_lives() {
+    let (stage, far) = stage().await;
+    let lease = |it: &mut Settings| it.lease = Duration::from_millis(300);
+    let slow = node(&stage, &far, lease);
+    let body = "{\"first\":\"gate\"}";
+    let running = tokio::spawn(sends(&slow, "k", body));
+    far.entered(1).await;
+    let next = node(&stage, &far, |it| it.wait = Duration::ZERO);
+    for _ in 0..5 {
+        stage.pass(Duration::from_millis(290));
+        let before = row(&stage, "k").await.unwrap().lease_until;
+        eventually(PATIENCE, async || {
+            row(&stage, "k").await.unwrap().lease_until > before
+        })
+        .await;
+        let told = pay(&next, "k", body).await;
+        told.check_problem(409, "CONFLICT.idempotency.in_progress");
+    }
+    far.gate.add_permits(1);
+    assert_eq!(running.await.unwrap().idempotency(), Some("stored"));
+    check(&stage, &far, 1, 1, 2).await;
+}
+
+#[tokio::test]
+async fn a_phased_operation_needs_a_key_and_a_handler_its_phases() {
+    let (mut stage, far) = stage().await;
+    let layer = stage.idempotency.operation("/payments").phased().optional();
+    let routes = post(payment).with_state(far.clone()).layer(layer);
+    stage.route("/payments", routes);
+    let missing = stage.send(post_json("/payments", "", "{}")).await;
+    missing.check_problem(400, "VALIDATION.idempotency_key.missing");
+    let atomic = stage.idempotency.operation("/atomic");
+    stage.route("/atomic", post(payment).with_state(far).layer(atomic));
+    let unmarked = stage.send(post_json("/atomic", "k", "{}")).await;
+    unmarked.check_problem(500, "TRANSIENT.internal");
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_reached_runs_no_phases() {
+    let (stage, far) = stage().await;
+    let open = |it: &mut Settings| it.on_store_error = hapax::idempotency::OnStoreError::Open;
+    let node = node(&stage, &far, open);
+    stage.lose_the_keys().await;
+    pay(&node, "k", "{}")
+        .await
+        .check_problem(503, "DEPENDENCY.unavailable");
+    assert_eq!(far.runs(), 0);
+}
+
+#[tokio::test]
+#[should_panic(expected = "is a credential")]
+async fn a_credential_is_never_kept() {
+    let stage = Stage::new().await;
+    let phased = stage.idempotency.operation("/payments").phased();
+    let _layer = phased.kept_headers([http::header::COOKIE]);
+}
+
+/// Charges in a foreign system, then writes one row and event in a phase and one in the last.
+async fn payment(
+    State(far): State<Far>,
+    Extension(tenant): Extension<Tenant>,
+    mut phased: Phased<hapax_sqlite::Tx>,
+    headers: HeaderMap,
+    Json(payment): Json<Payment>,
+) -> Result<Response, Problem> {
+    let is_first = far.runs.fetch_add(1, Ordering::SeqCst) == 0;
+    let seen = (tenant.as_str().to_owned(), headers);
+    far.seen.lock().unwrap().push(seen);
+    let first = if is_first { payment.first.as_str() } else { "" };
+    if first == "mistake" {
+        return Err(Problem::invalid("amount", "is too much"));
+    }
+    if phased.recovery_point().is_none() {
+        let key = phased.provider_key("charge");
+        far.calls.lock().unwrap().push(key);
+        far.strike(first).await?;
+        let charged = phased.phase("charged", async |tx| write(tx).await);
+        let charged: Result<(), Problem> = charged.await;
+        if payment.end != "ignore" {
+            charged?;
+        }
+    }
+    assert!(payment.end == "ignore" || phased.recovery_point().as_deref() == Some("charged"));
+    far.strike(first.strip_suffix(" behind").unwrap_or_default())
+        .await?;
+    if payment.end == "ignore" {
+        return Ok(StatusCode::CREATED.into_response());
+    }
+    let mut last = phased.last().await?;
+    write(&mut last).await?;
+    match payment.end.as_str() {
+        "decline" => Err(Problem::new(problem::CONFLICT).status(StatusCode::PAYMENT_REQUIRED)),
+        "release" => Ok((Extension(Remember::Release), StatusCode::BAD_GATEWAY).into_response()),
+        "keep" => {
+            std::mem::forget(last);
+            Ok(StatusCode::CREATED.into_response())
+        }
+        _ => Ok((StatusCode::CREATED, [("location", "/payments/1")], "paid").into_response()),
+    }
+}
+
+async fn write(tx: &mut hapax_sqlite::Tx) -> Result<(), Problem> {
+    tx.with(|db| db.execute("INSERT INTO effect DEFAULT VALUES", []))
+        .await?;
+    hapax::store::Transaction::emit(tx, NewEvent::json("effect.done", &1))?;
+    Ok(())
+}
+
+impl Far {
+    /// Does as it was asked, in the middle of a run.
+    async fn strike(&self, what: &str) -> Result<(), Problem> {
+        match what {
+            "503" => {
+                return Err(StoreError::Unavailable {
+                    source: "asked to".into(),
+                }
+                .into());
+            }
+            "429" => return Err(Problem::new(problem::RATE_LIMIT)),
+            "panic" => panic!("asked to"),
+            "gate" => {
+                self.entered.add_permits(1);
+                self.gate.acquire().await.unwrap().forget();
+            }
+            "hang" => {
+                self.entered.add_permits(1);
+                std::future::pending::<()>().await;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn runs(&self) -> u64 {
+        self.runs.load(Ordering::SeqCst)
+    }
+
+    async fn entered(&self, runs: u32) {
+        self.entered.acquire_many(runs).await.unwrap().forget();
+    }
+}
+
+async fn stage() -> (Stage, Far) {
+    let far = Far {
+        runs: Arc::default(),
+        calls: Arc::default(),
+        entered: Arc::new(Semaphore::new(0)),
+        gate: Arc::new(Semaphore::new(0)),
+        seen: Arc::default(),
+    };
+    (Stage::new().await, far)
+}
+
+/// A node on the stage's store, with a single-flight map and a cache of its own.
+fn node(stage: &Stage, far: &Far, set: impl FnOnce(&mut Settings)) -> Node {
+    let mut settings = Settings::new(stage.clock.clone(), stage.random.clone());
+    set(&mut settings);
+    let idempotency = Idempotency::new(stage.store.clone(), settings);
+    let layer = idempotency.operation("/payments").phased();
+    let layer = layer.kept_headers([http::HeaderName::from_static("x-mine")]);
+    let inside = Router::new()
+        .route("/payments", post(payment).layer(layer))
+        .with_state(far.clone());
+    Node {
+        router: stage.named(inside.clone()),
+        inside,
+        idempotency,
+    }
+}
+
+fn completer(node: &Node, grace: Duration) -> Completer<Sqlite, Router> {
+    Completer::new(&node.idempotency, node.inside.clone()).grace(grace)
+}
+
+async fn pay(node: &Node, key: &str, body: &str) -> Sent {
+    sends(node, key, body).await
+}
+
+fn sends(node: &Node, key: &str, body: &str) -> impl Future<Output = Sent> + Send + 'static {
+    let mut request = post_json("/payments", key, body);
+    let headers = request.headers_mut();
+    headers.insert("authorization", "alice/secret".parse().unwrap());
+    headers.insert("x-mine", "kept".parse().unwrap());
+    headers.insert("x-other", "not kept".parse().unwrap());
+    send(node.router.clone(), request)
+}
+
+/// Has a node die in the middle of a request: none of its tasks runs on.
+async fn crash(node: &Node, far: &Far, body: &str) {
+    let request = sends(node, "k", body);
+    let runtime = Runtime::new().unwrap();
+    runtime.spawn(request);
+    far.entered(1).await;
+    thread::spawn(move || runtime.shutdown_background())
+        .join()
+        .unwrap();
+}
+
+async fn row(stage: &Stage, key: &str) -> Option<KeyRecord> {
+    let scope = scope("alice", "POST /payments", key);
+    stage.store.look_up(&scope).await.unwrap()
+}
+
+async fn check(stage: &Stage, far: &Far, runs: u64, calls: usize, effects: i64) {
+    assert_eq!(far.runs(), runs, "runs");
+    assert_eq!(far.calls.lock().unwrap().len(), calls, "calls");
+    assert_eq!(
+        (stage.effects().await, stage.events().await),
+        (effects, effects)
+    );
+}
