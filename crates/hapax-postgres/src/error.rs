@@ -114,25 +114,46 @@ pub(crate) fn store_error(error: tokio_postgres::Error) -> StoreError {
             }
         };
     };
-    if is_misuse(&error) {
-        return StoreError::Statement {
-            source: error.into(),
-        };
-    }
+    let state = state.clone();
+    let fatal = error.as_db_error().is_some_and(is_fatal);
+    sorted(&state, fatal, error.into())
+}
+
+fn sorted(state: &SqlState, fatal: bool, source: BoxError) -> StoreError {
     if *state == SqlState::QUERY_CANCELED || *state == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
     {
         StoreError::TimedOut
     } else if is_conflict(state) {
-        StoreError::Conflict {
-            source: error.into(),
-        }
-    } else if passes(state) {
-        unavailable(error)
+        StoreError::Conflict { source }
+    } else if passes(state, fatal) {
+        StoreError::Unavailable { source }
     } else {
-        StoreError::Statement {
-            source: error.into(),
-        }
+        StoreError::Statement { source }
     }
+}
+
+/// The same for what sqlx said.
+#[cfg(feature = "sqlx")]
+pub(crate) fn sqlx_error(error: sqlx::Error) -> StoreError {
+    use sqlx::postgres::{PgDatabaseError, PgSeverity};
+
+    let source = |error: sqlx::Error| error.into();
+    let sqlx::Error::Database(told) = &error else {
+        return match error {
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed => unavailable(error),
+            error => StoreError::Statement {
+                source: source(error),
+            },
+        };
+    };
+    let told = told.downcast_ref::<PgDatabaseError>();
+    let fatal = matches!(told.severity(), PgSeverity::Fatal | PgSeverity::Panic);
+    sorted(&SqlState::from_code(told.code()), fatal, source(error))
 }
 
 /// Whether it is not known what became of the statement: the connection is gone.
@@ -152,13 +173,6 @@ fn is_fatal(error: &DbError) -> bool {
         Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
         None => ["FATAL", "PANIC"].contains(&error.severity()),
     }
-}
-
-/// Whether the statement and its parameters do not fit each other: the connection stands.
-fn is_misuse(error: &tokio_postgres::Error) -> bool {
-    error
-        .as_db_error()
-        .is_some_and(|error| *error.code() == SqlState::PROTOCOL_VIOLATION && !is_fatal(error))
 }
 
 /// What a pool that hands out no connection means.
@@ -192,7 +206,11 @@ fn is_conflict(state: &SqlState) -> bool {
 }
 
 /// Whether the same statement may succeed later, when the server is well again.
-fn passes(state: &SqlState) -> bool {
+fn passes(state: &SqlState, fatal: bool) -> bool {
+    if *state == SqlState::PROTOCOL_VIOLATION {
+        // A pooler that lost its server, or parameters that do not fit their statement.
+        return fatal;
+    }
     let class = &state.code()[..2];
     // 08 connection, 53 out of resources, 57 operator intervention, 58 system error.
     ["08", "53", "57", "58"].contains(&class)

@@ -13,7 +13,7 @@ use std::{
 
 use futures_util::TryStreamExt as _;
 use tokio_postgres::{
-    Error, Row, RowStream,
+    Column, Error, Row, RowStream,
     types::{ToSql, Type},
 };
 
@@ -54,10 +54,10 @@ impl Link {
             None => self.learn(sql).await?,
         };
         // One parameter too many has a type all the same, so that the server hears of it.
-        let types = types.iter().cloned();
-        let types = types.chain(std::iter::repeat(Type::UNKNOWN));
-        let typed = params.iter().copied().zip(types);
-        let sent = async { collect(self.object().query_typed_raw(sql, typed).await?).await };
+        let of_types = types.iter().cloned();
+        let of_types = of_types.chain(std::iter::repeat(Type::UNKNOWN));
+        let params = params.iter().copied().zip(of_types);
+        let sent = async { collect(self.object().query_typed_raw(sql, params).await?).await };
         let answered = sent.await;
         if answered.is_err() {
             // The tables may have changed.
@@ -70,7 +70,7 @@ impl Link {
     async fn learn(&self, sql: &str) -> Result<Arc<[Type]>, Error> {
         let statement = self.object().prepare(sql).await?;
         let types: Arc<[Type]> = statement.params().into();
-        let columns = statement.columns().iter().map(|column| column.type_());
+        let columns = statement.columns().iter().map(Column::type_);
         if columns.chain(statement.params()).all(is_built_in) {
             self.shared().known.learn(sql, &types);
         } else {

@@ -33,6 +33,7 @@ mod inbox;
 mod delivery;
 mod settle;
 mod dead_letter;
+pub mod adapter;
 mod value;
 mod error;
 
@@ -48,7 +49,7 @@ pub use value::Value;
 /// A query's text, without the comment that says why it is there.
 macro_rules! query {
     ($name:literal) => {
-        const { $crate::statement_of(include_str!(concat!("../queries/", $name, ".sql"))) }
+        const { $crate::statement_of(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/queries/", $name, ".sql"))) }
     };
 }
 pub(crate) use query;

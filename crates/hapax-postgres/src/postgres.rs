@@ -136,7 +136,7 @@ impl Postgres {
         let mut session = Session::open(self).await?;
         let begin = idempotency::begin(self);
         let read = session.run(async |link| {
-            let (_, (rows, _)) = try_join(link.run(&begin), link.theirs(sql, params)).await?;
+            let ((), (rows, _)) = try_join(link.run(&begin), link.theirs(sql, params)).await?;
             link.run("COMMIT").await?;
             Ok(rows)
         });

@@ -30,6 +30,7 @@ param! {
     i16 => INT2,
     i32 => INT4,
     i64 => INT8,
+    f64 => FLOAT8,
     Option<i16> => INT2,
     Option<i64> => INT8,
     &str => TEXT,

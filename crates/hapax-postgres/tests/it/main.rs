@@ -5,3 +5,5 @@ mod groups;
 mod matrix;
 mod law;
 mod queries;
+#[cfg(feature = "sqlx")]
+mod adapter;

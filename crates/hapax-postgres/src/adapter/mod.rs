@@ -1,0 +1,189 @@
+//! Keys, events and messages in a transaction that the service opened itself, by its own driver.
+//!
+//! One module for each driver, with the same five functions: [`claim`](tokio_postgres::claim),
+//! `complete` and `release` a key, `emit` an event, `accept` a message. Each is one statement on
+//! the transaction that it is handed; none begins, commits or keeps it. What they write is what
+//! the store writes: a service and its neighbours may use either under the same keys.
+//!
+//! The relay of this node hears of such events when it looks by itself, or when the service rings
+//! [`Postgres::wake`](crate::Postgres::wake) after its commit.
+
+pub mod tokio_postgres;
+#[cfg(feature = "sqlx")]
+pub mod sqlx;
+
+use std::{str::FromStr, time::Duration};
+
+use bytes::Bytes;
+use hapax::{
+    Random, Timestamp,
+    event::{EventId, Headers, NewEvent, Payload},
+    idempotency::{Answer, Claim, Known},
+    inbox::Acceptance,
+    key::Tenant,
+    limits::{RETENTION_MAX, WAIT},
+    outbox::{EventError, seal},
+    store::{Claimed, StoreError},
+};
+
+use crate::error::corrupt;
+
+/// Whose an event is, and what every event of its request carries.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Origin<'a> {
+    /// Whose it is; that of the claim that is open in the transaction when absent.
+    pub tenant: Option<&'a Tenant>,
+    /// Headers, over which the event's own win.
+    pub context: Option<&'a Headers>,
+}
+
+impl<'a> From<&'a Claim> for Origin<'a> {
+    fn from(claim: &'a Claim) -> Self {
+        Self {
+            tenant: Some(&claim.scope.tenant),
+            context: Some(&claim.context),
+        }
+    }
+}
+
+/// How long a claim holds the answer back for the same key's transaction elsewhere, in seconds.
+const WAIT_SECS: f64 = WAIT.as_secs_f64();
+
+/// How long the answer is to be remembered, in seconds.
+fn retention(claim: &Claim) -> f64 {
+    claim.retention.min(RETENTION_MAX).as_secs_f64()
+}
+
+/// A row of `contract/claim`.
+struct Told {
+    outcome: String,
+    status: Option<i32>,
+    headers: Option<String>,
+    body: Option<Vec<u8>>,
+    fresh_for: Option<f64>,
+}
+
+impl Told {
+    fn read(self) -> Result<Claimed<()>, StoreError> {
+        Ok(Claimed::Known(match self.outcome.as_str() {
+            "open" => return Ok(Claimed::Open(())),
+            "mismatch" => Known::Mismatch,
+            "in_progress" => Known::InProgress,
+            "gone" => Known::Gone,
+            "replay" => {
+                let fresh_for = stands(self.fresh_for.unwrap_or_default());
+                let status = self.status.and_then(|it| u16::try_from(it).ok());
+                let status = status.ok_or_else(|| corrupt("stored answer: its status"))?;
+                let headers = pairs(self.headers.as_deref().unwrap_or("[]"))?;
+                let body = self.body.unwrap_or_default().into();
+                Known::Replay {
+                    answer: Answer {
+                        status,
+                        headers,
+                        body,
+                    },
+                    fresh_for,
+                }
+            }
+            other => return Err(corrupt(format!("outcome of a claim: {other:?}"))),
+        }))
+    }
+}
+
+fn stands(secs: f64) -> Duration {
+    Duration::try_from_secs_f64(secs).unwrap_or_default()
+}
+
+/// An answer's headers as pairs; each byte of a value is one character of Latin-1.
+fn headers(answer: &Answer) -> String {
+    let text = |value: &Bytes| value.iter().copied().map(char::from).collect::<String>();
+    let pairs = answer
+        .headers
+        .iter()
+        .map(|(name, value)| (name, text(value)));
+    let pairs: Vec<_> = pairs.collect();
+    serde_json::to_string(&pairs).expect("texts can be written as JSON")
+}
+
+/// Reads back what [`headers`] wrote.
+fn pairs(text: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
+    let pairs: Vec<(String, String)> = serde_json::from_str(text)
+        .map_err(|error| corrupt(format!("headers of a stored answer: {error}")))?;
+    let bytes = |value: String| {
+        let bytes = value.chars().map(|it| u8::try_from(u32::from(it)));
+        bytes.collect::<Result<Vec<u8>, _>>().map(Bytes::from)
+    };
+    let pairs = pairs
+        .into_iter()
+        .map(|(name, value)| Ok((name, bytes(value)?)));
+    pairs
+        .collect::<Result<_, std::num::TryFromIntError>>()
+        .map_err(|_| corrupt("headers of a stored answer: they are not Latin-1"))
+}
+
+/// An event in the words of `contract/emit`.
+struct Emission<'a> {
+    event: NewEvent,
+    tenant: Option<&'a Tenant>,
+    headers: String,
+}
+
+impl<'a> Emission<'a> {
+    /// Refuses what could not be carried before the database does: an error of the database would
+    /// doom the transaction.
+    fn of(mut event: NewEvent, origin: Origin<'a>) -> Result<Self, StoreError> {
+        if event.headers.contains_key("content-type") {
+            return Err(StoreError::Event(EventError::Malformed {
+                part: "header",
+                problem: "content-type is the payload's own",
+            }));
+        }
+        let none = Headers::new();
+        let context = origin.context.unwrap_or(&none);
+        // The database gives the event its id and its moment.
+        let (at, random) = (Timestamp::from_millis(0), Random::new(|| 0));
+        let sealed = seal(event.clone(), origin.tenant, context, at, &random)?;
+        event.headers = sealed.headers;
+        Ok(Self {
+            headers: serde_json::to_string(&event.headers).expect("texts can be written as JSON"),
+            tenant: origin.tenant,
+            event,
+        })
+    }
+
+    fn tenant(&self) -> Option<&str> {
+        self.tenant.map(Tenant::as_str)
+    }
+
+    fn about(&self) -> (Option<&str>, Option<&str>) {
+        let aggregate = self.event.aggregate.as_ref();
+        aggregate
+            .map(|it| (it.kind.as_str(), it.id.as_str()))
+            .unzip()
+    }
+
+    fn available_at(&self) -> Option<i64> {
+        self.event.available_at.map(Timestamp::as_millis)
+    }
+
+    /// The media type, where the payload is no JSON.
+    fn content_type(&self) -> Option<&str> {
+        match &self.event.payload {
+            Payload::Json(_) => None,
+            Payload::Binary { content_type, .. } => Some(content_type),
+        }
+    }
+}
+
+fn event_id(text: &str) -> Result<EventId, StoreError> {
+    EventId::from_str(text).map_err(|error| corrupt(format!("id of an event: {error}")))
+}
+
+fn acceptance(word: &str) -> Result<Acceptance, StoreError> {
+    match word {
+        "first" => Ok(Acceptance::First),
+        "duplicate" => Ok(Acceptance::Duplicate),
+        "mismatch" => Ok(Acceptance::Mismatch),
+        other => Err(corrupt(format!("acceptance of a message: {other:?}"))),
+    }
+}

@@ -1,0 +1,141 @@
+//! The functions for a transaction of [`sqlx`], feature `sqlx`.
+//!
+//! They take the connection that a transaction is open on: `&mut tx`. sqlx keeps their statements
+//! prepared as it does with every other; behind a transaction-mode pooler a service turns that
+//! off for all of them, with `statement_cache_capacity(0)`.
+
+use std::time::Duration;
+
+use hapax::{
+    event::{EventId, NewEvent, Payload},
+    idempotency::{Answer, Claim},
+    inbox::{Acceptance, Message},
+    store::{Claimed, StoreError},
+};
+use sqlx::{PgConnection, Row as _};
+
+use super::{Emission, Origin, Told, WAIT_SECS, acceptance, event_id, headers, retention, stands};
+use crate::{
+    error::sqlx_error,
+    idempotency::{on_expired, parts},
+    query,
+};
+
+/// Takes a key for the transaction that is open on `tx`, or says what is known about it.
+///
+/// It waits for a transaction that holds the same key, up to [`WAIT`](hapax::limits::WAIT).
+///
+/// # Errors
+/// Fails when the database does, and when another claim is open in the transaction.
+pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<Claimed<()>, StoreError> {
+    let [tenant, operation, key] = parts(&claim.scope);
+    let row = sqlx::query(query!("contract/claim"))
+        .bind(tenant)
+        .bind(operation)
+        .bind(key)
+        .bind(&claim.fingerprint.as_bytes()[..])
+        .bind(retention(claim))
+        .bind(on_expired(claim))
+        .bind(WAIT_SECS)
+        .fetch_one(tx)
+        .await
+        .map_err(sqlx_error)?;
+    let told = Told {
+        outcome: row.try_get(0).map_err(sqlx_error)?,
+        status: row.try_get(1).map_err(sqlx_error)?,
+        headers: row.try_get(2).map_err(sqlx_error)?,
+        body: row.try_get(3).map_err(sqlx_error)?,
+        fresh_for: row.try_get(4).map_err(sqlx_error)?,
+    };
+    told.read()
+}
+
+/// Stores the answer under the key that this transaction claimed; it stands that long.
+///
+/// # Errors
+/// Fails when the database does, and when the claim was not made in this transaction.
+pub async fn complete(
+    tx: &mut PgConnection,
+    claim: &Claim,
+    answer: &Answer,
+) -> Result<Duration, StoreError> {
+    let [tenant, operation, key] = parts(&claim.scope);
+    let stored = sqlx::query_scalar(query!("contract/complete"))
+        .bind(tenant)
+        .bind(operation)
+        .bind(key)
+        .bind(i32::from(answer.status))
+        .bind(headers(answer))
+        .bind(&answer.body[..])
+        .fetch_one(tx)
+        .await;
+    stored.map(stands).map_err(sqlx_error)
+}
+
+/// Lets the claimed key go without an answer; it is free when the transaction ends.
+///
+/// # Errors
+/// As [`complete`].
+pub async fn release(tx: &mut PgConnection, claim: &Claim) -> Result<(), StoreError> {
+    let [tenant, operation, key] = parts(&claim.scope);
+    let released = sqlx::query(query!("contract/release"))
+        .bind(tenant)
+        .bind(operation)
+        .bind(key)
+        .execute(tx)
+        .await;
+    released.map(drop).map_err(sqlx_error)
+}
+
+/// Adds an event to this transaction; it exists exactly when the transaction commits.
+///
+/// # Errors
+/// Fails when the database does, and when the event could not be carried; that is said before the
+/// database is asked, and the transaction stays usable.
+pub async fn emit<'a>(
+    tx: &mut PgConnection,
+    event: NewEvent,
+    origin: impl Into<Origin<'a>>,
+) -> Result<EventId, StoreError> {
+    let emission = Emission::of(event, origin.into())?;
+    let event = &emission.event;
+    let (kind, id) = emission.about();
+    let (tenant, at) = (emission.tenant(), emission.available_at());
+    let emit = match &event.payload {
+        Payload::Json(text) => sqlx::query_scalar(query!("contract/emit"))
+            .bind(&event.kind)
+            .bind(text),
+        Payload::Binary { bytes, .. } => sqlx::query_scalar(query!("contract/emit_bytes"))
+            .bind(&event.kind)
+            .bind(&bytes[..]),
+    };
+    let emit = emit
+        .bind(kind)
+        .bind(id)
+        .bind(event.sequence)
+        .bind(&emission.headers)
+        .bind(tenant)
+        .bind(at);
+    let emit = match emission.content_type() {
+        None => emit,
+        Some(content_type) => emit.bind(content_type),
+    };
+    let id: String = emit.fetch_one(tx).await.map_err(sqlx_error)?;
+    event_id(&id)
+}
+
+/// Takes a message for a consumer, once, in this transaction.
+///
+/// # Errors
+/// Fails when the database does.
+pub async fn accept(tx: &mut PgConnection, message: &Message) -> Result<Acceptance, StoreError> {
+    let accepted = sqlx::query_scalar(query!("contract/accept"))
+        .bind(&message.consumer)
+        .bind(&message.message_id)
+        .bind(&message.payload_hash[..])
+        .bind(&message.source)
+        .fetch_one(tx)
+        .await;
+    let word: String = accepted.map_err(sqlx_error)?;
+    acceptance(&word)
+}

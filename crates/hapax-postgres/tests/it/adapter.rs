@@ -1,0 +1,531 @@
+//! A service's own transaction: what its driver writes is what the store writes.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use hapax::{
+    Timestamp,
+    event::{Headers, NewEvent, Payload},
+    idempotency::{Answer, Claim, Known},
+    inbox::{Acceptance, Message},
+    key::Tenant,
+    store::{Claimed, Effect, Keys, StoreError, Transaction},
+};
+use hapax_postgres::{
+    Postgres,
+    adapter::{self, Origin},
+};
+use hapax_testkit::{
+    events::{answer, claim, event, fingerprint, message},
+    postgres::{Database, connect},
+    wait::Patience,
+};
+use sqlx::PgPool;
+use tokio_postgres::Client;
+
+use crate::fixture::{INSERT, PATIENCE, ROWS, settings};
+
+/// Three services with the same database: one has the store, two have their own drivers.
+#[derive(Clone)]
+enum Service {
+    Store(Postgres),
+    Driver { url: String },
+    Sqlx(PgPool),
+}
+
+/// What a request came to.
+#[derive(Debug, PartialEq)]
+enum Told {
+    Ran(Answer),
+    Known(Known),
+}
+
+impl Service {
+    /// Writes a note and says so in an event and in the answer, under a key.
+    async fn note(&self, claim: Claim, text: &str, answer: &Answer) -> Result<Told, StoreError> {
+        match self {
+            Self::Store(store) => {
+                let mut tx = match store.claim(claim).await? {
+                    Claimed::Known(known) => return Ok(Told::Known(known)),
+                    Claimed::Open(tx) => tx,
+                };
+                tx.execute(INSERT, &[&text]).await?;
+                tx.emit(event(text))?;
+                tx.complete(answer, Effect::Keep).await?;
+            }
+            Self::Driver { url } => {
+                let mut client = connect(url).await;
+                let mut tx = client.transaction().await.unwrap();
+                match adapter::tokio_postgres::claim(&mut tx, &claim).await? {
+                    Claimed::Known(known) => return Ok(Told::Known(known)),
+                    Claimed::Open(()) => {}
+                }
+                tx.execute(INSERT, &[&text]).await.unwrap();
+                adapter::tokio_postgres::emit(&mut tx, event(text), &claim).await?;
+                adapter::tokio_postgres::complete(&mut tx, &claim, answer).await?;
+                tx.commit().await.unwrap();
+            }
+            Self::Sqlx(pool) => {
+                let mut tx = pool.begin().await.unwrap();
+                match adapter::sqlx::claim(&mut tx, &claim).await? {
+                    Claimed::Known(known) => return Ok(Told::Known(known)),
+                    Claimed::Open(()) => {}
+                }
+                sqlx::query(INSERT)
+                    .bind(text)
+                    .execute(&mut *tx)
+                    .await
+                    .unwrap();
+                adapter::sqlx::emit(&mut tx, event(text), &claim).await?;
+                adapter::sqlx::complete(&mut tx, &claim, answer).await?;
+                tx.commit().await.unwrap();
+            }
+        }
+        Ok(Told::Ran(answer.clone()))
+    }
+
+    /// The same, until the answer is known.
+    async fn insist(&self, key: &str, text: &str) -> Answer {
+        let patience = Patience::within(PATIENCE);
+        loop {
+            match self.note(claim(key), text, &answer(text)).await.unwrap() {
+                Told::Ran(answer) | Told::Known(Known::Replay { answer, .. }) => return answer,
+                Told::Known(_) => patience.pause().await,
+            }
+        }
+    }
+
+    /// Emits an event without a claim.
+    async fn emit(&self, event: NewEvent, tenant: &Tenant, context: &Headers) {
+        let origin = Origin {
+            tenant: Some(tenant),
+            context: Some(context),
+        };
+        match self {
+            Self::Store(store) => {
+                let begun = store.begin(Some(tenant.clone()), context.clone()).await;
+                let mut tx = begun.unwrap();
+                tx.emit(event).unwrap();
+                tx.commit().await.unwrap();
+            }
+            Self::Driver { url } => {
+                let mut client = connect(url).await;
+                let mut tx = client.transaction().await.unwrap();
+                adapter::tokio_postgres::emit(&mut tx, event, origin)
+                    .await
+                    .unwrap();
+                tx.commit().await.unwrap();
+            }
+            Self::Sqlx(pool) => {
+                let mut tx = pool.begin().await.unwrap();
+                adapter::sqlx::emit(&mut tx, event, origin).await.unwrap();
+                tx.commit().await.unwrap();
+            }
+        }
+    }
+
+    /// Takes a message, and commits that or not.
+    async fn accept(&self, message: &Message, commit: bool) -> Acceptance {
+        match self {
+            Self::Store(store) => {
+                let mut tx = store.begin(None, Headers::new()).await.unwrap();
+                let accepted = tx.accept(message).await.unwrap();
+                if commit {
+                    tx.commit().await.unwrap();
+                } else {
+                    tx.rollback().await;
+                }
+                accepted
+            }
+            Self::Driver { url } => {
+                let mut client = connect(url).await;
+                let mut tx = client.transaction().await.unwrap();
+                let accepted = adapter::tokio_postgres::accept(&mut tx, message)
+                    .await
+                    .unwrap();
+                if commit {
+                    tx.commit().await.unwrap();
+                }
+                accepted
+            }
+            Self::Sqlx(pool) => {
+                let mut tx = pool.begin().await.unwrap();
+                let accepted = adapter::sqlx::accept(&mut tx, message).await.unwrap();
+                if commit {
+                    tx.commit().await.unwrap();
+                }
+                accepted
+            }
+        }
+    }
+}
+
+/// The three services, and a connection past all of them.
+struct Town {
+    services: [Service; 3],
+    plain: Client,
+    _database: Arc<Database>,
+}
+
+impl Town {
+    async fn new() -> Self {
+        let database = Arc::new(Database::fresh().await);
+        let url = database.url();
+        let mut settings = settings(&url);
+        settings.wait = Duration::from_millis(50);
+        let store = Postgres::open(settings).await.unwrap();
+        store.migrate("test", &[(1, "note", ROWS)]).await.unwrap();
+        Self {
+            services: [
+                Service::Store(store),
+                Service::Driver { url: url.clone() },
+                Service::Sqlx(PgPool::connect(&url).await.unwrap()),
+            ],
+            plain: database.client().await,
+            _database: database,
+        }
+    }
+
+    async fn count(&self, of: &str) -> i64 {
+        let count = format!("SELECT count(*) FROM {of}");
+        self.plain.query_one(&count, &[]).await.unwrap().get(0)
+    }
+
+    fn url(&self) -> &str {
+        let [_, Service::Driver { url }, _] = &self.services else {
+            unreachable!("the second service has a URL")
+        };
+        url
+    }
+
+    fn pool(&self) -> &PgPool {
+        let [_, _, Service::Sqlx(pool)] = &self.services else {
+            unreachable!("the third service has a pool")
+        };
+        pool
+    }
+}
+
+#[tokio::test]
+async fn every_driver_replays_byte_for_byte_what_any_of_them_stored() {
+    let town = Town::new().await;
+    for (number, writer) in town.services.iter().enumerate() {
+        let key = number.to_string();
+        let stored = odd_answer(200 + u16::try_from(number).unwrap());
+        let ran = writer.note(claim(&key), &key, &stored).await.unwrap();
+        assert_eq!(ran, Told::Ran(stored.clone()));
+        for reader in &town.services {
+            let told = reader
+                .note(claim(&key), "again", &answer("again"))
+                .await
+                .unwrap();
+            let Told::Known(Known::Replay { answer, fresh_for }) = told else {
+                panic!("the answer should be replayed, not {told:?}")
+            };
+            assert_eq!(answer, stored);
+            let hour = Duration::from_hours(1);
+            assert!(
+                fresh_for <= hour && fresh_for > hour - PATIENCE,
+                "{fresh_for:?}"
+            );
+            let mut other = claim(&key);
+            other.fingerprint = fingerprint(2);
+            let told = reader.note(other, "again", &answer2()).await.unwrap();
+            assert_eq!(told, Told::Known(Known::Mismatch));
+        }
+    }
+    assert_eq!(town.count("note").await, 3);
+    assert_eq!(town.count("hapax.outbox_event").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_many_at_once_through_all_drivers_one_runs_and_all_tell_its_answer() {
+    let town = Town::new().await;
+    let asked = (0..30).map(|number: usize| {
+        let service = town.services[number % 3].clone();
+        tokio::spawn(async move { service.insist("k", &number.to_string()).await })
+    });
+    let told: Vec<Answer> = join_all(asked)
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    assert!(told.iter().all(|answer| *answer == told[0]), "{told:?}");
+    assert_eq!(town.count("note").await, 1);
+    assert_eq!(town.count("hapax.outbox_event").await, 1);
+    assert_eq!(town.count("hapax.idempotency_key").await, 1);
+}
+
+#[tokio::test]
+async fn while_one_driver_holds_a_key_the_others_are_told_so_and_a_rollback_lets_it_go() {
+    let town = Town::new().await;
+    let [store, driver, pool] = &town.services;
+    let Service::Store(keys) = store else {
+        unreachable!("the first service has the store")
+    };
+    let mut client = connect(town.url()).await;
+
+    let Claimed::Open(held) = keys.claim(claim("k")).await.unwrap() else {
+        panic!("the key should be free")
+    };
+    check_held(&[driver, pool]).await;
+    held.rollback().await;
+
+    let mut held = client.transaction().await.unwrap();
+    let opened = adapter::tokio_postgres::claim(&mut held, &claim("k"))
+        .await
+        .unwrap();
+    assert!(matches!(opened, Claimed::Open(())));
+    check_held(&[store, pool]).await;
+    held.rollback().await.unwrap();
+
+    let mut held = town.pool().begin().await.unwrap();
+    let opened = adapter::sqlx::claim(&mut held, &claim("k")).await.unwrap();
+    assert!(matches!(opened, Claimed::Open(())));
+    check_held(&[store, driver]).await;
+    // Dropped, as by a panic or a timeout.
+    drop(held);
+    assert_eq!(store.insist("k", "at last").await, answer("at last"));
+    assert_eq!(town.count("note").await, 1);
+}
+
+#[tokio::test]
+async fn a_released_key_is_free_after_the_commit_and_the_rows_stay() {
+    let town = Town::new().await;
+    let mut client = connect(town.url()).await;
+    let mut tx = client.transaction().await.unwrap();
+    let _open = adapter::tokio_postgres::claim(&mut tx, &claim("k"))
+        .await
+        .unwrap();
+    tx.execute(INSERT, &[&"kept"]).await.unwrap();
+    adapter::tokio_postgres::release(&mut tx, &claim("k"))
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    let mut tx = town.pool().begin().await.unwrap();
+    let opened = adapter::sqlx::claim(&mut tx, &claim("k")).await.unwrap();
+    assert!(matches!(opened, Claimed::Open(())));
+    adapter::sqlx::release(&mut tx, &claim("k")).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(town.count("note").await, 1);
+    assert_eq!(town.count("hapax.idempotency_key").await, 0);
+}
+
+#[tokio::test]
+async fn a_key_is_completed_only_in_the_transaction_that_claimed_it() {
+    let town = Town::new().await;
+    let mut client = connect(town.url()).await;
+    let mut tx = client.transaction().await.unwrap();
+    let refused = adapter::tokio_postgres::complete(&mut tx, &claim("k"), &answer("")).await;
+    check_no_claim(&refused.unwrap_err());
+    // Without a transaction each statement is one of its own, and nothing holds the key.
+    let mut alone = town.pool().acquire().await.unwrap();
+    let _open = adapter::sqlx::claim(&mut alone, &claim("k")).await.unwrap();
+    let refused = adapter::sqlx::complete(&mut alone, &claim("k"), &answer("")).await;
+    check_no_claim(&refused.unwrap_err());
+    assert_eq!(town.count("hapax.idempotency_key").await, 0);
+}
+
+#[tokio::test]
+async fn an_event_of_any_driver_is_the_stores_event() {
+    let town = Town::new().await;
+    let context = Headers::from([
+        ("correlation_id".to_owned(), "of the request".to_owned()),
+        ("traceparent".to_owned(), "00-1-2-01".to_owned()),
+    ]);
+    let mut plain = event("1").header("correlation_id", "of the event");
+    plain.sequence = Some(7);
+    plain.available_at = Some(Timestamp::from_millis(1_767_225_600_123));
+    let json = Payload::Json(
+        "{ \"n\": 1.0,\n \"n\": 9007199254740993, \"e\": \"\\u00e9\u{1f980}\" }".to_owned(),
+    );
+    let binary = Payload::Binary {
+        content_type: "application/protobuf".to_owned(),
+        bytes: (0..=255).collect(),
+    };
+    let empty = Payload::Binary {
+        content_type: "text/plain; charset=utf-8".to_owned(),
+        bytes: Bytes::new(),
+    };
+    let bare = |payload| NewEvent::new("a/b:c.d_e-f", payload);
+    let tenant = Tenant::new("alice").unwrap();
+    for event in [plain, bare(json), bare(binary), bare(empty)] {
+        let mut rows = Vec::new();
+        for service in &town.services {
+            service.emit(event.clone(), &tenant, &context).await;
+            rows.push(last_event(&town.plain).await);
+        }
+        assert_eq!(rows[1], rows[0]);
+        assert_eq!(rows[2], rows[0]);
+    }
+}
+
+#[tokio::test]
+async fn an_event_of_a_claims_transaction_carries_what_the_stores_would() {
+    let town = Town::new().await;
+    let mut rows = Vec::new();
+    for (number, service) in town.services.iter().enumerate() {
+        let mut claim = claim("k");
+        claim.scope = hapax_testkit::events::scope("alice", &format!("POST /{number}"), "k");
+        service.note(claim, "one", &answer("one")).await.unwrap();
+        rows.push(last_event(&town.plain).await);
+    }
+    assert!(rows[0].contains("idempotency_key_hash"), "{}", rows[0]);
+    assert_eq!(rows[1], rows[0]);
+    assert_eq!(rows[2], rows[0]);
+}
+
+#[tokio::test]
+async fn an_event_that_no_destination_could_carry_is_refused_and_dooms_nothing() {
+    let town = Town::new().await;
+    let mut client = connect(town.url()).await;
+    let mut tx = client.transaction().await.unwrap();
+    let bad = || {
+        [
+            NewEvent::json("a b", &1),
+            event("1").header("content-type", "text/html"),
+        ]
+    };
+    for event in bad() {
+        let refused = adapter::tokio_postgres::emit(&mut tx, event, Origin::default()).await;
+        assert!(matches!(refused, Err(StoreError::Event(_))), "{refused:?}");
+    }
+    tx.execute(INSERT, &[&"still usable"]).await.unwrap();
+    tx.commit().await.unwrap();
+    let mut tx = town.pool().begin().await.unwrap();
+    for event in bad() {
+        let refused = adapter::sqlx::emit(&mut tx, event, Origin::default()).await;
+        assert!(matches!(refused, Err(StoreError::Event(_))), "{refused:?}");
+    }
+    sqlx::query(INSERT)
+        .bind("still usable")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(town.count("note").await, 2);
+}
+
+#[tokio::test]
+async fn a_message_that_any_driver_took_is_known_to_all() {
+    let town = Town::new().await;
+    for (number, first) in town.services.iter().enumerate() {
+        let sent = message("orders", &number.to_string(), "{}");
+        let other = message("orders", &number.to_string(), "{\"other\":1}");
+        assert_eq!(first.accept(&sent, false).await, Acceptance::First);
+        // A transaction that was dropped is rolled back on its connection a moment later.
+        let patience = Patience::within(PATIENCE);
+        while town.count("hapax.inbox_message").await > number.try_into().unwrap() {
+            patience.pause().await;
+        }
+        assert_eq!(first.accept(&sent, true).await, Acceptance::First);
+        for service in &town.services {
+            assert_eq!(service.accept(&sent, true).await, Acceptance::Duplicate);
+            assert_eq!(service.accept(&other, true).await, Acceptance::Mismatch);
+        }
+    }
+    assert_eq!(town.count("hapax.inbox_message").await, 3);
+}
+
+#[tokio::test]
+async fn what_a_driver_says_is_sorted_into_again_and_never() {
+    let town = Town::new().await;
+    let mut tx = town.pool().begin().await.unwrap();
+    sqlx::query("SELECT 1 / 0")
+        .execute(&mut *tx)
+        .await
+        .unwrap_err();
+    let doomed = adapter::sqlx::claim(&mut tx, &claim("k"))
+        .await
+        .unwrap_err();
+    assert!(matches!(doomed, StoreError::Statement { .. }), "{doomed:?}");
+    drop(tx);
+    let mut tx = town.pool().begin().await.unwrap();
+    sqlx::query("SET LOCAL statement_timeout = 100")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    town.plain
+        .batch_execute("BEGIN; LOCK TABLE hapax.inbox_message")
+        .await
+        .unwrap();
+    let late = adapter::sqlx::accept(&mut tx, &message("a", "b", "c"))
+        .await
+        .unwrap_err();
+    assert!(matches!(late, StoreError::TimedOut), "{late:?}");
+    drop(tx);
+    let mut tx = town.pool().begin().await.unwrap();
+    sqlx::query("SET LOCAL lock_timeout = 100")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    let lost = adapter::sqlx::accept(&mut tx, &message("a", "b", "c"))
+        .await
+        .unwrap_err();
+    assert!(matches!(lost, StoreError::Conflict { .. }), "{lost:?}");
+    drop(tx);
+    let mut tx = town.pool().begin().await.unwrap();
+    let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()")
+        .fetch_one(&mut *tx)
+        .await
+        .unwrap();
+    town.plain
+        .execute("SELECT pg_terminate_backend($1, 5000)", &[&pid])
+        .await
+        .unwrap();
+    let gone = adapter::sqlx::claim(&mut tx, &claim("k"))
+        .await
+        .unwrap_err();
+    assert!(matches!(gone, StoreError::Unavailable { .. }), "{gone:?}");
+}
+
+/// An answer with bytes that a careless store would change.
+fn odd_answer(status: u16) -> Answer {
+    let value: Bytes = (0x20..=0x7e).chain(0x80..=0xff).collect();
+    Answer {
+        status,
+        headers: vec![
+            (
+                "content-type".to_owned(),
+                Bytes::from_static(b"application/octet-stream"),
+            ),
+            ("link".to_owned(), Bytes::from_static(b"</a>; rel=\"next\"")),
+            ("link".to_owned(), Bytes::from_static(b"")),
+            ("x-raw".to_owned(), value),
+        ],
+        body: (0..=255).collect(),
+    }
+}
+
+fn answer2() -> Answer {
+    answer("never stored")
+}
+
+/// The newest event's columns, but for its id, its moment and its place.
+async fn last_event(plain: &Client) -> String {
+    let row = plain.query_one(
+        "SELECT (to_jsonb(e) - 'xid' - 'id' - 'event_id' - 'created_at' - 'headers'
+                 || jsonb_build_object('headers', headers::jsonb))::text
+         FROM hapax.outbox_event AS e ORDER BY id DESC LIMIT 1",
+        &[],
+    );
+    row.await.unwrap().get(0)
+}
+
+async fn check_held(services: &[&Service]) {
+    for service in services {
+        let told = service
+            .note(claim("k"), "too early", &answer("too early"))
+            .await
+            .unwrap();
+        assert_eq!(told, Told::Known(Known::InProgress));
+    }
+}
+
+#[track_caller]
+fn check_no_claim(error: &StoreError) {
+    let story = error.story();
+    assert!(matches!(error, StoreError::Statement { .. }), "{story}");
+    assert!(story.contains("no claim is open"), "{story}");
+}
