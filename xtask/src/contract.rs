@@ -125,7 +125,8 @@ mod tests {
             fs::write(&list, names).unwrap();
             let outcome = once(&list, &packages, || {
                 installed += 1;
-                if fails { bail!("no network") } else { Ok(()) }
+                anyhow::ensure!(!fails, "no network");
+                Ok(())
             });
             assert_eq!(outcome.is_err(), fails);
             assert_eq!(installed, expected, "{names}");

@@ -18,12 +18,13 @@ async fn main() -> Result<(), String> {
     let random = Random::new(|| 0);
     let store = Postgres::open(Settings::new(url, clock, random)).await;
     let store = store.map_err(|error| {
-        let (mut story, mut cause) = (error.to_string(), error.source());
+        let mut told = vec![error.to_string()];
+        let mut cause = error.source();
         while let Some(deeper) = cause {
-            story += &format!(": {deeper}");
+            told.push(deeper.to_string());
             cause = deeper.source();
         }
-        story
+        told.join(": ")
     })?;
     store.close();
     Ok(())

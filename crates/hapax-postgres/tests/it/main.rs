@@ -1,6 +1,7 @@
 //! The PostgreSQL store under test, on a real server.
 
 mod fixture;
+mod contract;
 mod groups;
 mod matrix;
 mod law;

@@ -73,7 +73,7 @@ fn spawn(language: Language, database: &str, name: &str, port: u16) -> Child {
                 .args(["-m", "uvicorn", "app:app", "--no-access-log", "--port"])
                 .arg(port.to_string())
                 .current_dir(sources.join("python"))
-                .env("PYTHONPATH", installed(packages.join("python")))
+                .env("PYTHONPATH", installed(&packages.join("python")))
                 .env("PYTHONDONTWRITEBYTECODE", "1");
             command
         }
@@ -81,7 +81,7 @@ fn spawn(language: Language, database: &str, name: &str, port: u16) -> Child {
             let mut command = Command::new("node");
             command
                 .arg("app.js")
-                .current_dir(installed(packages.join("node")))
+                .current_dir(installed(&packages.join("node")))
                 .env("PORT", port.to_string());
             command
         }
@@ -96,7 +96,7 @@ fn spawn(language: Language, database: &str, name: &str, port: u16) -> Child {
         .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
 }
 
-fn installed(packages: PathBuf) -> PathBuf {
+fn installed(packages: &Path) -> PathBuf {
     let there = packages.join("installed").exists();
     assert!(
         there,

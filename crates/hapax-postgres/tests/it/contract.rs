@@ -1,0 +1,105 @@
+//! The SQL contract: what the functions promise to callers in any language, and to the store.
+//!
+//! Callers here are plain sessions, as any driver's are. The law of the words is the store's own:
+//! where both do the same thing, both are asked, on one key.
+
+mod crossing;
+mod events;
+mod grants;
+mod inbox;
+mod keys;
+mod refusals;
+mod snapshots;
+
+use hapax::key::Fingerprint;
+use hapax_testkit::events::fingerprint;
+use tokio_postgres::{Client, Error, GenericClient, Transaction};
+
+use crate::fixture::Fixture;
+
+/// The scope and the fingerprint of `hapax_testkit::events::claim`, but for the key.
+const SCOPE: &str = "'alice', 'POST /orders', $1";
+const COUNT_KEYS: &str = "SELECT count(*) FROM hapax.idempotency_key";
+const COUNT_EVENTS: &str = "SELECT count(*) FROM hapax.outbox_event";
+
+/// What a claim was told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Told {
+    outcome: String,
+    status: Option<i32>,
+    headers: Option<String>,
+    body: Option<Vec<u8>>,
+}
+
+impl Told {
+    fn of(outcome: &str) -> Self {
+        Self {
+            outcome: outcome.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Claims with more arguments than the usual, such as `wait => '0'`.
+async fn claim_with(
+    session: &impl GenericClient,
+    key: &str,
+    fingerprint: Fingerprint,
+    more: &str,
+) -> Result<Told, Error> {
+    let sql =
+        format!("SELECT outcome, status, headers::text, body FROM hapax.claim({SCOPE}, $2{more})");
+    let print: &[u8] = fingerprint.as_bytes();
+    let row = session.query_one(&sql, &[&key, &print]).await?;
+    Ok(Told {
+        outcome: row.get(0),
+        status: row.get(1),
+        headers: row.get(2),
+        body: row.get(3),
+    })
+}
+
+/// Claims without waiting.
+async fn claim(session: &impl GenericClient, key: &str) -> Result<Told, Error> {
+    claim_with(session, key, fingerprint(1), ", wait => '0'").await
+}
+
+/// Completes with `201` and this body; for how many seconds the answer stands.
+async fn complete(session: &impl GenericClient, key: &str, body: &str) -> Result<f64, Error> {
+    let sql = format!(
+        "SELECT extract(epoch FROM hapax.complete({SCOPE}, 201,
+            '[[\"content-type\", \"application/json\"]]', $2))::float8"
+    );
+    let row = session.query_one(&sql, &[&key, &body.as_bytes()]).await?;
+    Ok(row.get(0))
+}
+
+/// Claims a key that must be free, in a transaction that it begins.
+async fn open<'a>(client: &'a mut Client, key: &str) -> Transaction<'a> {
+    let tx = client.transaction().await.expect("a transaction begins");
+    let told = claim(&tx, key).await.expect("a claim is answered");
+    assert_eq!(told, Told::of("open"));
+    tx
+}
+
+/// Claims, completes and commits.
+async fn store_answer(fixture: &Fixture, key: &str, body: &str) {
+    let mut client = fixture.database.client().await;
+    let tx = open(&mut client, key).await;
+    complete(&tx, key, body).await.expect("an answer is stored");
+    tx.commit().await.expect("it is committed");
+}
+
+/// The state and the words of a refusal.
+#[track_caller]
+fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>) -> (String, String) {
+    let error = outcome.expect_err("it should be refused");
+    let error = error.as_db_error().expect("the database refuses it");
+    (error.code().code().to_owned(), error.message().to_owned())
+}
+
+/// The state alone.
+#[track_caller]
+fn state<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
+    refused(outcome).0
+}

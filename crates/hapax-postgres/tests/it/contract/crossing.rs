@@ -1,0 +1,220 @@
+//! The store and SQL callers on one key, one inbox and one outbox.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use hapax::{
+    delivery::Frontier,
+    event::{Event, Headers, NewEvent, Payload},
+    idempotency::{Answer, Known},
+    inbox::Acceptance,
+    key::Tenant,
+    store::{Claimed, Effect, Keys, Outbox, Transaction},
+};
+use hapax_testkit::{
+    events::{claim as rust_claim, fingerprint, message},
+    wait::Patience,
+};
+
+use super::{SCOPE, Told, claim, claim_with, complete, open};
+use crate::fixture::{Fixture, INSERT, PATIENCE};
+
+/// With all that an answer may hold: repeated and empty headers, bytes that are no text.
+fn rich_answer() -> Answer {
+    let headers: [(&str, &[u8]); 5] = [
+        ("content-type", b"application/octet-stream"),
+        ("link", b"</a>; rel=\"next\""),
+        ("link", b"caf\xe9: \t\x80\xff"),
+        ("x-empty", b""),
+        ("x-colon", b"a: b: c"),
+    ];
+    Answer {
+        status: 201,
+        headers: headers
+            .map(|(name, value)| (name.to_owned(), Bytes::from_static(value)))
+            .to_vec(),
+        body: (0..=255).collect::<Vec<u8>>().into(),
+    }
+}
+
+#[tokio::test]
+async fn the_store_and_sql_replay_each_others_answers_byte_for_byte() {
+    let fixture = Fixture::new().await;
+    let answer = rich_answer();
+    let tx = fixture.claim(rust_claim("rust")).await;
+    tx.complete(&answer, Effect::Keep).await.unwrap();
+    let told = claim(&fixture.plain, "rust").await.unwrap();
+    assert_eq!((told.outcome.as_str(), told.status), ("replay", Some(201)));
+    assert_eq!(told.body.as_deref(), Some(&*answer.body));
+
+    // What SQL was told goes back in through SQL, and comes out of the store as it was.
+    let mut client = fixture.database.client().await;
+    let tx = open(&mut client, "sql").await;
+    let sql = format!("SELECT hapax.complete({SCOPE}, 201, $2::text::jsonb, $3)");
+    tx.execute(&sql, &[&"sql", &told.headers, &told.body])
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    match fixture.store.claim(rust_claim("sql")).await.unwrap() {
+        Claimed::Known(Known::Replay {
+            answer: stored,
+            fresh_for,
+        }) => {
+            assert_eq!(stored, answer);
+            assert!(fresh_for > Duration::from_hours(23), "{fresh_for:?}");
+        }
+        other => panic!("it should be replayed, not {other:?}"),
+    }
+    let mut other = rust_claim("sql");
+    other.fingerprint = fingerprint(2);
+    let known = fixture.store.claim(other).await.unwrap();
+    assert!(
+        matches!(known, Claimed::Known(Known::Mismatch)),
+        "{known:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_store_and_sql_shut_each_other_out() {
+    let fixture = Fixture::with(|settings| settings.wait = Duration::from_millis(20)).await;
+    let tx = fixture.claim(rust_claim("k")).await;
+    assert_eq!(
+        claim(&fixture.plain, "k").await.unwrap(),
+        Told::of("in_progress")
+    );
+    tx.rollback().await;
+    let mut client = fixture.database.client().await;
+    let tx = open(&mut client, "k").await;
+    let known = fixture.store.claim(rust_claim("k")).await.unwrap();
+    assert!(
+        matches!(known, Claimed::Known(Known::InProgress)),
+        "{known:?}"
+    );
+    tx.rollback().await.unwrap();
+    fixture.claim(rust_claim("k")).await.rollback().await;
+}
+
+#[tokio::test]
+async fn of_store_and_sql_callers_that_race_for_a_key_one_runs() {
+    const KEYS: usize = 15;
+    let fixture = Arc::new(Fixture::with(|settings| settings.wait = PATIENCE).await);
+    let mut racers = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let (store, mut client) = (fixture.store.clone(), fixture.database.client().await);
+        racers.spawn(async move {
+            for key in (0..KEYS).map(|number| format!("k{number}")) {
+                if let Claimed::Open(mut tx) = store.claim(rust_claim(&key)).await.unwrap() {
+                    tx.execute(INSERT, &[&key]).await.unwrap();
+                    let answer = hapax_testkit::events::answer("rust");
+                    tx.complete(&answer, Effect::Keep).await.unwrap();
+                }
+            }
+        });
+        racers.spawn(async move {
+            for key in (0..KEYS).map(|number| format!("k{number}")) {
+                let tx = client.transaction().await.unwrap();
+                let told = claim_with(&tx, &key, fingerprint(1), ", wait => '30 seconds'").await;
+                if told.unwrap().outcome == "open" {
+                    tx.execute(INSERT, &[&key]).await.unwrap();
+                    complete(&tx, &key, "sql").await.unwrap();
+                }
+                tx.commit().await.unwrap();
+            }
+        });
+    }
+    racers.join_all().await;
+    let mut keys: Vec<String> = (0..KEYS).map(|number| format!("k{number}")).collect();
+    keys.sort();
+    assert_eq!(fixture.notes().await, keys);
+}
+
+#[tokio::test]
+async fn a_message_is_taken_once_whoever_takes_it() {
+    let fixture = Fixture::new().await;
+    let take = async |id: &str, payload: &str| {
+        let sql = "SELECT hapax.accept('ledger', $1, sha256($2), 'provider')";
+        let row = fixture
+            .plain
+            .query_one(sql, &[&id, &payload.as_bytes()])
+            .await;
+        row.unwrap().get::<_, String>(0)
+    };
+    let rust = async |id: &str, payload: &str| {
+        let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
+        let acceptance = tx.accept(&message("ledger", id, payload)).await.unwrap();
+        tx.commit().await.unwrap();
+        acceptance
+    };
+    assert_eq!(take("a", "x").await, "first");
+    assert_eq!(rust("a", "x").await, Acceptance::Duplicate);
+    assert_eq!(rust("a", "y").await, Acceptance::Mismatch);
+    assert_eq!(rust("b", "x").await, Acceptance::First);
+    assert_eq!(take("b", "x").await, "duplicate");
+    assert_eq!(take("b", "y").await, "mismatch");
+}
+
+#[tokio::test]
+async fn an_event_of_sql_is_read_like_one_of_the_store() {
+    let fixture = Fixture::new().await;
+    let text = "{ \"n\": 1.0,\n \"n\":9007199254740993, \"s\": \"\u{1f9e6}\\u0000\" }";
+    let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
+    let soon = hapax::Timestamp::from_millis(4_102_444_800_000);
+    let mut asked = rust_claim("k");
+    asked.context.clear();
+    let mut tx = fixture.claim(asked).await;
+    for event in sample(text, &bytes, soon) {
+        tx.emit(event).unwrap();
+    }
+    tx.complete(&rich_answer(), Effect::Keep).await.unwrap();
+
+    fixture.store.forget(&rust_claim("k").scope).await.unwrap();
+    let mut client = fixture.database.client().await;
+    let tx = open(&mut client, "k").await;
+    let emit = "SELECT hapax.emit('order.created/v1:a_b-c', $1, 'order', $2, 7,
+        headers => '{\"x-mine\": \"caf\u{e9}\"}', available_at => to_timestamp(4102444800))";
+    tx.execute(emit, &[&text, &"ord_\u{e9}"]).await.unwrap();
+    let emit = "SELECT hapax.emit_bytes('blob', $1, 'image/png')";
+    tx.execute(emit, &[&bytes]).await.unwrap();
+    tx.commit().await.unwrap();
+
+    let [rust_json, rust_binary, mut sql_json, mut sql_binary] = read(&fixture).await;
+    let minute = Duration::from_mins(1);
+    for (sql, rust) in [(&mut sql_json, &rust_json), (&mut sql_binary, &rust_binary)] {
+        let apart = sql.created_at.since(rust.created_at);
+        assert!(apart < minute && sql.id != rust.id, "{apart:?}");
+        assert_eq!(&sql.id.to_string()[14..15], "7", "the version");
+        sql.id = rust.id;
+        sql.created_at = rust.created_at;
+    }
+    assert_eq!(sql_json, rust_json);
+    assert_eq!(sql_binary, rust_binary);
+    assert_eq!(sql_json.tenant, Some(Tenant::new("alice").unwrap()));
+    assert_eq!(sql_json.payload.bytes(), text.as_bytes());
+}
+
+fn sample(text: &str, bytes: &[u8], soon: hapax::Timestamp) -> [NewEvent; 2] {
+    let json = NewEvent::new("order.created/v1:a_b-c", Payload::Json(text.to_owned()))
+        .about("order", "ord_\u{e9}")
+        .sequence(7)
+        .header("x-mine", "caf\u{e9}")
+        .available_at(soon);
+    let binary = Payload::Binary {
+        content_type: "image/png".to_owned(),
+        bytes: Bytes::copy_from_slice(bytes),
+    };
+    [json, NewEvent::new("blob", binary)]
+}
+
+/// Reads the outbox until there are four events.
+async fn read(fixture: &Fixture) -> [Event; 4] {
+    let patience = Patience::within(PATIENCE);
+    let (mut frontier, mut events) = (Frontier::default(), Vec::new());
+    while events.len() < 4 {
+        let batch = Outbox::read(&fixture.store, &frontier, 10).await;
+        let batch = batch.expect("the outbox is read");
+        events.extend(batch.events.iter().map(|it| it.event.clone()));
+        frontier = batch.frontier;
+        patience.pause().await;
+    }
+    events.try_into().expect("there are four events")
+}

@@ -1,0 +1,69 @@
+//! A service's role: what the reference grants is enough for every call, and for little more.
+
+use super::{claim, complete, open};
+use crate::fixture::Fixture;
+
+const REFERENCE: &str = include_str!("../../../../../docs/reference/sql-contract.md");
+/// The role of the reference.
+const SERVICE: &str = "shop_service";
+
+#[tokio::test]
+async fn a_role_with_the_references_grants_can_make_every_call_and_read_no_event() {
+    let fixture = Fixture::new().await;
+    let role = format!("service_of_{}", fixture.database.name());
+    let create = format!("CREATE ROLE {role}; GRANT ALL ON note TO {role}");
+    fixture.plain.batch_execute(&create).await.unwrap();
+    let grants = grants().replace(SERVICE, &role);
+    fixture.plain.batch_execute(&grants).await.unwrap();
+    let mut client = fixture.database.client().await;
+    let become_it = format!("SET SESSION AUTHORIZATION {role}");
+    client.batch_execute(&become_it).await.unwrap();
+
+    for round in ["first", "second"] {
+        let tx = open(&mut client, "k").await;
+        let emit = "SELECT hapax.emit('a', '1', 'order', '1', ordered => true),
+            hapax.emit_bytes('a', 'x', 'image/png'),
+            hapax.accept('ledger', $1, sha256('x'), 'bank'),
+            hapax.accept('ledger', $1, sha256('x'), 'bank')";
+        tx.execute(emit, &[&round]).await.unwrap();
+        complete(&tx, "k", "{}").await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(claim(&client, "k").await.unwrap().outcome, "replay");
+        let expire = "UPDATE hapax.idempotency_key SET expires_at = now()";
+        fixture.plain.execute(expire, &[]).await.unwrap();
+    }
+    let levels = "BEGIN ISOLATION LEVEL SERIALIZABLE";
+    client.batch_execute(levels).await.unwrap();
+    assert_eq!(claim(&client, "other").await.unwrap().outcome, "open");
+    let release = "SELECT hapax.release('alice', 'POST /orders', 'other')";
+    client.execute(release, &[]).await.unwrap();
+    client.batch_execute("COMMIT").await.unwrap();
+
+    for refused in [
+        "SELECT payload FROM hapax.outbox_event",
+        "DELETE FROM hapax.outbox_event",
+        "UPDATE hapax.outbox_event SET payload = '2'",
+        "DELETE FROM hapax.idempotency_key",
+        "TRUNCATE hapax.idempotency_key",
+        "DELETE FROM hapax.inbox_message",
+        "UPDATE hapax.inbox_message SET payload_hash = ''",
+        "SELECT state FROM hapax.delivery",
+        "SELECT checksum FROM hapax.migration",
+        "CREATE FUNCTION hapax.mine() RETURNS int LANGUAGE sql RETURN 1",
+    ] {
+        let outcome = client.batch_execute(refused).await;
+        assert_eq!(super::state(outcome), "42501", "{refused}");
+    }
+    let leave = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+    fixture.plain.batch_execute(&leave).await.unwrap();
+}
+
+/// The block of the reference that grants.
+fn grants() -> String {
+    let begins = REFERENCE
+        .find("```sql\nGRANT")
+        .expect("the reference grants");
+    let block = &REFERENCE[begins + "```sql\n".len()..];
+    let end = block.find("```").expect("the block ends");
+    block[..end].to_owned()
+}

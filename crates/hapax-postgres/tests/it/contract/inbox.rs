@@ -1,0 +1,77 @@
+//! Accept: a message is taken once for each consumer.
+
+use hapax_testkit::wait::eventually;
+
+use super::state;
+use crate::fixture::{Fixture, PATIENCE};
+
+const ACCEPT: &str = "SELECT hapax.accept($1, $2, sha256($3), 'bank')";
+
+#[tokio::test]
+async fn a_message_is_taken_once_by_each_consumer() {
+    let fixture = Fixture::new().await;
+    for (consumer, id, payload, told) in [
+        ("ledger", "m", "x", "first"),
+        ("ledger", "m", "x", "duplicate"),
+        ("ledger", "m", "y", "mismatch"),
+        ("mail", "m", "y", "first"),
+        ("ledger", "n", "x", "first"),
+    ] {
+        let bytes = payload.as_bytes();
+        let row = fixture
+            .plain
+            .query_one(ACCEPT, &[&consumer, &id, &bytes])
+            .await;
+        assert_eq!(
+            row.unwrap().get::<_, &str>(0),
+            told,
+            "{consumer} {id} {payload}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_another_session_is_taking_is_waited_for() {
+    let fixture = Fixture::new().await;
+    for (commits, told) in [(false, "first"), (true, "duplicate")] {
+        let id = format!("m-{commits}");
+        let mut client = fixture.database.client().await;
+        let tx = client.transaction().await.unwrap();
+        tx.execute(ACCEPT, &[&"ledger", &id, &&b"x"[..]])
+            .await
+            .unwrap();
+        let other = fixture.database.client().await;
+        let second = tokio::spawn(async move {
+            let row = other.query_one(ACCEPT, &[&"ledger", &id, &&b"x"[..]]).await;
+            row.unwrap().get::<_, String>(0)
+        });
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        eventually(PATIENCE, async || fixture.count(waiting).await == 1).await;
+        if commits {
+            tx.commit().await.unwrap();
+        } else {
+            tx.rollback().await.unwrap();
+        }
+        assert_eq!(second.await.unwrap(), told);
+    }
+}
+
+#[tokio::test]
+async fn a_message_without_a_name_or_a_hash_is_refused() {
+    let fixture = Fixture::new().await;
+    let long = "x".repeat(256);
+    for arguments in [
+        "'', 'm', sha256('x'), 'bank'",
+        "'c', '', sha256('x'), 'bank'",
+        "'c', NULL, sha256('x'), 'bank'",
+        "'c', 'm', sha256('x'), ''",
+        "'c', 'm', NULL, 'bank'",
+        "'c', 'm', 'x', 'bank'",
+        &format!("'c', '{long}', sha256('x'), 'bank'"),
+    ] {
+        let sql = format!("SELECT hapax.accept({arguments})");
+        let outcome = fixture.plain.query(&sql, &[]).await;
+        assert_eq!(state(outcome), "HX001", "{arguments}");
+    }
+}

@@ -1,0 +1,126 @@
+//! Hostile words: refused with the contract's own states, before anything is done.
+
+use super::{COUNT_KEYS, claim, complete, open, refused, state};
+use crate::fixture::Fixture;
+
+#[tokio::test]
+async fn a_claim_that_the_store_could_not_read_is_refused() {
+    let fixture = Fixture::new().await;
+    let print = "sha256('x')";
+    let long = "x".repeat(256);
+    for arguments in [
+        format!("'', 'o', 'k', {print}"),
+        format!("NULL, 'o', 'k', {print}"),
+        format!("'{long}', 'o', 'k', {print}"),
+        format!("'t', '', 'k', {print}"),
+        format!("'t', '{long}', 'k', {print}"),
+        format!("'t', 'o', '', {print}"),
+        format!("'t', 'o', NULL, {print}"),
+        format!("'t', 'o', '{long}', {print}"),
+        format!("'t', 'o', E'k\\n', {print}"),
+        format!("'t', 'o', 'caf\u{e9}', {print}"),
+        format!("'t', 'o', E'\\x7f', {print}"),
+        "'t', 'o', 'k', NULL".to_owned(),
+        "'t', 'o', 'k', ''".to_owned(),
+        "'t', 'o', 'k', 'thirty-three bytes are one too many'".to_owned(),
+        format!("'t', 'o', 'k', {print}, retention => '-1 second'"),
+        format!("'t', 'o', 'k', {print}, retention => NULL"),
+        format!("'t', 'o', 'k', {print}, on_expired => 'old'"),
+        format!("'t', 'o', 'k', {print}, on_expired => NULL"),
+        format!("'t', 'o', 'k', {print}, wait => '-1 second'"),
+        format!("'t', 'o', 'k', {print}, wait => '1 hour'"),
+        format!("'t', 'o', 'k', {print}, wait => NULL"),
+    ] {
+        let sql = format!("SELECT hapax.claim({arguments})");
+        let outcome = fixture.plain.query(&sql, &[]).await;
+        assert_eq!(state(outcome), "HX001", "{arguments}");
+    }
+    let longest = format!("SELECT hapax.claim('t', 'o', repeat('~', 255), {print})");
+    fixture.plain.query(&longest, &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_http_could_not_carry_is_refused() {
+    let fixture = Fixture::new().await;
+    let mut client = fixture.database.client().await;
+    for answer in [
+        "NULL",
+        "199",
+        "600",
+        "200, '{}'",
+        "200, '\"x\"'",
+        "200, '[[\"a\"]]'",
+        "200, '[[\"a\", \"b\", \"c\"]]'",
+        "200, '[[\"a\", 1]]'",
+        "200, '[[null, \"b\"]]'",
+        "200, '[{\"a\": \"b\"}]'",
+        "200, '[[\"\", \"b\"]]'",
+        "200, '[[\"a b\", \"c\"]]'",
+        "200, '[[\"a:\", \"c\"]]'",
+        "200, '[[\"a\", \"b\\r\\nc: d\"]]'",
+        "200, '[[\"a\\n\", \"b\"]]'",
+        "200, '[[\"a\", \"\\u0007\"]]'",
+        "200, '[[\"a\", \"\u{20ac}\"]]'",
+        "200, '[]', decode(repeat('00', 4194305), 'hex')",
+    ] {
+        let tx = open(&mut client, "k").await;
+        let sql = format!("SELECT hapax.complete('alice', 'POST /orders', 'k', {answer})");
+        assert_eq!(state(tx.query(&sql, &[]).await), "HX001", "{answer}");
+    }
+    assert_eq!(fixture.count(COUNT_KEYS).await, 0);
+}
+
+#[tokio::test]
+async fn headers_that_belong_to_one_exchange_are_not_stored() {
+    let fixture = Fixture::new().await;
+    let mut client = fixture.database.client().await;
+    let tx = open(&mut client, "k").await;
+    let sql = r#"SELECT hapax.complete('alice', 'POST /orders', 'k', 200, '[
+        ["Set-Cookie", "session=1"], ["Date", "now"], ["Server", "x"], ["Keep-Alive", "1"],
+        ["Connection", "close, X-Hop"], ["x-hop", "1"], ["Transfer-Encoding", "chunked"],
+        ["Content-Length", "2"], ["X-Request-Id", "1"], ["Idempotency-Key", "k"],
+        ["Idempotency-Status", "stored"], ["ETag", "\"1\""], ["Link", "b"], ["link", "a"]]')"#;
+    tx.execute(sql, &[]).await.unwrap();
+    let told = claim(&tx, "k").await.unwrap();
+    let kept = r#"[["etag", "\"1\""], ["link", "b"], ["link", "a"]]"#;
+    assert_eq!(told.headers.as_deref(), Some(kept));
+}
+
+#[tokio::test]
+async fn a_setting_that_somebody_made_up_overwrites_nothing() {
+    let fixture = Fixture::new().await;
+    super::store_answer(&fixture, "k", "first").await;
+    let forged = "BEGIN; SELECT set_config('hapax.claim', jsonb_build_object('tenant', 'alice',
+        'operation', 'POST /orders', 'key', 'k', 'fingerprint', '00', 'retention', 1,
+        'on_expired', 'new')::text, true)";
+    fixture.plain.batch_execute(forged).await.unwrap();
+    let (state, words) = refused(complete(&fixture.plain, "k", "second").await);
+    assert_eq!(state, "23505", "{words}");
+}
+
+#[tokio::test]
+async fn no_function_looks_where_its_caller_does() {
+    let fixture = Fixture::new().await;
+    let open_to_its_caller = "SELECT count(*) FROM pg_proc
+        WHERE pronamespace = 'hapax'::regnamespace AND prosqlbody IS NULL
+          AND NOT coalesce(proconfig, '{}') @> ARRAY['search_path=pg_catalog, pg_temp']";
+    assert_eq!(fixture.count(open_to_its_caller).await, 0);
+    let privileged = "SELECT count(*) FROM pg_proc
+        WHERE pronamespace = 'hapax'::regnamespace AND prosecdef";
+    assert_eq!(fixture.count(privileged).await, 0);
+    // A caller whose path leads elsewhere is told the same.
+    let evil = "CREATE SCHEMA evil;
+        CREATE FUNCTION evil.octet_length(text) RETURNS integer LANGUAGE sql RETURN 0;
+        CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql RETURN 'infinity'::timestamptz;
+        SET search_path = evil, pg_catalog";
+    fixture.plain.batch_execute(evil).await.unwrap();
+    let mut client = fixture.database.client().await;
+    client
+        .batch_execute("SET search_path = evil, pg_catalog")
+        .await
+        .unwrap();
+    let tx = open(&mut client, "k").await;
+    complete(&tx, "k", "{}").await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(claim(&fixture.plain, "k").await.unwrap().outcome, "replay");
+}
