@@ -21,6 +21,8 @@ pub(crate) enum Standing {
     Absent,
     /// It carries what it can.
     Running,
+    /// Another instance has a destination, and this one waits to take it over.
+    Standby,
     /// Another process took a destination over.
     Fenced,
 }
@@ -49,9 +51,14 @@ impl Carriage {
                 handle,
                 destinations,
             }) => {
-                let fenced = |name: &String| handle.stopped(name) == Some("fenced");
-                if destinations.iter().any(fenced) {
+                let is = |why| {
+                    let mut stopped = destinations.iter().map(|name| handle.stopped(name));
+                    stopped.any(|stopped| stopped == Some(why))
+                };
+                if is("fenced") {
                     Standing::Fenced
+                } else if is("standby") {
+                    Standing::Standby
                 } else {
                     Standing::Running
                 }

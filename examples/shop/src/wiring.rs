@@ -19,13 +19,15 @@ use axum::Router;
 use hapax::{
     Clock, Random,
     failpoint::Failpoints,
-    limits::RETENTION_WARN,
+    limits::{RETENTION_WARN, TAKE_OVER},
     relay::{self, Relay},
     signature::Signer,
 };
 use hapax_http::Idempotency;
+use hapax_postgres::Schema;
 use hapax_sqlite::Sqlite;
 use metrics_exporter_prometheus::PrometheusHandle;
+use secrecy::ExposeSecret as _;
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
@@ -33,7 +35,7 @@ use crate::{
     auth::Tokens,
     carriage::Carriage,
     config::{self, Config, Place},
-    database::{Database, sqlite},
+    database::{Database, postgres, sqlite},
     demo,
     destinations::{self, Described},
     failpoint,
@@ -85,7 +87,11 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
             let store = sqlite::open(settings, "shop", sqlite::MIGRATIONS).await?;
             Box::pin(open(store, ground)).await?.run().await
         }
-        Place::Server(_) => anyhow::bail!("this build keeps rows in SQLite alone"),
+        Place::Server(url) => {
+            let settings = server(url.expose_secret(), &ground);
+            let store = postgres::open(settings, &ground.config.storage.place).await?;
+            Box::pin(open(store, ground)).await?.run().await
+        }
     }
 }
 
@@ -243,6 +249,28 @@ fn file(path: PathBuf, ground: &Ground) -> hapax_sqlite::Settings {
     settings
 }
 
+/// How a PostgreSQL database is opened.
+fn server(url: &str, ground: &Ground) -> hapax_postgres::Settings {
+    let Around {
+        clock,
+        random,
+        failpoints,
+    } = &ground.around;
+    let mut settings = hapax_postgres::Settings::new(url, clock.clone(), random.clone());
+    settings.failpoints = failpoints.clone();
+    settings.wait = ground.config.idempotency.wait;
+    let storage = &ground.config.storage;
+    settings.group_max = storage.group_max.unwrap_or(settings.group_max);
+    settings.connections = storage.connections.unwrap_or(settings.connections);
+    settings.pooled = storage.pooled;
+    settings.schema = if storage.makes_tables {
+        Schema::Apply
+    } else {
+        Schema::Check
+    };
+    settings
+}
+
 async fn close<D: Database>(store: &D) {
     if let Err(error) = Database::close(store).await {
         tracing::error!(error = error.story(), "the store did not close well");
@@ -304,6 +332,9 @@ fn carry<D: Database>(
     if config.relay {
         let mut settings = relay::Settings::new(around.clock.clone(), around.random.clone());
         settings.failpoints = around.failpoints.clone();
+        if matches!(config.storage.place, Place::Server(_)) {
+            settings.take_over = Some(TAKE_OVER);
+        }
         let names = described
             .iter()
             .map(|(destination, _)| destination.name.clone())

@@ -8,6 +8,7 @@ pub(crate) mod query;
 mod value;
 mod row;
 pub(crate) mod sqlite;
+pub(crate) mod postgres;
 
 use std::{fmt, future::Future};
 

@@ -56,6 +56,7 @@ pub(super) async fn ready<D: Database>(
     let writable = timeout(READY, shop.probe.ask(&shop)).await.unwrap_or(false);
     let (relay, carries) = match shop.carriage.standing() {
         Standing::Running => ("running", true),
+        Standing::Standby => ("standby", true),
         Standing::Absent => ("off", !shop.relays),
         Standing::Fenced => ("fenced", false),
     };

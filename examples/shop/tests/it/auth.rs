@@ -2,11 +2,16 @@
 
 use http::Method;
 
-use crate::shop::{ORDER, Shop, problem};
+use crate::shop::{ORDER, Shop, Store, on_both_stores, problem};
 
-#[tokio::test]
-async fn every_route_of_a_tenant_wants_a_known_token() {
-    let shop = Shop::start(&[]);
+on_both_stores! {
+    every_route_of_a_tenant_wants_a_known_token,
+    configured_tokens_take_the_place_of_the_demos,
+    one_key_of_two_tenants_is_two_keys,
+}
+
+async fn every_route_of_a_tenant_wants_a_known_token(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     for (method, path) in [
         (Method::POST, "/orders"),
         (Method::GET, "/orders"),
@@ -35,9 +40,8 @@ async fn every_route_of_a_tenant_wants_a_known_token() {
     }
 }
 
-#[tokio::test]
-async fn configured_tokens_take_the_place_of_the_demos() {
-    let shop = Shop::start(&["--token", "s3cret=alice", "--token", "rotated=alice"]);
+async fn configured_tokens_take_the_place_of_the_demos(on: Store) {
+    let shop = Shop::start(on, &["--token", "s3cret=alice", "--token", "rotated=alice"]).await;
     let first = shop.post_as("s3cret", "/orders", Some("k"), ORDER).await;
     let again = shop.post_as("rotated", "/orders", Some("k"), ORDER).await;
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
@@ -46,9 +50,8 @@ async fn configured_tokens_take_the_place_of_the_demos() {
     assert!(!shop.log().contains("s3cret"));
 }
 
-#[tokio::test]
-async fn one_key_of_two_tenants_is_two_keys() {
-    let shop = Shop::start(&[]);
+async fn one_key_of_two_tenants_is_two_keys(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let alice = shop.post("/orders", Some("k"), ORDER).await;
     let bob = shop.post_as("demo-bob", "/orders", Some("k"), ORDER).await;
     assert_eq!(bob.header("idempotency-status"), Some("stored"));

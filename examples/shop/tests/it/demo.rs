@@ -3,19 +3,25 @@
 use hapax_testkit::wait::eventually;
 use http::Method;
 
-use crate::shop::{JSON, ORDER, PATIENCE, Shop};
+use crate::shop::{JSON, ORDER, PATIENCE, Shop, Store, on_both_stores};
 
-#[tokio::test]
-async fn a_delivery_that_fails_is_offered_again() {
-    let shop = Shop::start(&["--webhook-schedule", "0s,50ms,50ms,50ms"]);
+on_both_stores! {
+    a_delivery_that_fails_is_offered_again,
+    a_lost_answer_is_two_deliveries_and_one_effect,
+    a_receiver_that_is_gone_gets_nothing_until_it_is_back,
+    a_slow_receiver_takes_the_event_once,
+    a_fault_that_nobody_knows_is_refused,
+}
+
+async fn a_delivery_that_fails_is_offered_again(on: Store) {
+    let shop = Shop::start(on, &["--webhook-schedule", "0s,50ms,50ms,50ms"]).await;
     shop.misbehave(r#"{"mode":"fail","count":2}"#).await;
     shop.post("/orders", Some("k"), ORDER).await;
     check(&shop, 3, 1).await;
 }
 
-#[tokio::test]
-async fn a_lost_answer_is_two_deliveries_and_one_effect() {
-    let shop = Shop::start(&["--webhook-schedule", "0s,50ms,50ms"]);
+async fn a_lost_answer_is_two_deliveries_and_one_effect(on: Store) {
+    let shop = Shop::start(on, &["--webhook-schedule", "0s,50ms,50ms"]).await;
     shop.misbehave(r#"{"mode":"ack_lost","count":1}"#).await;
     shop.post("/orders", Some("k"), ORDER).await;
     check(&shop, 2, 1).await;
@@ -26,9 +32,8 @@ async fn a_lost_answer_is_two_deliveries_and_one_effect() {
     );
 }
 
-#[tokio::test]
-async fn a_receiver_that_is_gone_gets_nothing_until_it_is_back() {
-    let shop = Shop::start(&["--webhook-schedule", "0s,50ms,50ms"]);
+async fn a_receiver_that_is_gone_gets_nothing_until_it_is_back(on: Store) {
+    let shop = Shop::start(on, &["--webhook-schedule", "0s,50ms,50ms"]).await;
     shop.misbehave(r#"{"mode":"gone"}"#).await;
     shop.post("/orders", Some("1"), ORDER).await;
     eventually(PATIENCE, async || shop.log().contains("disabled")).await;
@@ -46,17 +51,15 @@ async fn a_receiver_that_is_gone_gets_nothing_until_it_is_back() {
     assert_eq!(events.len(), 2);
 }
 
-#[tokio::test]
-async fn a_slow_receiver_takes_the_event_once() {
-    let shop = Shop::start(&[]);
+async fn a_slow_receiver_takes_the_event_once(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     shop.misbehave(r#"{"mode":"slow","count":1}"#).await;
     shop.post("/orders", Some("k"), ORDER).await;
     check(&shop, 1, 1).await;
 }
 
-#[tokio::test]
-async fn a_fault_that_nobody_knows_is_refused() {
-    let shop = Shop::start(&[]);
+async fn a_fault_that_nobody_knows_is_refused(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     for fault in [
         r#"{"mode":"explode"}"#,
         "{}",

@@ -11,11 +11,18 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::shop::{ORDER, PATIENCE, Shop, command, folder, lasting};
+use crate::shop::{Home, ORDER, PATIENCE, Shop, Store, command, lasting, on_both_stores};
 
-#[tokio::test]
-async fn a_request_in_flight_is_answered_before_the_shop_ends() {
-    let mut shop = Shop::start(&[]);
+on_both_stores! {
+    a_request_in_flight_is_answered_before_the_shop_ends,
+    an_event_on_its_way_comes_home_before_the_shop_ends_and_is_not_sent_again,
+    a_client_that_leaves_finds_its_order_under_its_key,
+    a_shop_that_dies_before_it_sends_delivers_after_its_restart,
+    noise_on_the_port_harms_nobody,
+}
+
+async fn a_request_in_flight_is_answered_before_the_shop_ends(on: Store) {
+    let mut shop = Shop::start(on, &[]).await;
     let mut stream = TcpStream::connect(shop.address()).await.unwrap();
     let (head, body) = request("k");
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -33,19 +40,18 @@ async fn a_request_in_flight_is_answered_before_the_shop_ends() {
     assert!(TcpStream::connect(shop.address()).await.is_err());
 }
 
-#[tokio::test]
-async fn an_event_on_its_way_comes_home_before_the_shop_ends_and_is_not_sent_again() {
+async fn an_event_on_its_way_comes_home_before_the_shop_ends_and_is_not_sent_again(on: Store) {
     let receiver = HttpReceiver::start().await;
     receiver.reply_next(HttpReply::status(200).after(Duration::from_secs(1)));
     let url = receiver.url("/hook");
     let flags = ["--webhook", &url, "--allow-net", "127.0.0.0/8"];
-    let shop = Shop::start(&flags);
+    let shop = Shop::start(on, &flags).await;
     shop.post("/orders", Some("1"), ORDER).await;
     receiver.received_at_least(1).await;
-    let folder = shop.folder();
+    let home = shop.home();
     shop.stop().await;
 
-    let shop = Shop::start_in(folder, &flags);
+    let shop = Shop::start_in(home, &flags);
     shop.post("/orders", Some("2"), ORDER).await;
     let deliveries = receiver.received_at_least(2).await;
     let ids: Vec<_> = deliveries
@@ -56,9 +62,8 @@ async fn an_event_on_its_way_comes_home_before_the_shop_ends_and_is_not_sent_aga
     assert_ne!(ids[0], ids[1]);
 }
 
-#[tokio::test]
-async fn a_client_that_leaves_finds_its_order_under_its_key() {
-    let shop = Shop::start(&[]);
+async fn a_client_that_leaves_finds_its_order_under_its_key(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     for number in 0..20 {
         let key = format!("k-{number}");
         let mut stream = TcpStream::connect(shop.address()).await.unwrap();
@@ -80,25 +85,23 @@ async fn a_client_that_leaves_finds_its_order_under_its_key() {
     assert_eq!(shop.received("order.created", 20).await.len(), 20);
 }
 
-#[tokio::test]
-async fn a_shop_that_dies_before_it_sends_delivers_after_its_restart() {
-    let folder = folder();
-    let mut deadly = command(folder.path(), &[]);
+async fn a_shop_that_dies_before_it_sends_delivers_after_its_restart(on: Store) {
+    let home = Home::fresh(on).await;
+    let mut deadly = command(&home, &[]);
     deadly.env("HAPAX_FAILPOINT", "relay.offer.before:1");
-    let mut shop = Shop::spawn(deadly, folder.clone());
+    let mut shop = Shop::spawn(deadly, home.clone());
     let first = shop.post("/orders", Some("k"), ORDER).await;
     let (status, _) = shop.ended().await;
     assert_eq!(status.signal(), Some(9));
-    let shop = Shop::start_in(folder, &[]);
+    let shop = Shop::start_in(home, &[]);
     let again = shop.post("/orders", Some("k"), ORDER).await;
     assert_eq!(lasting(&again), lasting(&first));
     let events = shop.received("order.created", 1).await;
     assert_eq!((events.len(), &events[0]["effects"]), (1, &1.into()));
 }
 
-#[tokio::test]
-async fn noise_on_the_port_harms_nobody() {
-    let shop = Shop::start(&[]);
+async fn noise_on_the_port_harms_nobody(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let long = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(1024 * 1024));
     let lying = "POST /orders HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff0\r\n";
     for noise in [

@@ -4,21 +4,21 @@ use std::process::{Command, Stdio};
 
 use hapax_testkit::wait::eventually;
 
-use crate::shop::{ORDER, PATIENCE, Shop, folder, lasting, problem};
+use crate::shop::{Home, ORDER, PATIENCE, Shop, Store, lasting, problem};
 
 #[tokio::test]
 async fn a_full_disk_is_503_and_a_log_line_until_there_is_room_again() {
-    let folder = folder();
+    let home = Home::fresh(Store::Sqlite).await;
     // A file beyond its limit is refused like one on a full disk, once the signal is ignored.
     let mut patient = Command::new("sh");
     patient
         .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
         .args([env!("CARGO_BIN_EXE_shop"), "--listen", "127.0.0.1:0"])
         .arg("--data-dir")
-        .arg(folder.path())
+        .arg(home.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    let shop = Shop::spawn(patient, folder.clone());
+    let shop = Shop::spawn(patient, home.clone());
     let first = shop.post("/orders", Some("before"), ORDER).await;
 
     limit_files(&shop, "1024:unlimited");
@@ -46,7 +46,7 @@ async fn a_full_disk_is_503_and_a_log_line_until_there_is_room_again() {
     assert_eq!(shop.received("order.created", 2).await.len(), 2);
     shop.stop().await;
 
-    let shop = Shop::start_in(folder, &[]);
+    let shop = Shop::start_in(home, &[]);
     let again = shop.post("/orders", Some("before"), ORDER).await;
     assert_eq!(lasting(&again), lasting(&first));
 }

@@ -2,11 +2,17 @@
 
 use hapax_testkit::wait::eventually;
 
-use crate::shop::{ORDER, PATIENCE, Shop, problem};
+use crate::shop::{ORDER, PATIENCE, Shop, Store, on_both_stores, problem};
 
-#[tokio::test]
-async fn a_reserved_key_can_be_used() {
-    let shop = Shop::start(&[]);
+on_both_stores! {
+    a_reserved_key_can_be_used,
+    an_expired_key_runs_as_new,
+    an_expired_key_is_gone_where_that_is_asked_for,
+    a_profile_changes_names_and_statuses,
+}
+
+async fn a_reserved_key_can_be_used(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let answer = shop.post("/idempotency-keys", None, "").await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     let key = answer.json().unwrap()["key"].as_str().unwrap().to_owned();
@@ -14,9 +20,8 @@ async fn a_reserved_key_can_be_used() {
     assert_eq!(shop.post("/orders", Some(&key), ORDER).await.status, 201);
 }
 
-#[tokio::test]
-async fn an_expired_key_runs_as_new() {
-    let shop = Shop::start(&["--retention", "1s"]);
+async fn an_expired_key_runs_as_new(on: Store) {
+    let shop = Shop::start(on, &["--retention", "1s"]).await;
     let first = shop.post("/orders", Some("k"), ORDER).await;
     eventually(PATIENCE, async || {
         let again = shop.post("/orders", Some("k"), ORDER).await;
@@ -29,9 +34,8 @@ async fn an_expired_key_runs_as_new() {
     );
 }
 
-#[tokio::test]
-async fn an_expired_key_is_gone_where_that_is_asked_for() {
-    let shop = Shop::start(&["--retention", "1s", "--on-expired", "gone"]);
+async fn an_expired_key_is_gone_where_that_is_asked_for(on: Store) {
+    let shop = Shop::start(on, &["--retention", "1s", "--on-expired", "gone"]).await;
     shop.post("/orders", Some("k"), ORDER).await;
     eventually(PATIENCE, async || {
         shop.post("/orders", Some("k"), ORDER).await.status == 410
@@ -41,14 +45,13 @@ async fn an_expired_key_is_gone_where_that_is_asked_for() {
     problem(&answer, 410, "CONFLICT.idempotency.expired");
 }
 
-#[tokio::test]
-async fn a_profile_changes_names_and_statuses() {
-    check_mismatch("ietf", 422).await;
-    check_mismatch("stripe", 400).await;
+async fn a_profile_changes_names_and_statuses(on: Store) {
+    check_mismatch(on, "ietf", 422).await;
+    check_mismatch(on, "stripe", 400).await;
 }
 
-async fn check_mismatch(profile: &str, status: u16) {
-    let shop = Shop::start(&["--profile", profile]);
+async fn check_mismatch(on: Store, profile: &str, status: u16) {
+    let shop = Shop::start(on, &["--profile", profile]).await;
     shop.post("/orders", Some("k"), ORDER).await;
     let again = shop.post("/orders", Some("k"), ORDER).await;
     let marked = (profile == "stripe").then_some("true");

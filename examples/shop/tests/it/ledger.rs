@@ -1,10 +1,13 @@
 //! The ledger, a page at a time.
 
-use crate::shop::Shop;
+use crate::shop::{Shop, Store, on_both_stores};
 
-#[tokio::test]
-async fn entries_come_in_order_and_by_page() {
-    let shop = Shop::start(&[]);
+on_both_stores! {
+    entries_come_in_order_and_by_page,
+}
+
+async fn entries_come_in_order_and_by_page(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     for key in ["1", "2", "3"] {
         let body = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
         assert_eq!(shop.post("/payments", Some(key), body).await.status, 201);

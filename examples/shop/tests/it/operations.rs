@@ -3,11 +3,17 @@
 use hapax_testkit::wait::eventually;
 use http::Method;
 
-use crate::shop::{ORDER, PATIENCE, Shop, problem};
+use crate::shop::{ORDER, PATIENCE, Shop, Store, on_both_stores, problem};
 
-#[tokio::test]
-async fn a_shop_is_alive_and_ready() {
-    let shop = Shop::start(&[]);
+on_both_stores! {
+    a_shop_is_alive_and_ready,
+    the_metrics_tell_what_became_of_requests_and_events,
+    what_no_route_takes_is_a_problem,
+    without_the_demo_there_is_no_receiver_and_no_demo_token,
+}
+
+async fn a_shop_is_alive_and_ready(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     assert_eq!(
         shop.send(Method::GET, "/healthz", &[], "").await.status,
         200
@@ -21,9 +27,8 @@ async fn a_shop_is_alive_and_ready() {
     );
 }
 
-#[tokio::test]
-async fn the_metrics_tell_what_became_of_requests_and_events() {
-    let shop = Shop::start(&[]);
+async fn the_metrics_tell_what_became_of_requests_and_events(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     shop.post("/orders", Some("k"), ORDER).await;
     shop.post("/orders", Some("k"), ORDER).await;
     shop.post("/orders", Some("k"), &ORDER.replace("500", "501"))
@@ -52,17 +57,15 @@ async fn the_metrics_tell_what_became_of_requests_and_events() {
     assert!(!metrics().await.contains("ord_"), "an id is no label");
 }
 
-#[tokio::test]
-async fn what_no_route_takes_is_a_problem() {
-    let shop = Shop::start(&[]);
+async fn what_no_route_takes_is_a_problem(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     problem(&shop.get("/nowhere").await, 404, "NOT_FOUND");
     let answer = shop.send(Method::DELETE, "/healthz", &[], "").await;
     problem(&answer, 405, "VALIDATION.method");
 }
 
-#[tokio::test]
-async fn without_the_demo_there_is_no_receiver_and_no_demo_token() {
-    let shop = Shop::start(&["--no-demo", "--token", "t=alice"]);
+async fn without_the_demo_there_is_no_receiver_and_no_demo_token(on: Store) {
+    let shop = Shop::start(on, &["--no-demo", "--token", "t=alice"]).await;
     assert_eq!(shop.get("/demo/receiver").await.status, 404);
     assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 401);
     assert_eq!(

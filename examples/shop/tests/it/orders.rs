@@ -3,11 +3,26 @@
 use hapax_testkit::http::HttpAnswer;
 use http::Method;
 
-use crate::shop::{JSON, ORDER, Shop, lasting, problem, refuses};
+use crate::shop::{JSON, ORDER, Shop, Store, lasting, on_both_stores, problem, refuses};
 
-#[tokio::test]
-async fn an_order_is_created_once_and_its_answer_replayed_byte_for_byte() {
-    let shop = Shop::start(&[]);
+on_both_stores! {
+    an_order_is_created_once_and_its_answer_replayed_byte_for_byte,
+    the_answer_outlives_a_restart,
+    another_payload_under_a_key_is_a_conflict_and_changes_nothing,
+    an_order_needs_a_key,
+    bad_members_are_refused_by_name_and_the_key_can_be_used_again,
+    another_content_type_is_refused,
+    a_body_beyond_its_bound_is_refused_before_any_effect,
+    orders_are_listed_a_page_at_a_time_and_by_tenant,
+    queries_that_nobody_knows_are_refused,
+    a_cursor_that_no_list_gave_is_refused_by_name,
+    a_body_that_is_an_array_is_no_order,
+    another_tenants_order_is_not_there,
+    an_order_changes_only_for_who_has_seen_its_last_version,
+}
+
+async fn an_order_is_created_once_and_its_answer_replayed_byte_for_byte(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let first = shop.post("/orders", Some("k-1"), ORDER).await;
     assert_eq!(first.status, 201, "{}", first.text());
     assert_eq!(first.header("idempotency-status"), Some("stored"));
@@ -31,21 +46,19 @@ async fn an_order_is_created_once_and_its_answer_replayed_byte_for_byte() {
     assert_eq!(shop.received("order.created", 1).await.len(), 1);
 }
 
-#[tokio::test]
-async fn the_answer_outlives_a_restart() {
-    let shop = Shop::start(&[]);
+async fn the_answer_outlives_a_restart(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let first = shop.post("/orders", Some("k"), ORDER).await;
-    let folder = shop.folder();
+    let home = shop.home();
     shop.stop().await;
-    let shop = Shop::start_in(folder, &[]);
+    let shop = Shop::start_in(home, &[]);
     let again = shop.post("/orders", Some("k"), ORDER).await;
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
     assert_eq!(lasting(&again), lasting(&first));
 }
 
-#[tokio::test]
-async fn another_payload_under_a_key_is_a_conflict_and_changes_nothing() {
-    let shop = Shop::start(&[]);
+async fn another_payload_under_a_key_is_a_conflict_and_changes_nothing(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     shop.post("/orders", Some("k"), ORDER).await;
     let other = ORDER.replace("500", "501");
     let answer = shop.post("/orders", Some("k"), &other).await;
@@ -57,18 +70,16 @@ async fn another_payload_under_a_key_is_a_conflict_and_changes_nothing() {
     assert_eq!(listed(&shop.get("/orders").await).0.len(), 1);
 }
 
-#[tokio::test]
-async fn an_order_needs_a_key() {
-    let shop = Shop::start(&[]);
+async fn an_order_needs_a_key(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let answer = shop.post("/orders", None, ORDER).await;
     problem(&answer, 400, "VALIDATION.idempotency_key.missing");
     let answer = shop.post("/orders", Some(""), ORDER).await;
     problem(&answer, 400, "VALIDATION.idempotency_key.invalid");
 }
 
-#[tokio::test]
-async fn bad_members_are_refused_by_name_and_the_key_can_be_used_again() {
-    let shop = Shop::start(&[]);
+async fn bad_members_are_refused_by_name_and_the_key_can_be_used_again(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let note = format!(
         r#"{{"customer_id":"a","amount":1,"currency":"EUR","note":"{}"}}"#,
         "x".repeat(501)
@@ -121,9 +132,8 @@ async fn bad_members_are_refused_by_name_and_the_key_can_be_used_again() {
     assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 201);
 }
 
-#[tokio::test]
-async fn another_content_type_is_refused() {
-    let shop = Shop::start(&[]);
+async fn another_content_type_is_refused(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let headers = [
         ("authorization", "Bearer demo-alice"),
         ("idempotency-key", "k"),
@@ -132,9 +142,8 @@ async fn another_content_type_is_refused() {
     problem(&answer, 415, "VALIDATION.content_type");
 }
 
-#[tokio::test]
-async fn a_body_beyond_its_bound_is_refused_before_any_effect() {
-    let shop = Shop::start(&[]);
+async fn a_body_beyond_its_bound_is_refused_before_any_effect(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let note = "x".repeat(1024 * 1024);
     let body = format!(r#"{{"customer_id":"a","amount":1,"currency":"EUR","note":"{note}"}}"#);
     let answer = shop.post("/orders", Some("k"), &body).await;
@@ -152,9 +161,8 @@ async fn a_body_beyond_its_bound_is_refused_before_any_effect() {
     );
 }
 
-#[tokio::test]
-async fn orders_are_listed_a_page_at_a_time_and_by_tenant() {
-    let shop = Shop::start(&[]);
+async fn orders_are_listed_a_page_at_a_time_and_by_tenant(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     for key in ["1", "2", "3"] {
         shop.post("/orders", Some(key), ORDER).await;
     }
@@ -169,9 +177,8 @@ async fn orders_are_listed_a_page_at_a_time_and_by_tenant() {
     assert_eq!(listed(&shop.get_as("demo-bob", "/orders").await).0.len(), 1);
 }
 
-#[tokio::test]
-async fn queries_that_nobody_knows_are_refused() {
-    let shop = Shop::start(&[]);
+async fn queries_that_nobody_knows_are_refused(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     for path in [
         "/orders?x=1",
         "/orders?limit=0",
@@ -190,9 +197,8 @@ async fn queries_that_nobody_knows_are_refused() {
     assert_eq!(reserved.status, 400);
 }
 
-#[tokio::test]
-async fn a_cursor_that_no_list_gave_is_refused_by_name() {
-    let shop = Shop::start(&[]);
+async fn a_cursor_that_no_list_gave_is_refused_by_name(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let order = shop.post("/orders", Some("k"), ORDER).await;
     let id = order.json().unwrap()["id"].as_str().unwrap().to_owned();
     for path in [
@@ -210,9 +216,8 @@ async fn a_cursor_that_no_list_gave_is_refused_by_name() {
     assert_eq!(listed(&beyond).0.len(), 0);
 }
 
-#[tokio::test]
-async fn a_body_that_is_an_array_is_no_order() {
-    let shop = Shop::start(&[]);
+async fn a_body_that_is_an_array_is_no_order(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let answer = shop
         .post("/orders", Some("k"), r#"["ann",500,"EUR",null]"#)
         .await;
@@ -220,9 +225,8 @@ async fn a_body_that_is_an_array_is_no_order() {
     assert_eq!(listed(&shop.get("/orders").await).0.len(), 0);
 }
 
-#[tokio::test]
-async fn another_tenants_order_is_not_there() {
-    let shop = Shop::start(&[]);
+async fn another_tenants_order_is_not_there(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let created = shop.post("/orders", Some("k"), ORDER).await;
     let path = created.header("location").unwrap().to_owned();
     problem(&shop.get_as("demo-bob", &path).await, 404, "NOT_FOUND");
@@ -239,9 +243,8 @@ async fn another_tenants_order_is_not_there() {
     );
 }
 
-#[tokio::test]
-async fn an_order_changes_only_for_who_has_seen_its_last_version() {
-    let shop = Shop::start(&[]);
+async fn an_order_changes_only_for_who_has_seen_its_last_version(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let created = shop.post("/orders", Some("k"), ORDER).await;
     let path = created.header("location").unwrap().to_owned();
     let changed = ORDER.replace("500", "700");

@@ -1,12 +1,18 @@
 //! Payments: charged once, refused once.
 
-use crate::shop::{ORDER, Shop, lasting, problem, refuses};
+use crate::shop::{ORDER, Shop, Store, lasting, on_both_stores, problem, refuses};
 
 const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
 
-#[tokio::test]
-async fn a_payment_is_one_charge_one_entry_and_one_event() {
-    let shop = Shop::start(&[]);
+on_both_stores! {
+    a_payment_is_one_charge_one_entry_and_one_event,
+    a_payment_may_name_an_order_of_its_tenant,
+    a_declined_card_is_a_refusal_that_is_remembered_and_has_no_effect,
+    bad_members_of_a_payment_are_refused_by_name,
+}
+
+async fn a_payment_is_one_charge_one_entry_and_one_event(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let first = shop.post("/payments", Some("p"), PAYMENT).await;
     assert_eq!(first.status, 201, "{}", first.text());
     let again = shop.post("/payments", Some("p"), PAYMENT).await;
@@ -28,9 +34,8 @@ async fn a_payment_is_one_charge_one_entry_and_one_event() {
     assert_eq!(shop.received("payment.succeeded", 1).await.len(), 1);
 }
 
-#[tokio::test]
-async fn a_payment_may_name_an_order_of_its_tenant() {
-    let shop = Shop::start(&[]);
+async fn a_payment_may_name_an_order_of_its_tenant(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let order = shop.post("/orders", Some("o"), ORDER).await.json().unwrap();
     let id = order["id"].as_str().unwrap();
     let body = format!(r#"{{"order_id":"{id}","amount":500,"currency":"EUR","card":"tok_ok"}}"#);
@@ -42,9 +47,8 @@ async fn a_payment_may_name_an_order_of_its_tenant() {
     assert_eq!(problem(&stranger, 404, "NOT_FOUND")["member"], "order_id");
 }
 
-#[tokio::test]
-async fn a_declined_card_is_a_refusal_that_is_remembered_and_has_no_effect() {
-    let shop = Shop::start(&[]);
+async fn a_declined_card_is_a_refusal_that_is_remembered_and_has_no_effect(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let body = PAYMENT.replace("tok_ok", "tok_declined");
     let first = shop.post("/payments", Some("p"), &body).await;
     problem(&first, 402, "PROVIDER.card.declined");
@@ -58,9 +62,8 @@ async fn a_declined_card_is_a_refusal_that_is_remembered_and_has_no_effect() {
     assert!(ledger["entries"].as_array().unwrap().is_empty());
 }
 
-#[tokio::test]
-async fn bad_members_of_a_payment_are_refused_by_name() {
-    let shop = Shop::start(&[]);
+async fn bad_members_of_a_payment_are_refused_by_name(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     for card in [
         "tok_timeout_applied",
         "tok_timeout_not_applied",

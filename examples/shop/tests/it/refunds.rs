@@ -4,11 +4,17 @@ use hapax_testkit::http::HttpClient;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::shop::{Shop, lasting, problem, refuses};
+use crate::shop::{Shop, Store, lasting, on_both_stores, problem, refuses};
 
-#[tokio::test]
-async fn a_refund_happens_once_per_key_and_never_beyond_the_charge() {
-    let shop = Shop::start(&[]);
+on_both_stores! {
+    a_refund_happens_once_per_key_and_never_beyond_the_charge,
+    refunds_at_once_share_what_is_left_of_the_charge,
+    a_charge_that_is_not_the_tenants_is_not_there,
+    bad_members_of_a_refund_are_refused_by_name,
+}
+
+async fn a_refund_happens_once_per_key_and_never_beyond_the_charge(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let charge = charge(&shop, 1000).await;
     let refund = |amount: i64| format!(r#"{{"charge_id":"{charge}","amount":{amount}}}"#);
 
@@ -50,9 +56,8 @@ async fn a_refund_happens_once_per_key_and_never_beyond_the_charge() {
     assert_eq!(shop.received("refund.succeeded", 2).await.len(), 2);
 }
 
-#[tokio::test]
-async fn refunds_at_once_share_what_is_left_of_the_charge() {
-    let shop = Shop::start(&[]);
+async fn refunds_at_once_share_what_is_left_of_the_charge(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let charge = charge(&shop, 1000).await;
     let client = HttpClient::new();
     let mut requests = JoinSet::new();
@@ -82,9 +87,8 @@ async fn refunds_at_once_share_what_is_left_of_the_charge() {
     assert_eq!(refunds(&shop, &charge).await.len(), 3);
 }
 
-#[tokio::test]
-async fn a_charge_that_is_not_the_tenants_is_not_there() {
-    let shop = Shop::start(&[]);
+async fn a_charge_that_is_not_the_tenants_is_not_there(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let charge = charge(&shop, 1000).await;
     let body = format!(r#"{{"charge_id":"{charge}","amount":1}}"#);
     let stranger = shop.post_as("demo-bob", "/refunds", Some("r"), &body).await;
@@ -101,9 +105,8 @@ async fn a_charge_that_is_not_the_tenants_is_not_there() {
     assert!(refunds(&shop, &charge).await.is_empty());
 }
 
-#[tokio::test]
-async fn bad_members_of_a_refund_are_refused_by_name() {
-    let shop = Shop::start(&[]);
+async fn bad_members_of_a_refund_are_refused_by_name(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     for (body, member) in [
         (r#"{"amount":1}"#, "charge_id"),
         (r#"{"charge_id":"ch","amount":0}"#, "amount"),

@@ -1,17 +1,21 @@
-//! A shop in a process and a folder of its own, ended with the test.
+//! A shop in a process, a folder and a database of its own, ended with the test.
 
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Read as _},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc::{self, RecvTimeoutError},
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient},
+    postgres::Database,
     wait::eventually,
 };
 use http::Method;
@@ -31,19 +35,87 @@ pub(crate) struct Shop {
     stdout: Option<JoinHandle<String>>,
     url: String,
     client: HttpClient,
-    folder: Folder,
+    home: Home,
 }
 
-/// Where a shop keeps its files; removed when the last shop in it is dropped.
-pub(crate) type Folder = std::sync::Arc<TempDir>;
-
-/// A folder that is empty.
-pub(crate) fn folder() -> Folder {
-    std::sync::Arc::new(tempfile::tempdir().unwrap())
+/// Which store the rows are in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Store {
+    Sqlite,
+    Postgres,
 }
 
-/// The shop's binary with these flags, in this folder, on a free port; not started.
-pub(crate) fn command(folder: &Path, flags: &[&str]) -> Command {
+/// Makes two tests of each function: one for each store.
+macro_rules! on_both_stores {
+    ($($test:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test($crate::shop::Store::Sqlite).await;
+            })*
+        }
+
+        mod postgres {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test($crate::shop::Store::Postgres).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both_stores;
+
+/// Where a shop keeps its files and its rows; both go when the last shop in it is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    folder: Arc<TempDir>,
+    /// A database on the tests' server, unless rows are in a file of the folder.
+    database: Option<Arc<Database>>,
+}
+
+impl Home {
+    /// An empty folder, and an empty database.
+    pub(crate) async fn fresh(on: Store) -> Self {
+        let database = match on {
+            Store::Sqlite => None,
+            Store::Postgres => Some(Arc::new(Database::fresh().await)),
+        };
+        Self {
+            folder: Arc::new(tempfile::tempdir().unwrap()),
+            database,
+        }
+    }
+
+    /// Another folder beside the same database: for another instance.
+    pub(crate) fn beside(&self) -> Self {
+        assert!(self.database.is_some(), "a file has one shop");
+        Self {
+            folder: Arc::new(tempfile::tempdir().unwrap()),
+            database: self.database.clone(),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The database on the tests' server.
+    pub(crate) fn database(&self) -> &Database {
+        self.database.as_deref().unwrap()
+    }
+}
+
+/// The shop's binary with these flags, at home here, on a free port; not started.
+pub(crate) fn command(home: &Home, flags: &[&str]) -> Command {
+    let mut command = command_in(home.path(), flags);
+    if let Some(database) = &home.database {
+        command.args(["--database", &database.url()]);
+    }
+    command
+}
+
+/// The shop's binary with these flags and a data directory, on a free port; not started.
+pub(crate) fn command_in(folder: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shop"));
     command
         .args(["--listen", "127.0.0.1:0", "--data-dir"])
@@ -75,30 +147,30 @@ pub(crate) fn refused(mut command: Command) -> (Option<i32>, String) {
 }
 
 impl Shop {
-    /// A shop with the demo around it, in a fresh folder.
-    pub(crate) fn start(flags: &[&str]) -> Self {
-        Self::start_in(folder(), flags)
+    /// A shop with the demo around it, in a fresh home.
+    pub(crate) async fn start(on: Store, flags: &[&str]) -> Self {
+        Self::start_in(Home::fresh(on).await, flags)
     }
 
-    /// A shop in a folder where another may have been.
-    pub(crate) fn start_in(folder: Folder, flags: &[&str]) -> Self {
-        let command = command(folder.path(), flags);
-        Self::spawn(command, folder)
+    /// A shop in a home where another may have been.
+    pub(crate) fn start_in(home: Home, flags: &[&str]) -> Self {
+        let command = command(&home, flags);
+        Self::spawn(command, home)
     }
 
     /// A shop started by `command`.
-    pub(crate) fn spawn(mut command: Command, folder: Folder) -> Self {
+    pub(crate) fn spawn(mut command: Command, home: Home) -> Self {
         let log = File::options()
             .create(true)
             .append(true)
-            .open(folder.path().join("log"))
+            .open(home.path().join("log"))
             .unwrap();
         let mut child = command.stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut first = String::new();
         stdout.read_line(&mut first).unwrap();
         let Some((_, url)) = first.trim_end().split_once("listens on ") else {
-            let log = fs::read_to_string(folder.path().join("log")).unwrap();
+            let log = fs::read_to_string(home.path().join("log")).unwrap();
             panic!("the shop did not start: {first:?} {log}");
         };
         let url = url.to_owned();
@@ -112,7 +184,7 @@ impl Shop {
             stdout: Some(stdout),
             url,
             client: HttpClient::new(),
-            folder,
+            home,
         }
     }
 
@@ -124,12 +196,12 @@ impl Shop {
         self.url.trim_start_matches("http://")
     }
 
-    pub(crate) fn folder(&self) -> Folder {
-        Folder::clone(&self.folder)
+    pub(crate) fn home(&self) -> Home {
+        self.home.clone()
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.home.path().join(name)
     }
 
     pub(crate) fn id(&self) -> u32 {

@@ -4,13 +4,19 @@ use std::fs;
 
 use hapax_testkit::wait::eventually;
 
-use crate::shop::{PATIENCE, Shop, lasting, problem, refuses};
+use crate::shop::{PATIENCE, Shop, Store, lasting, on_both_stores, problem, refuses};
 
 const ANN: &str = r#"{"email":"Ann@x.org","name":"Ann <b>& Co</b>"}"#;
 
-#[tokio::test]
-async fn a_signup_without_a_key_is_one_intent_per_address() {
-    let shop = Shop::start(&[]);
+on_both_stores! {
+    a_signup_without_a_key_is_one_intent_per_address,
+    the_welcome_mail_is_caught_once_and_says_what_it_should,
+    the_table_knows_an_address_that_its_key_forgot,
+    bad_members_of_a_signup_are_refused_by_name,
+}
+
+async fn a_signup_without_a_key_is_one_intent_per_address(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let first = shop.post("/signups", None, ANN).await;
     assert_eq!(first.status, 201, "{}", first.text());
     assert!(
@@ -31,9 +37,8 @@ async fn a_signup_without_a_key_is_one_intent_per_address() {
     assert_eq!(shop.received("user.signed_up", 1).await.len(), 1);
 }
 
-#[tokio::test]
-async fn the_welcome_mail_is_caught_once_and_says_what_it_should() {
-    let shop = Shop::start(&[]);
+async fn the_welcome_mail_is_caught_once_and_says_what_it_should(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     shop.post("/signups", None, ANN).await;
     shop.post("/signups", None, ANN).await;
     eventually(PATIENCE, async || !shop.mails().is_empty()).await;
@@ -56,9 +61,8 @@ async fn the_welcome_mail_is_caught_once_and_says_what_it_should() {
     );
 }
 
-#[tokio::test]
-async fn the_table_knows_an_address_that_its_key_forgot() {
-    let shop = Shop::start(&[]);
+async fn the_table_knows_an_address_that_its_key_forgot(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     assert_eq!(shop.post("/signups", Some("a"), ANN).await.status, 201);
     let taken = shop.post("/signups", Some("b"), ANN).await;
     problem(&taken, 409, "CONFLICT.signup.exists");
@@ -70,9 +74,8 @@ async fn the_table_knows_an_address_that_its_key_forgot() {
     );
 }
 
-#[tokio::test]
-async fn bad_members_of_a_signup_are_refused_by_name() {
-    let shop = Shop::start(&[]);
+async fn bad_members_of_a_signup_are_refused_by_name(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     for email in [
         "ann",
         "ann@x",

@@ -2,12 +2,12 @@
 
 use std::{fs, net::TcpListener, process::Command};
 
-use crate::shop::{ORDER, Shop, command, folder, refused};
+use crate::shop::{Home, ORDER, Shop, Store, command, command_in, refused};
 
 #[tokio::test]
 async fn a_second_shop_on_the_same_file_is_refused() {
-    let shop = Shop::start(&[]);
-    let (code, said) = refused(command(shop.folder().path(), &[]));
+    let shop = Shop::start(Store::Sqlite, &[]).await;
+    let (code, said) = refused(command(&shop.home(), &[]));
     assert_eq!(code, Some(1));
     assert!(said.contains("in use"), "{said}");
     check_one_line(&said);
@@ -18,7 +18,7 @@ async fn a_second_shop_on_the_same_file_is_refused() {
 fn a_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_shop"));
     command
         .args(["--listen", &address, "--data-dir"])
@@ -34,10 +34,10 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn a_data_directory_that_is_none_is_named() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
-    let (code, said) = refused(command(&file, &[]));
+    let (code, said) = refused(command_in(&file, &[]));
     assert_eq!(code, Some(1));
     assert!(said.contains("file cannot be made"), "{said}");
     check_one_line(&said);
@@ -45,10 +45,10 @@ fn a_data_directory_that_is_none_is_named() {
 
 #[test]
 fn a_file_that_is_no_database_is_refused_and_left_alone() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("shop.db");
     fs::write(&file, "not a database ".repeat(100)).unwrap();
-    let (code, said) = refused(command(folder.path(), &[]));
+    let (code, said) = refused(command_in(folder.path(), &[]));
     assert_eq!(code, Some(1));
     assert!(said.contains("shop.db"), "{said}");
     check_one_line(&said);
@@ -89,17 +89,17 @@ fn settings_that_cannot_be_are_usage_errors_that_say_which() {
 
 #[test]
 fn an_unknown_key_in_the_file_or_the_environment_names_the_nearest() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("shop.toml");
     fs::write(&file, "[webhook]\nshedule = \"0s\"\n").unwrap();
-    let (code, said) = refused(command(
+    let (code, said) = refused(command_in(
         folder.path(),
         &["--config", file.to_str().unwrap()],
     ));
     assert_eq!(code, Some(2));
     assert!(said.contains("did you mean webhook.schedule?"), "{said}");
 
-    let mut command = command(folder.path(), &[]);
+    let mut command = command_in(folder.path(), &[]);
     command.env("HAPAX__IDEMPOTENCY__RETENTON", "1h");
     let (code, said) = refused(command);
     assert_eq!(code, Some(2));
@@ -111,12 +111,12 @@ fn an_unknown_key_in_the_file_or_the_environment_names_the_nearest() {
 
 #[tokio::test]
 async fn a_flag_wins_over_the_environment_and_that_over_the_file() {
-    let folder = folder();
-    let file = folder.path().join("shop.toml");
+    let home = Home::fresh(Store::Sqlite).await;
+    let file = home.path().join("shop.toml");
     fs::write(&file, "demo = false\n[tokens]\nfrom-file = \"alice\"\n").unwrap();
-    let mut by_env = command(folder.path(), &["--config", file.to_str().unwrap()]);
+    let mut by_env = command(&home, &["--config", file.to_str().unwrap()]);
     by_env.env("HAPAX__TOKENS", "from-env=alice");
-    let shop = Shop::spawn(by_env, folder.clone());
+    let shop = Shop::spawn(by_env, home.clone());
     assert_eq!(shop.get_as("from-env", "/orders").await.status, 200);
     assert_eq!(shop.get_as("from-file", "/orders").await.status, 401);
     shop.stop().await;
@@ -126,17 +126,17 @@ async fn a_flag_wins_over_the_environment_and_that_over_the_file() {
         "--token",
         "from-flag=alice",
     ];
-    let mut by_flag = command(folder.path(), &flags);
+    let mut by_flag = command(&home, &flags);
     by_flag.env("HAPAX__TOKENS", "from-env=alice");
-    let shop = Shop::spawn(by_flag, folder.clone());
+    let shop = Shop::spawn(by_flag, home.clone());
     assert_eq!(shop.get_as("from-flag", "/orders").await.status, 200);
     assert_eq!(shop.get_as("from-env", "/orders").await.status, 401);
 }
 
 #[tokio::test]
 async fn the_start_says_where_things_are_and_shows_a_new_secret_once() {
-    let mut shop = Shop::start(&[]);
-    let folder = shop.folder();
+    let mut shop = Shop::start(Store::Sqlite, &[]).await;
+    let home = shop.home();
     shop.signal("TERM");
     let (status, said) = shop.ended().await;
     assert!(
@@ -147,15 +147,15 @@ async fn the_start_says_where_things_are_and_shows_a_new_secret_once() {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!shop.log().contains("whsec_"));
-    let mut again = Shop::start_in(folder, &[]);
+    let mut again = Shop::start_in(home, &[]);
     again.signal("TERM");
     assert!(!again.ended().await.1.contains("whsec_"));
 }
 
 #[track_caller]
 fn check(flags: &[&str], part: &str) {
-    let folder = folder();
-    let (code, said) = refused(command(folder.path(), flags));
+    let folder = tempfile::tempdir().unwrap();
+    let (code, said) = refused(command_in(folder.path(), flags));
     assert_eq!(code, Some(2), "{flags:?}: {said}");
     assert!(said.contains(part), "{flags:?}: {said}");
 }

@@ -1,12 +1,16 @@
 //! Many requests at once, with one intent or with many.
 
-use crate::shop::{ORDER, Shop, lasting};
+use crate::shop::{ORDER, Shop, Store, lasting, on_both_stores};
 use hapax_testkit::http::HttpClient;
 use tokio::task::JoinSet;
 
-#[tokio::test]
-async fn two_hundred_requests_with_one_key_are_one_order_and_one_answer() {
-    let shop = Shop::start(&["--wait", "20s"]);
+on_both_stores! {
+    two_hundred_requests_with_one_key_are_one_order_and_one_answer,
+    two_hundred_requests_with_as_many_keys_are_as_many_orders,
+}
+
+async fn two_hundred_requests_with_one_key_are_one_order_and_one_answer(on: Store) {
+    let shop = Shop::start(on, &["--wait", "20s"]).await;
     let answers = storm(&shop, |_| "same".to_owned()).await;
     let first = lasting(&answers[0]);
     assert_eq!(first.0, 201);
@@ -22,9 +26,8 @@ async fn two_hundred_requests_with_one_key_are_one_order_and_one_answer() {
     assert_eq!(events[0]["effects"], 1);
 }
 
-#[tokio::test]
-async fn two_hundred_requests_with_as_many_keys_are_as_many_orders() {
-    let shop = Shop::start(&[]);
+async fn two_hundred_requests_with_as_many_keys_are_as_many_orders(on: Store) {
+    let shop = Shop::start(on, &[]).await;
     let answers = storm(&shop, |number| format!("key-{number}")).await;
     assert!(answers.iter().all(|answer| answer.status == 201));
     let orders = shop.get("/orders?limit=200").await.json().unwrap();

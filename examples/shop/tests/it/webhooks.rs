@@ -9,7 +9,7 @@ use hapax::{
 use hapax_testkit::http::HttpAnswer;
 use http::Method;
 
-use crate::shop::{JSON, Shop, problem};
+use crate::shop::{JSON, Shop, Store, on_both_stores, problem};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const SOURCE: [&str; 2] = [
@@ -17,9 +17,17 @@ const SOURCE: [&str; 2] = [
     "psp=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
 ];
 
-#[tokio::test]
-async fn a_webhook_is_one_ledger_entry_however_often_it_comes() {
-    let shop = Shop::start(&SOURCE);
+on_both_stores! {
+    a_webhook_is_one_ledger_entry_however_often_it_comes,
+    a_webhook_about_a_known_charge_goes_to_its_tenants_ledger,
+    a_known_id_with_another_payload_is_a_conflict,
+    another_type_is_accepted_and_ignored,
+    an_unknown_source_is_not_there_and_a_bad_signature_is_no_entry,
+    a_malformed_webhook_is_refused_and_can_come_again,
+}
+
+async fn a_webhook_is_one_ledger_entry_however_often_it_comes(on: Store) {
+    let shop = Shop::start(on, &SOURCE).await;
     let body = succeeded("refund.succeeded", "ch_foreign", 250);
     let first = post(&shop, "psp", "msg_1", &body).await;
     assert_eq!(first.status, 200, "{}", first.text());
@@ -40,9 +48,8 @@ async fn a_webhook_is_one_ledger_entry_however_often_it_comes() {
     assert_eq!(entries[0]["amount"], 250);
 }
 
-#[tokio::test]
-async fn a_webhook_about_a_known_charge_goes_to_its_tenants_ledger() {
-    let shop = Shop::start(&SOURCE);
+async fn a_webhook_about_a_known_charge_goes_to_its_tenants_ledger(on: Store) {
+    let shop = Shop::start(on, &SOURCE).await;
     let payment = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
     let paid = shop
         .post_as("demo-bob", "/payments", Some("p"), payment)
@@ -66,9 +73,8 @@ async fn a_webhook_about_a_known_charge_goes_to_its_tenants_ledger() {
     assert_eq!(entries(shop.get(&path).await.json().unwrap()), 0);
 }
 
-#[tokio::test]
-async fn a_known_id_with_another_payload_is_a_conflict() {
-    let shop = Shop::start(&SOURCE);
+async fn a_known_id_with_another_payload_is_a_conflict(on: Store) {
+    let shop = Shop::start(on, &SOURCE).await;
     post(
         &shop,
         "psp",
@@ -88,9 +94,8 @@ async fn a_known_id_with_another_payload_is_a_conflict() {
     assert_eq!(ledger["entries"].as_array().unwrap().len(), 1);
 }
 
-#[tokio::test]
-async fn another_type_is_accepted_and_ignored() {
-    let shop = Shop::start(&SOURCE);
+async fn another_type_is_accepted_and_ignored(on: Store) {
+    let shop = Shop::start(on, &SOURCE).await;
     let body = r#"{"type":"cat.born","timestamp":"2026-01-01T00:00:00Z","data":{"any":[1]}}"#;
     assert_eq!(post(&shop, "psp", "msg_1", body).await.status, 200);
     let again = post(&shop, "psp", "msg_1", body).await;
@@ -103,9 +108,8 @@ async fn another_type_is_accepted_and_ignored() {
     );
 }
 
-#[tokio::test]
-async fn an_unknown_source_is_not_there_and_a_bad_signature_is_no_entry() {
-    let shop = Shop::start(&SOURCE);
+async fn an_unknown_source_is_not_there_and_a_bad_signature_is_no_entry(on: Store) {
+    let shop = Shop::start(on, &SOURCE).await;
     let body = succeeded("refund.succeeded", "ch_1", 250);
     assert_eq!(post(&shop, "nobody", "msg_1", &body).await.status, 404);
     let stamp = now().to_string();
@@ -133,9 +137,8 @@ async fn an_unknown_source_is_not_there_and_a_bad_signature_is_no_entry() {
     );
 }
 
-#[tokio::test]
-async fn a_malformed_webhook_is_refused_and_can_come_again() {
-    let shop = Shop::start(&SOURCE);
+async fn a_malformed_webhook_is_refused_and_can_come_again(on: Store) {
+    let shop = Shop::start(on, &SOURCE).await;
     for body in [
         "nonsense",
         r#"["refund.succeeded",{"charge_id":"ch","amount":1}]"#,

@@ -3,7 +3,14 @@
 //! Nothing is sent twice behind the journal's back: whoever wants a retry
 //! asks for one.
 
-use std::time::Duration;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Method, Request, header::AUTHORIZATION};
@@ -19,21 +26,31 @@ use super::{answer::Answer, journal::Outcome};
 /// Longer than anything the shop may take; then the answer counts as lost.
 const EXCHANGE: Duration = Duration::from_secs(20);
 
-/// A client of the shop at one address.
+/// A client of the shop, at one address or at several in turn.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     http: legacy::Client<HttpConnector, Full<Bytes>>,
-    base: String,
+    addresses: Arc<[SocketAddr]>,
+    turn: Arc<AtomicUsize>,
 }
 
 impl Client {
-    pub(super) fn of(address: std::net::SocketAddr) -> Self {
+    pub(super) fn of(addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
         let http = legacy::Client::builder(TokioExecutor::new())
             .retry_canceled_requests(false)
             .build_http();
         Self {
             http,
-            base: format!("http://{address}"),
+            addresses: addresses.into_iter().collect(),
+            turn: Arc::default(),
+        }
+    }
+
+    /// The same client, of one instance alone.
+    pub(super) fn at(&self, address: SocketAddr) -> Self {
+        Self {
+            addresses: Arc::new([address]),
+            ..self.clone()
         }
     }
 
@@ -62,9 +79,11 @@ impl Client {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Outcome {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let address = self.addresses[turn % self.addresses.len()];
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("{}{path}", self.base))
+            .uri(format!("http://{address}{path}"))
             .header(AUTHORIZATION, format!("Bearer demo-{tenant}"))
             .header("content-type", "application/json");
         for (name, value) in headers {

@@ -4,7 +4,7 @@
 //! rest is asked of the shop over its own API, page by page, and of its
 //! folder. Here nothing is judged.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, time::Duration};
 
 use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
@@ -14,6 +14,7 @@ use super::{
     client::Client,
     journal::{Attempt, History, Intent, Operation, Outcome},
     receiver::Ledger,
+    shop::Home,
 };
 
 /// The tenants of the run.
@@ -33,6 +34,9 @@ pub(super) struct Death {
 pub(super) struct Evidence {
     pub(super) history: History,
     pub(super) deaths: Vec<Death>,
+    /// Moments at which a destination may have changed hands, or the database was away, although
+    /// no instance died.
+    pub(super) upheavals: Vec<Death>,
     /// What the receiver got, and what came of it.
     pub(super) received: Ledger,
     /// The orders of each tenant, as listed.
@@ -41,7 +45,7 @@ pub(super) struct Evidence {
     pub(super) read: BTreeMap<String, Outcome>,
     /// The ledger entries of each tenant.
     pub(super) entries: Vec<(&'static str, Value)>,
-    /// What the demo's receiver says it got.
+    /// What the demo's receivers say they got, one of each instance.
     pub(super) demo: Vec<Value>,
     /// The addresses that caught mail went to, a line of a mail each.
     pub(super) mails: Vec<String>,
@@ -55,8 +59,8 @@ pub(super) struct Acknowledged<'a> {
 }
 
 impl Evidence {
-    /// Asks the shop and its folder for what is there.
-    pub(super) async fn gather(&mut self, client: &Client, folder: &Path) {
+    /// Asks the shop, each instance and its folder for what is there.
+    pub(super) async fn gather(&mut self, client: &Client, homes: &[Home]) {
         for tenant in TENANTS {
             let tag = |row| (tenant, row);
             let orders = pages(client, tenant, "/orders?limit=200", "items").await;
@@ -64,8 +68,11 @@ impl Evidence {
             let entries = pages(client, tenant, "/ledger?limit=200", "entries").await;
             self.entries.extend(entries.into_iter().map(tag));
         }
-        self.demo = demo_events(client).await;
-        self.mails = mails(folder);
+        for home in homes {
+            self.demo
+                .extend(demo_events(&client.at(home.address)).await);
+        }
+        self.mails = mails(homes).into_values().collect();
         let wanted =
             self.acknowledged()
                 .into_iter()
@@ -135,19 +142,20 @@ async fn pages(client: &Client, tenant: &str, path: &str, member: &str) -> Vec<V
     }
 }
 
-/// Whom each caught mail is to.
-pub(super) fn mails(folder: &Path) -> Vec<String> {
-    let Ok(files) = fs::read_dir(folder.join("mail")) else {
-        return Vec::new();
-    };
+/// Whom each caught mail is to, by its event: of two instances, both may have caught it.
+pub(super) fn mails(homes: &[Home]) -> BTreeMap<String, String> {
+    let folders = homes.iter().map(|home| home.folder().join("mail"));
+    let files = folders.flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
     let paths = files.map(|file| file.expect("a folder can be read").path());
     let caught = paths.filter(|path| path.extension().is_some_and(|kind| kind == "eml"));
     let to = caught.map(|path| {
-        let text = fs::read_to_string(path).expect("a caught mail can be read");
+        let text = fs::read_to_string(&path).expect("a caught mail can be read");
         let to = text
             .lines()
             .find(|line| line.to_ascii_lowercase().starts_with("to:"));
-        to.unwrap_or_default().to_owned()
+        let event = path.file_stem().expect("a file has a name");
+        let event = event.to_string_lossy().into_owned();
+        (event, to.unwrap_or_default().to_owned())
     });
     to.collect()
 }

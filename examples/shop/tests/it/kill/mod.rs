@@ -3,9 +3,11 @@
 //! Customers in this process ask a real shop in another one for things and
 //! write down what they are told; a receiver here takes its webhooks. The shop
 //! is killed with SIGKILL under that load, at random instants and at every
-//! named place before and after a commit and a send. Afterwards what was
-//! promised is held against what is there, and a run in which the faults did
-//! not bite fails too. `HAPAX_TEST_SEED` repeats the choices of a run.
+//! named place before and after a commit and a send; on PostgreSQL it is two
+//! instances, and in one test it is the server that crashes. Afterwards what
+//! was promised is held against what is there, and a run in which the faults
+//! did not bite fails too. `HAPAX_TEST_SEED` repeats the choices of a run,
+//! `HAPAX_TEST_KILLS` and `HAPAX_TEST_CRASHES` ask for a longer one.
 
 mod answer;
 mod journal;
@@ -26,44 +28,85 @@ use std::{
     fs,
     hash::{BuildHasher as _, RandomState},
     path::Path,
+    str::FromStr,
     time::Duration,
 };
 
+use hapax_testkit::postgres::Cluster;
+
+use crate::shop::Store;
+use evidence::Evidence;
 use honesty::Bites;
 use invariants::violations;
+use journal::Attempt;
 use run::{End, Run};
 
-/// Kills at random instants.
-const KILLS: usize = 110;
+/// Kills at random instants, on each store; `HAPAX_TEST_KILLS` asks for more.
+const KILLS: usize = 60;
 /// Every so many lives, one is long enough for everything to be settled well before its end.
 const LONG_LIFE_EVERY: usize = 40;
 const LONG_LIFE: Duration = Duration::from_secs(5);
 /// Lives that end at one named place.
 const LIVES: usize = 7;
-/// The named places, before and after each commit and each send.
-const PLACES: [&str; 6] = [
-    "sqlite.commit.before",
-    "sqlite.commit.after",
+/// Crashes of the PostgreSQL server under the shop.
+const CRASHES: usize = 20;
+/// The named places of both stores, before and after each commit and each send.
+const PLACES: [&str; 4] = [
     "relay.offer.before",
     "relay.offer.after",
     "relay.settle.before",
     "relay.settle.after",
 ];
+/// The named places of one store.
+const COMMITS: [&str; 4] = [
+    "sqlite.commit.before",
+    "sqlite.commit.after",
+    "postgres.commit.before",
+    "postgres.commit.after",
+];
 /// Violations that a failure shows; the rest is in the history.
 const SHOWN: usize = 20;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shop_killed_a_hundred_times_at_random_loses_nothing_and_does_nothing_twice() {
+macro_rules! on_both_stores {
+    ($($test:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test($crate::shop::Store::Sqlite).await;
+            })*
+        }
+
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test($crate::shop::Store::Postgres).await;
+            })*
+        }
+    };
+}
+
+on_both_stores! {
+    a_shop_killed_again_and_again_at_random_loses_nothing_and_does_nothing_twice,
+    a_death_just_before_a_commit_leaves_nothing_half_done,
+    a_death_just_after_a_commit_loses_nothing_of_it,
+    a_death_just_before_a_send_loses_no_event,
+    a_death_just_after_a_send_repeats_the_event_and_no_effect,
+    a_death_just_before_outcomes_are_settled_loses_no_event,
+    a_death_just_after_outcomes_are_settled_loses_no_event,
+}
+
+async fn a_shop_killed_again_and_again_at_random_loses_nothing_and_does_nothing_twice(on: Store) {
     let seed = seed();
+    let kills = given("HAPAX_TEST_KILLS").unwrap_or(KILLS);
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut millis = |range| Duration::from_millis(rng.u64(range));
-    let ends = (1..=KILLS).map(|life| match life {
+    let ends = (1..=kills).map(|life| match life {
         _ if life % LONG_LIFE_EVERY == 0 => End::Late(LONG_LIFE),
         _ if life % 6 == 0 => End::Early(millis(0..120)),
         _ => End::Late(millis(5..150)),
     });
-    let bites = check(&ends.collect::<Vec<_>>(), seed).await;
-    assert!(bites.deaths >= 100, "seed {seed}: {bites:?}");
+    let bites = check(on, &ends.collect::<Vec<_>>(), seed).await;
+    assert_eq!(bites.deaths, kills, "seed {seed}: {bites:?}");
     let missing = bites.missing();
     assert!(
         missing.is_empty(),
@@ -71,34 +114,50 @@ async fn a_shop_killed_a_hundred_times_at_random_loses_nothing_and_does_nothing_
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_death_just_before_a_commit_leaves_nothing_half_done() {
-    check_place("sqlite.commit.before").await;
+async fn a_death_just_before_a_commit_leaves_nothing_half_done(on: Store) {
+    check_place(on, commit(on, "before")).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_death_just_after_a_commit_loses_nothing_of_it() {
-    check_place("sqlite.commit.after").await;
+async fn a_death_just_after_a_commit_loses_nothing_of_it(on: Store) {
+    check_place(on, commit(on, "after")).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_death_just_before_a_send_loses_no_event() {
-    check_place("relay.offer.before").await;
+async fn a_death_just_before_a_send_loses_no_event(on: Store) {
+    check_place(on, "relay.offer.before").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_death_just_after_a_send_repeats_the_event_and_no_effect() {
-    check_place("relay.offer.after").await;
+async fn a_death_just_after_a_send_repeats_the_event_and_no_effect(on: Store) {
+    check_place(on, "relay.offer.after").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_death_just_before_outcomes_are_settled_loses_no_event() {
-    check_place("relay.settle.before").await;
+async fn a_death_just_before_outcomes_are_settled_loses_no_event(on: Store) {
+    check_place(on, "relay.settle.before").await;
 }
 
+async fn a_death_just_after_outcomes_are_settled_loses_no_event(on: Store) {
+    check_place(on, "relay.settle.after").await;
+}
+
+/// Nobody of the shop dies: it is the server under both instances that crashes, and recovers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_death_just_after_outcomes_are_settled_loses_no_event() {
-    check_place("relay.settle.after").await;
+async fn a_server_that_crashes_again_and_again_loses_nothing_and_repeats_nothing() {
+    let seed = seed();
+    let crashes = given("HAPAX_TEST_CRASHES").unwrap_or(CRASHES);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let lives = (0..crashes).map(|_| Duration::from_millis(rng.u64(20..400)));
+    let lives: Vec<_> = lives.collect();
+    let mut cluster = Cluster::start().await;
+    let (run, evidence) = Run::through_crashes(&mut cluster, lives, seed).await;
+    let answers = evidence.history.attempts.iter().filter_map(Attempt::answer);
+    let count = |status| answers.clone().filter(|it| it.status == status).count();
+    let (away, broken) = (count(503), count(500));
+    judge(run, &evidence, seed);
+    assert_eq!(evidence.upheavals.len(), crashes + 6, "seed {seed}");
+    assert!(
+        away > 0,
+        "seed {seed}: no request met a server that was away"
+    );
+    assert_eq!(broken, 0, "seed {seed}: a server that is away is no bug");
 }
 
 #[test]
@@ -108,14 +167,24 @@ fn every_named_place_in_the_sources_has_its_test() {
     find_places(&crates, &mut named);
     named.sort_unstable();
     named.dedup();
-    let mut tested = PLACES.map(str::to_owned);
+    let mut tested: Vec<_> = PLACES.iter().chain(&COMMITS).copied().collect();
     tested.sort_unstable();
     assert_eq!(named, tested);
 }
 
+/// The named place before or after a commit of this store.
+fn commit(on: Store, when: &str) -> &'static str {
+    let store = match on {
+        Store::Sqlite => "sqlite",
+        Store::Postgres => "postgres",
+    };
+    let named = format!("{store}.commit.{when}");
+    let place = COMMITS.into_iter().find(|place| *place == named);
+    place.expect("it is among the places")
+}
+
 /// Several deaths in a row at one place: at its first hit, during recovery, and under load.
-async fn check_place(place: &'static str) {
-    assert!(PLACES.contains(&place), "{place} is not among the places");
+async fn check_place(on: Store, place: &'static str) {
     let seed = seed();
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut nth = |life: usize| {
@@ -126,14 +195,20 @@ async fn check_place(place: &'static str) {
         }
     };
     let ends: Vec<End> = (0..LIVES).map(|life| End::At(place, nth(life))).collect();
-    let bites = check(&ends, seed).await;
-    assert_eq!(bites.deaths, LIVES, "seed {seed}: {bites:?}");
+    let bites = check(on, &ends, seed).await;
+    // Where the next to die ran already, it was killed to be started anew.
+    assert!(bites.deaths >= LIVES, "seed {seed}: {bites:?}");
 }
 
 /// Goes through the deaths, and finds nothing wrong afterwards.
-async fn check(ends: &[End], seed: u64) -> Bites {
-    let (run, evidence) = Run::through(ends, seed).await;
-    let (bites, violations) = (Bites::count(&evidence), violations(&evidence));
+async fn check(on: Store, ends: &[End], seed: u64) -> Bites {
+    let (run, evidence) = Run::through(on, ends, seed).await;
+    judge(run, &evidence, seed)
+}
+
+/// Finds nothing wrong with a run.
+fn judge(run: Run, evidence: &Evidence, seed: u64) -> Bites {
+    let (bites, violations) = (Bites::count(evidence), violations(evidence));
     if violations.is_empty() {
         say(&format!("seed {seed}: {bites:?}"));
         return bites;
@@ -146,7 +221,7 @@ async fn check(ends: &[End], seed: u64) -> Bites {
     panic!(
         "seed {seed}, {bites:?}: {} violations; shop and history are kept in {}\n{}",
         violations.len(),
-        run.keep(&evidence).display(),
+        run.keep(evidence).display(),
         shown.join("\n"),
     );
 }
@@ -168,16 +243,18 @@ fn find_places(folder: &Path, named: &mut Vec<String>) {
 }
 
 /// The seed of this run: given, or new.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "whoever repeats a run says so in the environment"
-)]
 fn seed() -> u64 {
-    let given = std::env::var("HAPAX_TEST_SEED").ok();
-    let seed = given.map(|text| text.parse().expect("HAPAX_TEST_SEED is a number"));
-    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(()));
+    let seed = given("HAPAX_TEST_SEED").unwrap_or_else(|| RandomState::new().hash_one(()));
     say(&format!("HAPAX_TEST_SEED={seed}"));
     seed
+}
+
+/// A number that whoever repeats or lengthens a run says in the environment.
+#[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
+fn given<T: FromStr>(name: &str) -> Option<T> {
+    let text = std::env::var(name).ok()?;
+    let number = text.parse().ok();
+    Some(number.unwrap_or_else(|| panic!("{name} is a number, not {text:?}")))
 }
 
 #[expect(

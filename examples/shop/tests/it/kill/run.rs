@@ -1,14 +1,19 @@
 //! One run: customers at work, a shop that dies and comes back, and what is left.
 //!
 //! A life ends after a random time, wherever the shop happens to be, or at a
-//! named place inside it. After the last death the shop is asked to stop in
-//! the middle of its work, and goes on until everything promised is delivered;
-//! then it is asked to stop again, started once more, and given one more order.
-//! None of these ends explains a delivery that is repeated.
+//! named place inside it. On PostgreSQL the shop is two instances with one
+//! database, of which one dies while the other lives on. After the last death
+//! the shop is asked to stop in the middle of its work, and goes on until
+//! everything promised is delivered; then it is asked to stop again, started
+//! once more, and given one more order. None of these ends explains a delivery
+//! that is repeated.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashSet, fs, path::PathBuf, sync::Arc, time::Duration};
 
-use hapax_testkit::wait::{Patience, eventually};
+use hapax_testkit::{
+    postgres::{Cluster, Database},
+    wait::{Patience, eventually},
+};
 
 use super::{
     client::Client,
@@ -20,6 +25,7 @@ use super::{
     receiver::Receiver,
     shop::{Home, Shop, died},
 };
+use crate::shop::Store;
 
 /// How long everything promised may take to arrive once the faults are over.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -29,6 +35,8 @@ const STALL: Duration = Duration::from_secs(8);
 const CALM: Duration = Duration::from_secs(1);
 /// How long the shop may take to reach a named place under load.
 const REACH: Duration = Duration::from_secs(30);
+/// How long after its start an instance may take the destinations over from another one.
+const TAKING: Duration = Duration::from_secs(2);
 
 /// How a life of the shop ends.
 #[derive(Clone, Copy, Debug)]
@@ -44,69 +52,142 @@ pub(super) enum End {
 /// A run in progress.
 #[derive(Debug)]
 pub(super) struct Run {
-    home: Home,
+    homes: Vec<Home>,
+    /// The instances that run.
+    shops: Vec<Option<Shop>>,
     market: Arc<Market>,
+    rng: fastrand::Rng,
     deaths: Vec<Death>,
+    upheavals: Vec<Death>,
+    /// Kept until the end.
+    _database: Option<Database>,
 }
 
 impl Run {
     /// Lets customers at a shop whose lives end like this, until all is settled.
-    pub(super) async fn through(ends: &[End], seed: u64) -> (Self, Evidence) {
-        let stopwatch = Stopwatch::start();
-        let receiver = Receiver::start(stopwatch, seed).await;
-        let home = Home::new(receiver.url());
-        let market = Arc::new(Market::new(Client::of(home.address), receiver, stopwatch));
-        let mut run = Self {
-            home,
-            market,
-            deaths: Vec::new(),
+    pub(super) async fn through(on: Store, ends: &[End], seed: u64) -> (Self, Evidence) {
+        let database = match on {
+            Store::Sqlite => None,
+            Store::Postgres => Some(Database::fresh().await),
         };
+        let mut run = Self::begin(database, seed).await;
         let load = Load::start(&run.market, seed);
         for end in ends {
-            let death = run.live(*end).await;
-            run.deaths.push(death);
+            run.live(*end).await;
         }
         let evidence = run.live_on(load).await;
         (run, evidence)
     }
 
-    /// Keeps the shop's folder and the history for whoever looks into a failure.
-    pub(super) fn keep(mut self, evidence: &Evidence) -> PathBuf {
-        let folder = self.home.keep();
-        let history = fs::write(folder.join("history.jsonl"), evidence.history.lines());
-        history.expect("the history can be written");
-        folder
+    /// Lets customers at two instances whose server crashes again and again, after lives like
+    /// these, and recovers.
+    pub(super) async fn through_crashes(
+        cluster: &mut Cluster,
+        lives: impl IntoIterator<Item = Duration>,
+        seed: u64,
+    ) -> (Self, Evidence) {
+        let database = Database::on(&cluster.url()).await;
+        let mut run = Self::begin(Some(database), seed).await;
+        let load = Load::start(&run.market, seed);
+        run.up().await;
+        for life in lives {
+            pass(life).await;
+            let earliest = run.market.stopwatch.read();
+            cluster.stop_immediate().await;
+            cluster.start_again().await;
+            let latest = run.market.stopwatch.read();
+            run.upheavals.push(Death { earliest, latest });
+        }
+        let evidence = run.live_on(load).await;
+        (run, evidence)
     }
 
-    /// One life, to its end.
-    async fn live(&self, end: End) -> Death {
+    async fn begin(database: Option<Database>, seed: u64) -> Self {
+        let stopwatch = Stopwatch::start();
+        let receiver = Receiver::start(stopwatch, seed).await;
+        let instances = if database.is_some() { 2 } else { 1 };
+        let home = |_| Home::new(receiver.url(), database.as_ref().map(Database::url));
+        let homes: Vec<_> = (0..instances).map(home).collect();
+        let client = Client::of(homes.iter().map(|home| home.address));
+        Self {
+            shops: homes.iter().map(|_| None).collect(),
+            homes,
+            market: Arc::new(Market::new(client, receiver, stopwatch)),
+            rng: fastrand::Rng::with_seed(seed),
+            deaths: Vec::new(),
+            upheavals: Vec::new(),
+            _database: database,
+        }
+    }
+
+    /// Keeps the shop's folders and the history for whoever looks into a failure.
+    pub(super) fn keep(mut self, evidence: &Evidence) -> PathBuf {
+        let folders: Vec<_> = self.homes.iter_mut().map(Home::keep).collect();
+        let history = fs::write(folders[0].join("history.jsonl"), evidence.history.lines());
+        history.expect("the history can be written");
+        folders[0].clone()
+    }
+
+    /// One life of one instance, to its end; the others are there meanwhile.
+    async fn live(&mut self, end: End) {
+        let one = self.rng.usize(..self.homes.len());
+        for other in (0..self.homes.len()).filter(|other| *other != one) {
+            self.ready(other).await;
+        }
         match end {
             End::Early(life) => {
-                let shop = self.home.start(None);
-                self.kill_after(shop, life).await
+                self.start(one, None);
+                self.kill_after(one, life).await;
             }
             End::Late(life) => {
-                let mut shop = self.home.start(None);
-                shop.ready(&self.market.client).await;
-                self.kill_after(shop, life).await
+                self.ready(one).await;
+                self.kill_after(one, life).await;
             }
-            End::At(place, nth) => self.die_at(place, nth).await,
+            End::At(place, nth) => {
+                if self.shops[one].is_some() {
+                    self.kill_after(one, Duration::ZERO).await;
+                }
+                self.die_at(one, place, nth).await;
+            }
         }
     }
 
-    async fn kill_after(&self, mut shop: Shop, life: Duration) -> Death {
+    /// Starts an instance that does not run.
+    fn start(&mut self, one: usize, failpoint: Option<&str>) {
+        if self.shops[one].is_some() {
+            return;
+        }
+        if self.homes.len() > 1 {
+            let earliest = self.market.stopwatch.read();
+            let latest = earliest + TAKING;
+            self.upheavals.push(Death { earliest, latest });
+        }
+        self.shops[one] = Some(self.homes[one].start(failpoint));
+    }
+
+    /// Has an instance that takes requests.
+    async fn ready(&mut self, one: usize) {
+        self.start(one, None);
+        let client = self.market.client.at(self.homes[one].address);
+        if let Some(shop) = &mut self.shops[one] {
+            shop.ready(&client).await;
+        }
+    }
+
+    async fn kill_after(&mut self, one: usize, life: Duration) {
         pass(life).await;
         let earliest = self.market.stopwatch.read();
-        shop.kill();
-        Death {
-            earliest,
-            latest: self.market.stopwatch.read(),
+        if let Some(mut shop) = self.shops[one].take() {
+            shop.kill();
         }
+        let latest = self.market.stopwatch.read();
+        self.deaths.push(Death { earliest, latest });
     }
 
-    async fn die_at(&self, place: &str, nth: u64) -> Death {
+    async fn die_at(&mut self, one: usize, place: &str, nth: u64) {
         let mut earliest = self.market.stopwatch.read();
-        let mut shop = self.home.start(Some(&format!("{place}:{nth}")));
+        self.start(one, Some(&format!("{place}:{nth}")));
+        let mut shop = self.shops[one].take().expect("it was just started");
         let patience = Patience::within(REACH);
         loop {
             let latest = self.market.stopwatch.read();
@@ -115,47 +196,54 @@ impl Run {
                     died(status),
                     "the shop ended before it reached {place}: {status}"
                 );
-                return Death { earliest, latest };
+                return self.deaths.push(Death { earliest, latest });
             }
             earliest = latest;
             patience.pause().await;
         }
     }
 
-    /// The lives after the last death, each of which ends in order.
-    async fn live_on(&self, load: Load) -> Evidence {
-        let Market {
-            client,
-            journal,
-            receiver,
-            ..
-        } = &*self.market;
-        let mut shop = self.home.start(None);
-        shop.ready(client).await;
-        pass(CALM).await;
-        shop.stop().await;
+    /// Has all instances, ready.
+    async fn up(&mut self) {
+        for one in 0..self.homes.len() {
+            self.ready(one).await;
+        }
+    }
 
-        let mut shop = self.home.start(None);
-        shop.ready(client).await;
+    /// Asks all instances to stop, and waits until they have.
+    async fn down(&mut self) {
+        for shop in self.shops.iter_mut().filter_map(Option::take) {
+            shop.stop().await;
+        }
+    }
+
+    /// The lives after the last death, each of which ends in order.
+    async fn live_on(&mut self, load: Load) -> Evidence {
+        let market = Arc::clone(&self.market);
+        self.up().await;
         pass(CALM).await;
-        receiver.be_kind();
+        self.down().await;
+
+        self.up().await;
+        pass(CALM).await;
+        market.receiver.be_kind();
         load.end().await;
         self.delivered().await;
-        shop.stop().await;
+        self.down().await;
 
-        let mut shop = self.home.start(None);
-        shop.ready(client).await;
-        let mut last = Customer::new(&self.market, "alice", "last".to_owned(), 0);
+        self.up().await;
+        let mut last = Customer::new(&market, "alice", "last".to_owned(), 0);
         last.order().await;
         self.delivered().await;
         let mut evidence = Evidence {
-            history: journal.history(),
+            history: market.journal.history(),
             deaths: self.deaths.clone(),
+            upheavals: self.upheavals.clone(),
             ..Evidence::default()
         };
-        evidence.gather(client, self.home.folder()).await;
-        shop.stop().await;
-        evidence.received = receiver.ledger();
+        evidence.gather(&market.client, &self.homes).await;
+        self.down().await;
+        evidence.received = market.receiver.ledger();
         evidence
     }
 
@@ -187,14 +275,18 @@ impl Run {
         }
     }
 
-    /// Events here and at the demo's receiver, which is asked last, and mails.
+    /// Events here and at the demo's receivers, which are asked last, and mails.
     async fn arrived(&self, promised: usize) -> [usize; 3] {
         let here = self.market.receiver.events();
         if here < promised {
             return [here, 0, 0];
         }
-        let there = demo_events(&self.market.client).await.len();
-        [here, there, mails(self.home.folder()).len()]
+        let mut there = HashSet::new();
+        for home in &self.homes {
+            let events = demo_events(&self.market.client.at(home.address)).await;
+            there.extend(events.iter().map(|event| event["event_id"].to_string()));
+        }
+        [here, there.len(), mails(&self.homes).len()]
     }
 }
 

@@ -29,23 +29,26 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The attempts of a webhook: a crash spends one, and an event must survive all of them.
 const ATTEMPTS: usize = 60;
 
-/// Where a shop lives.
+/// Where an instance of a shop lives.
 #[derive(Debug)]
 pub(super) struct Home {
     folder: Option<TempDir>,
     pub(super) address: SocketAddr,
     webhook: String,
+    /// The database that it shares with others; a file in its folder where there is none.
+    database: Option<String>,
 }
 
 impl Home {
     /// An empty folder and a free port; `webhook` gets every event.
-    pub(super) fn new(webhook: String) -> Self {
+    pub(super) fn new(webhook: String, database: Option<String>) -> Self {
         let folder = tempfile::Builder::new().prefix("shop-kill-").tempdir();
         let folder = Some(folder.expect("a folder can be made"));
         Self {
             folder,
             address: free_address(),
             webhook,
+            database,
         }
     }
 
@@ -81,6 +84,9 @@ impl Home {
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a file can be shared"))
             .stderr(log);
+        if let Some(database) = &self.database {
+            command.args(["--database", database]);
+        }
         if let Some(failpoint) = failpoint {
             command.env("HAPAX_FAILPOINT", failpoint);
         }

@@ -29,7 +29,7 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     let mut found = Vec::new();
     for deliveries in by_event.values() {
         for pair in deliveries.windows(2) {
-            found.extend(judge(pair[0], pair[1], &evidence.deaths));
+            found.extend(judge(pair[0], pair[1], evidence));
         }
     }
     found.extend(effects(by_event.keys().copied(), evidence));
@@ -38,12 +38,13 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     found
 }
 
-fn judge(first: &Delivery, again: &Delivery, deaths: &[Death]) -> Option<Violation> {
+fn judge(first: &Delivery, again: &Delivery, evidence: &Evidence) -> Option<Violation> {
     let event_id = first.event_id.clone();
     if first.body != again.body {
         return Some(Violation::ChangedDelivery { event_id });
     }
-    let explained = first.lost || deaths.iter().any(|death| explains(death, first, again));
+    let mut moments = evidence.deaths.iter().chain(&evidence.upheavals);
+    let explained = first.lost || moments.any(|moment| explains(moment, first, again));
     let again = again.arrived;
     (!explained).then_some(Violation::UnexplainedDuplicate { event_id, again })
 }
@@ -60,11 +61,14 @@ fn effects<'a>(events: impl Iterator<Item = &'a str>, evidence: &Evidence) -> Ve
     for event in &evidence.received.effects {
         *here.entry(event).or_default() += 1;
     }
-    let there: HashMap<&str, u64> = evidence
-        .demo
-        .iter()
-        .filter_map(|event| Some((event["event_id"].as_str()?, event["effects"].as_u64()?)))
-        .collect();
+    let mut there: HashMap<&str, u64> = HashMap::new();
+    let told = evidence.demo.iter();
+    let told = told.filter_map(|it| Some((it["event_id"].as_str()?, it["effects"].as_u64()?)));
+    for (event, effects) in told {
+        // Each instance has a receiver with an inbox of its own.
+        let most = there.entry(event).or_default();
+        *most = effects.max(*most);
+    }
     let mut found = Vec::new();
     for event in events {
         for (receiver, effects) in [("the receiver", &here), ("the demo's receiver", &there)] {

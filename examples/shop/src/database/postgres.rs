@@ -1,0 +1,130 @@
+//! The shop's rows in a PostgreSQL database that many instances may share.
+
+use hapax::{relay::wake::Wake, store::StoreError};
+use hapax_postgres::{
+    Migration, OpenError, Postgres, Settings, Statement, Tx,
+    tokio_postgres::{self, types::ToSql},
+};
+
+use super::{Database, Query, Row, Rows, Value};
+use crate::config::Place;
+
+/// The shop's tables.
+pub(crate) const MIGRATIONS: &[Migration<'_>] = &[(
+    1,
+    "shop",
+    include_str!("../../migrations/postgres/0001_shop.sql"),
+)];
+
+/// Connects to the database, which is shown as `place`, and brings the shop's tables up to date.
+pub(crate) async fn open(settings: Settings, place: &Place) -> anyhow::Result<Postgres> {
+    let opened = async {
+        let store = Postgres::open(settings).await?;
+        store.migrate("shop", MIGRATIONS).await?;
+        Ok(store)
+    };
+    opened.await.map_err(|error: OpenError| {
+        let advice = match error {
+            OpenError::Settings { .. } => ": correct --database",
+            OpenError::Unavailable { .. } => ": is the server up, and may this role connect?",
+            _ => "",
+        };
+        let what = format!("database {place} cannot be used{advice}");
+        anyhow::Error::new(error).context(what)
+    })
+}
+
+impl Database for Postgres {
+    fn statement(query: Query, params: Vec<Value>) -> Statement {
+        Statement::each(query.postgres, owned(params))
+    }
+
+    async fn select(&self, query: Query, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
+        let params = owned(params);
+        let rows = self.read(query.postgres, &borrowed(&params)).await?;
+        rows.iter().map(Row::of).collect()
+    }
+
+    async fn execute(&self, query: Query, params: Vec<Value>) -> Result<u64, StoreError> {
+        use hapax::store::{Keys as _, Transaction as _};
+        let mut tx = self.begin(None, hapax::event::Headers::new()).await?;
+        let changed = Rows::execute(&mut tx, query, params).await?;
+        tx.commit().await?;
+        Ok(changed)
+    }
+
+    fn wake(&self) -> Wake {
+        Postgres::wake(self)
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        Postgres::close(self);
+        Ok(())
+    }
+}
+
+impl Rows for Tx {
+    async fn select(&mut self, query: Query, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
+        let params = owned(params);
+        let rows = self.query(query.postgres, &borrowed(&params)).await?;
+        rows.iter().map(Row::of).collect()
+    }
+
+    async fn execute(&mut self, query: Query, params: Vec<Value>) -> Result<u64, StoreError> {
+        let params = owned(params);
+        Tx::execute(self, query.postgres, &borrowed(&params)).await
+    }
+}
+
+fn owned(params: Vec<Value>) -> Vec<hapax_postgres::Value> {
+    params.into_iter().map(Into::into).collect()
+}
+
+fn borrowed(params: &[hapax_postgres::Value]) -> Vec<&(dyn ToSql + Sync)> {
+    params.iter().map(|param| param as _).collect()
+}
+
+impl Row {
+    fn of(row: &tokio_postgres::Row) -> Result<Self, StoreError> {
+        let columns = (0..row.len()).map(|column| match row.try_get(column) {
+            Ok(hapax_postgres::Value::Null) => Ok(Value::Null),
+            Ok(hapax_postgres::Value::Integer(number)) => Ok(Value::Integer(number)),
+            Ok(hapax_postgres::Value::Text(text)) => Ok(Value::Text(text)),
+            Ok(_) => Err("of a type that the shop does not keep".to_owned()),
+            Err(error) => Err(error.to_string()),
+        });
+        let columns = columns.collect::<Result<_, _>>();
+        columns.map(Self).map_err(|problem| StoreError::Corrupt {
+            what: format!("a column of the shop: {problem}"),
+        })
+    }
+}
+
+impl From<Value> for hapax_postgres::Value {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Integer(number) => Self::Integer(number),
+            Value::Text(text) => Self::Text(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::query;
+
+    #[tokio::test]
+    async fn every_query_is_good_sql_for_a_fresh_database() {
+        let database = hapax_testkit::postgres::Database::fresh().await;
+        let client = database.client().await;
+        for (_, _, sql) in MIGRATIONS {
+            client.batch_execute(sql).await.unwrap();
+        }
+        for (name, query) in query::ALL {
+            let prepared = client.prepare(query.postgres).await;
+            prepared.unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+}
