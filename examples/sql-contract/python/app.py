@@ -3,7 +3,7 @@
     POST /orders    once per Idempotency-Key: the order, its event and the answer
     POST /webhooks  once per webhook-id: the mark that it was taken, and the ledger entry
 
-DATABASE_URL names a database with the schema `hapax` and the tables of ../shop.sql.
+DATABASE_URL names a database with the schema `hapax` and the tables of ../migrations.
 """
 
 import json

@@ -16,7 +16,7 @@ use crate::service::{Language, Service};
 /// How long anything may take on a machine that is busy with other things.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
-const TABLES: &str = include_str!("../../shop.sql");
+const TABLES: &str = include_str!("../../migrations/0001_shop.sql");
 
 pub(crate) struct Shop {
     pub(crate) services: Vec<Service>,
