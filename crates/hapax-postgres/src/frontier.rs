@@ -334,3 +334,136 @@ impl Floors {
         steps.collect::<Vec<_>>().join(",")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_reads_back_as_it_was_written() {
+        let mark = Mark::at(0).looked(&sight("7:9:7", 12, 4, 100, 50), Some("77"), 3, None);
+        check(&mark, "7:9:7 0 77 = - 4@100 0@0");
+        let mark = mark.looked(&sight("8:20:8,12", 22, 30, 300, 200), None, 25, None);
+        check(&mark, "8:20:8,12 0 77 = - 30@300 0@0,22@4");
+        let late = mark.looked(&sight("21:30:", 33, 40, 400, 300), None, 25, Some(11));
+        check(&late, "8:20:8,12 0 77 21:30: 11 40@400 0@0,22@4,33@30");
+        check(
+            &late.clone().caught_up(Some(19)),
+            "8:20:8,12 0 77 21:30: 19 40@400 0@0,22@4,33@30",
+        );
+        check(
+            &late.caught_up(None),
+            "21:30: 0 77 = - 40@400 0@0,22@4,33@30",
+        );
+        assert_eq!(Mark::at(5).frontier().snapshot, None);
+    }
+
+    #[test]
+    fn a_text_that_is_no_mark_is_refused() {
+        for bad in [
+            "",
+            "7:9:7",
+            "7:9 0 - = - - 0@0",
+            "7:9:7 0 - = x - 0@0",
+            "7:9:x 0 - = - - 0@0",
+            "7:9:7 0 - = - 4 0@0",
+            "7:9:7 0 - = - - 0",
+            "7:9:7 0 - = - - 0@0 more",
+        ] {
+            assert_eq!(Mark::parse(3, bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_an_xid_that_was_not_given_yet_has_a_higher_floor() {
+        // 100 to 104 run, and nobody has ended since: the snapshots say 100 each time.
+        let first = Mark::at(0).looked(&sight("100:100:", 105, 10, 1, 0), None, 10, None);
+        let second = first.looked(&sight("100:100:", 105, 20, 2, 1), None, 20, None);
+        assert_eq!(second.floors.of(104), 0);
+        assert_eq!(second.floors.of(105), 10);
+        let open = second.open();
+        assert_eq!((open.xids, open.floors), (vec!["100".to_owned()], vec![0]));
+        assert_eq!(open.beyond.as_deref(), Some("100"));
+    }
+
+    #[test]
+    fn the_sequence_is_not_believed_before_its_log_is_flushed() {
+        let mut mark = Mark::at(0).looked(&sight("9:9:", 9, 10, 100, 99), None, 10, None);
+        for last in [20, 30] {
+            mark = mark.looked(&sight("9:9:", 9, last, 200, 99), None, 10, None);
+            assert_eq!((mark.floors.of(50), mark.drawn), (0, Some((10, 100))));
+        }
+        mark = mark.looked(&sight("9:9:", 9, 40, 300, 100), None, 10, None);
+        assert_eq!((mark.floors.of(50), mark.drawn), (10, Some((40, 300))));
+    }
+
+    #[test]
+    fn a_writer_that_can_have_drawn_nothing_that_was_passed_is_not_looked_for() {
+        let mark = Mark::at(0).looked(&sight("9:9:", 9, 1_000, 1, 1), None, 1, None);
+        let mark = mark.looked(&sight("9:12:9", 12, 1_000, 2, 2), None, 2, None);
+        let mark = mark.looked(&sight("13:14:13", 15, 1_000, 3, 3), None, 3, None);
+        assert_eq!(mark.open().xids, [""; 0]);
+    }
+
+    #[test]
+    fn the_next_xid_goes_on_where_32_bits_end() {
+        let snapshot = Snapshot::parse("4294967290:4294967292:").unwrap();
+        assert_eq!(snapshot.next_xid(2), (1 << 32) + 5);
+        let snapshot = Snapshot::parse("4294967299:4294967299:").unwrap();
+        assert_eq!(snapshot.next_xid(0), 4_294_967_299);
+        let snapshot = Snapshot::parse("3000000000:3000000000:").unwrap();
+        let age = (3_000_000_007_u32 - 3).cast_signed();
+        assert_eq!(snapshot.next_xid(age), 3_000_000_007);
+    }
+
+    #[test]
+    fn a_writer_that_stays_open_does_not_make_the_text_grow() {
+        let mut mark = Mark::at(0);
+        for step in 0..10_000_i32 {
+            let last = i64::from(step);
+            let snapshot = format!("9:{}:9", 10 + step);
+            let seen = sight(
+                &snapshot,
+                10 + u32::try_from(step).unwrap(),
+                last,
+                last,
+                last,
+            );
+            mark = mark.looked(&seen, Some("7123456789012345678"), last, None);
+        }
+        assert_eq!(mark.floors.of(9), 0);
+        assert!(mark.text().unwrap().len() < 2_000);
+    }
+
+    #[test]
+    fn on_another_cluster_what_was_not_visible_is_looked_for_once() {
+        let mark = Mark::at(0).looked(&sight("7:9:7", 12, 4, 100, 50), Some("1"), 3, None);
+        assert!(mark.is_foreign(Some("2")) && !mark.is_foreign(Some("1")));
+        assert!(!mark.is_foreign(None));
+        let restored = mark.restored();
+        let late = restored.late.as_ref().unwrap();
+        assert_eq!(
+            (&*late.before.text, late.after, restored.seen()),
+            ("7:9:7", 0, None)
+        );
+        assert_eq!(restored.caught_up(None), Mark::at(3));
+    }
+
+    /// Next xid and log positions by number, as the server would say them.
+    fn sight(snapshot: &str, next: u32, last: i64, written: i64, flushed: i64) -> Sight {
+        Sight {
+            snapshot: Snapshot::parse(snapshot).unwrap(),
+            age: next.wrapping_sub(3).cast_signed(),
+            last,
+            written,
+            flushed,
+        }
+    }
+
+    #[track_caller]
+    fn check(mark: &Mark, text: &str) {
+        let frontier = mark.frontier();
+        assert_eq!(frontier.snapshot.as_deref(), Some(text));
+        assert_eq!(Mark::of(&frontier).unwrap(), *mark);
+    }
+}

@@ -151,8 +151,8 @@ async fn write(
         add(!settlement.begin.is_empty(), &statements.begin, &begun[..]);
         add(!settlement.park.is_empty(), &statements.park, &parked[..]);
         add(!parks.blocked.is_empty(), &statements.unblock, &blocked[..]);
-        let arrives = !settlement.delivered.is_empty();
-        add(arrives, &statements.deliver, &arrived[..]);
+        let some = !settlement.delivered.is_empty();
+        add(some, &statements.deliver, &arrived[..]);
         add(!attempts.is_empty(), &statements.attempt, &tried[..]);
         add(reason.is_some(), &statements.disable, &disabled[..]);
         add(!released.is_empty(), &statements.release, &release[..]);

@@ -4,5 +4,6 @@ FROM (
     SELECT 1
     FROM hapax.delivery
     WHERE destination = $1::text AND state = 'dead'
+    ORDER BY position
     LIMIT $2::int8
 ) AS dead

@@ -6,6 +6,7 @@ SELECT (
         SELECT 1
         FROM hapax.delivery
         WHERE destination = $1::text AND state IN ('scheduled', 'retrying', 'blocked')
+        ORDER BY position
         LIMIT $2::int8
     ) AS parked
 ), (

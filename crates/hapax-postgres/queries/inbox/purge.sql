@@ -1,6 +1,6 @@
 -- Deletes a batch of messages that no sender will send again, past rows that somebody holds.
 WITH old AS MATERIALIZED (
-    SELECT message_id, consumer
+    SELECT ctid AS row
     FROM hapax.inbox_message
     WHERE received_at <= coalesce($1::timestamptz, clock_timestamp())
         - $2::int8 * interval '1 millisecond'
@@ -8,9 +8,8 @@ WITH old AS MATERIALIZED (
     LIMIT $3::int8
     FOR UPDATE SKIP LOCKED
 ), gone AS (
-    DELETE FROM hapax.inbox_message AS message
-    USING old
-    WHERE message.message_id = old.message_id AND message.consumer = old.consumer
+    DELETE FROM hapax.inbox_message
+    WHERE ctid = ANY (ARRAY(SELECT row FROM old))
     RETURNING 1
 )
 SELECT count(*)

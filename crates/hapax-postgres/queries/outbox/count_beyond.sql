@@ -4,5 +4,6 @@ FROM (
     SELECT 1
     FROM hapax.outbox_event
     WHERE id > $1::int8
+    ORDER BY id
     LIMIT $2::int8
 ) AS beyond

@@ -6,5 +6,10 @@ mod groups;
 mod matrix;
 mod law;
 mod queries;
+mod reading;
+mod deliveries;
+mod retention;
+mod inbox;
+mod relay;
 #[cfg(feature = "sqlx")]
 mod adapter;

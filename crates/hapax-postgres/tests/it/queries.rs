@@ -98,6 +98,7 @@ const HOT: &[(&str, &str)] = hot!(
     "delivery/attempt"
     "delivery/attempts"
     "delivery/count_parked"
+    "delivery/count_dead"
     "delivery/interrupt_begun"
     "delivery/interrupt_offered"
     "delivery/dead_letters"

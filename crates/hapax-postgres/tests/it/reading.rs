@@ -1,0 +1,346 @@
+//! The frontier among writers: late ones, long ones, those that give up, and readers that restart.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use futures_util::future::join_all;
+use hapax::{Random, delivery::Frontier, limits::READ_BYTES, store::Outbox};
+use hapax_postgres::Postgres;
+use hapax_testkit::clock::seeded_random;
+use tokio_postgres::Client;
+
+use crate::fixture::Fixture;
+
+const EMIT: &str = "
+    INSERT INTO hapax.outbox_event
+        (event_id, type, aggregate_type, aggregate_id, payload, headers, created_at)
+    SELECT gen_random_uuid(), 'a', 'key', $1::text, $2::text, '{}', now()
+    FROM generate_series(1, $3::int)";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whatever_writers_do_all_that_is_committed_is_read_once_and_in_order() {
+    let fixture = Fixture::new().await;
+    let beside = fixture.beside().await;
+    let keys =
+        "CREATE TABLE key AS SELECT number::text AS name FROM generate_series(0, 5) AS number";
+    fixture.plain.batch_execute(keys).await.unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let stores = [fixture.store.clone(), beside.store.clone()];
+    let reader = tokio::spawn(read_on(stores, Arc::clone(&done)));
+    let mut writers = Vec::new();
+    for seed in 0..8 {
+        let client = fixture.database.client().await;
+        writers.push(tokio::spawn(write(client, seeded_random(seed), 60)));
+    }
+    for number in 0..2 {
+        let client = fixture.database.client().await;
+        let random = seeded_random(100 + number);
+        writers.push(tokio::spawn(write_long(
+            client,
+            random,
+            format!("long{number}"),
+        )));
+    }
+    for writer in join_all(writers).await {
+        writer.unwrap();
+    }
+    done.store(true, Ordering::SeqCst);
+    let read = reader.await.unwrap();
+    let rows = fixture
+        .plain
+        .query("SELECT id FROM hapax.outbox_event", &[]);
+    let committed: BTreeSet<i64> = rows.await.unwrap().iter().map(|row| row.get(0)).collect();
+    let positions: BTreeSet<i64> = read.iter().map(|(position, _)| *position).collect();
+    assert_eq!(positions.len(), read.len(), "something was read twice");
+    assert_eq!(positions, committed);
+    assert!(!read.is_sorted(), "nobody was late");
+    let mut last = BTreeMap::new();
+    for (position, key) in read {
+        let before = last.insert(key, position);
+        assert!(before < Some(position), "{position} after {before:?}");
+    }
+}
+
+/// Reads with limits by chance, on one node or the other, knowing nothing but the last frontier;
+/// ends when a read that began after the writers ended finds nothing.
+async fn read_on(stores: [Postgres; 2], done: Arc<AtomicBool>) -> Vec<(i64, String)> {
+    let (random, mut frontier, mut read) = (seeded_random(50), Frontier::default(), Vec::new());
+    loop {
+        let is_last = done.load(Ordering::SeqCst);
+        let store = &stores[chance(&random, 2)];
+        let limit = 1 + chance(&random, 40);
+        let batch = Outbox::read(store, &frontier, limit).await.unwrap();
+        assert!(batch.events.len() <= limit);
+        if is_last && batch.events.is_empty() {
+            return read;
+        }
+        // Now and then nothing is written down, as when a destination found nothing.
+        if !batch.events.is_empty() || chance(&random, 2) == 0 {
+            frontier = batch.frontier;
+        }
+        read.extend(batch.events.iter().map(|event| {
+            let about = event.event.aggregate.as_ref().unwrap();
+            (event.position, about.id.clone())
+        }));
+    }
+}
+
+/// Transactions that hold their aggregate, emit, give parts up, and are given up as a whole.
+async fn write(client: Client, random: Random, rounds: usize) {
+    for _ in 0..rounds {
+        client.batch_execute("BEGIN").await.unwrap();
+        let key = chance(&random, 6).to_string();
+        let hold = "SELECT name FROM key WHERE name = $1 FOR UPDATE";
+        client.query(hold, &[&key]).await.unwrap();
+        for _ in 0..=chance(&random, 3) {
+            emit(&client, &key, "{}", 1 + chance(&random, 3)).await;
+            if chance(&random, 3) == 0 {
+                client.batch_execute("SAVEPOINT part").await.unwrap();
+                emit(&client, &key, "{}", 1).await;
+                let end = ["ROLLBACK TO part", "RELEASE part"][chance(&random, 2)];
+                client.batch_execute(end).await.unwrap();
+            }
+            if chance(&random, 4) == 0 {
+                client.batch_execute("SELECT pg_sleep(0.01)").await.unwrap();
+            }
+        }
+        end(&client, &random).await;
+    }
+}
+
+/// Transactions that stay open while others come and go.
+async fn write_long(client: Client, random: Random, key: String) {
+    for _ in 0..4 {
+        client.batch_execute("BEGIN").await.unwrap();
+        for _ in 0..10 {
+            emit(&client, &key, "{}", 1 + chance(&random, 20)).await;
+            client.batch_execute("SELECT pg_sleep(0.02)").await.unwrap();
+        }
+        end(&client, &random).await;
+    }
+}
+
+async fn end(client: &Client, random: &Random) {
+    let end = ["COMMIT", "COMMIT", "COMMIT", "ROLLBACK"][chance(random, 4)];
+    client.batch_execute(end).await.unwrap();
+}
+
+fn chance(random: &Random, of: usize) -> usize {
+    usize::try_from(random.bits() % of as u64).unwrap()
+}
+
+async fn emit(client: &Client, key: &str, payload: &str, count: usize) {
+    let count = i32::try_from(count).unwrap();
+    let emitted = client.execute(EMIT, &[&key, &payload, &count]).await;
+    emitted.unwrap();
+}
+
+/// Reads once; the positions, and the frontier behind them.
+async fn read(fixture: &Fixture, frontier: &Frontier, limit: usize) -> (Vec<i64>, Frontier) {
+    let batch = Outbox::read(&fixture.store, frontier, limit).await.unwrap();
+    let positions = batch.events.iter().map(|event| event.position);
+    (positions.collect(), batch.frontier)
+}
+
+/// Two connections: one with an event in an open transaction, and one that commits three behind it.
+async fn one_late(fixture: &Fixture, count: usize, payload: &str) -> (Client, Frontier) {
+    let late = fixture.database.client().await;
+    late.batch_execute("BEGIN").await.unwrap();
+    emit(&late, "late", payload, count).await;
+    emit(&fixture.plain, "new", "{}", 3).await;
+    let first = i64::try_from(count).unwrap() + 1;
+    let (positions, frontier) = read(fixture, &Frontier::default(), 10).await;
+    assert_eq!(positions, [first, first + 1, first + 2]);
+    (late, frontier)
+}
+
+#[tokio::test]
+async fn what_commits_late_is_read_then_and_once() {
+    let fixture = Fixture::new().await;
+    let (late, frontier) = one_late(&fixture, 1, "{}").await;
+    let (none, again) = read(&fixture, &frontier, 10).await;
+    assert_eq!(none, [0; 0]);
+    late.batch_execute("COMMIT").await.unwrap();
+    for from in [&frontier, &again] {
+        let (positions, behind) = read(&fixture, from, 10).await;
+        assert_eq!(positions, [1]);
+        assert_eq!(read(&fixture, &behind, 10).await.0, [0; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_late_transaction_that_is_too_large_for_one_read_is_read_in_pieces() {
+    let fixture = Fixture::new().await;
+    let (late, mut frontier) = one_late(&fixture, 500, "{}").await;
+    let other = fixture.database.client().await;
+    other.batch_execute("BEGIN").await.unwrap();
+    emit(&other, "other", "{}", 2).await;
+    emit(&fixture.plain, "new", "{}", 1).await;
+    late.batch_execute("COMMIT").await.unwrap();
+    let mut all = Vec::new();
+    let mut turn = 0;
+    loop {
+        // Whoever reads on knows the text alone.
+        let node = Fixture::on(Arc::clone(&fixture.database), |_| {});
+        let store = if turn % 10 == 0 {
+            node.await.store
+        } else {
+            fixture.store.clone()
+        };
+        let batch = Outbox::read(&store, &frontier, 7).await.unwrap();
+        if batch.events.is_empty() {
+            break;
+        }
+        frontier = batch.frontier;
+        all.extend(batch.events.iter().map(|event| event.position));
+        turn += 1;
+        if turn == 20 {
+            // Between two pieces somebody else is late too.
+            other.batch_execute("COMMIT").await.unwrap();
+        }
+    }
+    let late: Vec<i64> = (1..=500).collect();
+    assert_eq!(all[..500], late);
+    let rest: BTreeSet<i64> = all[500..].iter().copied().collect();
+    assert_eq!(rest, BTreeSet::from([504, 505, 506]));
+    assert_eq!(all.len(), 503);
+}
+
+#[tokio::test]
+async fn late_events_that_are_large_are_read_by_their_bytes() {
+    let fixture = Fixture::new().await;
+    let payload = format!("\"{}\"", "x".repeat(1_000_000));
+    let (late, mut frontier) = one_late(&fixture, 8, &payload).await;
+    late.batch_execute("COMMIT").await.unwrap();
+    let mut all = Vec::new();
+    while all.len() < 8 {
+        let batch = Outbox::read(&fixture.store, &frontier, 100).await.unwrap();
+        let bytes = batch
+            .events
+            .iter()
+            .map(|event| event.event.payload.bytes().len());
+        let bytes: usize = bytes.sum();
+        assert!(
+            bytes > 0 && bytes <= READ_BYTES + 1_000_002,
+            "{bytes} at once"
+        );
+        all.extend(batch.events.iter().map(|event| event.position));
+        frontier = batch.frontier;
+    }
+    assert_eq!(all, (1..=8).collect::<Vec<i64>>());
+}
+
+#[tokio::test]
+async fn what_is_late_by_very_much_is_found_and_looked_for_once() {
+    let fixture = Fixture::new().await;
+    let (late, mut frontier) = one_late(&fixture, 1, "{}").await;
+    let vain = fixture.database.client().await;
+    vain.batch_execute("BEGIN").await.unwrap();
+    emit(&vain, "vain", "{}", 1).await;
+    emit(&fixture.plain, "many", "{}", 120_000).await;
+    loop {
+        let (positions, behind) = read(&fixture, &frontier, 10_000).await;
+        if positions.is_empty() {
+            break;
+        }
+        frontier = behind;
+    }
+    late.batch_execute("COMMIT").await.unwrap();
+    let (positions, behind) = read(&fixture, &frontier, 10).await;
+    assert_eq!(positions, [1]);
+    assert_eq!(read(&fixture, &behind, 10).await.0, [0; 0]);
+    vain.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(read(&fixture, &behind, 10).await.0, [0; 0]);
+    // The frontier was not moved, and all the same nobody looks through all of that again.
+    let looked = rows_looked_at(&fixture).await;
+    for _ in 0..20 {
+        assert_eq!(read(&fixture, &behind, 10).await.0, [0; 0]);
+    }
+    let looked = rows_looked_at(&fixture).await - looked;
+    assert!(looked < 100_000, "{looked} rows were looked at");
+    emit(&fixture.plain, "new", "{}", 1).await;
+    assert_eq!(read(&fixture, &behind, 10).await.0, [120_006]);
+}
+
+/// How many rows the store's connections have fetched by way of an index.
+async fn rows_looked_at(fixture: &Fixture) -> i64 {
+    let flush = fixture
+        .store
+        .read("SELECT 1 FROM pg_stat_force_next_flush()", &[]);
+    flush.await.unwrap();
+    let fetched = "SELECT sum(idx_tup_read)::int8 FROM pg_stat_user_indexes
+        WHERE indexrelname = 'outbox_event_pkey'";
+    fixture.count(fetched).await
+}
+
+#[tokio::test]
+async fn after_a_restore_on_another_cluster_late_events_are_read_and_others_are_not_again() {
+    let fixture = Fixture::new().await;
+    let (late, frontier) = one_late(&fixture, 2, "{}").await;
+    late.batch_execute("COMMIT").await.unwrap();
+    // The rows keep xids that this cluster has not come to.
+    const AHEAD: u64 = 50_000_000;
+    let ahead = "UPDATE hapax.outbox_event
+        SET xid = (xid::text::int8 + 50000000)::text::xid8";
+    fixture.plain.batch_execute(ahead).await.unwrap();
+    let old = frontier.snapshot.clone().unwrap();
+    let mut words: Vec<String> = old.split(' ').map(str::to_owned).collect();
+    let plus = |xid: &str| (xid.parse::<u64>().unwrap() + AHEAD).to_string();
+    let parts: Vec<&str> = words[0].split(':').collect();
+    let running = parts[2].split(',').filter(|xid| !xid.is_empty()).map(plus);
+    let running: Vec<String> = running.collect();
+    words[0] = format!(
+        "{}:{}:{}",
+        plus(parts[0]),
+        plus(parts[1]),
+        running.join(",")
+    );
+    words[2] = "1".to_owned();
+    let restored = Frontier {
+        high: frontier.high,
+        snapshot: Some(words.join(" ").into()),
+    };
+    let (positions, mut frontier) = read(&fixture, &restored, 10).await;
+    assert_eq!(positions, [1, 2]);
+    for _ in 0..3 {
+        emit(&fixture.plain, "new", "{}", 1).await;
+        let (positions, behind) = read(&fixture, &frontier, 10).await;
+        assert_eq!(positions.len(), 1);
+        frontier = behind;
+    }
+    assert_eq!(read(&fixture, &frontier, 10).await.0, [0; 0]);
+}
+
+#[tokio::test]
+async fn a_frontier_that_is_torn_is_refused() {
+    let fixture = Fixture::new().await;
+    let torn = Frontier {
+        high: 1,
+        snapshot: Some("7:9".into()),
+    };
+    let refused = Outbox::read(&fixture.store, &torn, 1).await.unwrap_err();
+    assert!(
+        refused.story().contains("unreadable"),
+        "{}",
+        refused.story()
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_hides_nothing_before_it() {
+    let fixture = Fixture::new().await;
+    emit(&fixture.plain, "key", "{}", 3).await;
+    let tear = "UPDATE hapax.outbox_event SET headers = 'torn' WHERE id = 2";
+    fixture.plain.batch_execute(tear).await.unwrap();
+    let (positions, frontier) = read(&fixture, &Frontier::default(), 10).await;
+    assert_eq!((positions, frontier.high), (vec![1], 1));
+    assert!(Outbox::read(&fixture.store, &frontier, 10).await.is_err());
+    let mend = "UPDATE hapax.outbox_event SET headers = '{}'";
+    fixture.plain.batch_execute(mend).await.unwrap();
+    assert_eq!(read(&fixture, &frontier, 10).await.0, [2, 3]);
+}

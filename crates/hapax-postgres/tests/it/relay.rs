@@ -1,0 +1,194 @@
+//! The relay on this store: one that carries everything, and two that share a database.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::{BoxFuture, join_all};
+use hapax::{
+    event::{Headers, NewEvent},
+    relay::{Destination, Order, Relay, RelayHandle, Settings},
+    sink::{Offer, Outcome, Receipt, Sink, SinkError},
+    store::{Deliveries, Keys, Transaction},
+};
+use hapax_postgres::Postgres;
+use hapax_testkit::{clock::seeded_random, wait::eventually};
+
+use crate::fixture::{Fixture, PATIENCE, clock};
+
+/// What a sink was given, by key and number in the order of arrival, and who gave it.
+#[derive(Clone, Default)]
+struct Far {
+    taken: Arc<Mutex<Vec<(String, i64)>>>,
+    /// Whether it takes what it is given and never says so.
+    hangs: Arc<AtomicBool>,
+    /// Every how many offers it refuses one.
+    refuses: Option<usize>,
+    offers: Arc<Mutex<usize>>,
+}
+
+impl Far {
+    fn taken(&self) -> Vec<(String, i64)> {
+        self.taken.lock().unwrap().clone()
+    }
+
+    fn count(&self) -> usize {
+        let mut taken = self.taken();
+        taken.sort();
+        taken.dedup();
+        taken.len()
+    }
+}
+
+impl Sink for Far {
+    fn kind(&self) -> &'static str {
+        "far"
+    }
+
+    fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(async move {
+            let mut outcomes = Vec::new();
+            for offer in offers {
+                let number = {
+                    let mut offers = self.offers.lock().unwrap();
+                    *offers += 1;
+                    *offers
+                };
+                if self.refuses.is_some_and(|every| number % every == 0) {
+                    outcomes.push(Err(SinkError::unavailable("told", "told to")));
+                    continue;
+                }
+                let event = &offer.event.event;
+                let key = event.aggregate.as_ref().map(|about| about.id.clone());
+                let one = (key.unwrap_or_default(), event.sequence.unwrap_or_default());
+                self.taken.lock().unwrap().push(one);
+                if self.hangs.load(Ordering::SeqCst) {
+                    std::future::pending::<()>().await;
+                }
+                outcomes.push(Ok(Receipt::default()));
+            }
+            outcomes
+        })
+    }
+
+    fn batch_max(&self) -> usize {
+        10
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn among_writers_and_a_long_one_every_event_arrives_in_the_order_of_its_key() {
+    let fixture = Fixture::new().await;
+    let far = Far {
+        refuses: Some(17),
+        ..Far::default()
+    };
+    let relay = spawn(&fixture.store, &far, None);
+    let long = begin(&fixture.store).await;
+    let writers = (0..6).map(|key| tokio::spawn(write(fixture.store.clone(), key, 40)));
+    let mut long = long;
+    long.emit(event("long", 1)).unwrap();
+    long.execute("SELECT pg_current_xact_id()", &[])
+        .await
+        .unwrap();
+    for writer in join_all(writers).await {
+        writer.unwrap();
+    }
+    eventually(PATIENCE, async || far.count() == 240).await;
+    long.commit().await.unwrap();
+    eventually(PATIENCE, async || far.count() == 241).await;
+    relay.drain().await;
+    check_once_and_in_order(&far.taken());
+    let standing = fixture.store.standing("far").await.unwrap();
+    assert_eq!((standing.backlog, standing.dead), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_a_killed_relay_had_on_the_wire_is_offered_again_by_the_next() {
+    let fixture = Fixture::new().await;
+    let beside = fixture.beside().await;
+    let far = Far::default();
+    far.hangs.store(true, Ordering::SeqCst);
+    let first = spawn(&fixture.store, &far, None);
+    write(fixture.store.clone(), 1, 60).await;
+    eventually(PATIENCE, async || far.count() > 0).await;
+    drop(first);
+    far.hangs.store(false, Ordering::SeqCst);
+    let second = spawn(&beside.store, &far, None);
+    eventually(PATIENCE, async || far.count() == 60).await;
+    second.drain().await;
+    let standing = beside.store.standing("far").await.unwrap();
+    assert_eq!((standing.backlog, standing.dead), (0, 0));
+    let interrupted = "SELECT count(*) FROM hapax.attempt WHERE outcome = 'interrupted'";
+    assert!(fixture.count(interrupted).await > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_relay_that_is_fenced_settles_nothing_more_and_stands_by() {
+    let fixture = Fixture::new().await;
+    let beside = fixture.beside().await;
+    let (old, new) = (Far::default(), Far::default());
+    let take_over = Some(Duration::from_secs(1));
+    let first = spawn(&fixture.store, &old, take_over);
+    write(fixture.store.clone(), 1, 20).await;
+    eventually(PATIENCE, async || old.count() == 20).await;
+    let second = spawn(&beside.store, &new, take_over);
+    eventually(PATIENCE, async || first.stopped("far") == Some("standby")).await;
+    write(fixture.store.clone(), 2, 20).await;
+    eventually(PATIENCE, async || new.count() == 20).await;
+    assert_eq!(old.count(), 20);
+    // The new owner dies without a word, and the first one takes over again.
+    drop(second);
+    write(beside.store.clone(), 3, 20).await;
+    eventually(PATIENCE, async || old.count() == 40).await;
+    assert_eq!(first.stopped("far"), None);
+    first.drain().await;
+}
+
+fn spawn(store: &Postgres, far: &Far, take_over: Option<Duration>) -> RelayHandle {
+    let destination = Destination::new("far", Arc::new(far.clone()))
+        .order(Order::Key)
+        .schedule(["0s"; 60].join(",").parse().unwrap());
+    let mut settings = Settings::new(clock(), seeded_random(2));
+    settings.take_over = take_over;
+    Relay::spawn(store, vec![destination], &settings, &store.wake())
+}
+
+fn event(key: &str, number: i64) -> NewEvent {
+    NewEvent::json("order.created", &number)
+        .about("order", key)
+        .sequence(number)
+}
+
+async fn begin(store: &Postgres) -> hapax_postgres::Tx {
+    store.begin(None, Headers::new()).await.unwrap()
+}
+
+/// Commits the events of one key one after the other, and rolls one back now and then.
+async fn write(store: Postgres, key: usize, count: i64) {
+    let key = format!("k{key}");
+    for number in 1..=count {
+        let mut tx = begin(&store).await;
+        tx.emit(event(&key, number)).unwrap();
+        if number % 5 == 0 {
+            tx.rollback().await;
+            tx = begin(&store).await;
+            tx.emit(event(&key, number)).unwrap();
+        }
+        tx.commit().await.unwrap();
+    }
+}
+
+#[track_caller]
+fn check_once_and_in_order(taken: &[(String, i64)]) {
+    let mut last: BTreeMap<&str, i64> = BTreeMap::new();
+    for (key, number) in taken {
+        let before = last.insert(key, *number).unwrap_or(0);
+        assert_eq!(*number, before + 1, "key {key}");
+    }
+}
