@@ -56,6 +56,15 @@ impl Keys for Postgres {
         })
     }
 
+    async fn claim_with_first_statement(
+        &self,
+        mut claim: Claim,
+    ) -> Result<Claimed<Tx>, StoreError> {
+        let draft = Draft::of(&mut claim);
+        let session = Session::open(self).await?;
+        Ok(Claimed::Open(Tx::riding(self, session, draft, claim)))
+    }
+
     async fn single_shot(&self, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {
         single_shot::run(self, shot).await
     }
@@ -152,32 +161,52 @@ pub(crate) async fn try_hold(
             return Err(cause.into());
         }
     };
-    let locked = rows[1].first().is_some_and(|row| row.get(0));
-    let record = rows[2].first().map(record).transpose();
-    let judged = match record {
-        Ok(None) => None,
-        Ok(Some(record)) => {
-            let now = record.read_at;
-            Some(judge(record, claim, now))
-        }
-        Err(error) => {
-            session.rollback().await;
-            return Err(error);
-        }
-    };
-    match judged {
-        // A row that is there tells all, whoever has the lock.
-        Some(Some(known)) => {
+    match judge_rows(&rows[1], &rows[2], claim) {
+        Ok(Verdict::Free(row)) => Ok(Some(Found::Free(session, row))),
+        Ok(Verdict::Taken(known)) => {
             session.rollback().await;
             Ok(Some(Found::Taken(known)))
         }
-        None if locked => Ok(Some(Found::Free(session, OldRow::None))),
-        Some(None) if locked => Ok(Some(Found::Free(session, OldRow::Expired))),
-        _ => {
+        Ok(Verdict::Busy) => {
             session.rollback().await;
             Ok(None)
         }
+        Err(error) => {
+            session.rollback().await;
+            Err(error)
+        }
     }
+}
+
+/// What a lock and a read say about a key.
+pub(crate) enum Verdict {
+    /// It is free, and locked.
+    Free(OldRow),
+    /// It is taken.
+    Taken(Known),
+    /// Another transaction has it.
+    Busy,
+}
+
+/// Judges a key by the rows of `lock` and `find`, in that order.
+pub(crate) fn judge_rows(lock: &[Row], find: &[Row], claim: &Claim) -> Result<Verdict, StoreError> {
+    let locked = lock.first().is_some_and(|row| row.get(0));
+    let old = match find.first().map(record).transpose()? {
+        None => OldRow::None,
+        Some(record) => {
+            let now = record.read_at;
+            match judge(record, claim, now) {
+                // A row that is there tells all, whoever has the lock.
+                Some(known) => return Ok(Verdict::Taken(known)),
+                None => OldRow::Expired,
+            }
+        }
+    };
+    Ok(if locked {
+        Verdict::Free(old)
+    } else {
+        Verdict::Busy
+    })
 }
 
 /// What opens a transaction, with its bounds where a pooler keeps none.

@@ -18,6 +18,7 @@ use tokio_postgres::Row;
 
 use crate::{
     connection::{Flight, Link, Ready, within},
+    error::is_wire,
     postgres::Postgres,
 };
 
@@ -84,6 +85,36 @@ impl Session {
         self.landed(ran)
     }
 
+    /// Runs something behind legs that are sent first, without waiting for them.
+    ///
+    /// A leg ahead that fails is the failure; what comes behind it says for itself what came of it.
+    pub(crate) async fn run_behind<'a, R>(
+        &'a mut self,
+        ahead: impl FnOnce(&'a Link) -> Vec<Leg<'a>>,
+        run: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
+    ) -> Result<(Vec<Vec<Row>>, Result<R, tokio_postgres::Error>), Flight> {
+        self.flying = true;
+        let Self {
+            link, flying, max, ..
+        } = self;
+        let link = link
+            .as_ref()
+            .expect("a session has its connection until it ends");
+        let flight = async {
+            let mut sent = Sent::of(ahead(link)).await?;
+            let ran = run(link).await;
+            Ok((sent.landed().await?, ran))
+        };
+        let flown = within(*max, flight).await;
+        let unknown = match &flown {
+            Ok((_, Err(error))) => is_wire(error),
+            Ok(_) => false,
+            Err(flight) => flight.is_unknown(),
+        };
+        *flying = unknown;
+        flown
+    }
+
     /// Makes statements of our own ready, before anything of the next flight is sent.
     pub(crate) async fn ready(&mut self, sql: &[&'static str]) -> Result<Vec<Ready>, Flight> {
         self.flying = true;
@@ -116,6 +147,9 @@ impl Session {
             leg: 0,
             cause: Flight::Lost,
         }));
+        if let Err(crash) = &flown {
+            link.hear(&crash.cause);
+        }
         if !flown.as_ref().is_err_and(|crash| crash.cause.is_unknown()) {
             *flying = false;
         }
@@ -123,6 +157,9 @@ impl Session {
     }
 
     fn landed<R>(&mut self, ran: Result<R, Flight>) -> Result<R, Flight> {
+        if let Err(flight) = &ran {
+            self.link().hear(flight);
+        }
         if !ran.as_ref().is_err_and(Flight::is_unknown) {
             self.flying = false;
         }
@@ -169,8 +206,7 @@ impl Drop for Session {
 /// Ends whatever is open; a connection that does not say so in time is closed.
 async fn roll_back(link: Link, flying: bool) {
     if flying {
-        // Best effort: what runs on is bounded by the statement's own timeout.
-        let _asked = timeout(ROLLBACK, link.cancel()).await;
+        return link.abandon(ROLLBACK).await;
     }
     match timeout(ROLLBACK, link.run("ROLLBACK")).await {
         Ok(Ok(())) => drop(link),
@@ -199,6 +235,36 @@ async fn first<R>(
     ran
 }
 
+/// Legs that are on the wire.
+struct Sent<'a>(Vec<(Leg<'a>, Option<Landed>)>);
+
+impl<'a> Sent<'a> {
+    /// Sends them in order; the first that cannot be sent keeps back the others.
+    async fn of(legs: Vec<Leg<'a>>) -> Result<Self, tokio_postgres::Error> {
+        let mut sent = Vec::with_capacity(legs.len());
+        for mut leg in legs {
+            let landed = match send(&mut leg).await {
+                Some(Err(error)) => return Err(error),
+                landed => landed,
+            };
+            sent.push((leg, landed));
+        }
+        Ok(Self(sent))
+    }
+
+    async fn landed(&mut self) -> Landings {
+        let mut rows = Vec::with_capacity(self.0.len());
+        for (leg, landed) in &mut self.0 {
+            rows.push(match landed.take() {
+                Some(landed) => landed?,
+                None => leg.await?,
+            });
+        }
+        Ok(rows)
+    }
+}
+
+type Landings = Result<Vec<Vec<Row>>, tokio_postgres::Error>;
 type Landed = Result<Vec<Row>, tokio_postgres::Error>;
 
 /// Sends a leg; what is known about it at once, if anything is.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hapax::{
     event::{EventId, NewEvent},
-    idempotency::Answer,
+    idempotency::{Answer, Claim, Known},
     inbox::{Acceptance, Message},
     outbox::{Draft, EventError},
     store::{Effect, StoreError, Transaction},
@@ -19,12 +19,16 @@ use tokio_postgres::{Row, types::ToSql};
 use crate::{
     connection::Link,
     ending::Ending,
-    idempotency::{Found, Held, StoredAnswer, begin, retention, try_hold},
+    error::store_error,
+    idempotency::{
+        Found, Held, StoredAnswer, Verdict, begin, judge_rows, parts, retention, try_hold,
+    },
     inbox,
     phases::Phase,
     postgres::Postgres,
-    resolve,
-    session::Session,
+    query, resolve,
+    session::{Leg, Session},
+    value::Param,
 };
 
 /// An open transaction on a connection of its own.
@@ -35,6 +39,10 @@ pub struct Tx {
     draft: Draft,
     held: Option<Held>,
     phase: Option<Phase>,
+    /// A claim that has not been made: it travels with the first statement.
+    riding: Option<Claim>,
+    /// What is known about the key, when that claim found it taken.
+    known: Option<Known>,
     doom: Option<Doom>,
 }
 
@@ -60,7 +68,17 @@ impl Tx {
             draft,
             held,
             phase: None,
+            riding: None,
+            known: None,
             doom: None,
+        }
+    }
+
+    /// Whose claim travels with the first statement.
+    pub(crate) fn riding(store: &Postgres, session: Session, draft: Draft, claim: Claim) -> Self {
+        Self {
+            riding: Some(claim),
+            ..Self::new(store, session, draft, None)
         }
     }
 
@@ -108,17 +126,60 @@ impl Tx {
         self.check()?;
         // Whoever drops this in the middle has doomed it.
         self.doom = Some(Doom::Failed);
-        let error = match self.session.run(ask).await {
+        let asked = match self.riding.take() {
+            None => self.session.run(ask).await.map_err(StoreError::from),
+            Some(claim) => self.ride(claim, ask).await,
+        };
+        let error = match asked {
             Ok(answer) => {
                 self.doom = None;
                 return Ok(answer);
             }
-            Err(flight) => StoreError::from(flight),
+            Err(error) => error,
         };
         if matches!(error, StoreError::Conflict { .. }) {
             self.doom = Some(Doom::Conflict);
         }
         Err(error)
+    }
+
+    /// Opens the transaction, claims the key and runs the first statement in one flight.
+    ///
+    /// What the statement found goes to nobody unless the key was free.
+    async fn ride<R>(
+        &mut self,
+        claim: Claim,
+        ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
+    ) -> Result<R, StoreError> {
+        let sql = [query!("idempotency/lock"), query!("idempotency/find")];
+        let ready = self.session.ready(&sql).await?;
+        let begin = begin(&self.store);
+        let [tenant, operation, key] = parts(&claim.scope);
+        let time = self.store.time();
+        let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
+        let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
+        let flown = self.session.run_behind(
+            |link| {
+                vec![
+                    Box::pin(link.none(&begin)) as Leg<'_>,
+                    Box::pin(link.rows(&ready[0], &scope)),
+                    Box::pin(link.rows(&ready[1], &scope_at)),
+                ]
+            },
+            ask,
+        );
+        let (ahead, asked) = flown.await?;
+        match judge_rows(&ahead[1], &ahead[2], &claim)? {
+            Verdict::Free(row) => {
+                self.held = Some(Held { claim, row });
+                asked.map_err(store_error)
+            }
+            Verdict::Taken(known) => {
+                self.known = Some(known);
+                Err(lost("the key is taken"))
+            }
+            Verdict::Busy => Err(lost("another transaction has the key")),
+        }
     }
 
     fn check(&self) -> Result<(), StoreError> {
@@ -205,6 +266,10 @@ impl Transaction for Tx {
     }
 
     async fn complete(mut self, answer: &Answer, effect: Effect) -> Result<Duration, StoreError> {
+        if self.riding.is_some() {
+            // Nothing was asked of the database yet: the claim travels alone.
+            self.ask(async |_| Ok(())).await?;
+        }
         let stands = match (&self.held, &self.phase) {
             (Some(held), _) => retention(&held.claim),
             (None, Some(phase)) => phase.owned.retention,
@@ -230,12 +295,20 @@ impl Transaction for Tx {
         Ok(stands)
     }
 
-    async fn commit(self) -> Result<(), StoreError> {
+    async fn commit(mut self) -> Result<(), StoreError> {
+        if self.riding.take().is_some() {
+            // No statement, no answer: there may be events.
+            self.session.begin(begin(&self.store));
+        }
         self.keep(None).await
     }
 
     async fn rollback(self) {
         self.session.rollback().await;
+    }
+
+    fn known(&mut self) -> Option<Known> {
+        self.known.take()
     }
 
     fn has_conflict(&self) -> bool {

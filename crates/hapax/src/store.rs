@@ -54,6 +54,12 @@ pub trait Transaction: Send + Sized + 'static {
     /// Rolls everything back and lets the key go; returns when that is done.
     fn rollback(self) -> impl Future<Output = ()> + Send;
 
+    /// What was known about its key, when a claim that travelled with the first statement found
+    /// it taken: that is the answer, whatever the handler made of the failure.
+    fn known(&mut self) -> Option<Known> {
+        None
+    }
+
     /// Whether a statement of it lost against another transaction: whatever the handler answered
     /// then, nothing of it can be committed, and it should run again.
     fn has_conflict(&self) -> bool {
@@ -90,6 +96,19 @@ pub trait Keys: Clone + Send + Sync + 'static {
         &self,
         claim: Claim,
     ) -> impl Future<Output = Result<Claimed<Self::Tx>, StoreError>> + Send;
+
+    /// As [`Keys::claim`], but the claim may travel with the first statement, and save its round
+    /// trip.
+    ///
+    /// Whoever gets the transaction has begun before the key is known to be free. Where it was
+    /// not, the first statement fails, [`Transaction::known`] says what is known about the key,
+    /// and nothing is committed. A store that gains nothing by it claims at once.
+    fn claim_with_first_statement(
+        &self,
+        claim: Claim,
+    ) -> impl Future<Output = Result<Claimed<Self::Tx>, StoreError>> + Send {
+        self.claim(claim)
+    }
 
     /// Claims, writes, stores the answer and commits in one go.
     ///

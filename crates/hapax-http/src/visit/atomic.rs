@@ -27,6 +27,8 @@ pub(super) async fn atomic<K: Keys, S: Inner>(
     mut held: Held<K>,
 ) -> Response {
     let end = visit.end();
+    // Whoever has lost once waits for the key before the handler begins.
+    let mut rides = visit.act.terms.rides;
     for rerun in 1..=RERUNS {
         let again = match Box::pin(visit.again()).await {
             Ok(again) => again,
@@ -34,14 +36,15 @@ pub(super) async fn atomic<K: Keys, S: Inner>(
         };
         let settings = visit.act.idempotency.settings();
         let pause = RERUN_PAUSE.mul_f64(settings.random.unit() * f64::from(rerun));
-        match once(visit, held, end).await {
+        match once(visit, held, end, rides).await {
             Ok(response) => return response,
             Err(lost) => held = lost.held,
         }
+        rides = false;
         sleep(pause).await;
         visit = again;
     }
-    match once(visit, held, end).await {
+    match once(visit, held, end, false).await {
         Ok(response) => response,
         Err(Lost { held, error }) => held.failed(&error.into()),
     }
@@ -57,10 +60,16 @@ async fn once<K: Keys, S: Inner>(
     visit: Visit<K, S>,
     held: Held<K>,
     end: Instant,
+    rides: bool,
 ) -> Result<Response, Lost<K>> {
-    let claim = visit.act.idempotency.store().claim(held.claim.clone());
+    let claim = claim(&held, rides);
     match timeout_at(end, claim).await {
-        Ok(Ok(Claimed::Open(tx))) => in_transaction(visit, held, tx, end).await,
+        Ok(Ok(Claimed::Open(tx))) => {
+            if !rides {
+                held.confirm();
+            }
+            in_transaction(visit, held, tx, end).await
+        }
         Ok(Ok(Claimed::Known(known))) => Ok(held.known(known)),
         Ok(Err(error @ StoreError::Conflict { .. })) => Err(Lost { held, error }),
         Ok(Err(error)) => Ok(without_the_key(visit, held, error).await),
@@ -72,22 +81,34 @@ async fn once<K: Keys, S: Inner>(
     }
 }
 
+async fn claim<K: Keys>(held: &Held<K>, rides: bool) -> Result<Claimed<K::Tx>, StoreError> {
+    let (store, claim) = (held.act.idempotency.store(), held.claim.clone());
+    if rides {
+        store.claim_with_first_statement(claim).await
+    } else {
+        store.claim(claim).await
+    }
+}
+
 async fn in_transaction<K: Keys, S: Inner>(
     mut visit: Visit<K, S>,
     held: Held<K>,
     tx: K::Tx,
     end: Instant,
 ) -> Result<Response, Lost<K>> {
-    held.confirm();
     let slot = Slot::holding(tx);
     visit.parts.extensions.insert(slot.clone());
     let run = visit.into_run(end);
     let ((), finished) = run.finish(|response| ((), response)).await;
-    let Some(tx) = slot.close() else {
+    let Some(mut tx) = slot.close() else {
         let kept = "the handler kept its transaction beyond its answer; it is rolled back";
         let answer = problem::write_out(&Problem::internal(kept), &held.id);
         return Ok(held.released(answer));
     };
+    if let Some(known) = tx.known() {
+        tx.rollback().await;
+        return Ok(held.known(known));
+    }
     if tx.has_conflict() {
         tx.rollback().await;
         let source = "a statement lost against another transaction".into();

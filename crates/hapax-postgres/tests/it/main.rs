@@ -3,6 +3,7 @@
 mod fixture;
 mod contract;
 mod groups;
+mod riding;
 mod matrix;
 mod law;
 mod queries;
