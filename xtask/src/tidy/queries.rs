@@ -55,13 +55,16 @@ fn bare(text: &str) -> String {
     bare
 }
 
-/// A folder of queries is named for a noun of the library.
+/// A folder of queries is named for a noun of the library, but for what one store alone needs.
 pub(super) fn columns(tree: &Tree) -> Vec<String> {
     let mut findings = BTreeSet::new();
-    for (path, _) in tree.within("crates/", ".sql") {
+    for (path, text) in tree.within("crates/", ".sql") {
         let Some((_, query)) = path.split_once("/queries/") else {
             continue;
         };
+        if is_alone(text) {
+            continue;
+        }
         let noun = query.split('/').next().unwrap_or_default();
         let file = format!("crates/hapax/src/{noun}.rs");
         if !tree.holds(&file) && !tree.holds(&format!("crates/hapax/src/{noun}/mod.rs")) {
@@ -71,7 +74,8 @@ pub(super) fn columns(tree: &Tree) -> Vec<String> {
     findings.into_iter().collect()
 }
 
-/// Two stores have the same queries, and so has a service that runs on both.
+/// Two stores have the same queries, and so has a service that runs on both; what only one of them
+/// needs says `Only here:` on top, and why.
 pub(super) fn twins(tree: &Tree) -> Vec<String> {
     let pairs = [
         (
@@ -98,8 +102,15 @@ pub(super) fn twins(tree: &Tree) -> Vec<String> {
 
 fn names<'a>(tree: &'a Tree, folder: &'a str) -> BTreeSet<&'a str> {
     tree.under(folder)
+        .filter(|(_, text)| !is_alone(text))
         .map(|(path, _)| &path[folder.len()..])
         .collect()
+}
+
+/// Whether the comment on top says why there is no twin.
+fn is_alone(text: &str) -> bool {
+    let mut reason = text.lines().take_while(|line| line.starts_with("--"));
+    reason.any(|line| line.contains("Only here: "))
 }
 
 #[cfg(test)]
@@ -146,6 +157,10 @@ mod tests {
             ("crates/hapax-sqlite/queries/outbox/read.sql", ""),
             ("crates/hapax-sqlite/queries/saga/step.sql", ""),
             ("crates/hapax-sqlite/queries/jobs/read.sql", ""),
+            (
+                "crates/hapax-sqlite/queries/session/reset.sql",
+                "-- Resets.\n-- Only here: the other keeps nothing.\nRESET ALL\n",
+            ),
         ]);
         assert_eq!(
             columns(&tree),
@@ -159,11 +174,22 @@ mod tests {
             ("crates/hapax-sqlite/queries/outbox/read.sql", ""),
             ("crates/hapax-sqlite/queries/outbox/emit.sql", ""),
             ("crates/hapax-postgres/queries/outbox/read.sql", ""),
+            (
+                "crates/hapax-postgres/queries/outbox/cluster.sql",
+                "-- Says which cluster this is.\n-- Only here: the other has none.\nSELECT 1\n",
+            ),
+            (
+                "crates/hapax-postgres/queries/outbox/look.sql",
+                "-- Looks.\nSELECT 1 -- Only here: too late\n",
+            ),
             ("examples/shop/queries/sqlite/find.sql", ""),
         ]);
         assert_eq!(
             twins(&tree),
-            ["crates/hapax-postgres/queries/: has no outbox/emit.sql, its twin has"]
+            [
+                "crates/hapax-postgres/queries/: has no outbox/emit.sql, its twin has",
+                "crates/hapax-sqlite/queries/: has no outbox/look.sql, its twin has",
+            ]
         );
     }
 }

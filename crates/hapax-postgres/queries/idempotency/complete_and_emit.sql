@@ -1,4 +1,5 @@
 -- Stores the answer and appends one event, the most usual end of a transaction, in one statement.
+-- Only here: the other store pays for no round trip.
 WITH completed AS (
     INSERT INTO hapax.idempotency_key
         (tenant, operation, key, fingerprint, state, response_status, response_headers,

@@ -1,5 +1,6 @@
 -- Stores the answer over a row that was found expired when the key was claimed. A row that is not
 -- expired keeps its epoch, which is null here and fails the transaction.
+-- Only here: a single writer needs no second look at the row.
 INSERT INTO hapax.idempotency_key AS old
     (tenant, operation, key, fingerprint, state, response_status, response_headers, response_body,
      on_expired, created_at, completed_at, expires_at)

@@ -1,4 +1,5 @@
 -- Appends one event: arrays of one would cost as much again.
+-- Only here: the other store writes every event by itself.
 INSERT INTO hapax.outbox_event
     (shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
      created_at, available_at)

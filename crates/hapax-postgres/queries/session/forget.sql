@@ -1,5 +1,6 @@
 -- Closes what the driver prepared to know the database's own types. A pooler that follows prepared
 -- statements gives them other names, and does its own closing.
+-- Only here: the other store has its connections to itself.
 DO $$
 DECLARE
     kept text;

@@ -21,6 +21,12 @@ use hapax_testkit::{clock::seeded_random, wait::eventually};
 
 use crate::fixture::{Fixture, PATIENCE, clock};
 
+/// An event whose id is drawn long before it is committed.
+const LONG: &str = "
+    INSERT INTO hapax.outbox_event
+        (event_id, type, aggregate_type, aggregate_id, sequence, payload, headers, created_at)
+    VALUES (gen_random_uuid(), 'a', 'order', 'long', 1, '{}', '{}', now())";
+
 /// What a sink was given, by key and number in the order of arrival, and who gave it.
 #[derive(Clone, Default)]
 struct Far {
@@ -89,7 +95,8 @@ async fn among_writers_and_a_long_one_every_event_arrives_in_the_order_of_its_ke
         ..Far::default()
     };
     let relay = spawn(&fixture.store, &far, None);
-    let long = begin(&fixture.store).await;
+    let mut long = begin(&fixture.store).await;
+    long.execute(LONG, &[]).await.unwrap();
     let writers = (0..6).map(|key| tokio::spawn(write(fixture.store.clone(), key, 40)));
     let mut long = long;
     long.emit(event("long", 1)).unwrap();

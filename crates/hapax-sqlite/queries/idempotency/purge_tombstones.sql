@@ -1,4 +1,5 @@
 -- Deletes a batch of tombstones whose time is over, and says whose they were.
+-- Only here: the other store does all of a purge in one statement.
 DELETE FROM hapax_idempotency_key
 WHERE rowid IN (
     SELECT rowid

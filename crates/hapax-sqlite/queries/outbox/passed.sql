@@ -1,6 +1,7 @@
 -- Finds a batch of old events that nobody needs: every known destination has passed them, no
 -- delivery waits for them, and none is the newest, whose id must not be given again. Without a
 -- destination nothing is passed. Ids and ages rise together, so the oldest ids are looked at.
+-- Only here: the other store finds and deletes in one statement.
 SELECT id
 FROM (
     SELECT id, created_at
