@@ -1,12 +1,15 @@
 //! Load generators, the services they are held against, and the harness that compares.
 //!
-//! `bench run` measures the embedded rows: each figure against its reference, in one run, in
-//! alternating rounds. `bench load`, `bench serve` and `bench backlog` are its parts, for use by
-//! hand.
+//! `bench run` measures: each figure against its reference, in one run, in alternating rounds.
+//! `bench load`, `bench serve`, `bench transact`, `bench delay` and `bench backlog` are its parts,
+//! for use by hand.
 
+mod sources;
 mod histogram;
 mod load;
 mod serve;
+mod transact;
+mod delay;
 mod backlog;
 mod run;
 
@@ -39,12 +42,16 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Part {
-    /// Measures the embedded rows; also what happens without a word
+    /// Measures and writes down; also what happens without a word
     Run(run::Flags),
     /// Puts a service under load
     Load(load::Flags),
     /// Serves one of the references
     Serve(serve::Flags),
+    /// Runs business transactions on PostgreSQL
+    Transact(transact::Flags),
+    /// Puts a long wire before a server
+    Delay(delay::Flags),
     /// Fills an outbox, or drains it
     Backlog(backlog::Flags),
 }
@@ -69,11 +76,16 @@ fn start(part: Part) -> anyhow::Result<()> {
             Ok(write!(stdout(), "{tally}")?)
         }
         Part::Serve(flags) => Runtime::new()?.block_on(flags.run()),
-        Part::Backlog(flags) => {
-            let said = Runtime::new()?.block_on(flags.run())?;
-            Ok(writeln!(stdout(), "{said}")?)
-        }
+        Part::Delay(flags) => flags.run(),
+        Part::Transact(flags) => tell(flags.run()),
+        Part::Backlog(flags) => tell(flags.run()),
     }
+}
+
+/// Runs a part on every core and prints what it says.
+fn tell(part: impl Future<Output = anyhow::Result<String>>) -> anyhow::Result<()> {
+    let said = Runtime::new()?.block_on(part)?;
+    Ok(writeln!(stdout(), "{said}")?)
 }
 
 /// A runtime on this thread: whoever measures takes as little of the machine as can be.

@@ -21,9 +21,12 @@ use hapax::{
 };
 use tokio::sync::Notify;
 
-use crate::run::mebibytes;
+use crate::{
+    run::mebibytes,
+    sources::{clock, random},
+};
 
-use super::{Backlog, clock, random};
+use super::Backlog;
 
 /// Events that one offer may hold.
 const BATCH: usize = 1_000;

@@ -6,13 +6,14 @@
 mod fill;
 mod drain;
 
-use std::{path::PathBuf, time::SystemTime};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
-use hapax::{Clock, Random};
 use hapax_sqlite::{Settings, Sqlite};
 
 pub(crate) use drain::Drained;
+
+use crate::sources::{clock, random};
 
 /// Fills an outbox, or drains it.
 #[derive(Debug, clap::Args)]
@@ -55,20 +56,4 @@ impl Backlog {
         let settings = Settings::new(&self.database, clock(), random());
         Sqlite::open(settings).with_context(|| format!("cannot open {}", self.database.display()))
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is where time is passed in from"
-)]
-fn clock() -> Clock {
-    Clock::new(SystemTime::now)
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is where randomness is passed in from"
-)]
-fn random() -> Random {
-    Random::new(|| fastrand::u64(..))
 }

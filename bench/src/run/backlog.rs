@@ -57,6 +57,7 @@ pub(super) async fn backlog(bench: &Bench) -> anyhow::Result<Section> {
         ),
         series: rates.chain(growth).chain(peaks).collect(),
         verdicts,
+        ..Section::default()
     })
 }
 

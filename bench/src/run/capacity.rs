@@ -8,7 +8,7 @@ use anyhow::ensure;
 use crate::load::{self, Keys, Plan, Request};
 
 use super::{
-    Bench,
+    Bench, Store,
     folder::Folder,
     report::{Section, Series, Unit},
     shop::{Shop, TOKEN},
@@ -19,12 +19,12 @@ use super::{
 const SHARES: [u32; 3] = [10, 50, 90];
 
 /// Finds the capacity in each round, and then asks for a part of it.
-pub(super) async fn capacity(bench: &Bench) -> anyhow::Result<Section> {
+pub(super) async fn capacity(bench: &Bench, store: Store) -> anyhow::Result<Section> {
     let mut capacity = Series::new("capacity of POST /orders, 64 connections", Unit::PerSecond);
     let mut shares = SHARES.map(|share| Speed::new(&format!("POST /orders, at {share} %")));
     for round in 0..bench.rounds {
         let folder = Folder::make(&bench.dir, "capacity")?;
-        let shop = Shop::bare(&bench.shop, folder, &[]).await?;
+        let shop = Shop::bare(bench, store, folder, &[]).await?;
         let mut plan = Plan {
             address: shop.address(),
             connections: bench.connections,
@@ -51,7 +51,7 @@ pub(super) async fn capacity(bench: &Bench) -> anyhow::Result<Section> {
     let rates = shares.iter().map(|speed| speed.rate.clone());
     let latencies = shares.iter().flat_map(Speed::latencies);
     Ok(Section {
-        title: "Growth: latency of a write as the load grows".to_owned(),
+        title: format!("Growth: latency of a write as the load grows, {store}"),
         how: format!(
             "{} rounds, each on a new shop with an empty database: what it can do over {} \
              connections, then 10, 50 and 90 % of that at a fixed pace, {:?} each. Requests fall \
@@ -65,5 +65,6 @@ pub(super) async fn capacity(bench: &Bench) -> anyhow::Result<Section> {
             .chain(latencies)
             .collect(),
         verdicts: Vec::new(),
+        ..Section::default()
     })
 }

@@ -57,5 +57,6 @@ pub(super) async fn idle(bench: &Bench) -> anyhow::Result<Section> {
         ),
         series: vec![new, again, fresh, rested],
         verdicts,
+        ..Section::default()
     })
 }

@@ -1,4 +1,4 @@
-//! `bench run`: measures the embedded rows and writes them down.
+//! `bench run`: measures, and writes down what came of it.
 //!
 //! Each measurement starts its own processes on the disk it is told, takes turns between the
 //! sides of each ratio, and removes what it made, also when it fails or is interrupted. A target
@@ -17,9 +17,10 @@ mod writes;
 mod capacity;
 mod idle;
 mod backlog;
+mod postgres;
 
 use std::{
-    fs,
+    fmt, fs,
     future::Future,
     io::{Write as _, stdout},
     path::{Path, PathBuf},
@@ -28,11 +29,13 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use tokio::sync::OnceCell;
 
 use crate::load::Until;
 
 use machine::Machine;
-use report::{Section, summary};
+use postgres::Server;
+use report::{COMMAND, Section, summary};
 pub(crate) use service::mebibytes;
 
 /// What is measured, and how thoroughly.
@@ -47,12 +50,19 @@ pub(crate) struct Flags {
     /// Where databases are made: a folder on a real disk
     #[arg(long, default_value = "target/bench")]
     dir: PathBuf,
+    /// The PostgreSQL server to measure on, as a role that may make databases and checkpoints;
+    /// one is started for this when absent
+    #[arg(long, value_name = "URL")]
+    postgres: Option<String>,
     /// The shop to measure; built and found beside this program when absent
     #[arg(long)]
     shop: Option<PathBuf>,
     /// Rounds of each measurement
     #[arg(long)]
     rounds: Option<usize>,
+    /// Milliseconds of each round
+    #[arg(long)]
+    window_ms: Option<u64>,
     /// Events of the largest backlog
     #[arg(long)]
     events: Option<u64>,
@@ -71,7 +81,27 @@ struct Bench {
     warm_up: Duration,
     window: Duration,
     idle: Duration,
+    /// First writes before a storm.
+    steady: u64,
     backlogs: Vec<u64>,
+    postgres: Option<String>,
+    server: OnceCell<Server>,
+}
+
+/// What a shop stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Store {
+    Sqlite,
+    Postgres,
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sqlite => "SQLite",
+            Self::Postgres => "PostgreSQL",
+        })
+    }
 }
 
 impl Bench {
@@ -80,6 +110,12 @@ impl Bench {
             warm_up: self.warm_up,
             window: self.window,
         }
+    }
+
+    /// The PostgreSQL server, which is there once somebody asks for it.
+    async fn server(&self) -> anyhow::Result<&Server> {
+        let start = || Server::start(&self.dir, self.postgres.as_deref());
+        self.server.get_or_try_init(start).await
     }
 
     /// Tells whoever waits that a round is over.
@@ -101,7 +137,8 @@ impl Flags {
         for (name, measurement) in self.chosen(&bench)? {
             say(&format!("{name}\n"));
             match measurement.await {
-                Ok(section) => {
+                Ok(mut section) => {
+                    section.name = name;
                     say(&format!("\n{section}\n"));
                     sections.push(section);
                 }
@@ -120,6 +157,8 @@ impl Flags {
             );
         }
         let out = self.out(&bench.dir);
+        let server = bench.server.get().map(ToString::to_string);
+        let machine = format!("{machine}{}", server.unwrap_or_default());
         fs::write(&out, self.page(&machine, &sections, took))?;
         say(&format!("written to {}\n", out.display()));
         Ok(())
@@ -128,14 +167,18 @@ impl Flags {
     /// The measurements that are asked for, by name.
     fn chosen<'a>(&self, bench: &'a Bench) -> anyhow::Result<Vec<(&'static str, Measurement<'a>)>> {
         let mut all: Vec<(_, Measurement<'a>)> = vec![
-            ("replay", Box::pin(replay::cached(bench))),
+            ("replay", Box::pin(replay::cached(bench, Store::Sqlite))),
             ("replay-uncached", Box::pin(replay::uncached(bench))),
-            ("storm", Box::pin(storm::storm(bench))),
+            ("storm", Box::pin(storm::storm(bench, Store::Sqlite))),
             ("writes", Box::pin(writes::writes(bench))),
-            ("capacity", Box::pin(capacity::capacity(bench))),
+            (
+                "capacity",
+                Box::pin(capacity::capacity(bench, Store::Sqlite)),
+            ),
             ("idle", Box::pin(idle::idle(bench))),
             ("backlog", Box::pin(backlog::backlog(bench))),
         ];
+        all.extend(on_postgres(bench));
         for only in &self.only {
             if all.iter().all(|(name, _)| name != only) {
                 let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
@@ -163,9 +206,14 @@ impl Flags {
             rounds: self.rounds.unwrap_or(5).max(1),
             connections: 64,
             warm_up: of(1_000, 200),
-            window: of(5_000, 600),
+            window: self
+                .window_ms
+                .map_or(of(5_000, 600), |it| Duration::from_millis(it.max(1))),
             idle: of(10_000, 2_000),
+            steady: if self.quick { 1_000 } else { 10_000 },
             backlogs: self.backlogs(),
+            postgres: self.postgres.clone(),
+            server: OnceCell::new(),
         })
     }
 
@@ -186,17 +234,40 @@ impl Flags {
         }
     }
 
-    fn page(&self, machine: &Machine, sections: &[Section], took: Duration) -> String {
+    fn page(&self, machine: &str, sections: &[Section], took: Duration) -> String {
         let kind = if self.quick { " --quick" } else { "" };
         let details: Vec<_> = sections.iter().map(ToString::to_string).collect();
         format!(
-            "# Figures of the embedded store\n\n\
-             Written by `cargo run --release -p bench -- run{kind}`, in {took:.0?}. \
+            "# Figures\n\nWritten by `{COMMAND}{kind}`, in {took:.0?}. \
              How to repeat and how to read them: [README.md](README.md).\n\n{machine}\n{}\n{}",
             summary(sections),
             details.join("\n")
         )
     }
+}
+
+/// What PostgreSQL is measured by.
+fn on_postgres(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
+    let store = Store::Postgres;
+    vec![
+        ("postgres-writes", Box::pin(postgres::writes(bench))),
+        ("postgres-round-trip", Box::pin(postgres::round_trip(bench))),
+        ("postgres-replay", Box::pin(replay::cached(bench, store))),
+        (
+            "postgres-replay-uncached",
+            Box::pin(replay::uncached_on_a_server(bench)),
+        ),
+        ("postgres-storm", Box::pin(storm::storm(bench, store))),
+        (
+            "postgres-transactions",
+            Box::pin(postgres::transactions(bench)),
+        ),
+        (
+            "postgres-capacity",
+            Box::pin(capacity::capacity(bench, store)),
+        ),
+        ("postgres-nodes", Box::pin(postgres::nodes(bench))),
+    ]
 }
 
 /// Prints at once; a terminal that is gone is no reason to stop measuring.

@@ -1,6 +1,7 @@
 //! How the services are started that the shop is held against.
 
 use std::{
+    ffi::OsString,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
@@ -11,6 +12,7 @@ use anyhow::ensure;
 use crate::load::{Connection, Request};
 
 use super::{
+    Bench, Store,
     folder::Folder,
     service::{Service, free_address},
     shop::{Shop, TOKEN},
@@ -45,8 +47,9 @@ impl Recorded {
     }
 
     /// The same, of a shop that is started for it.
-    pub(super) async fn of(program: &Path, folder: &Folder) -> anyhow::Result<Self> {
-        let shop = Shop::bare(program, Folder::make(folder.path(), "recorded")?, &[]).await?;
+    pub(super) async fn of(bench: &Bench, folder: &Folder) -> anyhow::Result<Self> {
+        let place = Folder::make(folder.path(), "recorded")?;
+        let shop = Shop::bare(bench, Store::Sqlite, place, &[]).await?;
         Self::replay(shop.address(), folder).await
     }
 }
@@ -57,15 +60,27 @@ pub(super) async fn start(
     folder: &Folder,
     arguments: &[&str],
 ) -> anyhow::Result<Service> {
+    let mut arguments: Vec<_> = arguments.iter().map(OsString::from).collect();
+    if arguments != ["constant"] {
+        // A port is given to one at a time, so the name is not taken.
+        let name = format!("{}.db", free_address()?.port());
+        let database = folder.path().join(name);
+        arguments.extend(["--database".into(), database.into()]);
+    }
+    serve(answer, folder.path(), &arguments).await
+}
+
+/// Starts the reference that `arguments` name, whatever it stands on.
+pub(super) async fn serve(
+    answer: &Recorded,
+    folder: &Path,
+    arguments: &[OsString],
+) -> anyhow::Result<Service> {
     let address = free_address()?;
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["serve", "--listen", &address.to_string(), "--answer"])
-        .arg(&answer.file);
-    command.args(arguments);
-    if arguments != ["constant"] {
-        let database = format!("{}-{}.db", arguments.join(""), address.port());
-        command.arg("--database").arg(folder.path().join(database));
-    }
-    Service::start(command, address, &folder.path().join("reference.log")).await
+        .arg(&answer.file)
+        .args(arguments);
+    Service::start(command, address, &folder.join("reference.log")).await
 }

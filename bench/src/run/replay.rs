@@ -8,8 +8,9 @@ use anyhow::ensure;
 use crate::load::{self, Keys, Plan, Request, Until};
 
 use super::{
-    Bench,
+    Bench, Store,
     folder::Folder,
+    postgres::{Reference, fastest_pool},
     reference::{self, Recorded},
     report::{Section, Series, Verdict},
     service::Service,
@@ -23,9 +24,10 @@ const KEYS: u64 = 4_096;
 const NO_CACHE: (&str, &str) = ("HAPAX__IDEMPOTENCY__CACHE_BYTES", "0");
 
 /// From the cache.
-pub(super) async fn cached(bench: &Bench) -> anyhow::Result<Section> {
+pub(super) async fn cached(bench: &Bench, store: Store) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "replay")?;
-    let shop = Shop::bare(&bench.shop, Folder::make(folder.path(), "shop")?, &[]).await?;
+    let place = Folder::make(folder.path(), "shop")?;
+    let shop = Shop::bare(bench, store, place, &[]).await?;
     let answer = Recorded::replay(shop.address(), &folder).await?;
     let constant = reference::start(&answer, &folder, &["constant"]).await?;
 
@@ -38,7 +40,7 @@ pub(super) async fn cached(bench: &Bench) -> anyhow::Result<Section> {
     let name = "replay from the cache / constant";
     let ratio = Series::ratio(name, &shop.speed.rate, &constant.speed.rate);
     Ok(Section {
-        title: "Target 3: replay from the cache".to_owned(),
+        title: format!("Target 3: replay from the cache, {store}"),
         how: how(
             bench,
             &answer,
@@ -46,18 +48,15 @@ pub(super) async fn cached(bench: &Bench) -> anyhow::Result<Section> {
         ),
         verdicts: vec![Verdict::at_least("3", &ratio, 0.85)],
         series: figures(&sides, [ratio]),
+        ..Section::default()
     })
 }
 
-/// From the store.
+/// From SQLite.
 pub(super) async fn uncached(bench: &Bench) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "replay")?;
-    let shop = Shop::bare(
-        &bench.shop,
-        Folder::make(folder.path(), "shop")?,
-        &[NO_CACHE],
-    )
-    .await?;
+    let place = Folder::make(folder.path(), "shop")?;
+    let shop = Shop::bare(bench, Store::Sqlite, place, &[NO_CACHE]).await?;
     let answer = Recorded::replay(shop.address(), &folder).await?;
     let pooled = reference::start(&answer, &folder, &["select"]).await?;
     let inline = reference::start(&answer, &folder, &["select", "--inline"]).await?;
@@ -78,10 +77,42 @@ pub(super) async fn uncached(bench: &Bench) -> anyhow::Result<Section> {
                       is judged by, or in the request's own task, which blocks the runtime and \
                       bounds what one could do.";
     Ok(Section {
-        title: "Target 3: replay without the cache".to_owned(),
+        title: format!("Target 3: replay without the cache, {}", Store::Sqlite),
         how: how(bench, &answer, references),
         verdicts: vec![Verdict::at_least("3", &ratio, 0.9)],
         series: figures(&sides, [ratio, bound]),
+        ..Section::default()
+    })
+}
+
+/// From PostgreSQL.
+pub(super) async fn uncached_on_a_server(bench: &Bench) -> anyhow::Result<Section> {
+    let folder = Folder::make(&bench.dir, "replay")?;
+    let place = Folder::make(folder.path(), "shop")?;
+    let shop = Shop::bare(bench, Store::Postgres, place, &[NO_CACHE]).await?;
+    let answer = Recorded::replay(shop.address(), &folder).await?;
+    let of = (&answer, &folder);
+    let pool = fastest_pool(bench, of, "postgres-select").await?;
+    let select = Reference::start(bench, of, "postgres-select", pool).await?;
+
+    let mut sides = [
+        Side::new("shop, replay without the cache", &shop.service),
+        Side::new("axum + SELECT by primary key", &select.service),
+    ];
+    alternate(bench, &mut sides).await?;
+    let [shop, select] = &sides;
+    let name = "replay without the cache / SELECT";
+    let ratio = Series::ratio(name, &shop.speed.rate, &select.speed.rate);
+    let reference = format!(
+        "The SELECT service keeps key and body in PostgreSQL and reads by primary key, prepared; \
+         of pools of 8, 16 and 32 connections it has the one that suits it best, {pool}."
+    );
+    Ok(Section {
+        title: format!("Target 3: replay without the cache, {}", Store::Postgres),
+        how: how(bench, &answer, &reference),
+        verdicts: vec![Verdict::at_least("3", &ratio, 0.9)],
+        series: figures(&sides, [ratio]),
+        ..Section::default()
     })
 }
 

@@ -131,6 +131,12 @@ impl Verdict {
         Self::of(target, series, bound, series.median() >= least)
     }
 
+    /// The figure is to be `most` or less.
+    pub(super) fn at_most(target: &'static str, series: &Series, most: f64) -> Self {
+        let bound = format!("<= {}", Figure(most, series.unit));
+        Self::of(target, series, bound, series.median() <= most)
+    }
+
     /// The figure is to stay below `bound`.
     pub(super) fn below(target: &'static str, series: &Series, bound: f64) -> Self {
         let wanted = format!("< {}", Figure(bound, series.unit));
@@ -162,6 +168,8 @@ impl Verdict {
 /// One measurement: what was done, what came of it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Section {
+    /// What `--only` calls it.
+    pub(super) name: &'static str,
     /// Its headline.
     pub(super) title: String,
     /// How it was done.
@@ -174,7 +182,8 @@ pub(super) struct Section {
 
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "## {}\n\n{}\n", self.title, self.how)?;
+        writeln!(f, "## {}\n\n{}", self.title, self.how)?;
+        writeln!(f, "Again: `{COMMAND} --only {}`.\n", self.name)?;
         writeln!(f, "| figure | median | min | max |\n|---|---:|---:|---:|")?;
         for series in &self.series {
             let figure = |value| Figure(value, series.unit);
@@ -192,24 +201,30 @@ impl fmt::Display for Section {
     }
 }
 
+/// What measures.
+pub(super) const COMMAND: &str = "cargo run --release -p bench -- run";
+
 /// The table of targets.
 pub(super) fn summary(sections: &[Section]) -> String {
     let mut text = String::from(
-        "| target | figure | wanted | measured (median) | |\n|---|---|---:|---:|---|\n",
+        "| target | figure | wanted | measured (median) | | `--only` |\n|---|---|---:|---:|---|---|\n",
     );
-    for verdict in sections.iter().flat_map(|section| &section.verdicts) {
-        let Verdict {
-            target,
-            what,
-            wanted,
-            measured,
-            met,
-        } = verdict;
-        let word = if *met { "PASS" } else { "**short**" };
-        let _ = writeln!(
-            text,
-            "| {target} | {what} | {wanted} | {measured} | {word} |"
-        );
+    for section in sections {
+        for verdict in &section.verdicts {
+            let Verdict {
+                target,
+                what,
+                wanted,
+                measured,
+                met,
+            } = verdict;
+            let word = if *met { "PASS" } else { "**short**" };
+            let _ = writeln!(
+                text,
+                "| {target} | {what} | {wanted} | {measured} | {word} | `{}` |",
+                section.name
+            );
+        }
     }
     text
 }
@@ -249,6 +264,8 @@ mod tests {
             (">= 15,000/s", "15,000/s")
         );
         assert!(!Verdict::below("12", &series(&[2.0]), 2.0).met);
+        assert!(Verdict::at_most("2", &series(&[2.0]), 2.0).met);
+        assert!(!Verdict::at_most("2", &series(&[2.1]), 2.0).met);
         assert!(!Verdict::always("4", &series(&[1.0, 2.0]), 1.0).met);
     }
 

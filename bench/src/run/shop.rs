@@ -4,13 +4,16 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
+    sync::Arc,
 };
 
 use anyhow::{Context as _, bail, ensure};
+use hapax_testkit::postgres::Database;
 
 use crate::load::{Connection, Request};
 
 use super::{
+    Bench, Store,
     folder::Folder,
     service::{Service, free_address},
 };
@@ -43,22 +46,42 @@ pub(super) fn build() -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-/// A shop and the folder that it lives in.
+/// A shop, its database where it has a server for it, and the folder that it lives in.
 #[derive(Debug)]
 pub(super) struct Shop {
-    /// The process; dropped, and so killed, before its folder is.
+    /// The process; dropped, and so killed, before what it stands on.
     pub(super) service: Service,
+    database: Option<Arc<Database>>,
     _folder: Folder,
 }
 
 impl Shop {
     /// Starts a shop that does nothing but answer: no relay, no demo, an empty database.
     pub(super) async fn bare(
-        program: &Path,
+        bench: &Bench,
+        store: Store,
         folder: Folder,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
-        let mut command = Command::new(program);
+        let database = match store {
+            Store::Sqlite => None,
+            Store::Postgres => Some(Arc::new(bench.server().await?.database().await?)),
+        };
+        Self::on(bench, database, folder, settings).await
+    }
+
+    /// Starts another on the same database, where that is on a server.
+    pub(super) async fn beside(&self, bench: &Bench, folder: Folder) -> anyhow::Result<Self> {
+        Self::on(bench, self.database.clone(), folder, &[]).await
+    }
+
+    async fn on(
+        bench: &Bench,
+        database: Option<Arc<Database>>,
+        folder: Folder,
+        settings: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
+        let mut command = Command::new(&bench.shop);
         command.args([
             "--no-demo",
             "--no-relay",
@@ -68,9 +91,13 @@ impl Shop {
             "warn",
         ]);
         command.envs(settings.iter().copied());
+        if let Some(database) = &database {
+            command.args(["--database", &database.url()]);
+        }
         let service = start(command, folder.path()).await?;
         Ok(Self {
             service,
+            database,
             _folder: folder,
         })
     }
@@ -78,6 +105,11 @@ impl Shop {
     /// Where it listens.
     pub(super) fn address(&self) -> SocketAddr {
         self.service.address
+    }
+
+    /// Its database, where that is on a server.
+    pub(super) fn database(&self) -> Option<&Database> {
+        self.database.as_deref()
     }
 }
 

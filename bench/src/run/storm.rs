@@ -4,13 +4,14 @@
 //! write takes under steady load is shown beside it. That there is one effect, and one answer,
 //! is no figure: where it is not so, the run fails.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
 use crate::load::{self, Keys, Plan, Request, Tally, Until, burst};
 
 use super::{
-    Bench,
+    Bench, Store,
     folder::Folder,
+    postgres::count,
     report::{Section, Series, Unit, Verdict},
     shop::{Shop, TOKEN, count_orders},
     speed::Speed,
@@ -18,19 +19,22 @@ use super::{
 
 /// Requests at one instant.
 const STORM: u64 = 1_000;
-/// First writes under steady load.
-const STEADY: u64 = 10_000;
+/// The shop's own connections to a server.
+const CONNECTIONS: &str = "\
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'hapax'";
 
 /// Runs the storms.
-pub(super) async fn storm(bench: &Bench) -> anyhow::Result<Section> {
+pub(super) async fn storm(bench: &Bench, store: Store) -> anyhow::Result<Section> {
     let mut replays = Series::new("replays among 1,000 requests with one key", Unit::Count);
     let mut effects = Series::new("effects of 1,000 requests with one key", Unit::Count);
     let mut steady = Speed::new("first writes, 64 connections");
     let mut distinct = Speed::new("1,000 at once, a key each");
     let mut same = Speed::new("1,000 at once, one key");
+    let mut taken = Series::new("connections that the storm took", Unit::Count);
     for round in 0..bench.rounds {
         let folder = Folder::make(&bench.dir, "storm")?;
-        let shop = Shop::bare(&bench.shop, folder, &[]).await?;
+        let shop = Shop::bare(bench, store, folder, &[]).await?;
         let plan = Plan {
             address: shop.address(),
             connections: bench.connections,
@@ -38,7 +42,7 @@ pub(super) async fn storm(bench: &Bench) -> anyhow::Result<Section> {
             request: Request::post("/orders", TOKEN, crate::ORDER, 1),
             keys: Keys::Fresh,
             pace: None,
-            until: Until::Count(STEADY),
+            until: Until::Count(bench.steady),
         };
         let tally = load::run(&plan).await?;
         tally.only(201)?;
@@ -60,6 +64,10 @@ pub(super) async fn storm(bench: &Bench) -> anyhow::Result<Section> {
         let orders = count_orders(shop.address(), "cus_storm").await?;
         ensure!(orders == 1, "one key made {orders} orders");
         effects.push(to_f64(orders));
+        drop(shop);
+        if store == Store::Postgres {
+            taken.push(connections(bench).await?);
+        }
         bench.progress(round);
     }
     let name = "p99 of the storm / p50 of 1,000 first writes at once";
@@ -67,28 +75,43 @@ pub(super) async fn storm(bench: &Bench) -> anyhow::Result<Section> {
     let name = "p99 of the storm / p50 of a first write, 64 connections";
     let against_steady = Series::ratio(name, &same.tail, &steady.median);
     let mut series = vec![effects, replays, like, against_steady];
-    let verdicts = vec![
+    let mut verdicts = vec![
         Verdict::always("4", &series[0], 1.0),
         Verdict::always("4", &series[1], to_f64(STORM - 1)),
         Verdict::below("4", &series[2], 5.0),
     ];
+    if store == Store::Postgres {
+        verdicts.push(Verdict::always("4", &taken, 1.0));
+        series.push(taken);
+    }
     series.extend(
         [same, distinct, steady]
             .into_iter()
             .flat_map(|it| it.latencies()),
     );
     Ok(Section {
-        title: "Target 4: a duplicate storm".to_owned(),
+        title: format!("Target 4: a duplicate storm, {store}"),
         how: format!(
-            "{} rounds, each on a new shop with an empty database: {STEADY} first writes over {} \
+            "{} rounds, each on a new shop with an empty database: {} first writes over {} \
              connections, then {STORM} requests released at once with a key each, and {STORM} \
              with one key, in turns. Every connection was used before. Effects are counted by \
              `GET /orders`; every body of the storm must be the same, byte for byte. The target \
-             is judged like for like, a thousand at once against a thousand at once.",
-            bench.rounds, bench.connections
+             is judged like for like, a thousand at once against a thousand at once.{}",
+            bench.rounds,
+            bench.steady,
+            bench.connections,
+            match store {
+                Store::Sqlite => "",
+                Store::Postgres => {
+                    " Connections are counted by `pg_stat_activity` on one more new shop, whose \
+                     first requests the storm is: a pool opens one when none is free and closes \
+                     none, so those that are there are those that were needed at once."
+                }
+            },
         ),
         series,
         verdicts,
+        ..Section::default()
     })
 }
 
@@ -103,6 +126,16 @@ async fn one_key(shop: &Shop) -> anyhow::Result<Tally> {
         "one key had two answers"
     );
     Ok(tally)
+}
+
+/// How many connections a shop has that was asked for nothing but a storm.
+async fn connections(bench: &Bench) -> anyhow::Result<f64> {
+    let folder = Folder::make(&bench.dir, "storm")?;
+    let shop = Shop::bare(bench, Store::Postgres, folder, &[]).await?;
+    one_key(&shop).await?;
+    let database = shop.database().context("the shop has no server")?;
+    let there = count(&database.url(), CONNECTIONS).await?;
+    Ok(to_f64(u64::try_from(there)?))
 }
 
 async fn many_keys(shop: &Shop) -> anyhow::Result<Tally> {

@@ -9,7 +9,7 @@ use anyhow::ensure;
 use crate::load::{self, Keys, Plan, Request};
 
 use super::{
-    Bench,
+    Bench, Store,
     folder::Folder,
     reference::{self, Recorded},
     report::{Section, Series, Unit, Verdict},
@@ -24,7 +24,7 @@ const ALONE: (&str, &str) = ("HAPAX__STORE__GROUP_MAX", "1");
 /// Runs them in turns.
 pub(super) async fn writes(bench: &Bench) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "writes")?;
-    let answer = Recorded::of(&bench.shop, &folder).await?;
+    let answer = Recorded::of(bench, &folder).await?;
     let mut grouped = Speed::new("POST /orders, in groups");
     let mut alone = Speed::new("POST /orders, groups of one");
     let mut bare = Speed::new("axum + bare INSERT, a commit each");
@@ -82,11 +82,13 @@ pub(super) async fn writes(bench: &Bench) -> anyhow::Result<Section> {
         ),
         series: series.collect(),
         verdicts,
+        ..Section::default()
     })
 }
 
 async fn shop(bench: &Bench, folder: &Folder, settings: &[(&str, &str)]) -> anyhow::Result<Shop> {
-    Shop::bare(&bench.shop, Folder::make(folder.path(), "shop")?, settings).await
+    let place = Folder::make(folder.path(), "shop")?;
+    Shop::bare(bench, Store::Sqlite, place, settings).await
 }
 
 /// Puts a service under load; returns how many answers said that they were replayed.

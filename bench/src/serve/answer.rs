@@ -45,6 +45,14 @@ impl Answer {
         })
     }
 
+    /// The answer with these headers alone: what a handler says before its layers add theirs.
+    pub(crate) fn of_handler(mut self, own: &[HeaderName]) -> Self {
+        let named = self.headers.into_iter();
+        let kept = named.filter_map(|(name, value)| Some((name?, value)));
+        self.headers = kept.filter(|(name, _)| own.contains(name)).collect();
+        self
+    }
+
     /// The body.
     pub(crate) fn body(&self) -> &Bytes {
         &self.body
@@ -85,6 +93,8 @@ mod tests {
             .map(|(name, _)| name.as_str())
             .collect();
         assert_eq!(names, ["etag", "vary", "vary"]);
+        let own = answer.of_handler(&[header::ETAG]).respond();
+        assert_eq!(own.headers().len(), 1);
     }
 
     #[test]

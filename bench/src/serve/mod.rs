@@ -7,6 +7,7 @@ mod answer;
 mod constant;
 mod select;
 mod insert;
+pub(crate) mod postgres;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -37,21 +38,25 @@ enum Reference {
     Select(select::Flags),
     /// Writes one row to SQLite, in a commit of its own
     Insert(insert::Flags),
+    /// Writes one row to PostgreSQL, in a commit of its own
+    PostgresInsert(postgres::Flags),
+    /// Begins, writes one row and commits, each in turn
+    PostgresTransaction(postgres::Flags),
+    /// Writes key, row, event and answer to PostgreSQL, each in turn
+    PostgresNaive(postgres::Flags),
+    /// The same on Hapax, with an arbitrary handler
+    PostgresAtomic(postgres::Flags),
+    /// Reads the body of the answer from PostgreSQL, by primary key
+    PostgresSelect(postgres::Flags),
 }
 
 impl Flags {
     /// Serves until it is killed.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let answer = Answer::read(&self.answer)?;
-        let orders = match self.reference {
-            Reference::Constant => constant::orders(answer),
-            Reference::Select(flags) => flags.orders(answer)?,
-            Reference::Insert(flags) => flags.orders(answer)?,
-        };
         let ready = routing::get(|| async {});
-        let router = Router::new()
-            .route("/orders", orders)
-            .route("/readyz", ready);
+        let router = self.reference.router(answer).await?;
+        let router = router.route("/readyz", ready);
         let listener = TcpListener::bind(self.listen)
             .await
             .with_context(|| format!("cannot listen on {}", self.listen))?;
@@ -59,5 +64,22 @@ impl Flags {
             let _ = stream.set_nodelay(true);
         });
         axum::serve(listener, router).await.context("cannot serve")
+    }
+}
+
+impl Reference {
+    async fn router(self, answer: Answer) -> anyhow::Result<Router> {
+        use postgres::Kind;
+        let orders = match self {
+            Self::Constant => constant::orders(answer),
+            Self::Select(flags) => flags.orders(answer)?,
+            Self::Insert(flags) => flags.orders(answer)?,
+            Self::PostgresInsert(flags) => flags.orders(Kind::Insert, answer).await?,
+            Self::PostgresTransaction(flags) => flags.orders(Kind::Transaction, answer).await?,
+            Self::PostgresNaive(flags) => flags.orders(Kind::Naive, answer).await?,
+            Self::PostgresSelect(flags) => flags.orders(Kind::Select, answer).await?,
+            Self::PostgresAtomic(flags) => return postgres::atomic(flags, answer).await,
+        };
+        Ok(Router::new().route("/orders", orders))
     }
 }

@@ -1,0 +1,15 @@
+//! What is measured on PostgreSQL alone; what both stores are measured by is beside this folder.
+
+mod server;
+mod side;
+mod writes;
+mod round_trip;
+mod transactions;
+mod nodes;
+
+pub(super) use nodes::nodes;
+pub(super) use round_trip::round_trip;
+pub(super) use server::{Server, count};
+pub(super) use side::{Reference, fastest_pool};
+pub(super) use transactions::transactions;
+pub(super) use writes::writes;

@@ -1,0 +1,121 @@
+//! The PostgreSQL server that is measured on: one of our own, or one that is named.
+//!
+//! Ours runs the installed programs with the settings that PostgreSQL comes with, durable, on the
+//! disk that is measured. Whatever it is, what matters of its settings stands in the report.
+
+use std::{fmt, path::Path};
+
+use anyhow::Context as _;
+use hapax_testkit::postgres::{Cluster, Database};
+use tokio_postgres::NoTls;
+
+/// Where a private server departs from the testkit's small one: back to what PostgreSQL says.
+const STOCK: [(&str, &str); 4] = [
+    ("shared_buffers", "128MB"),
+    ("max_wal_size", "1GB"),
+    ("deadlock_timeout", "1s"),
+    ("dynamic_shared_memory_type", "posix"),
+];
+/// What figures depend on.
+const TOLD: &str = "\
+SELECT name, current_setting(name) FROM unnest(ARRAY[
+    'fsync', 'synchronous_commit', 'full_page_writes', 'wal_sync_method', 'shared_buffers',
+    'max_wal_size', 'checkpoint_timeout', 'autovacuum', 'max_connections', 'jit'
+]) WITH ORDINALITY AS told (name, place) ORDER BY place";
+
+/// A server, and what it said of itself.
+#[derive(Debug)]
+pub(in crate::run) struct Server {
+    url: String,
+    version: String,
+    settings: Vec<String>,
+    cluster: Option<Cluster>,
+}
+
+impl Server {
+    /// Starts a private server below `dir`, unless there is one at `url`.
+    pub(in crate::run) async fn start(dir: &Path, url: Option<&str>) -> anyhow::Result<Self> {
+        let cluster = match url {
+            Some(_) => None,
+            None => Some(Cluster::start_in(dir, &STOCK).await),
+        };
+        let url = url.map(str::to_owned);
+        let url = url.or_else(|| cluster.as_ref().map(Cluster::url));
+        let mut server = Self {
+            url: without_tls(&url.unwrap_or_default()),
+            version: String::new(),
+            settings: Vec::new(),
+            cluster,
+        };
+        let client = connect(&server.url).await?;
+        let version = client.query_one("SHOW server_version", &[]).await?;
+        server.version = version.get(0);
+        for row in client.query(TOLD, &[]).await? {
+            let (name, value): (&str, &str) = (row.get(0), row.get(1));
+            server.settings.push(format!("{name} = {value}"));
+        }
+        Ok(server)
+    }
+
+    /// An empty database, with everything before it written to disk: whoever is measured next
+    /// does not pay for whoever was measured last.
+    pub(in crate::run) async fn database(&self) -> anyhow::Result<Database> {
+        let database = Database::on(&self.url).await;
+        let client = connect(&self.url).await?;
+        client.batch_execute("CHECKPOINT").await?;
+        Ok(database)
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = match self.cluster {
+            Some(_) => "started for this",
+            None => "that was there",
+        };
+        let settings = self.settings.join(", ");
+        writeln!(f, "- PostgreSQL {}, {whose}: {settings}", self.version)
+    }
+}
+
+/// Connects, and leaves the connection to a task.
+pub(in crate::run) async fn connect(url: &str) -> anyhow::Result<tokio_postgres::Client> {
+    let connected = tokio_postgres::connect(url, NoTls).await;
+    let (client, connection) = connected.context("cannot connect to PostgreSQL")?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// The one number that a statement returns.
+pub(in crate::run) async fn count(url: &str, sql: &str) -> anyhow::Result<i64> {
+    let client = connect(url).await?;
+    Ok(client.query_one(sql, &[]).await?.try_get(0)?)
+}
+
+/// Ciphers are no part of what is measured, on either side.
+fn without_tls(url: &str) -> String {
+    match url.split_once('?') {
+        Some((_, query)) if query.contains("sslmode=") => url.to_owned(),
+        Some(_) => format!("{url}&sslmode=disable"),
+        None => format!("{url}?sslmode=disable"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_is_off_unless_the_address_says_otherwise() {
+        for (url, expected) in [
+            ("postgres://h/d", "postgres://h/d?sslmode=disable"),
+            ("postgres://h/d?a=b", "postgres://h/d?a=b&sslmode=disable"),
+            (
+                "postgres://h/d?sslmode=require",
+                "postgres://h/d?sslmode=require",
+            ),
+        ] {
+            assert_eq!(without_tls(url), expected);
+        }
+    }
+}

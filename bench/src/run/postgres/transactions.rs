@@ -1,0 +1,104 @@
+//! Targets 10 and 13: what an event costs its producer, and the inbox a consumer.
+//!
+//! Three kinds of business transaction, in the store's own way and without HTTP: an order alone,
+//! an order with one event, an order behind one accepted message.
+
+use std::process::Command;
+
+use super::super::{
+    Bench,
+    folder::Folder,
+    report::{Section, Series, Unit, Verdict},
+    service::Running,
+};
+use crate::transact::Transacted;
+
+/// How many want a transaction at once, and what they share.
+const TASKS: usize = 64;
+const CONNECTIONS: usize = 16;
+
+/// One kind of transaction.
+struct Kind {
+    name: &'static str,
+    figures: [Series; 3],
+}
+
+impl Kind {
+    fn new(name: &'static str, title: &str) -> Self {
+        let latency = |at| Series::new(format!("{title}: {at}"), Unit::Millis);
+        Self {
+            name,
+            figures: [
+                Series::new(title, Unit::PerSecond),
+                latency("p50"),
+                latency("p99"),
+            ],
+        }
+    }
+
+    fn rate(&self) -> &Series {
+        &self.figures[0]
+    }
+}
+
+/// Runs the three in turns.
+pub(in crate::run) async fn transactions(bench: &Bench) -> anyhow::Result<Section> {
+    let folder = Folder::make(&bench.dir, "postgres-transactions")?;
+    let mut kinds = [
+        Kind::new("effect", "transactions with an order"),
+        Kind::new("emit", "transactions with an order and an event"),
+        Kind::new("accept", "transactions with a message and an order"),
+    ];
+    for round in 0..bench.rounds {
+        for turn in 0..kinds.len() {
+            // Whoever goes first goes last the next time.
+            let turn = if round % 2 == 0 { turn } else { 2 - turn };
+            let kind = &mut kinds[turn];
+            let Transacted { rate, median, tail } = transact(bench, &folder, kind.name).await?;
+            for (series, figure) in kind.figures.iter_mut().zip([rate, median, tail]) {
+                series.push(figure);
+            }
+        }
+        bench.progress(round);
+    }
+    let [effect, emit, accept] = &kinds;
+    let ratios = [
+        Series::ratio("with an event / without", emit.rate(), effect.rate()),
+        Series::ratio("behind a message / without", accept.rate(), effect.rate()),
+    ];
+    let verdicts = vec![
+        Verdict::at_least("10", &ratios[0], 0.85),
+        Verdict::at_least("13", &ratios[1], 0.85),
+    ];
+    let rates = kinds.iter().map(|kind| kind.rate().clone());
+    let latencies = kinds.iter().flat_map(|kind| kind.figures[1..].to_vec());
+    Ok(Section {
+        title: "Targets 10 and 13: an event, and a message, in a transaction".to_owned(),
+        how: format!(
+            "`bench transact`: {TASKS} tasks begin, insert an order and commit, each awaited, in \
+             the store's own way over {CONNECTIONS} connections; with one `emit`, with one \
+             `accept` before the insert, or with neither. {} rounds of {:?} after {:?} of \
+             warm-up, each in a new process with an empty database, after a checkpoint.",
+            bench.rounds, bench.window, bench.warm_up
+        ),
+        series: rates.chain(ratios).chain(latencies).collect(),
+        verdicts,
+        ..Section::default()
+    })
+}
+
+async fn transact(bench: &Bench, folder: &Folder, kind: &str) -> anyhow::Result<Transacted> {
+    let database = bench.server().await?.database().await?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["transact", kind, "--database", &database.url()]);
+    for (flag, value) in [
+        ("--tasks", TASKS as u128),
+        ("--connections", CONNECTIONS as u128),
+        ("--warm-up-ms", bench.warm_up.as_millis()),
+        ("--window-ms", bench.window.as_millis()),
+    ] {
+        command.args([flag, &value.to_string()]);
+    }
+    let said = Running::start(command, &folder.path().join("transact.log"))?;
+    Transacted::read(&said.ended().await?)
+}

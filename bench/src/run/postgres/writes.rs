@@ -1,0 +1,130 @@
+//! Targets 1a and 1b: what a safe write costs on PostgreSQL.
+//!
+//! Four services write the same order: bare, safe by hand in six statements, safe on Hapax with
+//! an arbitrary handler, and the shop, which says beforehand what it will write and shares its
+//! commits. That each safe write is a key, an order and an event is no figure: where it is not
+//! so, the run fails.
+
+use anyhow::ensure;
+
+use super::{
+    super::{
+        Bench, Store,
+        folder::Folder,
+        reference::Recorded,
+        report::{Section, Series, Verdict},
+        shop::Shop,
+        speed::Speed,
+    },
+    server::count,
+    side::{Reference, fastest_pool, posted},
+};
+
+/// Rows that a safe write leaves, counted in one snapshot: keys and events that are not orders'.
+const OURS: &str = "\
+SELECT abs((SELECT count(*) FROM shop_order) - (SELECT count(*) FROM hapax.idempotency_key))
+     + abs((SELECT count(*) FROM shop_order) - (SELECT count(*) FROM hapax.outbox_event))";
+const NAIVE: &str = "\
+SELECT abs((SELECT count(*) FROM shop_order) - (SELECT count(*) FROM naive_key))
+     + abs((SELECT count(*) FROM shop_order) - (SELECT count(*) FROM naive_event))";
+/// Connections of the store, as it comes.
+const CONNECTIONS: usize = 16;
+
+/// Runs them in turns.
+pub(in crate::run) async fn writes(bench: &Bench) -> anyhow::Result<Section> {
+    let folder = Folder::make(&bench.dir, "postgres-writes")?;
+    let answer = Recorded::of(bench, &folder).await?;
+    let of = (&answer, &folder);
+    let bare = fastest_pool(bench, of, "postgres-insert").await?;
+    let naive = fastest_pool(bench, of, "postgres-naive").await?;
+    let mut sides = [
+        Speed::new("axum + bare INSERT"),
+        Speed::new("axum + six statements in turn"),
+        Speed::new("axum + Hapax, an arbitrary handler"),
+        Speed::new("POST /orders of the shop, in groups"),
+    ];
+    for round in 0..bench.rounds {
+        for turn in 0..sides.len() {
+            // Whoever goes first goes last the next time.
+            let turn = if round % 2 == 0 { turn } else { 3 - turn };
+            let tally = match turn {
+                0 => write_beside(bench, of, ("postgres-insert", bare), None).await?,
+                1 => write_beside(bench, of, ("postgres-naive", naive), Some(NAIVE)).await?,
+                2 => {
+                    let atomic = ("postgres-atomic", CONNECTIONS);
+                    write_beside(bench, of, atomic, Some(OURS)).await?
+                }
+                _ => {
+                    let place = Folder::make(folder.path(), "shop")?;
+                    let shop = Shop::bare(bench, Store::Postgres, place, &[]).await?;
+                    let tally = posted(bench, shop.address(), bench.connections).await?;
+                    ensure!(tally.replayed == 0, "a fresh key was replayed");
+                    if let Some(database) = shop.database() {
+                        whole(&database.url(), OURS).await?;
+                    }
+                    tally
+                }
+            };
+            sides[turn].push(&tally);
+        }
+        bench.progress(round);
+    }
+    Ok(section(bench, &sides, [bare, naive]))
+}
+
+async fn write_beside(
+    bench: &Bench,
+    of: (&Recorded, &Folder),
+    (kind, pool): (&str, usize),
+    rows: Option<&str>,
+) -> anyhow::Result<crate::load::Tally> {
+    let side = Reference::start(bench, of, kind, pool).await?;
+    let tally = posted(bench, side.service.address, bench.connections).await?;
+    if let Some(rows) = rows {
+        whole(&side.database.url(), rows).await?;
+    }
+    Ok(tally)
+}
+
+/// Fails unless every order has its key and its event.
+async fn whole(url: &str, rows: &str) -> anyhow::Result<()> {
+    let missing = count(url, rows).await?;
+    ensure!(missing == 0, "{missing} keys or events are not there");
+    Ok(())
+}
+
+fn section(bench: &Bench, sides: &[Speed; 4], [bare_pool, naive_pool]: [usize; 2]) -> Section {
+    let [bare, naive, atomic, shop] = sides;
+    let ratio =
+        |name: &str, over: &Speed, under: &Speed| Series::ratio(name, &over.rate, &under.rate);
+    let ratios = [
+        ratio("an arbitrary handler / bare INSERT", atomic, bare),
+        ratio("an arbitrary handler / six statements", atomic, naive),
+        ratio("in groups / bare INSERT", shop, bare),
+        ratio("in groups / six statements", shop, naive),
+    ];
+    let verdicts = vec![
+        Verdict::at_least("1a", &ratios[0], 0.6),
+        Verdict::at_least("1a", &ratios[1], 1.8),
+        Verdict::at_least("1b", &ratios[2], 1.5),
+        Verdict::at_least("1b", &ratios[3], 4.5),
+    ];
+    let rates = sides.iter().map(|side| side.rate.clone());
+    let latencies = sides.iter().flat_map(Speed::latencies);
+    Section {
+        title: "Targets 1a and 1b: safe writes on PostgreSQL".to_owned(),
+        how: format!(
+            "An order with a fresh key each time over {} connections; {} rounds of {:?} after \
+             {:?} of warm-up, each on a new process with an empty database, after a checkpoint. \
+             The bare INSERT is the order alone, prepared, a commit of its own. The six \
+             statements are begin, claim, order, event, answer, commit, prepared, each awaited. \
+             Pools of 8, 16 and 32 connections were tried before: the bare INSERT has {bare_pool}, \
+             the six statements have {naive_pool}; Hapax has {CONNECTIONS}, as it comes. Every \
+             order of the safe ones has its key and its event, or this page would not be here.",
+            bench.connections, bench.rounds, bench.window, bench.warm_up,
+        ),
+        series: rates.chain(ratios).chain(latencies).collect(),
+        verdicts,
+        ..Section::default()
+    }
+}

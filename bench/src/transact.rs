@@ -1,0 +1,167 @@
+//! Business transactions on PostgreSQL without HTTP: what one event, or one accepted message,
+//! adds to them.
+//!
+//! All of them begin, write an order and commit in the store's way, on the store's own pool; what
+//! differs is the event or the message alone. It prints `RATE P50_MS P99_MS` for a program to
+//! read.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use hapax::{
+    event::{Headers, NewEvent, Payload},
+    inbox::{Acceptance, Message},
+    store::{Keys as _, Transaction as _},
+};
+use hapax_postgres::{Postgres, Settings, Tx};
+use tokio::task::JoinSet;
+
+use crate::{
+    histogram::Histogram,
+    serve::postgres::{ORDER_INSERT, Order, Stated, make_tables},
+    sources,
+};
+
+/// Runs business transactions in one process.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Flags {
+    /// The database, as postgres://USER@HOST:PORT/NAME; the tables are made when missing
+    #[arg(long, value_name = "URL")]
+    database: String,
+    /// How many want a transaction at once
+    #[arg(long, default_value_t = 64)]
+    tasks: usize,
+    /// Connections that they share
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+    /// Milliseconds that are not counted
+    #[arg(long, default_value_t = 1_000)]
+    warm_up_ms: u64,
+    /// Milliseconds that are
+    #[arg(long, default_value_t = 5_000)]
+    window_ms: u64,
+    /// What a transaction does besides its order
+    kind: Kind,
+}
+
+/// What a transaction does besides its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// Nothing
+    Effect,
+    /// It emits an event
+    Emit,
+    /// It accepts a message first
+    Accept,
+}
+
+/// What came of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transacted {
+    /// Transactions per second.
+    pub(crate) rate: f64,
+    /// What half of them took at most, in milliseconds.
+    pub(crate) median: f64,
+    /// What 99 of 100 took at most, in milliseconds.
+    pub(crate) tail: f64,
+}
+
+impl Transacted {
+    /// Reads what a run printed.
+    pub(crate) fn read(text: &str) -> anyhow::Result<Self> {
+        let figures = text.split_whitespace().map(str::parse);
+        let figures: Vec<f64> = figures.collect::<Result<_, _>>()?;
+        let [rate, median, tail] = figures[..] else {
+            anyhow::bail!("three figures are expected, not {text:?}");
+        };
+        Ok(Self { rate, median, tail })
+    }
+}
+
+impl Flags {
+    /// Runs it; what it says is for a program to read.
+    pub(crate) async fn run(self) -> anyhow::Result<String> {
+        make_tables(&self.database).await?;
+        let mut settings = Settings::new(&self.database, sources::clock(), sources::random());
+        settings.connections = self.connections;
+        let store = Postgres::open(settings).await;
+        let store = store.context("cannot open the store")?;
+        let from = Instant::now() + Duration::from_millis(self.warm_up_ms);
+        let window = Duration::from_millis(self.window_ms.max(1));
+        let mut tasks = JoinSet::new();
+        for _ in 0..self.tasks {
+            tasks.spawn(again_and_again(store.clone(), self.kind, from, window));
+        }
+        let mut whole = Histogram::new();
+        while let Some(ended) = tasks.join_next().await {
+            whole.merge(&ended.context("a task panicked")??);
+        }
+        let millis = |thousandths| whole.quantile(thousandths).as_secs_f64() * 1e3;
+        let rate = to_f64(whole.count()) / window.as_secs_f64();
+        Ok(format!("{rate} {} {}", millis(500), millis(990)))
+    }
+}
+
+async fn again_and_again(
+    store: Postgres,
+    kind: Kind,
+    from: Instant,
+    window: Duration,
+) -> anyhow::Result<Histogram> {
+    let mut took = Histogram::new();
+    loop {
+        let start = Instant::now();
+        let tx = store.begin(None, Headers::new()).await?;
+        transact(tx, kind).await?;
+        let end = Instant::now();
+        if end >= from + window {
+            return Ok(took);
+        }
+        if end >= from {
+            took.record(end - start);
+        }
+    }
+}
+
+async fn transact(mut tx: Tx, kind: Kind) -> anyhow::Result<()> {
+    if kind == Kind::Accept {
+        let accepted = tx.accept(&message()?).await?;
+        ensure!(accepted == Acceptance::First, "a new message was known");
+    }
+    let order = Order::of(serde_json::from_str::<Stated>(crate::ORDER)?);
+    tx.execute(ORDER_INSERT, &order.row()).await?;
+    if kind == Kind::Emit {
+        let event = NewEvent::new("order.created", Payload::Json(crate::ORDER.to_owned()));
+        tx.emit(event.about("order", order.id).sequence(1))?;
+    }
+    Ok(tx.commit().await?)
+}
+
+fn message() -> anyhow::Result<Message> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let id = format!("msg_{number:012x}{:016x}", sources::bits());
+    Ok(Message::new("shop", "bench", id, crate::ORDER.as_bytes())?)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+fn to_f64(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_figures_are_read_and_nothing_else() {
+        let read = Transacted::read("1234.5 0.5 2\n").unwrap();
+        assert!((read.rate - 1234.5).abs() < 1e-9 && (read.tail - 2.0).abs() < 1e-9);
+        for text in ["", "1 2", "1 2 3 4", "1 2 x"] {
+            assert!(Transacted::read(text).is_err(), "{text}");
+        }
+    }
+}
