@@ -17,6 +17,7 @@ mod auth;
 mod routes;
 mod members;
 mod money;
+mod provider;
 mod ids;
 mod problem;
 mod database;

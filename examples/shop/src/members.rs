@@ -43,11 +43,18 @@ pub(crate) fn currency(code: &str) -> Result<(), Problem> {
 
 /// A name of 1 to 64 of `A-Z a-z 0-9 _ -`.
 pub(crate) fn name(member: &'static str, value: &str) -> Result<(), Problem> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    let fits = (1..=64).contains(&value.len()) && value.bytes().all(plain);
-    ensure(fits, member, || {
+    ensure(is_name(value), member, || {
         format!("{member} is 1 to 64 of A-Z a-z 0-9 _ -")
     })
+}
+
+/// The id in a path: one that nothing can have is not there.
+pub(crate) fn id(value: &str) -> Result<(), Problem> {
+    if is_name(value) {
+        Ok(())
+    } else {
+        Err(Problem::not_found())
+    }
 }
 
 /// A text of so many characters, none of them a control character.
@@ -59,10 +66,11 @@ pub(crate) fn line(member: &'static str, value: &str, most: usize) -> Result<(),
     })
 }
 
-/// A text of at most so many characters.
+/// A text of at most so many characters, none of them U+0000, which not every store can keep.
 pub(crate) fn text(member: &'static str, value: &str, most: usize) -> Result<(), Problem> {
-    ensure(value.chars().count() <= most, member, || {
-        format!("{member} has at most {most} characters")
+    let fits = value.chars().count() <= most && !value.contains('\0');
+    ensure(fits, member, || {
+        format!("{member} has at most {most} characters, none of them U+0000")
     })
 }
 
@@ -93,6 +101,11 @@ pub(crate) fn limit(value: Option<u32>, default: u32) -> Result<u32, Problem> {
         format!("limit is a whole number from 1 to {LIMIT_MAX}")
     })?;
     Ok(limit)
+}
+
+fn is_name(value: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=64).contains(&value.len()) && value.bytes().all(plain)
 }
 
 fn ensure(

@@ -19,11 +19,11 @@ use axum::Router;
 use hapax::{
     Clock, Random,
     failpoint::Failpoints,
-    limits::{RETENTION_WARN, TAKE_OVER},
+    limits::{GRACE, RETENTION_WARN, TAKE_OVER},
     relay::{self, Relay},
     signature::Signer,
 };
-use hapax_http::Idempotency;
+use hapax_http::{Completer, Idempotency};
 use hapax_postgres::Schema;
 use hapax_sqlite::Sqlite;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -40,6 +40,7 @@ use crate::{
     destinations::{self, Described},
     failpoint,
     ids::Ids,
+    provider::Provider,
     retention,
     routes::{self, Shop, demo::Demo},
     secrets, server,
@@ -72,6 +73,7 @@ struct Open<D: Database> {
     router: Router,
     carriage: Carriage,
     retention: retention::Retention<D>,
+    completer: Completer<D, Router>,
     demo: Option<demo::Parts>,
     store: D,
     signals: Signals,
@@ -164,16 +166,24 @@ async fn open<D: Database>(store: D, ground: Ground) -> anyhow::Result<Open<D>> 
         receiver: demo.as_ref().map(|demo| demo.store.clone()),
         metrics: metrics.clone(),
     };
-    let shop = Shop {
+    let ids = Ids::new(around.clock.clone(), around.random.clone());
+    let failpoints = around.failpoints.clone();
+    let shop = Arc::new(Shop {
         store: store.clone(),
-        ids: Ids::new(around.clock.clone(), around.random.clone()),
+        provider: Provider::new(store.clone(), ids.clone(), failpoints.clone()),
+        failpoints,
+        ids,
         inbox_tenant: config.inbox.tenant,
         carriage: carriage.clone(),
         relays: config.relay,
         probe: routes::Probe::default(),
-    };
+    });
+    let resumed = routes::resumed(&shop, &idempotency, around.random.clone());
+    // The shorter a lease, the sooner somebody else may go on.
+    let grace = config.idempotency.lease.min(GRACE);
+    let completer = Completer::new(&idempotency, resumed).grace(grace);
     let router = routes::router(routes::Parts {
-        shop: Arc::new(shop),
+        shop,
         idempotency,
         tokens: Tokens::new(&config.tokens),
         sources: config.inbox.secrets,
@@ -189,6 +199,7 @@ async fn open<D: Database>(store: D, ground: Ground) -> anyhow::Result<Open<D>> 
         router,
         carriage,
         retention,
+        completer,
         demo,
         store,
         signals,
@@ -203,6 +214,7 @@ impl<D: Database> Open<D> {
         let (stop_demo, demo_stopping) = watch::channel(false);
         let serving = tokio::spawn(server::serve(self.listener, self.router, stopping));
         let keeping = tokio::spawn(self.retention.keep());
+        let completing = tokio::spawn(self.completer.run());
         let demo_store = self.demo.as_ref().map(|demo| demo.store.clone());
         let demo = self.demo.map(|demo| demo.serve(demo_stopping));
 
@@ -217,6 +229,7 @@ impl<D: Database> Open<D> {
         );
         let ending = async {
             stop.send_replace(true);
+            completing.abort();
             let _ended = serving.await;
             self.carriage.drain().await;
             stop_demo.send_replace(true);
@@ -357,6 +370,7 @@ fn idempotency<D: Database>(
     let mut settings = hapax_http::Settings::new(around.clock.clone(), around.random.clone());
     settings.retention = config.retention;
     settings.wait = config.wait;
+    settings.lease = config.lease;
     settings.on_expired = config.on_expired;
     settings.on_store_error = config.on_store_error;
     settings.on_failure = config.on_failure;
@@ -376,11 +390,6 @@ fn warn_about(config: &Config) {
     if !config.relay {
         tracing::warn!("events wait in the outbox until a relay runs");
     }
-    let lease = config.idempotency.lease;
-    tracing::debug!(
-        ?lease,
-        "no operation of this build is phased: the lease binds nobody"
-    );
 }
 
 #[expect(

@@ -14,7 +14,7 @@ use std::{fmt, future::Future};
 
 use hapax::{
     relay::wake::Wake,
-    store::{Deliveries, Keys, Outbox, StoreError, Transaction},
+    store::{Deliveries, Outbox, Phases, StoreError, Transaction},
 };
 
 pub(crate) use self::{
@@ -24,7 +24,7 @@ pub(crate) use self::{
 };
 
 /// A store, and the shop's own rows in it.
-pub(crate) trait Database: Keys<Tx: Rows> + Outbox + Deliveries + fmt::Debug {
+pub(crate) trait Database: Phases<Tx: Rows> + Outbox + Deliveries + fmt::Debug {
     /// A statement of a single-shot request, which runs when its key is free.
     ///
     /// On PostgreSQL it takes an array for each parameter: those of a group run as one.

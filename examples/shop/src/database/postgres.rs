@@ -10,11 +10,18 @@ use super::{Database, Query, Row, Rows, Value};
 use crate::config::Place;
 
 /// The shop's tables.
-pub(crate) const MIGRATIONS: &[Migration<'_>] = &[(
-    1,
-    "shop",
-    include_str!("../../migrations/postgres/0001_shop.sql"),
-)];
+pub(crate) const MIGRATIONS: &[Migration<'_>] = &[
+    (
+        1,
+        "shop",
+        include_str!("../../migrations/postgres/0001_shop.sql"),
+    ),
+    (
+        2,
+        "provider",
+        include_str!("../../migrations/postgres/0002_provider.sql"),
+    ),
+];
 
 /// Connects to the database, which is shown as `place`, and brings the shop's tables up to date.
 pub(crate) async fn open(settings: Settings, place: &Place) -> anyhow::Result<Postgres> {

@@ -42,6 +42,8 @@ queries! {
     ORDER_SELECT = "order/select";
     ORDER_UPDATE = "order/update";
     PROBE_WRITE = "probe/write";
+    PROVIDER_CHARGE = "provider/charge";
+    PROVIDER_FIND = "provider/find";
     REFUND_INSERT = "refund/insert";
     USER_INSERT = "user/insert";
 }

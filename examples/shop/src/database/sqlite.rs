@@ -10,11 +10,18 @@ use hapax_sqlite::{
 use super::{Database, Query, Row, Rows, Value};
 
 /// The shop's tables.
-pub(crate) const MIGRATIONS: &[Migration<'_>] = &[(
-    1,
-    "shop",
-    include_str!("../../migrations/sqlite/0001_shop.sql"),
-)];
+pub(crate) const MIGRATIONS: &[Migration<'_>] = &[
+    (
+        1,
+        "shop",
+        include_str!("../../migrations/sqlite/0001_shop.sql"),
+    ),
+    (
+        2,
+        "provider",
+        include_str!("../../migrations/sqlite/0002_provider.sql"),
+    ),
+];
 
 /// Opens the file and brings the tables of `namespace` up to date.
 pub(crate) async fn open(

@@ -64,6 +64,7 @@ pub(super) async fn list<D: Database>(
     let mut key = params![tenant.as_str().to_owned(), after, i64::from(limit) + 1];
     let query = match wanted.charge_id {
         Some(charge) => {
+            members::name("charge_id", &charge)?;
             key.push(charge.into());
             query::LEDGER_LIST_BY_CHARGE
         }

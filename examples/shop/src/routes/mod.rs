@@ -24,6 +24,7 @@ use axum::{
     response::Response,
     routing::{get, post, put},
 };
+use hapax::failpoint::Failpoints;
 use hapax::{Random, key::Tenant, limits::BODY_BYTES_MAX, signature::Verifier};
 use hapax_http::{Idempotency, RequestIds, problem};
 use http::{HeaderValue, Method, header};
@@ -34,6 +35,7 @@ use crate::{
     carriage::Carriage,
     database::Database,
     ids::Ids,
+    provider::Provider,
 };
 
 /// What handlers work on.
@@ -41,6 +43,8 @@ use crate::{
 pub(crate) struct Shop<D> {
     pub(crate) store: D,
     pub(crate) ids: Ids,
+    pub(crate) provider: Provider<D>,
+    pub(crate) failpoints: Failpoints,
     /// Whose ledger a webhook about an unknown charge goes to.
     pub(crate) inbox_tenant: Tenant,
     pub(crate) carriage: Carriage,
@@ -86,6 +90,24 @@ pub(crate) fn router<D: Database>(parts: Parts<D>) -> Router {
         .layer(RequestIds::new(random))
 }
 
+/// What a completer resumes, behind authentication: it knows the tenant.
+pub(crate) fn resumed<D: Database>(
+    shop: &Arc<Shop<D>>,
+    idempotency: &Idempotency<D>,
+    random: Random,
+) -> Router {
+    phased(idempotency)
+        .with_state(Arc::clone(shop))
+        .fallback(problem::not_found)
+        .layer(RequestIds::new(random))
+}
+
+/// What calls foreign systems, and is committed phase by phase.
+fn phased<D: Database>(idempotency: &Idempotency<D>) -> Router<Arc<Shop<D>>> {
+    let paid = idempotency.operation("/payments").phased();
+    Router::new().route("/payments", post(payments::create::<D>).layer(paid))
+}
+
 /// What belongs to a tenant.
 fn tenants<D: Database>(
     shop: &Arc<Shop<D>>,
@@ -110,10 +132,7 @@ fn tenants<D: Database>(
                 .layer(replaced)
                 .get(orders::read::<D>),
         )
-        .route(
-            "/payments",
-            post(payments::create::<D>).layer(operation("/payments")),
-        )
+        .merge(phased(idempotency))
         .route(
             "/refunds",
             post(refunds::create::<D>).layer(operation("/refunds")),

@@ -86,6 +86,7 @@ pub(super) async fn read<D: Database>(
     Path(id): Path<String>,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Response, Problem> {
+    members::id(&id)?;
     let key = params![tenant.as_str().to_owned(), id];
     let rows = shop.store.select(query::ORDER_SELECT, key).await?;
     let row = rows.into_iter().next().ok_or_else(Problem::not_found)?;
@@ -123,6 +124,7 @@ pub(super) async fn replace<D: Database>(
     mut tx: hapax_http::Tx<D::Tx>,
     Json(stated): Json<Stated>,
 ) -> Result<Response, Problem> {
+    members::id(&id)?;
     stated.check()?;
     let key = || params![tenant.as_str().to_owned(), id.clone()];
     let rows = tx.select(query::ORDER_SELECT, key()).await?;

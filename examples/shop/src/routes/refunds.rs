@@ -2,7 +2,7 @@
 //!
 //! The charge's row holds the sum of its refunds, and the statement that adds
 //! to it changes nothing when the sum would exceed the charge: two refunds at
-//! once cannot both take the last of it.
+//! once, at whichever instances, cannot both take the last of it.
 
 use std::sync::Arc;
 
@@ -89,16 +89,15 @@ pub(super) async fn create<D: Database>(
 
 /// Takes the amount from what is left of the charge, and returns the charge's currency.
 async fn reserve(tx: &mut impl Rows, tenant: &Tenant, stated: &Stated) -> Result<String, Problem> {
-    let found = tx
-        .select(query::CHARGE_SELECT, params![stated.charge_id.clone()])
-        .await?;
+    let charge = || params![stated.charge_id.clone()];
+    let mut found = tx.select(query::CHARGE_SELECT, charge()).await?;
     let missing = || {
         Problem::not_found()
             .member("charge_id")
             .detail("there is no such charge")
     };
-    let mut charge = found.into_iter().next().ok_or_else(missing)?;
-    if charge.text(0)? != tenant.as_str() {
+    let mut found = found.pop().ok_or_else(missing)?;
+    if found.text(0)? != tenant.as_str() {
         return Err(missing());
     }
     let key = params![
@@ -107,11 +106,14 @@ async fn reserve(tx: &mut impl Rows, tenant: &Tenant, stated: &Stated) -> Result
         stated.amount
     ];
     if tx.execute(query::CHARGE_REFUND, key).await? == 0 {
-        let left = charge.integer(1)? - charge.integer(2)?;
+        // Others may have refunded it since it was read.
+        let mut now = tx.select(query::CHARGE_SELECT, charge()).await?;
+        let now = now.pop().ok_or_else(missing)?;
+        let left = now.integer(1)? - now.integer(2)?;
         let detail = format!("{left} of the charge can still be refunded");
         return Err(Problem::new(REFUND_EXCEEDS).member("amount").detail(detail));
     }
-    Ok(charge.text(3)?)
+    Ok(found.text(3)?)
 }
 
 impl Refund {

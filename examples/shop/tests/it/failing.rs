@@ -1,10 +1,12 @@
-//! Bad days: a disk that is full, and has room again.
+//! Bad days: a disk that is full, a server that is away, and back again.
 
 use std::process::{Command, Stdio};
 
-use hapax_testkit::wait::eventually;
+use hapax_testkit::{postgres::Cluster, wait::eventually};
 
 use crate::shop::{Home, ORDER, PATIENCE, Shop, Store, lasting, problem};
+
+const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
 
 #[tokio::test]
 async fn a_full_disk_is_503_and_a_log_line_until_there_is_room_again() {
@@ -26,8 +28,7 @@ async fn a_full_disk_is_503_and_a_log_line_until_there_is_room_again() {
     problem(&refused, 503, "DEPENDENCY.unavailable");
     assert!(refused.header("retry-after").is_some());
     assert!(shop.log().contains("ERROR"), "{}", shop.log());
-    let payment = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
-    assert_eq!(shop.post("/payments", Some("p"), payment).await.status, 503);
+    assert_eq!(shop.post("/payments", Some("p"), PAYMENT).await.status, 503);
     assert_eq!(shop.get("/readyz").await.status, 503);
     assert_eq!(shop.get("/healthz").await.status, 200);
     let again = shop.post("/orders", Some("before"), ORDER).await;
@@ -49,6 +50,43 @@ async fn a_full_disk_is_503_and_a_log_line_until_there_is_room_again() {
     let shop = Shop::start_in(home, &[]);
     let again = shop.post("/orders", Some("before"), ORDER).await;
     assert_eq!(lasting(&again), lasting(&first));
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_503_until_it_is_back() {
+    let mut cluster = Cluster::start().await;
+    let home = Home::on(&cluster).await;
+    let shop = Shop::start_in(home, &[]);
+    let first = shop.post("/orders", Some("before"), ORDER).await;
+    assert_eq!(first.status, 201, "{}", first.text());
+    shop.received("order.created", 1).await;
+
+    cluster.stop_immediate().await;
+    for path in ["/orders", "/payments"] {
+        let body = if path == "/orders" { ORDER } else { PAYMENT };
+        let refused = shop.post(path, Some("k"), body).await;
+        problem(&refused, 503, "DEPENDENCY.unavailable");
+        assert!(refused.header("retry-after").is_some());
+    }
+    eventually(PATIENCE, async || shop.get("/readyz").await.status == 503).await;
+    assert_eq!(shop.get("/healthz").await.status, 200);
+    let again = shop.post("/orders", Some("before"), ORDER).await;
+    assert_eq!(
+        lasting(&again),
+        lasting(&first),
+        "what is in memory can still be told"
+    );
+
+    cluster.start_again().await;
+    eventually(PATIENCE, async || shop.get("/readyz").await.status == 200).await;
+    for path in ["/orders", "/payments"] {
+        let body = if path == "/orders" { ORDER } else { PAYMENT };
+        let retried = shop.post(path, Some("k"), body).await;
+        assert_eq!(retried.header("idempotency-status"), Some("stored"));
+    }
+    assert_eq!(shop.received("order.created", 2).await.len(), 2);
+    assert_eq!(shop.received("payment.succeeded", 1).await.len(), 1);
+    shop.stop().await;
 }
 
 fn limit_files(shop: &Shop, bytes: &str) {

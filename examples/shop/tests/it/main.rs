@@ -8,8 +8,10 @@
 mod shop;
 mod orders;
 mod storm;
+mod instances;
 mod kill;
 mod payments;
+mod phased;
 mod refunds;
 mod signups;
 mod webhooks;

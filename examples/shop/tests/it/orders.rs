@@ -11,6 +11,7 @@ on_both_stores! {
     another_payload_under_a_key_is_a_conflict_and_changes_nothing,
     an_order_needs_a_key,
     bad_members_are_refused_by_name_and_the_key_can_be_used_again,
+    a_text_that_no_store_can_keep_is_refused_and_an_id_that_none_can_have_is_not_there,
     another_content_type_is_refused,
     a_body_beyond_its_bound_is_refused_before_any_effect,
     orders_are_listed_a_page_at_a_time_and_by_tenant,
@@ -130,6 +131,23 @@ async fn bad_members_are_refused_by_name_and_the_key_can_be_used_again(on: Store
     assert_eq!(shop.post("/orders", Some("k"), twice).await.status, 400);
     assert_eq!(shop.post("/orders", Some("k"), "{").await.status, 400);
     assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 201);
+}
+
+async fn a_text_that_no_store_can_keep_is_refused_and_an_id_that_none_can_have_is_not_there(
+    on: Store,
+) {
+    let shop = Shop::start(on, &[]).await;
+    let note = r#"{"customer_id":"ann","amount":500,"currency":"EUR","note":"a\u0000b"}"#;
+    refuses(&shop.post("/orders", Some("k"), note).await, "note");
+    assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 201);
+    for id in ["%00", "a%00b", "%F0%9F%98%80", "a%20b"] {
+        let path = format!("/orders/{id}");
+        problem(&shop.get(&path).await, 404, "NOT_FOUND");
+        let changed = replace(&shop, &path, Some("*"), ORDER).await;
+        problem(&changed, 404, "NOT_FOUND");
+        let entries = shop.get(&format!("/ledger?charge_id={id}")).await;
+        refuses(&entries, "charge_id");
+    }
 }
 
 async fn another_content_type_is_refused(on: Store) {

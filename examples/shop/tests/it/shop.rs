@@ -15,7 +15,7 @@ use std::{
 
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient},
-    postgres::Database,
+    postgres::{Cluster, Database},
     wait::eventually,
 };
 use http::Method;
@@ -86,6 +86,14 @@ impl Home {
         }
     }
 
+    /// An empty folder, and an empty database on a private server.
+    pub(crate) async fn on(cluster: &Cluster) -> Self {
+        Self {
+            folder: Arc::new(tempfile::tempdir().unwrap()),
+            database: Some(Arc::new(Database::on(&cluster.url()).await)),
+        }
+    }
+
     /// Another folder beside the same database: for another instance.
     pub(crate) fn beside(&self) -> Self {
         assert!(self.database.is_some(), "a file has one shop");
@@ -99,7 +107,12 @@ impl Home {
         self.folder.path()
     }
 
-    /// The database on the tests' server.
+    /// Whether rows are in a file of the folder.
+    pub(crate) fn is_in_a_file(&self) -> bool {
+        self.database.is_none()
+    }
+
+    /// The database on a server.
     pub(crate) fn database(&self) -> &Database {
         self.database.as_deref().unwrap()
     }

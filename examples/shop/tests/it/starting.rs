@@ -2,6 +2,8 @@
 
 use std::{fs, net::TcpListener, process::Command};
 
+use hapax_testkit::postgres::Cluster;
+
 use crate::shop::{Home, ORDER, Shop, Store, command, command_in, refused};
 
 #[tokio::test]
@@ -150,6 +152,127 @@ async fn the_start_says_where_things_are_and_shows_a_new_secret_once() {
     let mut again = Shop::start_in(home, &[]);
     again.signal("TERM");
     assert!(!again.ended().await.1.contains("whsec_"));
+}
+
+#[test]
+fn a_server_that_cannot_be_used_is_named_without_its_password() {
+    for (url, parts) in [
+        (
+            "postgres://shop:s3cret@127.0.0.1:1/shop",
+            ["postgres://127.0.0.1:1/shop", "is the server up"],
+        ),
+        (
+            "postgres://shop:s3cret@127.0.0.1:port/shop",
+            ["127.0.0.1:port/shop", "correct --database"],
+        ),
+        (
+            "postgres://shop:s3cret@127.0.0.1/shop?sslmode=sometimes",
+            ["127.0.0.1/shop", "correct --database"],
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        check_refused(command_in(folder.path(), &["--database", url]), &parts);
+        let mut by_env = command_in(folder.path(), &["--log-level", "trace"]);
+        by_env.env("HAPAX__DATABASE", url);
+        check_refused(by_env, &parts);
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_named() {
+    let home = Home::fresh(Store::Postgres).await;
+    let url = home.database().url() + "_not";
+    let command = command_in(home.path(), &["--database", &url]);
+    check_refused(command, &["does not exist", "cannot be used"]);
+}
+
+#[tokio::test]
+async fn a_schema_that_is_newer_is_refused_and_left_alone() {
+    let shop = Shop::start(Store::Postgres, &[]).await;
+    let home = shop.home();
+    shop.stop().await;
+    let client = home.database().client().await;
+    for namespace in ["shop", "hapax"] {
+        let newer = format!(
+            "INSERT INTO hapax.migration (namespace, version, name, checksum)
+             VALUES ('{namespace}', 99, 'later', '')"
+        );
+        client.batch_execute(&newer).await.unwrap();
+        let parts = [namespace, "run a newer version of it"];
+        check_refused(command(&home, &[]), &parts);
+        let back = "DELETE FROM hapax.migration WHERE version = 99";
+        assert_eq!(client.execute(back, &[]).await.unwrap(), 1);
+    }
+    Shop::start_in(home, &[]).stop().await;
+}
+
+#[tokio::test]
+async fn missing_tables_are_asked_for_where_they_are_not_to_be_made() {
+    let home = Home::fresh(Store::Postgres).await;
+    let checks = ["--database-schema", "check"];
+    check_refused(command(&home, &checks), &["apply its migrations", "hapax"]);
+    Shop::start_in(home.clone(), &[]).stop().await;
+    let shop = Shop::start_in(home, &checks);
+    assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 201);
+}
+
+#[tokio::test]
+async fn a_standby_is_refused_by_name() {
+    let cluster = Cluster::start().await;
+    let home = Home::on(&cluster).await;
+    let standby = cluster.standby().await;
+    let there = format!(
+        "postgres://postgres@{}/{}",
+        standby.address(),
+        home.database().name()
+    );
+    let command = command_in(home.path(), &["--database", &there]);
+    check_refused(command, &["standby", "connect to the primary"]);
+}
+
+#[tokio::test]
+async fn a_password_is_neither_announced_nor_logged() {
+    let home = Home::fresh(Store::Postgres).await;
+    let url = home.database().url();
+    let url = url.replace("postgres@", "postgres:s3cret@");
+    assert!(url.contains("s3cret"), "{url}");
+    let flags = ["--database", &url, "--log-level", "trace"];
+    let mut shop = Shop::spawn(command_in(home.path(), &flags), home.clone());
+    assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 201);
+    shop.signal("TERM");
+    let (_, said) = shop.ended().await;
+    let place = format!("/{}\n", home.database().name());
+    assert!(said.contains(&place), "{said}");
+    for text in [said, shop.log()] {
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_shop_behind_a_pooler_keeps_its_promises() {
+    let shop = Shop::start(Store::Postgres, &["--database-pooled"]).await;
+    let payment = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
+    for (path, body) in [("/orders", ORDER), ("/payments", payment)] {
+        let first = shop.post(path, Some("k"), body).await;
+        let again = shop.post(path, Some("k"), body).await;
+        assert_eq!(first.status, 201, "{}", first.text());
+        assert_eq!(again.header("idempotency-status"), Some("replayed"));
+        assert_eq!(again.body, first.body);
+    }
+    shop.received("order.created", 1).await;
+    shop.received("payment.succeeded", 1).await;
+}
+
+/// Refused in one line that holds these parts, and no password.
+#[track_caller]
+fn check_refused(command: Command, parts: &[&str]) {
+    let (code, said) = refused(command);
+    assert_eq!(code, Some(1), "{said}");
+    check_one_line(&said);
+    for part in parts {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("s3cret"), "{said}");
 }
 
 #[track_caller]

@@ -36,6 +36,14 @@ async fn two_hundred_requests_with_as_many_keys_are_as_many_orders(on: Store) {
     assert!(events.iter().all(|event| event["effects"] == 1));
 }
 
+#[tokio::test]
+async fn a_storm_gets_through_two_connections() {
+    let shop = Shop::start(Store::Postgres, &["--database-connections", "2"]).await;
+    let answers = storm(&shop, |number| format!("key-{}", number / 2)).await;
+    assert!(answers.iter().all(|answer| answer.status == 201));
+    assert_eq!(shop.received("order.created", 100).await.len(), 100);
+}
+
 async fn storm(shop: &Shop, key: impl Fn(usize) -> String) -> Vec<hapax_testkit::http::HttpAnswer> {
     let client = HttpClient::new();
     let mut requests = JoinSet::new();

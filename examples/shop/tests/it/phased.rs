@@ -1,0 +1,237 @@
+//! Payments whose owner dies, or sleeps and wakes up too late: charged once all the same.
+
+use hapax_testkit::{
+    http::{HttpAnswer, HttpClient},
+    wait::eventually,
+};
+use http::Method;
+use tokio::task::JoinHandle;
+
+use crate::shop::{Home, JSON, PATIENCE, Shop, Store, command, lasting, on_both_stores};
+
+const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
+const SLOW: &str = r#"{"amount":900,"currency":"EUR","card":"tok_slow"}"#;
+
+/// Where a payment's owner can die: before it called out, before it wrote down what came of it,
+/// before its answer was stored.
+const PLACES: [&str; 3] = [
+    "provider.charge.before:1",
+    "provider.charge.after:1",
+    "payments.charged:1",
+];
+
+on_both_stores! {
+    a_payment_that_was_cut_off_is_finished_by_its_retry,
+    a_payment_that_was_cut_off_is_finished_without_its_client,
+    a_payment_whose_client_ran_out_of_time_is_finished_by_its_retry,
+}
+
+async fn a_payment_that_was_cut_off_is_finished_by_its_retry(on: Store) {
+    for place in PLACES {
+        let home = die_at(on, place).await;
+        let shop = Shop::start_in(home, &["--lease", "10s"]);
+        let answer = until_answered(&shop).await;
+        assert_eq!(answer.header("idempotency-status"), Some("stored"));
+        check_once(&shop, PAYMENT, &answer).await;
+    }
+}
+
+async fn a_payment_that_was_cut_off_is_finished_without_its_client(on: Store) {
+    for place in PLACES {
+        let home = die_at(on, place).await;
+        let shop = Shop::start_in(home, &["--lease", "1s"]);
+        eventually(PATIENCE, async || {
+            let completed =
+                r#"hapax_idempotency_takeovers_total{operation="POST /payments",by="completer"}"#;
+            shop.metric(completed).await > 0.0 && entries(&shop).await == 1
+        })
+        .await;
+        let answer = until_answered(&shop).await;
+        assert_eq!(answer.header("idempotency-status"), Some("replayed"));
+        check_once(&shop, PAYMENT, &answer).await;
+    }
+}
+
+async fn a_payment_whose_client_ran_out_of_time_is_finished_by_its_retry(on: Store) {
+    let shop = Shop::start(on, &["--wait", "10s"]).await;
+    let headers = [
+        JSON,
+        ("authorization", "Bearer demo-alice"),
+        ("idempotency-key", "p"),
+        ("x-request-timeout", "500"),
+    ];
+    let late = shop.send(Method::POST, "/payments", &headers, SLOW).await;
+    crate::shop::problem(&late, 504, "DEPENDENCY.timeout");
+    let answer = shop.post("/payments", Some("p"), SLOW).await;
+    assert_eq!(
+        (answer.status, answer.header("idempotency-status")),
+        (201, Some("stored"))
+    );
+    check_once(&shop, SLOW, &answer).await;
+}
+
+#[tokio::test]
+async fn an_owner_that_wakes_up_after_the_retry_went_on_commits_nothing() {
+    let (asleep, awake, stalled) = owner_asleep(&["--lease", "10s", "--wait", "20s"]).await;
+    let answer = awake.post("/payments", Some("p"), SLOW).await;
+    assert_eq!(
+        (answer.status, answer.header("idempotency-status")),
+        (201, Some("stored"))
+    );
+    check_fenced(&asleep, &awake, stalled, &answer).await;
+}
+
+#[tokio::test]
+async fn an_owner_that_wakes_up_after_the_completer_went_on_commits_nothing() {
+    let (asleep, awake, stalled) = owner_asleep(&["--lease", "1s", "--wait", "20s"]).await;
+    let client = awake.home().database().client().await;
+    eventually(PATIENCE, async || {
+        let row = client.query_one("SELECT state FROM hapax.idempotency_key", &[]);
+        row.await.unwrap().get::<_, &str>(0) == "completed"
+    })
+    .await;
+    let answer = awake.post("/payments", Some("p"), SLOW).await;
+    assert_eq!(answer.header("idempotency-status"), Some("replayed"));
+    check_fenced(&asleep, &awake, stalled, &answer).await;
+}
+
+#[tokio::test]
+async fn a_slow_payment_is_its_owners_as_long_as_it_lives() {
+    let home = Home::fresh(Store::Postgres).await;
+    let slow = Shop::start_in(home.clone(), &["--lease", "1s"]);
+    let other = Shop::start_in(home.beside(), &["--lease", "1s", "--wait", "20s"]);
+    let paying = pay(&slow, SLOW);
+    provider_charged(&home).await;
+    let answer = other.post("/payments", Some("p"), SLOW).await;
+    assert_eq!(answer.header("idempotency-status"), Some("replayed"));
+    let first = paying.await.unwrap().unwrap();
+    assert_eq!(lasting(&first), lasting(&answer));
+    assert_eq!(takeovers(&slow).await + takeovers(&other).await, 0.0);
+    check_once(&other, SLOW, &answer).await;
+}
+
+/// A shop that was killed at this place by its first payment, and where it was.
+async fn die_at(on: Store, place: &str) -> Home {
+    let home = Home::fresh(on).await;
+    let mut command = command(&home, &["--lease", "1s"]);
+    command.env("HAPAX_FAILPOINT", place);
+    let mut shop = Shop::spawn(command, home.clone());
+    let paying = pay(&shop, PAYMENT);
+    let (status, _) = shop.ended().await;
+    assert!(!status.success(), "{place}");
+    assert!(paying.await.unwrap().is_err(), "nobody was answered");
+    home
+}
+
+/// Two shops on one database: the owner of a slow payment is asleep, the other has these flags.
+async fn owner_asleep(flags: &[&str]) -> (Shop, Shop, Paying) {
+    let home = Home::fresh(Store::Postgres).await;
+    let asleep = Shop::start_in(home.clone(), &["--lease", "1s", "--wait", "20s"]);
+    let awake = Shop::start_in(home.beside(), flags);
+    let paying = pay(&asleep, SLOW);
+    provider_charged(&home).await;
+    asleep.signal("STOP");
+    (asleep, awake, paying)
+}
+
+/// Wakes the owner, whose client must be told what the winner answered.
+async fn check_fenced(asleep: &Shop, awake: &Shop, stalled: Paying, answer: &HttpAnswer) {
+    asleep.signal("CONT");
+    let late = stalled.await.unwrap().unwrap();
+    assert_eq!(late.header("idempotency-status"), Some("replayed"));
+    assert_eq!(lasting(&late), lasting(answer));
+    assert_eq!(takeovers(awake).await, 1.0);
+    let fenced = r#"hapax_idempotency_fenced_total{operation="POST /payments"}"#;
+    assert_eq!(asleep.metric(fenced).await, 1.0);
+    check_once(awake, SLOW, answer).await;
+    let client = awake.home().database().client().await;
+    let row = "SELECT epoch, state, request IS NULL FROM hapax.idempotency_key";
+    let row = client.query_one(row, &[]).await.unwrap();
+    assert_eq!(
+        (row.get(0), row.get(1), row.get(2)),
+        (2_i64, "completed", true)
+    );
+}
+
+/// One charge at the provider, one row, one entry, one event and this answer.
+async fn check_once(shop: &Shop, payment: &str, answer: &HttpAnswer) {
+    let again = shop.post("/payments", Some("p"), payment).await;
+    assert_eq!(lasting(&again), lasting(answer));
+    let charge = answer.json().unwrap()["id"].as_str().unwrap().to_owned();
+    let ledger = shop.get("/ledger").await.json().unwrap();
+    let entries = ledger["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 1, "{ledger}");
+    assert_eq!(
+        (&entries[0]["charge_id"], &entries[0]["amount"]),
+        (&charge.into(), &900.into())
+    );
+    for (table, condition) in [
+        ("shop_provider_charge", "true"),
+        ("shop_charge", "true"),
+        ("{outbox}", "type = 'payment.succeeded'"),
+    ] {
+        assert_eq!(count(&shop.home(), table, condition).await, 1, "{table}");
+    }
+}
+
+/// Counts rows past the shop.
+async fn count(home: &Home, table: &str, condition: &str) -> i64 {
+    let sql = format!("SELECT count(*) FROM {table} WHERE {condition}");
+    if home.is_in_a_file() {
+        let sql = sql.replace("{outbox}", "hapax_outbox_event");
+        let path = home.path().join("shop.db");
+        let conn = hapax_sqlite::rusqlite::Connection::open(path).unwrap();
+        return conn.query_row(&sql, [], |row| row.get(0)).unwrap();
+    }
+    let sql = sql.replace("{outbox}", "hapax.outbox_event");
+    let client = home.database().client().await;
+    client.query_one(&sql, &[]).await.unwrap().get(0)
+}
+
+/// Waits until the provider has charged.
+async fn provider_charged(home: &Home) {
+    eventually(PATIENCE, async || {
+        count(home, "shop_provider_charge", "true").await == 1
+    })
+    .await;
+}
+
+async fn entries(shop: &Shop) -> usize {
+    let ledger = shop.get("/ledger").await.json().unwrap();
+    ledger["entries"].as_array().unwrap().len()
+}
+
+async fn takeovers(shop: &Shop) -> f64 {
+    shop.metric("hapax_idempotency_takeovers_total").await
+}
+
+/// Asks until the answer is one that will stay.
+async fn until_answered(shop: &Shop) -> HttpAnswer {
+    let mut answer = None;
+    eventually(PATIENCE, async || {
+        let told = shop.post("/payments", Some("p"), PAYMENT).await;
+        let passing = told.status == 409 && told.header("retry-after").is_some();
+        assert!(passing || told.status == 201, "{}", told.text());
+        answer = Some(told);
+        !passing
+    })
+    .await;
+    answer.unwrap()
+}
+
+type Paying = JoinHandle<Result<HttpAnswer, String>>;
+
+/// Pays as alice, and is told whatever comes of it.
+fn pay(shop: &Shop, body: &'static str) -> Paying {
+    let url = shop.url("/payments");
+    tokio::spawn(async move {
+        let headers = [
+            JSON,
+            ("authorization", "Bearer demo-alice"),
+            ("idempotency-key", "p"),
+        ];
+        let client = HttpClient::new();
+        let sent = client.send(Method::POST, &url, &headers, body.into()).await;
+        sent.map_err(|error| error.to_string())
+    })
+}
