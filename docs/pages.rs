@@ -13,3 +13,9 @@ mod webhooks {}
 mod mail {}
 #[doc = include_str!("guides/consume-webhooks.md")]
 mod consume_webhooks {}
+#[doc = include_str!("guides/own-transaction.md")]
+mod own_transaction {}
+#[doc = include_str!("guides/postgres-roles.md")]
+mod postgres_roles {}
+#[doc = include_str!("guides/poolers-and-tls.md")]
+mod poolers_and_tls {}
