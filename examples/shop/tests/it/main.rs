@@ -12,6 +12,7 @@ mod instances;
 mod kill;
 mod payments;
 mod phased;
+mod phased;
 mod refunds;
 mod signups;
 mod webhooks;
