@@ -12,7 +12,6 @@ mod instances;
 mod kill;
 mod payments;
 mod phased;
-mod phased;
 mod refunds;
 mod signups;
 mod webhooks;
