@@ -17,8 +17,7 @@ pub(super) struct Flags {
     /// Holds the database, caught mail and the webhook secret [default: .]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
-    /// Where rows are kept: sqlite://PATH or postgres://USER@HOST/DATABASE [default: shop.db in the
-    /// data directory]
+    /// Where rows are kept, as a URL of sqlite or postgres [default: shop.db in the data directory]
     #[arg(long, value_name = "URL")]
     database: Option<String>,
     /// Sends every event there; may be given again
