@@ -18,12 +18,13 @@ use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
 };
 use hapax::store::StoreError;
+use tokio::time::timeout;
 use tokio_postgres::{Row, Statement, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     address::Address,
-    error::{OpenError, is_wire, no_connection, store_error, unavailable},
+    error::{OpenError, is_read_only, is_wire, no_connection, store_error, unavailable},
     foreign::Known,
     settings::Settings,
     statement::{Argument, Call},
@@ -147,9 +148,13 @@ fn pool(
         let settings = settings.clone();
         builder = builder.post_create(Hook::async_fn(move |client, _| {
             let bounds = bounds(&settings, &watched, "SET");
+            let max = settings.connect_max;
             Box::pin(async move {
-                let set = client.batch_execute(&bounds).await;
-                set.map_err(HookError::Backend)
+                // The pool's own bounds end where its connection is made.
+                match timeout(max, client.batch_execute(&bounds)).await {
+                    Ok(set) => set.map_err(HookError::Backend),
+                    Err(_) => Err(HookError::message("the database did not answer in time")),
+                }
             })
         }));
     }
@@ -316,10 +321,30 @@ impl Link {
         self.shared.pooled
     }
 
-    /// Asks the server to give up what runs on this connection, by way of another one.
-    pub(crate) async fn cancel(&self) -> Result<(), tokio_postgres::Error> {
-        let token = self.object().cancel_token();
-        token.cancel_query(self.shared.connector.clone()).await
+    /// Closes a connection on which a statement may be running: the server is asked, by way of
+    /// another one, to give it up, and is waited for so long to roll back.
+    ///
+    /// It never goes back, and leaves its place in the pool at once: the request may come late,
+    /// and would stop whoever had the connection by then.
+    pub(crate) async fn abandon(mut self, patience: Duration) {
+        let Some(client) = self.object.take().map(Object::take) else {
+            return;
+        };
+        // Best effort: what runs on is bounded by the statement's own timeout.
+        let cancel = client.cancel_token();
+        let cancel = cancel.cancel_query(self.shared.connector.clone());
+        let _asked = timeout(patience, cancel).await;
+        let _rolled_back = timeout(patience, client.batch_execute("ROLLBACK")).await;
+    }
+
+    /// Learns from a failure: a server that takes no writes is none to come back to, and the
+    /// address may lead to another one by now.
+    pub(crate) fn hear(&self, flight: &Flight) {
+        if let Flight::Failed(error) = flight
+            && is_read_only(error)
+        {
+            self.taint();
+        }
     }
 
     /// Has the connection closed at the end instead of given back.
@@ -346,7 +371,7 @@ pub(crate) async fn within<R>(
     max: Duration,
     flight: impl Future<Output = Result<R, tokio_postgres::Error>>,
 ) -> Result<R, Flight> {
-    match tokio::time::timeout(max, flight).await {
+    match timeout(max, flight).await {
         Ok(Ok(landed)) => Ok(landed),
         Ok(Err(error)) => Err(Flight::Failed(error)),
         Err(_) => Err(Flight::Lost),

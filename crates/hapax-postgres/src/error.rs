@@ -166,6 +166,11 @@ pub(crate) fn is_wire(error: &tokio_postgres::Error) -> bool {
         || error.as_db_error().is_some_and(is_fatal)
 }
 
+/// Whether the server takes no writes: it was a primary, or the address leads to a standby.
+pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
 /// Whether it was the last word on its connection. A pooler that loses the server says it in its
 /// own words, without the field that no language changes.
 fn is_fatal(error: &DbError) -> bool {

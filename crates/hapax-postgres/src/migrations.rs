@@ -95,6 +95,8 @@ async fn bring(
         }
         (Schema::Apply, false) => {}
     }
+    // Whoever gives it up in the middle leaves its transaction open.
+    link.taint();
     link.run("BEGIN").await.map_err(failed)?;
     let applied = apply(link, namespace, migrations).await;
     let end = if applied.is_ok() {

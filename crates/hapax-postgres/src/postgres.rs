@@ -19,7 +19,7 @@ use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
     connection::{Connections, Link, within},
-    error::{OpenError, SchemaError, store_error},
+    error::{OpenError, SchemaError},
     group::dispatch,
     idempotency,
     migrations::{self, Migration},
@@ -62,13 +62,14 @@ impl Postgres {
     pub async fn open(settings: Settings) -> Result<Self, OpenError> {
         let connections = Connections::of(&settings)?;
         let mut link = connections.take().await.map_err(unreachable)?;
-        let stands = link.ask(query!("outbox/is_standby"), &[]).await;
-        let stands = stands.map_err(|error| unreachable(store_error(error)))?;
+        let max = settings.statement_max;
+        let stands = within(max, link.ask(query!("outbox/is_standby"), &[])).await;
+        let stands = stands.map_err(|flight| unreachable(flight.into()))?;
         if stands.first().is_some_and(|row| row.get(0)) {
             return Err(OpenError::Standby);
         }
-        let watched = connections.watch(&link).await;
-        watched.map_err(|error| unreachable(store_error(error)))?;
+        let watched = within(max, connections.watch(&link)).await;
+        watched.map_err(|flight| unreachable(flight.into()))?;
         migrations::own(&mut link, settings.schema).await?;
         drop(link);
         let (queue, waiting) = group::queue(WRITER_JOBS, settings.group_max);
@@ -218,6 +219,7 @@ impl Postgres {
         match within(self.settings().statement_max, link.ask(sql, params)).await {
             Ok(rows) => Ok(rows),
             Err(flight) => {
+                link.hear(&flight);
                 if flight.is_unknown() {
                     link.discard();
                 }

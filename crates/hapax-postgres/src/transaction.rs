@@ -266,6 +266,10 @@ impl Transaction for Tx {
     }
 
     async fn complete(mut self, answer: &Answer, effect: Effect) -> Result<Duration, StoreError> {
+        if self.has_conflict() {
+            self.session.rollback().await;
+            return Err(lost("an earlier statement lost against another"));
+        }
         if self.riding.is_some() {
             // Nothing was asked of the database yet: the claim travels alone.
             self.ask(async |_| Ok(())).await?;

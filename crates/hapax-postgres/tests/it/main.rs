@@ -1,6 +1,7 @@
 //! The PostgreSQL store under test, on a real server.
 
 mod fixture;
+mod bad_days;
 mod contract;
 mod groups;
 mod riding;

@@ -1,0 +1,220 @@
+//! The answer to a COMMIT is lost: applied or not, it is decided right.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use hapax::{
+    event::Headers,
+    store::{Effect, Keys, Ran, StoreError, Transaction},
+};
+use hapax_testkit::{
+    events::{answer, claim, event},
+    proxy::{Deed, Moment, Trap},
+    wait::eventually,
+};
+
+use super::day::{Day, Way, ask, order};
+use crate::fixture::{INSERT, PATIENCE, shot};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_happened_is_acknowledged_though_its_answer_was_lost() {
+    let day = Day::new().await;
+    for way in [Way::Handler, Way::SingleShot] {
+        for deed in [Deed::CutAfter, Deed::SwallowAfter] {
+            let key = format!("{way:?} {deed:?}");
+            let trap = day.proxy.once(Moment::commit(), deed);
+            let told = order(&day.node, way, &key).await;
+            check_committed(&trap);
+            assert_eq!(told.unwrap(), answer(&key), "{key}");
+            assert_eq!(day.effects(&key).await, (1, 1, 1), "{key}");
+            day.settle(way, &key, Ok(answer(&key))).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_did_not_happen_may_run_again_at_once() {
+    let day = Day::new().await;
+    let trap = day.proxy.once(Moment::commit(), Deed::CutBefore);
+    let told = order(&day.node, Way::Handler, "h").await;
+    assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+    assert_eq!(trap.count(), 1);
+    day.settle(Way::Handler, "h", told).await;
+    // A single-shot request is run again by the store itself.
+    let trap = day.proxy.once(Moment::commit(), Deed::CutBefore);
+    let told = order(&day.node, Way::SingleShot, "s").await;
+    assert_eq!(told.as_ref().unwrap(), &answer("s"));
+    assert_eq!(trap.count(), 1);
+    day.settle(Way::SingleShot, "s", told).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_stays_unknown_while_nobody_can_be_asked() {
+    let day = Day::new().await;
+    for way in [Way::Handler, Way::SingleShot] {
+        for deed in [Deed::HoldBefore, Deed::HoldAfter] {
+            let key = format!("{way:?} {deed:?}");
+            let trap = day.proxy.once(Moment::commit(), deed);
+            let node = day.node.clone();
+            let asked = key.clone();
+            let ordered = tokio::spawn(async move { order(&node, way, &asked).await });
+            trap.sprung().await;
+            day.proxy.refuse(true).await;
+            day.proxy.reset();
+            let told = ordered.await.unwrap();
+            assert!(
+                matches!(told, Err(StoreError::Unavailable { .. })),
+                "{key}: {told:?}"
+            );
+            day.proxy.heal().await;
+            day.settle(way, &key, told).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_whose_commit_happened_unheard_answers_each_member() {
+    for deed in [Deed::CutAfter, Deed::SwallowAfter] {
+        let day = one_lane().await;
+        let (told, traps) = group(&day, &[deed]).await;
+        check_committed(&traps[0]);
+        // One commit, and it was the one that was not heard.
+        assert_eq!(check_members(&day, told).await, 1, "{deed:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_whose_commit_did_not_happen_runs_again_member_by_member() {
+    // The second time it is a member alone that is cut off.
+    for deeds in [&[Deed::CutBefore][..], &[Deed::CutBefore, Deed::CutBefore]] {
+        let day = one_lane().await;
+        let (told, traps) = group(&day, deeds).await;
+        assert!(traps.iter().all(|trap| trap.count() == 1));
+        assert_eq!(check_members(&day, told).await, MEMBERS, "{deeds:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_key_a_lost_commit_is_unavailable_and_whole_or_nothing() {
+    let day = Day::new().await;
+    for (deed, effects) in [(Deed::CutBefore, 0), (Deed::CutAfter, 1)] {
+        let note = format!("{deed:?}");
+        let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
+        tx.execute(INSERT, &[&note]).await.unwrap();
+        tx.emit(event(&note)).unwrap();
+        let trap = day.proxy.once(Moment::commit(), deed);
+        let told = tx.commit().await;
+        assert!(
+            matches!(told, Err(StoreError::Unavailable { .. })),
+            "{told:?}"
+        );
+        assert_eq!(trap.count(), 1);
+        day.good.idle().await;
+        assert_eq!(day.effects(&note).await, (effects, effects, 0), "{deed:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_whose_commit_is_lost_is_stored_once_or_may_run_again() {
+    let day = Day::new().await;
+    for deed in [Deed::CutBefore, Deed::CutAfter] {
+        let key = format!("{deed:?}");
+        let mut tx = day.good_claim(&key).await;
+        tx.execute(INSERT, &[&key]).await.unwrap();
+        let trap = day.proxy.once(Moment::commit(), deed);
+        let told = tx.complete(&answer(&key), Effect::Drop).await;
+        assert_eq!(trap.count(), 1);
+        let stored = i64::from(deed == Deed::CutAfter);
+        assert_eq!(told.is_ok(), deed == Deed::CutAfter, "{told:?}");
+        day.good.idle().await;
+        assert_eq!(day.effects(&key).await, (0, 0, stored), "{key}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_request_that_takes_the_key_of_a_lost_commit_is_believed() {
+    let day = Day::new().await;
+    let mut tx = day.good_claim("k").await;
+    tx.execute(INSERT, &[&"k"]).await.unwrap();
+    tx.emit(event("k")).unwrap();
+    let trap = day.proxy.once(Moment::commit(), Deed::HoldBefore);
+    let completing = tokio::spawn(async move { tx.complete(&answer("mine"), Effect::Keep).await });
+    trap.sprung().await;
+    // It cannot ask before the other one has the key.
+    day.proxy.refuse(true).await;
+    day.proxy.reset();
+    day.good.idle().await;
+    assert_eq!(ask(&day.good.store, Way::Handler, "k").await, answer("k"));
+    day.proxy.heal().await;
+    let told = completing.await.unwrap();
+    let fits = matches!(
+        told,
+        Err(StoreError::Conflict { .. } | StoreError::Unavailable { .. })
+    );
+    assert!(fits, "{told:?}");
+    assert_eq!(day.effects("k").await, (1, 1, 1));
+    day.settle(Way::Handler, "k", Ok(answer("k"))).await;
+}
+
+impl Day {
+    /// Claims a free key through the proxy.
+    async fn good_claim(&self, key: &str) -> hapax_postgres::Tx {
+        match self.node.claim(claim(key)).await.unwrap() {
+            hapax::store::Claimed::Open(tx) => tx,
+            hapax::store::Claimed::Known(known) => panic!("{known:?}"),
+        }
+    }
+}
+
+const MEMBERS: usize = 20;
+
+async fn one_lane() -> Day {
+    Day::with(|settings| {
+        settings.lanes = 1;
+        settings.statement_max = Duration::from_secs(1);
+    })
+    .await
+}
+
+/// Single-shot requests that share a commit, which traps wait for: they wait together while the
+/// only lane is held by another.
+async fn group(day: &Day, deeds: &[Deed]) -> (Vec<Result<Ran, StoreError>>, Vec<Trap>) {
+    let fire = |key: String| {
+        let node = day.node.clone();
+        tokio::spawn(async move { node.single_shot(shot(&key)).await })
+    };
+    let held = day.proxy.once(Moment::commit(), Deed::HoldAfter);
+    let first = fire("first".to_owned());
+    held.sprung().await;
+    let fired: Vec<_> = (0..MEMBERS)
+        .map(|number| fire(format!("k{number}")))
+        .collect();
+    eventually(PATIENCE, async || day.node.queued() == MEMBERS).await;
+    let traps = deeds
+        .iter()
+        .map(|deed| day.proxy.once(Moment::commit(), *deed));
+    let traps = traps.collect();
+    held.release();
+    first.await.unwrap().unwrap();
+    let told = join_all(fired).await.into_iter().map(Result::unwrap);
+    (told.collect(), traps)
+}
+
+/// Requires that each member was answered right; returns how many commits that took.
+async fn check_members(day: &Day, told: Vec<Result<Ran, StoreError>>) -> usize {
+    for (number, told) in told.into_iter().enumerate() {
+        let key = format!("k{number}");
+        assert!(matches!(told, Ok(Ran::Committed { .. })), "{key}: {told:?}");
+        day.settle(Way::SingleShot, &key, Ok(answer(&key))).await;
+    }
+    let commits = "SELECT count(DISTINCT xmin::text) FROM note WHERE text <> 'first'";
+    usize::try_from(day.good.count(commits).await).unwrap()
+}
+
+#[track_caller]
+fn check_committed(trap: &Trap) {
+    assert_eq!(
+        (trap.count(), trap.answers()),
+        (1, vec!["COMMIT".to_owned()])
+    );
+}

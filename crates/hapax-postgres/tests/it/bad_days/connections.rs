@@ -1,0 +1,234 @@
+//! Connections that are all taken, that are ended by the server, or that nobody may use again.
+
+use std::time::{Duration, Instant};
+
+use hapax::{
+    event::Headers,
+    store::{Claimed, Effect, Keys, StoreError, Transaction},
+};
+use hapax_testkit::{
+    events::{answer, claim, event},
+    proxy::{Deed, Moment},
+    wait::eventually,
+};
+
+use super::day::{Day, SHORT, Way, order};
+use crate::fixture::{INSERT, PATIENCE};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_a_free_connection_is_unavailable_and_recovers() {
+    let day = Day::with(|settings| settings.connections = 3).await;
+    let mut open = Vec::new();
+    for number in 0..3 {
+        open.push(
+            day.node
+                .claim(claim(&format!("open{number}")))
+                .await
+                .unwrap(),
+        );
+    }
+    for way in [Way::Handler, Way::SingleShot] {
+        let start = Instant::now();
+        let told = order(&day.node, way, "k").await;
+        assert!(
+            matches!(told, Err(StoreError::Unavailable { .. })),
+            "{told:?}"
+        );
+        assert!(start.elapsed() >= SHORT, "it waits for one");
+        assert!(start.elapsed() < SHORT * 5, "{:?}", start.elapsed());
+    }
+    assert_eq!(day.effects("k").await, (0, 0, 0));
+    drop(open);
+    assert_eq!(
+        order(&day.node, Way::Handler, "k").await.unwrap(),
+        answer("k")
+    );
+    assert_eq!(
+        order(&day.node, Way::SingleShot, "l").await.unwrap(),
+        answer("l")
+    );
+    day.settle(Way::Handler, "k", Ok(answer("k"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_that_is_terminated_between_two_statements_leaves_nothing() {
+    let day = Day::new().await;
+    for effect in [Effect::Keep, Effect::Drop] {
+        let key = format!("{effect:?}");
+        let Claimed::Open(mut tx) = day.node.claim(claim(&key)).await.unwrap() else {
+            panic!("the key is free");
+        };
+        tx.execute(INSERT, &[&key]).await.unwrap();
+        tx.emit(event(&key)).unwrap();
+        assert!(terminate(&day).await > 0);
+        let told = tx.complete(&answer(&key), effect).await;
+        let told = told.map(|_| answer(&key));
+        assert!(told.is_err(), "{effect:?}");
+        day.settle(Way::Handler, &key, told).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_that_is_terminated_in_a_statement_leaves_nothing() {
+    let day = Day::with(|settings| settings.statement_max = PATIENCE).await;
+    let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
+    tx.execute(INSERT, &[&"k"]).await.unwrap();
+    let running = tokio::spawn(async move {
+        let slept = tx.execute("SELECT pg_sleep(30)", &[]).await;
+        (slept, tx.commit().await)
+    });
+    running_statement(&day, "SELECT pg_sleep(30)").await;
+    assert!(terminate(&day).await > 0);
+    let (slept, committed) = running.await.unwrap();
+    assert!(
+        matches!(slept, Err(StoreError::Unavailable { .. })),
+        "{slept:?}"
+    );
+    assert!(committed.is_err());
+    day.good.idle().await;
+    assert_eq!(day.effects("k").await, (0, 0, 0));
+    assert_eq!(
+        order(&day.node, Way::Handler, "k").await.unwrap(),
+        answer("k")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_that_were_terminated_are_replaced_unnoticed() {
+    let day = Day::new().await;
+    for way in [Way::Handler, Way::SingleShot] {
+        order(&day.node, way, "warm").await.unwrap();
+        assert!(terminate(&day).await > 0);
+        day.good.idle().await;
+        let key = format!("{way:?}");
+        let told = order(&day.node, way, &key).await;
+        day.settle(way, &key, told).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_past_its_time_is_rolled_back_and_says_so() {
+    let day = Day::new().await;
+    let Claimed::Open(mut tx) = day.node.claim(claim("k")).await.unwrap() else {
+        panic!("the key is free");
+    };
+    tx.execute(INSERT, &[&"k"]).await.unwrap();
+    tx.execute("SET LOCAL statement_timeout = 20", &[])
+        .await
+        .unwrap();
+    let told = tx.execute("SELECT pg_sleep(30)", &[]).await;
+    assert!(matches!(told, Err(StoreError::TimedOut)), "{told:?}");
+    let kept = tx.complete(&answer("k"), Effect::Keep).await;
+    let told = kept.map(|_| answer("k"));
+    assert!(told.is_err());
+    day.settle(Way::Handler, "k", told).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_idles_past_its_time_is_rolled_back_and_lets_its_key_go() {
+    let day = Day::with(|settings| settings.idle_max = Duration::from_millis(100)).await;
+    let Claimed::Open(mut tx) = day.node.claim(claim("k")).await.unwrap() else {
+        panic!("the key is free");
+    };
+    tx.execute(INSERT, &[&"k"]).await.unwrap();
+    tx.emit(event("k")).unwrap();
+    // The server ends it.
+    day.good.idle().await;
+    assert_eq!(
+        order(&day.good.store, Way::Handler, "k").await.unwrap(),
+        answer("k")
+    );
+    let told = tx.complete(&answer("other"), Effect::Keep).await;
+    assert!(told.is_err(), "{told:?}");
+    day.settle(Way::Handler, "k", Ok(answer("k"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_may_be_in_the_middle_of_something_is_never_given_back() {
+    let day = Day::with(|settings| settings.connections = 2).await;
+    let mut backends = Vec::new();
+    for deed in [Deed::SwallowAfter, Deed::HoldAfter, Deed::SwallowBefore] {
+        let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
+        backends.push(backend(&mut tx).await);
+        tx.execute(INSERT, &[&"lost"]).await.unwrap();
+        let trap = day.proxy.once(Moment::containing("SELECT 'lost'"), deed);
+        let told = tx.execute("SELECT 'lost'", &[]).await;
+        assert!(matches!(
+            told,
+            Err(StoreError::Unavailable { .. } | StoreError::TimedOut)
+        ));
+        assert_eq!(trap.count(), 1);
+        drop(tx);
+        // Whatever is given out now is in no transaction and answers what it is asked.
+        for _ in 0..4 {
+            let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
+            assert!(!backends.contains(&backend(&mut tx).await), "{deed:?}");
+            let inside = tx.query("SELECT count(*) FROM note WHERE text = 'lost'", &[]);
+            assert_eq!(inside.await.unwrap()[0].get::<_, i64>(0), 0, "{deed:?}");
+            tx.rollback().await;
+        }
+    }
+    day.proxy.heal().await;
+    day.proxy.reset();
+    day.good.idle().await;
+    assert_eq!(day.effects("lost").await, (0, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_that_comes_late_stops_nobody_else() {
+    let day = Day::with(|settings| {
+        settings.connections = 2;
+        settings.statement_max = PATIENCE;
+    })
+    .await;
+    let late = day.proxy.once(Moment::cancel(), Deed::HoldBefore);
+    // A client leaves in the middle of a statement.
+    let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
+    let leaving = tokio::spawn(async move {
+        drop(tx.execute("SELECT pg_sleep(0.2)", &[]).await);
+    });
+    running_statement(&day, "SELECT pg_sleep(0.2)").await;
+    leaving.abort();
+    late.sprung().await;
+    day.good.idle().await;
+    // Both connections are somebody else's now, in the middle of a statement.
+    let mut others = Vec::new();
+    for _ in 0..2 {
+        let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
+        others.push(tokio::spawn(async move {
+            tx.execute("SELECT pg_sleep(0.5)", &[]).await
+        }));
+    }
+    let running = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND state = 'active' AND query = 'SELECT pg_sleep(0.5)'";
+    eventually(PATIENCE, async || day.good.count(running).await == 2).await;
+    late.release();
+    for other in others {
+        let told = other.await.unwrap();
+        assert!(told.is_ok(), "{told:?}");
+    }
+}
+
+/// Ends the node's connections on the server; says how many there were.
+async fn terminate(day: &Day) -> u64 {
+    day.good.database.terminate_backends("hapax").await
+}
+
+async fn backend(tx: &mut hapax_postgres::Tx) -> i32 {
+    tx.query("SELECT pg_backend_pid()", &[]).await.unwrap()[0].get(0)
+}
+
+/// Waits until a statement runs.
+async fn running_statement(day: &Day, statement: &str) {
+    const RUNNING: &str = "SELECT 1 FROM pg_stat_activity
+        WHERE datname = current_database() AND state = 'active' AND query = $1";
+    let plain = &day.good.plain;
+    eventually(PATIENCE, async || {
+        !plain
+            .query(RUNNING, &[&statement])
+            .await
+            .unwrap()
+            .is_empty()
+    })
+    .await;
+}

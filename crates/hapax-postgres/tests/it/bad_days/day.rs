@@ -1,0 +1,142 @@
+//! A node behind a proxy, a client that asks it for an order, and what must hold afterwards.
+
+use std::{sync::Arc, time::Duration};
+
+use hapax::{
+    idempotency::{Answer, Known},
+    store::{Claimed, Effect, Keys, Ran, StoreError, Transaction},
+};
+use hapax_postgres::{Postgres, Settings, Tx};
+use hapax_testkit::{
+    events::{answer, claim, event},
+    postgres::Database,
+    proxy::Proxy,
+    wait::Patience,
+};
+
+use crate::fixture::{Fixture, INSERT, PATIENCE, settings, shot};
+
+/// How long a node on a bad day waits for anything.
+pub(crate) const SHORT: Duration = Duration::from_millis(400);
+
+/// A database, and a node that reaches it through a proxy.
+pub(crate) struct Day {
+    /// Past the proxy.
+    pub(crate) good: Fixture,
+    pub(crate) proxy: Proxy,
+    pub(crate) node: Postgres,
+}
+
+/// How a request is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A claim, a statement, an event, and the answer.
+    Handler,
+    /// All in one go.
+    SingleShot,
+}
+
+impl Day {
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(set: impl FnOnce(&mut Settings)) -> Self {
+        let database = Arc::new(Database::fresh().await);
+        let good = Fixture::on(Arc::clone(&database), |_| {}).await;
+        let proxy = Proxy::to_postgres(database.address());
+        let mut settings = hasty(&proxy.url(&database.url()));
+        set(&mut settings);
+        let node = Postgres::open(settings).await.expect("the node opens");
+        Self { good, proxy, node }
+    }
+
+    /// Requires what must hold of a key whose request was told this, and retries until it is told
+    /// its answer.
+    pub(crate) async fn settle(&self, way: Way, key: &str, told: Result<Answer, StoreError>) {
+        self.good.idle().await;
+        let effects = self.effects(key).await;
+        match &told {
+            Ok(told) => {
+                assert_eq!(*told, answer(key), "{key}");
+                assert_eq!(effects, (1, 1, 1), "{key}: it was acknowledged");
+            }
+            // Nobody could know.
+            Err(StoreError::Unavailable { .. }) => {
+                assert!(
+                    [(0, 0, 0), (1, 1, 1)].contains(&effects),
+                    "{key}: {effects:?}"
+                );
+            }
+            Err(error) => assert_eq!(effects, (0, 0, 0), "{key}: {error:?}"),
+        }
+        assert_eq!(ask(&self.node, way, key).await, answer(key), "{key}");
+        assert_eq!(self.effects(key).await, (1, 1, 1), "{key}: after a retry");
+        self.good.idle().await;
+    }
+
+    /// How many notes, events and answers there are of a key.
+    pub(crate) async fn effects(&self, key: &str) -> (i64, i64, i64) {
+        const EFFECTS: &str = "SELECT (SELECT count(*) FROM note WHERE text = $1),
+            (SELECT count(*) FROM hapax.outbox_event WHERE aggregate_id = $1),
+            (SELECT count(*) FROM hapax.idempotency_key WHERE key = $1)";
+        let row = self.good.plain.query_one(EFFECTS, &[&key]).await.unwrap();
+        (row.get(0), row.get(1), row.get(2))
+    }
+}
+
+/// Settings of a node that waits for nothing long.
+pub(crate) fn hasty(url: &str) -> Settings {
+    let mut settings = settings(url);
+    settings.statement_max = SHORT;
+    settings.connect_max = SHORT;
+    settings.wait = SHORT;
+    settings
+}
+
+/// Orders once; what the first request of the key was answered is answered again.
+pub(crate) async fn order(node: &Postgres, way: Way, key: &str) -> Result<Answer, StoreError> {
+    let known = match way {
+        Way::Handler => match node.claim(claim(key)).await? {
+            Claimed::Open(tx) => return handle(tx, key).await,
+            Claimed::Known(known) => known,
+        },
+        Way::SingleShot => match node.single_shot(shot(key)).await? {
+            Ran::Committed { .. } => return Ok(answer(key)),
+            Ran::Known(known) => known,
+        },
+    };
+    match known {
+        Known::Replay { answer, .. } => Ok(answer),
+        Known::InProgress => Err(StoreError::Unavailable {
+            source: "in progress".into(),
+        }),
+        other => panic!("{key} is {other:?}"),
+    }
+}
+
+/// What the handler of an order does.
+pub(crate) async fn handle(mut tx: Tx, key: &str) -> Result<Answer, StoreError> {
+    if let Err(error) = tx.execute(INSERT, &[&key]).await {
+        tx.rollback().await;
+        return Err(error);
+    }
+    tx.emit(event(key))?;
+    let answer = answer(key);
+    tx.complete(&answer, Effect::Keep).await?;
+    Ok(answer)
+}
+
+/// Orders until it is answered, as a client does that retries.
+pub(crate) async fn ask(node: &Postgres, way: Way, key: &str) -> Answer {
+    let patience = Patience::within(PATIENCE);
+    loop {
+        match order(node, way, key).await {
+            Ok(answer) => return answer,
+            Err(
+                StoreError::Unavailable { .. } | StoreError::Conflict { .. } | StoreError::TimedOut,
+            ) => patience.pause().await,
+            Err(error) => panic!("{key}: {error:?}"),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A client goes away in the middle: nothing of its request stays behind.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+};
+
+use hapax::store::{Claimed, Effect, Keys, Transaction};
+use hapax_testkit::events::{answer, claim, event};
+
+use super::day::{Day, Way, ask};
+use crate::fixture::{INSERT, shot};
+
+/// A request is given up before its n-th look at the wire, for every n that there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_given_up_at_any_point_leaves_no_lock_and_no_transaction() {
+    let day = Day::with(|settings| settings.connections = 4).await;
+    let mut ended = 0;
+    for polls in 1.. {
+        let key = format!("k{polls}");
+        let node = day.node.clone();
+        let request = async {
+            let Claimed::Open(mut tx) = node.claim(claim(&key)).await.unwrap() else {
+                panic!("the key is free");
+            };
+            tx.execute(INSERT, &[&key]).await.unwrap();
+            tx.emit(event(&key)).unwrap();
+            tx.complete(&answer(&key), Effect::Keep).await.unwrap();
+        };
+        let has_ended = give_up_after(polls, request).await;
+        check_left(&day, Way::Handler, &key).await;
+        ended += usize::from(has_ended);
+        if ended == 2 {
+            assert!(polls > 6, "it was given up at {polls} points only");
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_shot_that_is_given_up_at_any_point_is_whole_or_nothing() {
+    let day = Day::with(|settings| settings.connections = 4).await;
+    for polls in 1..4 {
+        for round in 0..5 {
+            let key = format!("k{polls} {round}");
+            let node = day.node.clone();
+            let request = async { drop(node.single_shot(shot(&key)).await.unwrap()) };
+            give_up_after(polls, request).await;
+            check_left(&day, Way::SingleShot, &key).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_that_is_given_up_is_a_rollback() {
+    let day = Day::new().await;
+    for effect in [Some(Effect::Drop), None] {
+        let key = format!("{effect:?}");
+        let Claimed::Open(mut tx) = day.node.claim(claim(&key)).await.unwrap() else {
+            panic!("the key is free");
+        };
+        tx.execute(INSERT, &[&key]).await.unwrap();
+        let given_up = give_up_after(1, async {
+            match effect {
+                Some(effect) => drop(tx.complete(&answer(&key), effect).await),
+                None => tx.rollback().await,
+            }
+        });
+        assert!(!given_up.await, "it takes more than one look");
+        day.good.idle().await;
+        assert_eq!(day.effects(&key).await.0, 0);
+    }
+}
+
+/// Requires that nothing is open, that it is whole or nothing, and that a retry is answered.
+async fn check_left(day: &Day, way: Way, key: &str) {
+    day.good.idle().await;
+    let left = day.effects(key).await;
+    assert!([(0, 0, 0), (1, 1, 1)].contains(&left), "{key}: {left:?}");
+    assert_eq!(ask(&day.node, way, key).await, answer(key), "{key}");
+    assert_eq!(day.effects(key).await, (1, 1, 1), "{key}");
+}
+
+/// Polls a request at most so often; says whether it ended by then.
+async fn give_up_after(polls: usize, request: impl Future<Output = ()>) -> bool {
+    let mut request = pin!(request);
+    let mut left = polls;
+    poll_fn(|context| match request.as_mut().poll(context) {
+        Poll::Ready(()) => Poll::Ready(true),
+        Poll::Pending => {
+            left -= 1;
+            if left == 0 {
+                Poll::Ready(false)
+            } else {
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
