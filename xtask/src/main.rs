@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a chore talks to whoever runs it")]
 
 mod gate;
+mod matrix;
 mod step;
 mod tool;
 mod tidy;
@@ -27,6 +28,7 @@ cargo x CHORE
   test      every test: unit, integration, doctests, the pages' own lines
   walk      the pages' own lines alone, against a shop
   contract  the examples in other languages alone, on PostgreSQL
+  matrix    the PostgreSQL store on every version and over every way; matrix 14 18 for two
   fmt       formats the tree
   tidy      checks the conventions that no other tool knows
   bench     measures and writes bench/RESULTS.md; --quick for a first look";
@@ -48,7 +50,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         Some((chore, rest)) => (chore.as_str(), rest),
         None => ("help", &[][..]),
     };
-    if !rest.is_empty() && chore != "bench" {
+    if !rest.is_empty() && !["bench", "matrix"].contains(&chore) {
         bail!("`cargo x {chore}` takes no arguments");
     }
     let mut steps = Steps::default();
@@ -57,6 +59,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "test" => gate::test(&mut steps, &root)?,
         "walk" => gate::walk(&mut steps, &root)?,
         "contract" => gate::contract(&mut steps, &root)?,
+        "matrix" => matrix::matrix(&mut steps, rest)?,
         "fmt" => steps.call("fmt", "cargo fmt --all")?,
         "tidy" => steps.run("tidy", || tidy::tidy(&root))?,
         "bench" => gate::bench(rest)?,

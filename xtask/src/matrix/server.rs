@@ -1,0 +1,188 @@
+//! A server for one round of the matrix, with TLS, which ends with its value or with the chore.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+
+use super::programs::Programs;
+
+/// Nothing of it outlives the round: neither the disk nor a crash has a part in this.
+const CONFIGURATION: &str = "
+listen_addresses = '127.0.0.1'
+unix_socket_directories = ''
+fsync = off
+max_connections = 200
+dynamic_shared_memory_type = 'mmap'
+ssl = on
+ssl_cert_file = '../server.pem'
+ssl_key_file = '../server.key'
+";
+/// Ends the server when the chore's side of its input closes.
+const GUARD: &str =
+    "( { read -r _; kill -QUIT $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    folder: PathBuf,
+    port: u16,
+    process: Child,
+}
+
+impl Server {
+    /// Makes a server of this version and starts it; returns when it takes connections.
+    pub(crate) fn start(programs: &Programs) -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("hapax-matrix-{}", std::process::id()));
+        let _left = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).context("cannot make a folder for a server")?;
+        if is_root()? {
+            succeed(Command::new("chown").arg("postgres").arg(&folder))?;
+        }
+        certify(&folder)?;
+        let data = folder.join("data");
+        let mut initdb = as_user(&programs.program("initdb"))?;
+        initdb.arg("--pgdata").arg(&data).stdout(Stdio::null());
+        initdb.args([
+            "--username=postgres",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C",
+        ]);
+        succeed(initdb.arg("--no-sync"))?;
+        fs::write(data.join("postgresql.auto.conf"), CONFIGURATION)?;
+        let port = free_port()?;
+        let mut postgres = as_user(Path::new("sh"))?;
+        postgres
+            .args(["-c", GUARD])
+            .arg(programs.program("postgres"));
+        postgres
+            .arg("-D")
+            .arg(&data)
+            .args(["-p", &port.to_string()]);
+        let log = fs::File::create(folder.join("log"))?;
+        postgres
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let process = postgres.spawn().context("cannot start a server")?;
+        let server = Self {
+            folder,
+            port,
+            process,
+        };
+        server.ready()?;
+        Ok(server)
+    }
+
+    /// Its address, as a superuser.
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://postgres@localhost:{}/postgres", self.port)
+    }
+
+    /// The authority of its certificate.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.folder.join("ca.pem")
+    }
+
+    fn ready(&self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        // The server writes down how far it is.
+        let state = self.folder.join("data/postmaster.pid");
+        while !fs::read_to_string(&state).is_ok_and(|text| text.contains("\nready")) {
+            if began.elapsed() > PATIENCE {
+                let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+                bail!("the server did not start: {log}");
+            }
+            #[expect(clippy::disallowed_methods, reason = "there is nothing to wait on")]
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ended = self.process.wait();
+        let _gone = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Makes an authority, and a certificate for `localhost`.
+fn certify(folder: &Path) -> anyhow::Result<()> {
+    let configuration = "[req]\ndistinguished_name = name\nprompt = no\n[name]\nCN = matrix\n\
+        [ca]\nbasicConstraints = critical, CA:TRUE\n\
+        [server]\nbasicConstraints = CA:FALSE\nsubjectAltName = DNS:localhost\n";
+    fs::write(folder.join("configuration"), configuration)?;
+    for (name, signed) in [
+        ("ca", ""),
+        ("server", "-CA ca.pem -CAkey ca.key -subj /CN=server"),
+    ] {
+        let mut openssl = Command::new("openssl");
+        openssl.current_dir(folder).stderr(Stdio::null());
+        openssl.args([
+            "req",
+            "-x509",
+            "-nodes",
+            "-days",
+            "30",
+            "-config",
+            "configuration",
+        ]);
+        openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+        openssl.args(["-extensions", name, "-keyout", &format!("{name}.key")]);
+        openssl.args(["-out", &format!("{name}.pem")]);
+        succeed(openssl.args(signed.split_whitespace()))?;
+    }
+    let key = folder.join("server.key");
+    succeed(Command::new("chmod").arg("600").arg(&key))?;
+    if is_root()? {
+        succeed(Command::new("chown").arg("postgres").arg(&key))?;
+    }
+    Ok(())
+}
+
+/// A call of a program as somebody whom PostgreSQL takes: it refuses to run as root.
+fn as_user(program: &Path) -> anyhow::Result<Command> {
+    if !is_root()? {
+        return Ok(Command::new(program));
+    }
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid=postgres",
+        "--regid=postgres",
+        "--clear-groups",
+        "--",
+    ]);
+    command.arg(program);
+    Ok(command)
+}
+
+fn is_root() -> anyhow::Result<bool> {
+    let said = Command::new("id")
+        .arg("-u")
+        .output()
+        .context("cannot run id")?;
+    Ok(said.stdout.trim_ascii() == b"0")
+}
+
+fn succeed(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status();
+    let status = status.with_context(|| format!("cannot run {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    let free = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
+    Ok(free.local_addr()?.port())
+}
