@@ -11,24 +11,25 @@
 //! their rows they can, and the one that the database picks runs one by one.
 
 use std::{
-    collections::HashSet,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    collections::{HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
 use futures_util::{StreamExt, stream};
-use hapax::group::Waiting;
+use hapax::{
+    group::Waiting,
+    idempotency::{Known, judge},
+    store::Ran,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_postgres::error::SqlState;
+use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
     connection::Flight,
     emit::Columns,
     error::unavailable,
-    idempotency::{begin, millis, on_expired, parts, retention},
+    idempotency::{begin, millis, on_expired, parts, record, retention},
     postgres::{Handle, Postgres},
     query,
     session::{Crash, Leg, Session},
@@ -42,14 +43,13 @@ const LOCK_WAIT: Duration = Duration::from_millis(200);
 /// Requests of one group that go on alone at once.
 const ALONE: usize = 4;
 /// Groups that claim first, after one that hoped in vain.
-const CAREFUL: u32 = 16;
+pub(crate) const CAREFUL: u32 = 16;
 /// The leg of a group's flight that claims its keys.
 const CLAIM: usize = 1;
 
 /// Writes groups until the store is dropped or closed.
 pub(crate) async fn dispatch(store: Handle, mut waiting: Waiting<Member>, lanes: usize) {
     let lanes = Arc::new(Semaphore::new(lanes.max(1)));
-    let careful = Arc::new(AtomicU32::new(0));
     // The lane comes first: what arrives while all are busy joins the next group.
     while let Ok(lane) = Arc::clone(&lanes).acquire_owned().await {
         let Some(first) = waiting.first().await else {
@@ -61,8 +61,7 @@ pub(crate) async fn dispatch(store: Handle, mut waiting: Waiting<Member>, lanes:
             let store = store.clone();
             tokio::spawn(async move { alone(&store, member, None).await });
         }
-        let careful = Arc::clone(&careful);
-        tokio::spawn(async move { write(&store, members, &careful, lane).await });
+        tokio::spawn(async move { write(&store, members, lane).await });
     }
 }
 
@@ -89,10 +88,20 @@ fn gather(first: Member, waiting: &mut Waiting<Member>) -> (Vec<Member>, Vec<Mem
     (members, apart)
 }
 
+/// What became of a member whose group is committed.
+enum Place {
+    /// It is committed with it.
+    Won,
+    /// Its key was taken.
+    Known(Known),
+    /// Nothing is known yet.
+    Left,
+}
+
 /// What became of a group.
 enum Outcome {
     /// It is committed, but for the members whose key was not free.
-    Committed(Vec<bool>),
+    Committed(Vec<Place>),
     /// Not all keys were free.
     NotFree,
     /// A statement of it failed, and with it all.
@@ -103,32 +112,25 @@ enum Outcome {
     Unreachable(String),
 }
 
-async fn write(
-    store: &Postgres,
-    mut members: Vec<Member>,
-    careful: &AtomicU32,
-    lane: OwnedSemaphorePermit,
-) {
-    match members.len() {
-        0 => return,
-        1 => {
-            if let Some(member) = members.pop() {
-                alone(store, member, Some(lane)).await;
-            }
-            return;
-        }
-        _ => {}
+async fn write(store: &Postgres, mut members: Vec<Member>, lane: OwnedSemaphorePermit) {
+    let hopes = store.hopes();
+    if members.len() == 1
+        && hopes
+        && let Some(member) = members.pop()
+    {
+        return alone(store, member, Some(lane)).await;
     }
-    let one_less = |left: u32| left.checked_sub(1);
-    let hopes = careful.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+    if members.is_empty() {
+        return;
+    }
     let mut outcome = Outcome::NotFree;
-    if hopes.is_err() {
+    if hopes {
         outcome = in_hope(store, &members).await;
-        if matches!(outcome, Outcome::NotFree) {
-            careful.store(CAREFUL, Ordering::Relaxed);
-        }
     }
     if matches!(outcome, Outcome::NotFree) {
+        if hopes {
+            store.lose_hope(CAREFUL);
+        }
         outcome = with_care(store, &members).await;
     }
     drop(lane);
@@ -138,17 +140,19 @@ async fn write(
 /// Tells the members of a group what came of it; what is not settled goes on alone.
 async fn settle(store: &Postgres, members: Vec<Member>, outcome: Outcome) {
     let left: Vec<Member> = match outcome {
-        Outcome::Committed(won) => {
-            let mut lost = Vec::new();
-            for (member, won) in members.into_iter().zip(won) {
-                if won {
-                    let ran = member.committed();
-                    member.answer(Ok(ran));
-                } else {
-                    lost.push(member);
+        Outcome::Committed(places) => {
+            let mut left = Vec::new();
+            for (member, place) in members.into_iter().zip(places) {
+                match place {
+                    Place::Won => {
+                        let ran = member.committed();
+                        member.answer(Ok(ran));
+                    }
+                    Place::Known(known) => member.answer(Ok(Ran::Known(known))),
+                    Place::Left => left.push(member),
                 }
             }
-            lost
+            left
         }
         Outcome::Unreachable(why) => {
             for member in members {
@@ -177,7 +181,7 @@ async fn in_hope(store: &Postgres, members: &[Member]) -> Outcome {
         Ok(()) => {
             session.end();
             group.landed();
-            Outcome::Committed(vec![true; members.len()])
+            Outcome::Committed(members.iter().map(|_| Place::Won).collect())
         }
         Err(crash) => crashed(session, &crash).await,
     }
@@ -190,17 +194,22 @@ async fn with_care(store: &Postgres, members: &[Member]) -> Outcome {
         Err(error) => return Outcome::Unreachable(error.story()),
     };
     let all = Group::of(store, members.iter().collect());
-    let won = match all.claim(&mut session).await {
-        Ok(won) => won,
+    let places = match all.claim(&mut session).await {
+        Ok(places) => places,
         Err(crash) => return crashed(session, &crash).await,
     };
-    let winners = members.iter().zip(&won).filter(|(_, won)| **won);
-    let group = Group::of(store, winners.map(|(member, _)| member).collect());
+    let won = members.iter().zip(&places);
+    let won = won.filter(|(_, place)| matches!(place, Place::Won));
+    let group = Group::of(store, won.map(|(member, _)| member).collect());
+    if group.members.is_empty() {
+        drop(session);
+        return Outcome::Committed(places);
+    }
     match group.fly_on(&mut session).await {
         Ok(()) => {
             session.end();
             group.landed();
-            Outcome::Committed(won)
+            Outcome::Committed(places)
         }
         Err(crash) => crashed(session, &crash).await,
     }
@@ -275,27 +284,42 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Opens the transaction and claims what is free; says of each member whether it was.
-    async fn claim(&self, session: &mut Session) -> Result<Vec<bool>, Crash> {
-        let sql = [query!("idempotency/claim_all")];
-        let ready = session.run(async |link| link.ready(sql).await).await;
-        let [claim] = ready.map_err(|cause| Crash { leg: 0, cause })?;
+    /// Opens the transaction, claims what is free and reads what is not, in one flight.
+    async fn claim(&self, session: &mut Session) -> Result<Vec<Place>, Crash> {
+        let sql = [
+            query!("idempotency/claim_all"),
+            query!("idempotency/find_all"),
+        ];
+        let not_begun = |cause| Crash { leg: 0, cause };
+        let ready = session.ready(&sql).await.map_err(not_begun)?;
         let keys = Keys::of(&self.members, self.store.time());
         let params = keys.params();
+        let scopes: [&dyn Param; 4] = [params[0], params[1], params[2], &keys.time];
         let flown = session.fly(|link| {
             vec![
                 Box::pin(link.none(&self.begin)) as Leg<'_>,
-                Box::pin(link.rows(&claim, &params)),
+                Box::pin(link.rows(&ready[0], &params)),
+                Box::pin(link.rows(&ready[1], &scopes)),
             ]
         });
         let rows = flown.await?;
-        let won: HashSet<[String; 3]> = rows[1]
-            .iter()
-            .map(|row| [row.get(0), row.get(1), row.get(2)])
-            .collect();
-        let has_won =
-            |member: &&Member| won.contains(&parts(&member.claim.scope).map(str::to_owned));
-        Ok(self.members.iter().map(has_won).collect())
+        let won: HashSet<[&str; 3]> = rows[1].iter().map(|row| scope_at(row, 0)).collect();
+        let found: HashMap<[&str; 3], &Row> =
+            rows[2].iter().map(|row| (scope_at(row, 10), row)).collect();
+        let place = |member: &&Member| {
+            let scope = parts(&member.claim.scope);
+            if won.contains(&scope) {
+                return Place::Won;
+            }
+            // What cannot be read, or has expired, is found out about by itself.
+            let record = found.get(&scope).and_then(|row| record(row).ok());
+            let known = record.and_then(|record| {
+                let now = record.read_at;
+                judge(record, &member.claim, now)
+            });
+            known.map_or(Place::Left, Place::Known)
+        };
+        Ok(self.members.iter().map(place).collect())
     }
 
     async fn fly(&self, session: &mut Session, claim: Option<&'static str>) -> Result<(), Crash> {
@@ -304,17 +328,13 @@ impl<'a> Group<'a> {
             .iter()
             .map(|member| member.statements.as_slice());
         let calls = calls(statements);
-        let sql = [claim.unwrap_or_default(), query!("outbox/emit")];
-        let ready = session.run(async |link| {
-            let emit = link.ready([sql[1]]).await?;
-            let claim = match claim {
-                Some(claim) => Some(link.ready([claim]).await?),
-                None => None,
-            };
-            Ok((claim, emit, link.prepare_all(&calls).await?))
-        });
         let not_begun = |cause| Crash { leg: 0, cause };
-        let (claim, [emit], prepared) = ready.await.map_err(not_begun)?;
+        let prepared = session.run(async |link| link.prepare_all(&calls).await);
+        let prepared = prepared.await.map_err(not_begun)?;
+        let mut sql = vec![query!("outbox/emit")];
+        sql.extend(claim);
+        let ready = session.ready(&sql).await.map_err(not_begun)?;
+        let (emit, claim) = (&ready[0], ready.get(1));
         let keys = claim
             .is_some()
             .then(|| Keys::of(&self.members, self.store.time()));
@@ -327,7 +347,7 @@ impl<'a> Group<'a> {
             .hit("postgres.commit.before");
         let flown = session.fly(|link| {
             let mut legs: Vec<Leg<'_>> = Vec::with_capacity(calls.len() + 4);
-            if let (Some([claim]), Some(keys)) = (&claim, &keys) {
+            if let (Some(claim), Some(keys)) = (claim, &keys) {
                 legs.push(Box::pin(link.none(&self.begin)));
                 legs.push(Box::pin(link.rows(claim, keys)));
             }
@@ -335,7 +355,7 @@ impl<'a> Group<'a> {
                 legs.push(Box::pin(link.call(call, prepared.as_ref())));
             }
             if !columns.is_empty() {
-                legs.push(Box::pin(link.rows(&emit, &events)));
+                legs.push(Box::pin(link.rows(emit, &events)));
             }
             legs.push(Box::pin(link.none("COMMIT")));
             legs
@@ -348,6 +368,11 @@ impl<'a> Group<'a> {
             crash
         })
     }
+}
+
+/// The scope in three columns of a row.
+fn scope_at(row: &Row, first: usize) -> [&str; 3] {
+    [row.get(first), row.get(first + 1), row.get(first + 2)]
 }
 
 /// The keys of a group as the columns of one statement.

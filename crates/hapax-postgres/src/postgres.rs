@@ -4,7 +4,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use futures_util::future::try_join;
@@ -40,6 +43,8 @@ struct Inner {
     settings: Settings,
     wake: Wake,
     queue: Queue<Member>,
+    /// Groups that are still to claim first, because one has hoped in vain.
+    careful: AtomicU32,
     looks: Looks,
 }
 
@@ -79,6 +84,7 @@ impl Postgres {
             settings,
             wake: Wake::new(),
             queue,
+            careful: AtomicU32::new(0),
             looks: Looks::default(),
         });
         let handle = Handle(Arc::downgrade(&inner));
@@ -173,6 +179,20 @@ impl Postgres {
     /// A connection out of the pool.
     pub(crate) async fn link(&self) -> Result<Link, StoreError> {
         self.0.connections.take().await
+    }
+
+    /// Whether the next group may hope that all its keys are free.
+    pub(crate) fn hopes(&self) -> bool {
+        let one_less = |left: u32| left.checked_sub(1);
+        let careful = &self.0.careful;
+        careful
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
+            .is_err()
+    }
+
+    /// A group has hoped in vain: the next ones claim first.
+    pub(crate) fn lose_hope(&self, groups: u32) {
+        self.0.careful.store(groups, Ordering::Relaxed);
     }
 
     pub(crate) fn queue(&self) -> &Queue<Member> {

@@ -18,7 +18,7 @@ use crate::{
     connection::Flight,
     emit::Columns,
     error::{store_error, unavailable},
-    group::{Group, is_not_free},
+    group::{CAREFUL, Group, is_not_free},
     idempotency::{Found, Held, StoredAnswer, hold, retention},
     postgres::Postgres,
     query, resolve,
@@ -145,7 +145,10 @@ async fn once(
     }
     session.rollback().await;
     match crash.cause {
-        Flight::Failed(error) if is_not_free(crash.leg, &error) => by_claim(store, member).await,
+        Flight::Failed(error) if is_not_free(crash.leg, &error) => {
+            store.lose_hope(CAREFUL);
+            by_claim(store, member).await
+        }
         Flight::Failed(error) => Err(store_error(error)),
         Flight::Lost => Err(Flight::Lost.into()),
     }
