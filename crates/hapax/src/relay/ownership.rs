@@ -1,13 +1,14 @@
 //! Whose a destination is: signs of life, and their absence.
 //!
 //! An owner writes one down every so often. Whoever waits for it to die does
-//! not compare clocks: it looks whether the sign changes, and takes its own
-//! time. An owner that is taken for dead and is not finds itself fenced, at
-//! its next sign or at its next settlement, before it offers anything more.
+//! not compare clocks: it looks as often, and counts the looks at which the
+//! sign has not changed. An owner that is taken for dead and is not finds
+//! itself fenced, at its next sign or at its next settlement, before it offers
+//! anything more.
 
 use std::{future::pending, time::Duration};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::store::{Deliveries, StoreError};
 
@@ -44,20 +45,16 @@ pub(super) async fn beat<S: Deliveries>(
 
 /// Returns when the owner of the destination has shown no sign of life for as long as `patience`.
 ///
-/// While the store cannot be reached nobody can show any: that time does not count.
+/// What counts are looks, not time: while the store cannot be reached nobody can show a sign, and
+/// while this process is held up it sees none.
 pub(super) async fn is_gone<S: Deliveries>(store: &S, destination: &str, patience: Duration) {
     let mut last = None;
-    let mut since = Instant::now();
-    loop {
+    let mut silent = 0;
+    while silent < SIGNS {
         match store.owner(destination).await {
-            Ok(owner) if owner == last => {
-                if since.elapsed() >= patience {
-                    return;
-                }
-            }
-            Ok(owner) => (last, since) = (owner, Instant::now()),
+            Ok(owner) if owner == last => silent += 1,
+            Ok(owner) => (last, silent) = (owner, 0),
             Err(error) => {
-                since = Instant::now();
                 tracing::debug!(destination, error = error.story(), "the owner is not known");
             }
         }

@@ -16,9 +16,9 @@ use crate::{
 };
 
 const D: &str = "d";
-const TAKE_OVER: Duration = Duration::from_millis(250);
-/// Signs of life in three times as long as an owner may be silent.
-const SIGNS: usize = 15;
+const TAKE_OVER: Duration = Duration::from_millis(500);
+/// Signs of life in twice as long as an owner may be silent.
+const SIGNS: usize = 10;
 
 #[tokio::test]
 async fn a_relay_that_stands_by_takes_over_from_an_owner_that_died() {
