@@ -173,6 +173,33 @@ async fn what_commits_late_is_read_then_and_once() {
     }
 }
 
+/// Ids are drawn against the order of xids: the late one began last, so that the snapshot which
+/// passes it does not even name it.
+#[tokio::test]
+async fn what_commits_late_is_found_though_its_transaction_is_the_youngest() {
+    let fixture = Fixture::new().await;
+    let (old, young) = (
+        fixture.database.client().await,
+        fixture.database.client().await,
+    );
+    let mut frontier = Frontier::default();
+    for round in 0..10 {
+        for client in [&old, &young] {
+            let begin = "BEGIN; SELECT pg_current_xact_id()";
+            client.batch_execute(begin).await.unwrap();
+        }
+        emit(&young, "young", "{}", 1).await;
+        emit(&old, "old", "{}", 1).await;
+        old.batch_execute("COMMIT").await.unwrap();
+        for (end, position) in [("", 2 * round + 2), ("COMMIT", 2 * round + 1)] {
+            young.batch_execute(end).await.unwrap();
+            let (positions, behind) = read(&fixture, &frontier, 10).await;
+            assert_eq!(positions, [position]);
+            frontier = behind;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_late_transaction_that_is_too_large_for_one_read_is_read_in_pieces() {
     let fixture = Fixture::new().await;
@@ -243,17 +270,13 @@ async fn what_is_late_by_very_much_is_found_and_looked_for_once() {
     vain.batch_execute("BEGIN").await.unwrap();
     emit(&vain, "vain", "{}", 1).await;
     emit(&fixture.plain, "many", "{}", 120_000).await;
-    loop {
-        let (positions, behind) = read(&fixture, &frontier, 10_000).await;
-        if positions.is_empty() {
-            break;
-        }
-        frontier = behind;
-    }
+    emit(&late, "late", "{}", 1).await;
+    emit(&fixture.plain, "new", "{}", 1).await;
+    frontier = read_to_the_end(&fixture, frontier).await.1;
     late.batch_execute("COMMIT").await.unwrap();
-    let (positions, behind) = read(&fixture, &frontier, 10).await;
-    assert_eq!(positions, [1]);
-    assert_eq!(read(&fixture, &behind, 10).await.0, [0; 0]);
+    emit(&fixture.plain, "new", "{}", 1).await;
+    let (positions, behind) = read_to_the_end(&fixture, frontier).await;
+    assert_eq!(positions, [1, 120_006, 120_008]);
     vain.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(read(&fixture, &behind, 10).await.0, [0; 0]);
     // The frontier was not moved, and all the same nobody looks through all of that again.
@@ -264,7 +287,20 @@ async fn what_is_late_by_very_much_is_found_and_looked_for_once() {
     let looked = rows_looked_at(&fixture).await - looked;
     assert!(looked < 100_000, "{looked} rows were looked at");
     emit(&fixture.plain, "new", "{}", 1).await;
-    assert_eq!(read(&fixture, &behind, 10).await.0, [120_006]);
+    assert_eq!(read(&fixture, &behind, 10).await.0, [120_009]);
+}
+
+/// Reads until nothing is left; the positions, and the frontier behind them.
+async fn read_to_the_end(fixture: &Fixture, mut frontier: Frontier) -> (Vec<i64>, Frontier) {
+    let mut all = Vec::new();
+    loop {
+        let (positions, behind) = read(fixture, &frontier, 10_000).await;
+        if positions.is_empty() {
+            return (all, frontier);
+        }
+        frontier = behind;
+        all.extend(positions);
+    }
 }
 
 /// How many rows the store's connections have fetched by way of an index.
