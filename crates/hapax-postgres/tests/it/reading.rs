@@ -173,6 +173,21 @@ async fn what_commits_late_is_read_then_and_once() {
     }
 }
 
+#[tokio::test]
+async fn what_ended_beyond_a_snapshot_is_found_while_its_first_transaction_is_open() {
+    let fixture = Fixture::new().await;
+    let mut other = fixture.database.client().await;
+    let open = other.transaction().await.unwrap();
+    let xid = "SELECT pg_current_xact_id()::text";
+    let xid: String = open.query_one(xid, &[]).await.unwrap().get(0);
+    emit(&fixture.plain, "key", "{}", 1).await;
+    let frontier = Frontier {
+        high: 1,
+        snapshot: Some(format!("{xid}:{xid}: 0 - = - - 0@0").into()),
+    };
+    assert_eq!(read(&fixture, &frontier, 10).await.0, [1]);
+}
+
 /// Ids are drawn against the order of xids: the late one began last, so that the snapshot which
 /// passes it does not even name it.
 #[tokio::test]

@@ -12,6 +12,7 @@ use std::{
 use futures_util::future::{BoxFuture, join_all};
 use hapax::{
     event::{Headers, NewEvent},
+    limits,
     relay::{Destination, Order, Relay, RelayHandle, Settings},
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
     store::{Deliveries, Keys, Transaction},
@@ -98,11 +99,6 @@ async fn among_writers_and_a_long_one_every_event_arrives_in_the_order_of_its_ke
     let mut long = begin(&fixture.store).await;
     long.execute(LONG, &[]).await.unwrap();
     let writers = (0..6).map(|key| tokio::spawn(write(fixture.store.clone(), key, 40)));
-    let mut long = long;
-    long.emit(event("long", 1)).unwrap();
-    long.execute("SELECT pg_current_xact_id()", &[])
-        .await
-        .unwrap();
     for writer in join_all(writers).await {
         writer.unwrap();
     }
@@ -140,7 +136,7 @@ async fn a_relay_that_is_fenced_settles_nothing_more_and_stands_by() {
     let fixture = Fixture::new().await;
     let beside = fixture.beside().await;
     let (old, new) = (Far::default(), Far::default());
-    let take_over = Some(Duration::from_secs(1));
+    let take_over = Some(limits::TAKE_OVER);
     let first = spawn(&fixture.store, &old, take_over);
     write(fixture.store.clone(), 1, 20).await;
     eventually(PATIENCE, async || old.count() == 20).await;
