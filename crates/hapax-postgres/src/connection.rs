@@ -24,7 +24,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     address::Address,
-    error::{OpenError, is_read_only, is_wire, no_connection, store_error, unavailable},
+    error::{OpenError, is_read_only, is_stale, is_wire, no_connection, store_error, unavailable},
     foreign::Known,
     settings::Settings,
     statement::{Argument, Call},
@@ -338,11 +338,9 @@ impl Link {
     }
 
     /// Learns from a failure: a server that takes no writes is none to come back to, and the
-    /// address may lead to another one by now.
-    pub(crate) fn hear(&self, flight: &Flight) {
-        if let Flight::Failed(error) = flight
-            && is_read_only(error)
-        {
+    /// address may lead to another one by now; one whose prepared statements fit no more is no use.
+    pub(crate) fn hear(&self, error: &tokio_postgres::Error) {
+        if is_read_only(error) || is_stale(error) {
             self.taint();
         }
     }

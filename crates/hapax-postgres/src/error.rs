@@ -114,6 +114,11 @@ pub(crate) fn store_error(error: tokio_postgres::Error) -> StoreError {
             }
         };
     };
+    if is_stale(&error) {
+        return StoreError::Conflict {
+            source: error.into(),
+        };
+    }
     let state = state.clone();
     let fatal = error.as_db_error().is_some_and(is_fatal);
     sorted(&state, fatal, error.into())
@@ -169,6 +174,17 @@ pub(crate) fn is_wire(error: &tokio_postgres::Error) -> bool {
 /// Whether the server takes no writes: it was a primary, or the address leads to a standby.
 pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
+/// Whether a statement that the connection has prepared fits the database no more: a migration
+/// has changed what it returns, or somebody has thrown it away. On another connection, prepared
+/// anew, it may succeed.
+pub(crate) fn is_stale(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|error| {
+        let replanned = error.routine() == Some("RevalidateCachedQuery");
+        *error.code() == SqlState::INVALID_SQL_STATEMENT_NAME
+            || (*error.code() == SqlState::FEATURE_NOT_SUPPORTED && replanned)
+    })
 }
 
 /// Whether it was the last word on its connection. A pooler that loses the server says it in its

@@ -21,7 +21,7 @@ use hapax::{
 use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
-    connection::{Connections, Link, within},
+    connection::{Connections, Flight, Link, within},
     error::{OpenError, SchemaError},
     group::dispatch,
     idempotency,
@@ -239,7 +239,9 @@ impl Postgres {
         match within(self.settings().statement_max, link.ask(sql, params)).await {
             Ok(rows) => Ok(rows),
             Err(flight) => {
-                link.hear(&flight);
+                if let Flight::Failed(error) = &flight {
+                    link.hear(error);
+                }
                 if flight.is_unknown() {
                     link.discard();
                 }

@@ -106,12 +106,17 @@ impl Session {
             Ok((sent.landed().await?, ran))
         };
         let flown = within(*max, flight).await;
-        let unknown = match &flown {
-            Ok((_, Err(error))) => is_wire(error),
+        if let Ok((_, Err(error))) | Err(Flight::Failed(error)) = &flown {
+            link.hear(error);
+        }
+        *flying = match &flown {
+            Ok((_, Err(error))) | Err(Flight::Failed(error)) => {
+                link.hear(error);
+                is_wire(error)
+            }
             Ok(_) => false,
-            Err(flight) => flight.is_unknown(),
+            Err(Flight::Lost) => true,
         };
-        *flying = unknown;
         flown
     }
 
@@ -147,8 +152,12 @@ impl Session {
             leg: 0,
             cause: Flight::Lost,
         }));
-        if let Err(crash) = &flown {
-            link.hear(&crash.cause);
+        if let Err(Crash {
+            cause: Flight::Failed(error),
+            ..
+        }) = &flown
+        {
+            link.hear(error);
         }
         if !flown.as_ref().is_err_and(|crash| crash.cause.is_unknown()) {
             *flying = false;
@@ -157,8 +166,8 @@ impl Session {
     }
 
     fn landed<R>(&mut self, ran: Result<R, Flight>) -> Result<R, Flight> {
-        if let Err(flight) = &ran {
-            self.link().hear(flight);
+        if let Err(Flight::Failed(error)) = &ran {
+            self.link().hear(error);
         }
         if !ran.as_ref().is_err_and(Flight::is_unknown) {
             self.flying = false;

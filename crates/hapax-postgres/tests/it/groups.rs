@@ -165,7 +165,11 @@ async fn a_stored_key_in_a_group_is_replayed_and_its_neighbours_commit() {
     mismatch.claim.fingerprint = fingerprint(9);
     let shots = vec![shot("k1"), shot("old"), shot("k2"), shot("k1"), mismatch];
     let told = together(&fixture, shots).await;
-    let told: Vec<_> = told.into_iter().map(Result::unwrap).collect();
+    let mut told: Vec<_> = told.into_iter().map(Result::unwrap).collect();
+    // Two of one key do not go in one group: either may be first.
+    if matches!(told[0], Ran::Known(_)) {
+        told.swap(0, 3);
+    }
     assert!(matches!(told[0], Ran::Committed { .. }), "{told:?}");
     assert!(
         matches!(&told[1], Ran::Known(Known::Replay { .. })),

@@ -5,6 +5,8 @@ mod bad_days;
 mod contract;
 mod groups;
 mod riding;
+mod plans;
+mod phases;
 mod matrix;
 mod law;
 mod queries;

@@ -1,0 +1,46 @@
+//! Prepared statements that fit the database no more.
+
+use hapax::{
+    idempotency::Known,
+    store::{Claimed, Effect, Keys, StoreError, Transaction},
+};
+use hapax_testkit::events::{answer, claim};
+
+use crate::fixture::{Fixture, INSERT};
+
+#[tokio::test]
+async fn a_migration_beside_a_running_service_costs_a_rerun_and_no_connection() {
+    let fixture = Fixture::with(|settings| settings.connections = 2).await;
+    let read = "SELECT * FROM note";
+    for change in [
+        "ALTER TABLE note ADD COLUMN more text",
+        "ALTER TABLE note DROP COLUMN more",
+        "DEALLOCATE ALL",
+    ] {
+        let mut tx = fixture.claim(claim(change)).await;
+        tx.query(read, &[]).await.unwrap();
+        tx.execute(INSERT, &[&change]).await.unwrap();
+        if change == "DEALLOCATE ALL" {
+            tx.execute(change, &[]).await.unwrap();
+            let told = tx.query(read, &[]).await;
+            assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+        } else {
+            tx.rollback().await;
+            fixture.plain.batch_execute(change).await.unwrap();
+            let mut again = fixture.claim(claim(change)).await;
+            let told = again.query(read, &[]).await;
+            assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+            assert!(again.has_conflict());
+            again.rollback().await;
+        }
+        // Whoever runs again gets a connection that knows.
+        let mut rerun = fixture.claim(claim(change)).await;
+        rerun.query(read, &[]).await.unwrap();
+        rerun.execute(INSERT, &[&change]).await.unwrap();
+        rerun.complete(&answer(change), Effect::Keep).await.unwrap();
+        let told = fixture.store.claim(claim(change)).await.unwrap();
+        assert!(matches!(told, Claimed::Known(Known::Replay { .. })));
+    }
+    assert_eq!(fixture.notes().await.len(), 3);
+    fixture.idle().await;
+}
