@@ -112,18 +112,18 @@ mod tests {
         let mut client = TcpStream::connect(wire.local_addr().unwrap()).unwrap();
         let (near, _) = wire.accept().unwrap();
         let far = TcpStream::connect(to).unwrap();
-        let (mut served, _) = server.accept().unwrap();
+        let (mut there, _) = server.accept().unwrap();
         carry_both_ways(&near, &far, Duration::from_millis(2)).unwrap();
         let start = Instant::now();
         client.write_all(b"there").unwrap();
         let mut said = [0; 5];
-        served.read_exact(&mut said).unwrap();
+        there.read_exact(&mut said).unwrap();
         assert_eq!(&said, b"there");
-        served.write_all(b"again").unwrap();
+        there.write_all(b"again").unwrap();
         client.read_exact(&mut said).unwrap();
         assert_eq!(&said, b"again");
         assert!(start.elapsed() >= Duration::from_millis(4));
         drop(client);
-        assert_eq!(served.read(&mut said).unwrap(), 0, "the end is carried too");
+        assert_eq!(there.read(&mut said).unwrap(), 0, "the end is carried too");
     }
 }

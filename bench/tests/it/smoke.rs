@@ -1,0 +1,91 @@
+//! A run of the whole harness, as somebody starts it, with as little load as can be.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+#[test]
+fn the_figures_of_the_embedded_store_are_measured_and_written_down() {
+    let page = run(&["replay", "replay-uncached", "storm", "writes", "backlog"]);
+    for target in ["| 3 |", "| 4 |", "| 5 |", "| 12 |"] {
+        assert!(page.contains(target), "{target} is missing:\n{page}");
+    }
+}
+
+#[test]
+fn the_figures_of_postgresql_are_measured_and_written_down() {
+    let page = run(&[
+        "postgres-writes",
+        "postgres-round-trip",
+        "postgres-replay-uncached",
+        "postgres-storm",
+        "postgres-transactions",
+        "postgres-capacity",
+        "postgres-nodes",
+    ]);
+    for target in ["1a", "1b", "2", "3", "4", "10", "13"] {
+        let target = format!("| {target} |");
+        assert!(page.contains(&target), "{target} is missing:\n{page}");
+    }
+    assert!(page.contains("fsync = on"), "{page}");
+}
+
+#[test]
+fn a_measurement_that_there_is_not_is_refused_with_the_names_of_those_there_are() {
+    let directory = fresh("refused");
+    let output = bench(&directory, &["nothing"]).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("postgres-writes"), "{said}");
+}
+
+/// Runs these measurements and returns the page that was written.
+#[track_caller]
+fn run(only: &[&str]) -> String {
+    build_the_shop();
+    let directory = fresh(only[0]);
+    let output = bench(&directory, only).output().expect("bench starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let erred = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{erred}");
+    let page = fs::read_to_string(directory.join("page")).expect("a page is written");
+    fs::remove_dir_all(&directory).expect("it is ours");
+    page
+}
+
+fn bench(directory: &Path, only: &[&str]) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_bench"));
+    let mut command = Command::new(program);
+    command
+        .args(["run", "--quick", "--rounds", "1", "--window-ms", "50"])
+        .args(["--events", "2000", "--only", &only.join(",")])
+        .arg("--shop")
+        .arg(program.with_file_name("shop"))
+        .arg("--dir")
+        .arg(directory)
+        .arg("--out")
+        .arg(directory.join("page"));
+    command
+}
+
+/// On the disk of the build: a folder for temporary files may be in memory.
+fn fresh(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // It may be left from a run that failed.
+    let _left = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).expect("a folder can be made");
+    directory
+}
+
+/// Cargo tells a test of its own package's programs only.
+#[track_caller]
+fn build_the_shop() {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--package", "shop"])
+        .output()
+        .expect("cargo starts");
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "the shop does not build:\n{said}");
+}
