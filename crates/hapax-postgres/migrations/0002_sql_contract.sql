@@ -368,11 +368,7 @@ BEGIN
     ELSIF every ? 'content-type' THEN
         RAISE 'header content-type is the payload''s own' USING ERRCODE = 'HX004';
     END IF;
-    IF claimed_key IS NOT NULL THEN
-        every := jsonb_build_object('idempotency_key_hash',
-            left(encode(sha256(convert_to(claimed_key, 'UTF8')), 'hex'), 16)) || every;
-    END IF;
-    IF EXISTS (
+    IF every <> '{}' AND EXISTS (
         SELECT FROM jsonb_each(every) AS header (name, value)
         WHERE jsonb_typeof(value) <> 'string' OR name = ''
            OR octet_length(name) + octet_length(value #>> '{}') > 4096
@@ -380,7 +376,12 @@ BEGIN
     ) THEN
         RAISE 'a header is no text, longer than 4096 bytes, or holds a control character' USING
             ERRCODE = 'HX004';
-    ELSIF (SELECT count(*) FROM jsonb_object_keys(every)) > 64 THEN
+    END IF;
+    IF claimed_key IS NOT NULL THEN
+        every := jsonb_build_object('idempotency_key_hash',
+            left(encode(sha256(convert_to(claimed_key, 'UTF8')), 'hex'), 16)) || every;
+    END IF;
+    IF (SELECT count(*) FROM jsonb_object_keys(every)) > 64 THEN
         RAISE 'there are more than 64 headers' USING ERRCODE = 'HX004';
     END IF;
     RETURN every;
