@@ -1,5 +1,7 @@
 //! The PostgreSQL store under test, on a real server.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
 mod fixture;
 mod bad_days;
 mod contract;

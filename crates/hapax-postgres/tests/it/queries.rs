@@ -118,9 +118,9 @@ async fn check_plan(plain: &Client, name: &str, sql: &str) {
         format!("({nulls})")
     };
     let explain = format!("EXPLAIN (COSTS OFF) EXECUTE hot{arguments}");
-    let plan = plain.simple_query(&explain).await.unwrap();
+    let explained = plain.simple_query(&explain).await.unwrap();
     plain.batch_execute("DEALLOCATE hot").await.unwrap();
-    let plan: Vec<String> = plan
+    let steps: Vec<String> = explained
         .iter()
         .filter_map(|line| match line {
             tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
@@ -136,9 +136,9 @@ async fn check_plan(plain: &Client, name: &str, sql: &str) {
                 .any(|table| line.split_whitespace().any(|word| word == *table))
     };
     assert_eq!(
-        plan.iter().filter(scans).count(),
+        steps.iter().filter(scans).count(),
         0,
         "{name} reads a whole table:\n{}",
-        plan.join("\n")
+        steps.join("\n")
     );
 }

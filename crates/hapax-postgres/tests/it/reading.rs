@@ -331,11 +331,11 @@ async fn rows_looked_at(fixture: &Fixture) -> i64 {
 
 #[tokio::test]
 async fn after_a_restore_on_another_cluster_late_events_are_read_and_others_are_not_again() {
+    const AHEAD: u64 = 50_000_000;
     let fixture = Fixture::new().await;
     let (late, frontier) = one_late(&fixture, 2, "{}").await;
     late.batch_execute("COMMIT").await.unwrap();
     // The rows keep xids that this cluster has not come to.
-    const AHEAD: u64 = 50_000_000;
     let ahead = "UPDATE hapax.outbox_event
         SET xid = (xid::text::int8 + 50000000)::text::xid8";
     fixture.plain.batch_execute(ahead).await.unwrap();
