@@ -93,14 +93,14 @@ impl Phases for Postgres {
             &operations,
             &limit,
         ];
-        let rows = self.ask(query!("idempotency/take_over"), &params).await?;
+        let rows = commit(self, query!("idempotency/take_over"), &params).await?;
         rows.iter().map(taken_over).collect()
     }
 }
 
 /// Tries once; `None` while another transaction has the key.
 async fn try_enter(store: &Postgres, entry: &Entry) -> Result<Option<Entered>, StoreError> {
-    if let Some(owned) = begin_anew(store, entry).await? {
+    if let Some(owned) = write(store, query!("idempotency/enter"), entry).await? {
         return Ok(Some(Entered::Owned(owned)));
     }
     let Some(record) = store.look_up(&entry.claim.scope).await? else {
@@ -109,12 +109,20 @@ async fn try_enter(store: &Postgres, entry: &Entry) -> Result<Option<Entered>, S
     let (now, epoch) = (record.read_at, record.epoch);
     Ok(match judge_entry(Some(record), &entry.claim, now) {
         Found::Known(known) => Some(Entered::Known(known)),
-        Found::New => None,
+        Found::New => {
+            let anew = write(store, query!("idempotency/enter_anew"), entry);
+            anew.await?.map(Entered::Owned)
+        }
         Found::Resume => resume(store, entry, epoch).await?.map(Entered::Owned),
     })
 }
 
-async fn begin_anew(store: &Postgres, entry: &Entry) -> Result<Option<Ownership>, StoreError> {
+/// Writes the row of an entry; `None` when the statement finds that it is not its turn.
+async fn write(
+    store: &Postgres,
+    sql: &'static str,
+    entry: &Entry,
+) -> Result<Option<Ownership>, StoreError> {
     let claim = &entry.claim;
     let [tenant, operation, key] = parts(&claim.scope);
     let fingerprint: &[u8] = claim.fingerprint.as_bytes();
@@ -130,7 +138,7 @@ async fn begin_anew(store: &Postgres, entry: &Entry) -> Result<Option<Ownership>
         &millis(retention),
         &store.time(),
     ];
-    let rows = store.ask(query!("idempotency/enter"), &params).await?;
+    let rows = commit(store, sql, &params).await?;
     let owned = |row: &Row| {
         let Moment(created_at) = row.try_get(1).map_err(unreadable)?;
         Ok(Ownership {
@@ -162,7 +170,7 @@ async fn resume(
         &entry.request.as_deref(),
         &store.time(),
     ];
-    let rows = store.ask(query!("idempotency/resume"), &params).await?;
+    let rows = commit(store, query!("idempotency/resume"), &params).await?;
     let owned = |row: &Row| {
         let Moment(created_at) = row.try_get(2).map_err(unreadable)?;
         let Moment(expires_at) = row.try_get(3).map_err(unreadable)?;
@@ -263,11 +271,24 @@ async fn fenced(
     let [tenant, operation, key] = parts(&owned.scope);
     let created_at = Moment(owned.created_at);
     let fence: [&dyn Param; 5] = [&tenant, &operation, &key, &owned.epoch, &created_at];
-    let changed = store.ask(sql, &[&fence[..], values].concat()).await?;
+    let changed = commit(store, sql, &[&fence[..], values].concat()).await?;
     if changed.is_empty() {
         return Err(StoreError::Fenced);
     }
     Ok(())
+}
+
+/// Runs a statement that is a transaction of its own.
+async fn commit(
+    store: &Postgres,
+    sql: &'static str,
+    params: &[&dyn Param],
+) -> Result<Vec<Row>, StoreError> {
+    let failpoints = &store.settings().failpoints;
+    failpoints.hit("postgres.commit.before");
+    let rows = store.ask(sql, params).await?;
+    failpoints.hit("postgres.commit.after");
+    Ok(rows)
 }
 
 fn taken_over(row: &Row) -> Result<TakenOver, StoreError> {

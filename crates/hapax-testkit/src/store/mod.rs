@@ -121,6 +121,7 @@ macro_rules! store_suite {
                 an_entry_outlives_a_crash
                 a_phase_commits_rows_events_and_its_recovery_point
                 the_last_phase_stores_the_answer
+                a_phase_without_rows_advances_its_key
                 a_refusal_keeps_the_phases_before_it
                 a_phase_that_is_rolled_back_leaves_the_key_as_it_was
                 a_fenced_owner_changes_nothing

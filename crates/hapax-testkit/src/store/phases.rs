@@ -106,6 +106,21 @@ pub async fn the_last_phase_stores_the_answer<S: StoreUnderTest>() {
     assert!(!own(&bench, "k").await.resumed);
 }
 
+/// A phase that writes nothing advances the key all the same, and so does an answer alone.
+pub async fn a_phase_without_rows_advances_its_key<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let first = own(&bench, "k").await;
+    let tx = open(&bench, &first, Some("seen")).await;
+    tx.commit().await.expect("it is committed");
+    bench.clock.advance(LEASE);
+    let second = own(&bench, "k").await;
+    assert_eq!(second.recovery_point.as_deref(), Some("seen"));
+    let tx = open(&bench, &second, None).await;
+    let kept = tx.complete(&answer("done"), Effect::Keep).await;
+    kept.expect("an answer is kept");
+    assert_eq!(bench.replay(claim("k")).await, answer("done"));
+}
+
 /// A refusal drops what its own phase wrote, and nothing that was committed before.
 pub async fn a_refusal_keeps_the_phases_before_it<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
@@ -446,6 +461,11 @@ async fn check_fenced<S: StoreUnderTest>(bench: &Bench<S>, late: &Ownership) {
         let finished = finish(bench, late, "late", effect).await;
         check_error(finished, "fenced", fenced);
     }
+    let empty = open(bench, late, Some("late")).await;
+    check_error(empty.commit().await, "fenced", fenced);
+    let empty = open(bench, late, None).await;
+    let finished = empty.complete(&answer("late"), Effect::Keep).await;
+    check_error(finished, "fenced", fenced);
     let store = bench.store();
     check_error(store.renew(late, LEASE).await, "fenced", fenced);
     check_error(store.give_back(late).await, "fenced", fenced);

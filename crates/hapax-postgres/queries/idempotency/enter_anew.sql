@@ -1,0 +1,22 @@
+-- Enters a key over a row that has expired, while no other transaction has it. The epoch goes on,
+-- so that no owner of the old row is taken for an owner of this one.
+UPDATE hapax.idempotency_key SET
+    fingerprint = $4::bytea,
+    state = 'in_progress',
+    epoch = epoch + 1,
+    lease_until = at + $5::int8 * interval '1 millisecond',
+    recovery_point = NULL,
+    request = $6::bytea,
+    response_status = NULL,
+    response_headers = NULL,
+    response_body = NULL,
+    resource_id = NULL,
+    on_expired = $7::text,
+    created_at = at,
+    completed_at = NULL,
+    expires_at = at + $8::int8 * interval '1 millisecond'
+FROM (SELECT date_trunc('milliseconds', coalesce($9::timestamptz, clock_timestamp())) AS at) AS clock
+WHERE tenant = $1::text AND operation = $2::text AND key = $3::text
+  AND (state = 'tombstone' OR state <> 'in_progress' AND expires_at <= at)
+  AND pg_try_advisory_xact_lock(hapax.key_lock($1::text, $2::text, $3::text))
+RETURNING epoch, created_at

@@ -1,0 +1,157 @@
+//! What the law of phases cannot ask of every store: owners that overlap.
+
+use std::time::Duration;
+
+use hapax::{
+    event::Headers,
+    idempotency::Known,
+    phases::{Entered, Entry, Ownership},
+    store::{Effect, Phases, StoreError, Transaction},
+};
+use hapax_postgres::Tx;
+use hapax_testkit::events::{answer, claim, event};
+
+use crate::fixture::{Fixture, INSERT};
+
+#[tokio::test]
+async fn an_owner_whose_phase_is_open_when_its_key_is_taken_over_commits_nothing() {
+    let (here, there) = two().await;
+    for ending in [Ending::Commit, Ending::Complete, Ending::Refuse] {
+        let late = own(&here, Duration::ZERO).await;
+        let mut open = here
+            .store
+            .phase(&late, Some("late"), Headers::new())
+            .await
+            .unwrap();
+        write(&mut open, "late").await;
+        let owner = own(&there, Duration::from_mins(1)).await;
+        assert!(owner.epoch > late.epoch);
+        let ended = match ending {
+            Ending::Commit => open.commit().await,
+            Ending::Complete => open.complete(&answer("late"), Effect::Keep).await.map(drop),
+            Ending::Refuse => open.complete(&answer("late"), Effect::Drop).await.map(drop),
+        };
+        assert!(
+            matches!(ended, Err(StoreError::Fenced)),
+            "{ending:?}: {ended:?}"
+        );
+        assert_eq!(
+            here.count("SELECT count(*) FROM hapax.outbox_event").await,
+            0
+        );
+        assert_eq!(here.notes().await, Vec::<String>::new());
+        there.store.give_back(&owner).await.unwrap();
+    }
+    here.idle().await;
+}
+
+#[tokio::test]
+async fn an_owner_that_is_ending_its_phase_is_not_dead() {
+    let (here, there) = two().await;
+    let owner = own(&here, Duration::ZERO).await;
+    // Its commit is on the way: the row is changed, and the change not yet committed.
+    let mut open = here
+        .store
+        .phase(&owner, Some("slow"), Headers::new())
+        .await
+        .unwrap();
+    let hold = "UPDATE hapax.idempotency_key SET recovery_point = recovery_point";
+    open.execute(hold, &[]).await.unwrap();
+    let told = there
+        .store
+        .enter(entry(Duration::from_mins(1)))
+        .await
+        .unwrap();
+    assert!(
+        matches!(told, Entered::Known(Known::InProgress)),
+        "{told:?}"
+    );
+    open.commit().await.unwrap();
+    let next = own(&there, Duration::from_mins(1)).await;
+    assert_eq!(next.recovery_point.as_deref(), Some("slow"));
+}
+
+#[tokio::test]
+async fn an_entry_never_comes_between_a_claim_and_its_completion() {
+    let (here, there) = two().await;
+    let mut open = here.claim(claim("k")).await;
+    write(&mut open, "atomic").await;
+    let told = there
+        .store
+        .enter(entry(Duration::from_mins(1)))
+        .await
+        .unwrap();
+    assert!(
+        matches!(told, Entered::Known(Known::InProgress)),
+        "{told:?}"
+    );
+    open.complete(&answer("atomic"), Effect::Keep)
+        .await
+        .unwrap();
+    match there
+        .store
+        .enter(entry(Duration::from_mins(1)))
+        .await
+        .unwrap()
+    {
+        Entered::Known(Known::Replay { answer: told, .. }) => assert_eq!(told, answer("atomic")),
+        other => panic!("the answer should be replayed, not {other:?}"),
+    }
+    assert_eq!(here.notes().await, ["atomic"]);
+}
+
+#[tokio::test]
+async fn a_finished_key_keeps_no_request() {
+    let (here, _) = two().await;
+    let mut kept = entry(Duration::from_mins(1));
+    kept.request = Some("secret".into());
+    let Entered::Owned(owner) = here.store.enter(kept).await.unwrap() else {
+        panic!("the key should be free");
+    };
+    let requests = "SELECT count(request) FROM hapax.idempotency_key";
+    assert_eq!(here.count(requests).await, 1);
+    let last = here
+        .store
+        .phase(&owner, None, Headers::new())
+        .await
+        .unwrap();
+    last.complete(&answer("done"), Effect::Keep).await.unwrap();
+    assert_eq!(here.count(requests).await, 0);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    Commit,
+    Complete,
+    Refuse,
+}
+
+/// Two nodes on one database; a claim gives up soon.
+async fn two() -> (Fixture, Fixture) {
+    let here = Fixture::new().await;
+    let there = Fixture::on(here.database.clone(), |it| {
+        it.wait = Duration::from_millis(200);
+    });
+    let there = there.await;
+    (here, there)
+}
+
+fn entry(lease: Duration) -> Entry {
+    Entry {
+        claim: claim("k"),
+        lease,
+        request: None,
+    }
+}
+
+async fn own(node: &Fixture, lease: Duration) -> Ownership {
+    match node.store.enter(entry(lease)).await.unwrap() {
+        Entered::Owned(owned) => owned,
+        Entered::Known(known) => panic!("the key should be free, not {known:?}"),
+    }
+}
+
+async fn write(tx: &mut Tx, note: &str) {
+    tx.execute(INSERT, &[&note]).await.unwrap();
+    tx.emit(event(note)).unwrap();
+}
