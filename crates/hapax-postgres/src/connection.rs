@@ -284,19 +284,15 @@ impl Link {
         prepared: Option<&Statement>,
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         let arguments = call.arguments.iter();
-        match prepared {
-            Some(statement) => {
-                let params: Vec<_> = arguments.map(Argument::as_sql).collect();
-                self.object().query(statement, &params).await
-            }
-            None => {
-                let typed = arguments.map(|it| (it.as_sql(), it.of_type()));
-                let typed: Vec<_> = typed.collect();
-                // What it returns is not looked at, and so neither are its types.
-                let ran = self.object().execute_typed(call.sql, &typed).await;
-                ran.map(|_| Vec::new())
-            }
+        if let Some(statement) = prepared {
+            let params: Vec<_> = arguments.map(Argument::as_sql).collect();
+            return self.object().query(statement, &params).await;
         }
+        let typed = arguments.map(|it| (it.as_sql(), it.of_type()));
+        let typed: Vec<_> = typed.collect();
+        // What it returns is not looked at, and so neither are its types.
+        let ran = self.object().execute_typed(call.sql, &typed).await;
+        ran.map(|_| Vec::new())
     }
 
     /// Prepares a statement of the service, or finds it prepared.

@@ -167,7 +167,7 @@ pub(crate) fn is_wire(error: &tokio_postgres::Error) -> bool {
         return true;
     }
     let cause = std::error::Error::source(error);
-    cause.is_some_and(|cause| cause.is::<std::io::Error>())
+    matches!(cause, Some(cause) if cause.is::<std::io::Error>())
         || error.as_db_error().is_some_and(is_fatal)
 }
 
