@@ -12,7 +12,7 @@ use std::{
 use axum::response::{IntoResponse, Response};
 use hapax::event::NewEvent;
 
-use crate::problem::Problem;
+use crate::problem;
 
 /// All that a single-shot request will do, said beforehand.
 ///
@@ -65,7 +65,7 @@ impl<S> fmt::Debug for Planned<S> {
 impl<S: Send + 'static> IntoResponse for Planned<S> {
     fn into_response(self) -> Response {
         let nobody = "the handler returns a plan, and its operation is not marked single_shot";
-        let mut response = Problem::internal(nobody).into_response();
+        let mut response = problem::unwritten(nobody);
         let carried = Carried(Arc::new(Mutex::new(Some(self))));
         response.extensions_mut().insert(carried);
         response

@@ -18,7 +18,7 @@ use hapax::sink::BoxError;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 pub use code::*;
-pub(crate) use render::{settle, write_out};
+pub(crate) use render::{settle, unwritten, write_out};
 
 /// An error for the caller.
 ///

@@ -22,6 +22,10 @@ const TYPE_BASE: &str = "https://hapax.dev/problems/";
 #[derive(Clone)]
 struct Carried(Arc<Mutex<Option<Problem>>>);
 
+/// Why a response is an error that nobody has written out, for the log.
+#[derive(Clone, Copy)]
+struct Reason(&'static str);
+
 #[derive(Serialize)]
 struct Document<'a> {
     r#type: String,
@@ -41,6 +45,14 @@ pub(super) fn carry(problem: Problem) -> Response {
     let mut response = bare(&problem, None);
     let carried = Carried(Arc::new(Mutex::new(Some(problem))));
     response.extensions_mut().insert(carried);
+    response
+}
+
+/// A bare 500 for `reason`, which costs nothing unless it is written out.
+pub(crate) fn unwritten(reason: &'static str) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+    response.extensions_mut().insert(Reason(reason));
     response
 }
 
@@ -66,7 +78,10 @@ pub(crate) fn settle(response: Response, id: &RequestId) -> Response {
     if !plain {
         return response;
     }
-    let problem = Problem::new(code::for_status(status));
+    let problem = match response.extensions().get::<Reason>() {
+        Some(Reason(reason)) => Problem::internal(*reason),
+        None => Problem::new(code::for_status(status)),
+    };
     with_headers_of(&response, write_out(&problem, id))
 }
 
