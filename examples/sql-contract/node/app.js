@@ -37,14 +37,14 @@ async function createOrder(tx, tenant, body) {
   if (!Number.isSafeInteger(amount) || amount <= 0) {
     throw new Problem("VALIDATION.member", "an order has a positive amount");
   }
-  if (item === "nothing") {
-    // A refusal: it is remembered, and what was written before it is not.
-    throw new Problem("CONFLICT.state", "there is nothing left", 409);
-  }
   const id = `ord_${randomUUID()}`;
   await tx.query("INSERT INTO shop_order (id, tenant, item, amount) VALUES ($1, $2, $3, $4)", [
     id, tenant, item, amount,
   ]);
+  if (item === "sold out") {
+    // A refusal: it is remembered, and what was written before it is not.
+    throw new Problem("CONFLICT.state", "there is none left", 409);
+  }
   const created = JSON.stringify({ id, item, amount });
   await tx.query("SELECT hapax.emit('order.created', $1, 'order', $2)", [created, id]);
   return {

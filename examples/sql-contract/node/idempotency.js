@@ -148,7 +148,7 @@ function problemOf(error) {
   console.warn(error);
   // The database's own errors have a severity; what is a plain Error besides is the connection's.
   const passes = error.severity
-    ? /^(08|40|53|57)/.test(error.code)
+    ? error.severity === "FATAL" || /^(08|40|53|57)/.test(error.code)
     : error.constructor === Error || error instanceof AggregateError;
   return passes
     ? new Problem("DEPENDENCY.unavailable", "try again")

@@ -50,15 +50,15 @@ async def create_order(tx: AsyncConnection, tenant: str, body: bytes) -> Respons
         raise Problem("VALIDATION.member", "an order has an item")
     if not is_amount(amount) or amount <= 0:
         raise Problem("VALIDATION.member", "an order has a positive amount")
-    if item == "nothing":
-        # A refusal: it is remembered, and what was written before it is not.
-        raise Problem("CONFLICT.state", "there is nothing left", status=409)
 
     order_id = f"ord_{uuid.uuid4()}"
     await tx.execute(
         "INSERT INTO shop_order (id, tenant, item, amount) VALUES (%s, %s, %s, %s)",
         (order_id, tenant, item, amount),
     )
+    if item == "sold out":
+        # A refusal: it is remembered, and what was written before it is not.
+        raise Problem("CONFLICT.state", "there is none left", status=409)
     created = json.dumps({"id": order_id, "item": item, "amount": amount})
     await tx.execute(
         "SELECT hapax.emit('order.created', %s, 'order', %s)", (created, order_id)

@@ -4,7 +4,7 @@ use hapax_testkit::wait::Patience;
 
 use crate::{
     service::Language,
-    shop::{LONG, Shop, body},
+    shop::{LONG, Shop, body, order_until_answered},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,6 +25,7 @@ async fn check_answers(language: Language) {
     check_in_progress(&shop).await;
     check_keys(&shop).await;
     check_bodies(&shop).await;
+    check_dead_database(&shop).await;
 }
 
 /// The same key in both of its spellings is the same request; another body is another one.
@@ -54,10 +55,10 @@ async fn check_replay(shop: &Shop) {
 /// A refusal is remembered, without an effect.
 async fn check_refusal(shop: &Shop) {
     let orders = shop.count("SELECT count(*) FROM shop_order").await;
-    let refused = shop.order(0, "refused", &body("nothing", 1)).await;
+    let refused = shop.order(0, "refused", &body("sold out", 1)).await;
     check_problem(&refused, 409, "CONFLICT.state");
     assert_eq!(refused.header("idempotency-status"), Some("stored"));
-    let again = shop.order(0, "refused", &body("nothing", 1)).await;
+    let again = shop.order(0, "refused", &body("sold out", 1)).await;
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
     assert_eq!((again.status, again.body), (409, refused.body));
     assert_eq!(shop.count("SELECT count(*) FROM shop_order").await, orders);
@@ -147,6 +148,24 @@ async fn check_bodies(shop: &Shop) {
         .count("SELECT count(*) FROM hapax.idempotency_key")
         .await;
     assert_eq!(after, keys, "what is refused is not remembered");
+}
+
+/// While the database takes no connections nothing runs, and nothing is lost when it does again.
+async fn check_dead_database(shop: &Shop) {
+    let gone = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+                WHERE datname = current_database() AND application_name LIKE 'shop%'";
+    shop.allow_connections(false).await;
+    shop.client
+        .query(gone, &[])
+        .await
+        .expect("sessions are cut");
+    let refused = shop.order(0, "dead", &body("socks", 1)).await;
+    check_problem(&refused, 503, "DEPENDENCY.unavailable");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    shop.allow_connections(true).await;
+    let urls = shop.urls();
+    let answer = order_until_answered(&shop.http, &urls, 0, "dead", &body("socks", 1)).await;
+    assert_eq!(answer.header("idempotency-status"), Some("stored"));
 }
 
 #[track_caller]

@@ -7,7 +7,7 @@ use hapax::{Clock, Random};
 use hapax_postgres::{Postgres, Settings, tokio_postgres::Client};
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient},
-    postgres::Database,
+    postgres::{Database, connect, server},
     wait::Patience,
 };
 
@@ -56,6 +56,14 @@ impl Shop {
 
     pub(crate) async fn another_client(&self) -> Client {
         self.database.client().await
+    }
+
+    /// Opens or closes the database to new sessions.
+    pub(crate) async fn allow_connections(&self, allow: bool) {
+        let name = self.database.name();
+        let alter = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {allow}");
+        let server = connect(&server()).await;
+        server.batch_execute(&alter).await.expect("it is altered");
     }
 
     async fn is_up(&self, url: &str) {
