@@ -8,7 +8,7 @@
 //! ```
 //! use axum::{Router, extract::Request, middleware::{self, Next}, response::Response, routing::post};
 //! use hapax::{Clock, Random, event::NewEvent, key::Tenant};
-//! use hapax_http::{Idempotency, Json, Planned, Problem, RequestIds, Settings, Tx, problem};
+//! use hapax_http::{Idempotency, Json, Phased, Planned, Problem, RequestIds, Settings, Tx, problem};
 //! use hapax_sqlite::{Sqlite, Statement};
 //! use http::StatusCode;
 //!
@@ -41,6 +41,24 @@
 //!         .emit(NewEvent::json("note.created", &note)))
 //! }
 //!
+//! /// Phased: the handler calls a foreign system, and commits what it knows in between.
+//! async fn create_payment(
+//!     mut phased: Phased<hapax_sqlite::Tx>,
+//!     Json(amount): Json<i64>,
+//! ) -> Result<(StatusCode, Json<String>), Problem> {
+//!     // The same key on every attempt, so that the far side charges once.
+//!     let charge = charge_at_the_provider(&phased.provider_key("charge"), amount).await;
+//!     if phased.recovery_point().is_none() {
+//!         let row = (charge.clone(), amount);
+//!         let write = async |tx: &mut hapax_sqlite::Tx| {
+//!             tx.with(|db| db.execute("INSERT INTO charge VALUES (?1, ?2)", row)).await
+//!         };
+//!         phased.phase("charged", write).await?;
+//!     }
+//!     Ok((StatusCode::CREATED, Json(charge)))
+//! }
+//! # async fn charge_at_the_provider(_: &str, _: i64) -> String { String::new() }
+//!
 //! /// Places the tenant, which is the principal's stable id and never its credential.
 //! async fn authenticate(mut request: Request, next: Next) -> Response {
 //!     request.extensions_mut().insert(Tenant::new("alice").expect("it is short"));
@@ -51,9 +69,11 @@
 //!     let idempotency = Idempotency::new(store, Settings::new(clock, random.clone()));
 //!     let refunds = idempotency.operation("/refunds");
 //!     let notes = idempotency.operation("/notes").single_shot();
+//!     let payments = idempotency.operation("/payments").phased();
 //!     Router::new()
 //!         .route("/refunds", post(create_refund).layer(refunds))
 //!         .route("/notes", post(create_note).layer(notes))
+//!         .route("/payments", post(create_payment).layer(payments))
 //!         .route("/idempotency-keys", post(idempotency.reserve_handler()))
 //!         .fallback(problem::not_found)
 //!         .layer(middleware::from_fn(authenticate))

@@ -76,6 +76,12 @@ async fn a_phased_request_is_stored_once_and_replays() {
         .await
         .check_replays(&first);
     check(&stage, &far, 1, 1, 2).await;
+    let kept = "SELECT count(request) FROM hapax_idempotency_key";
+    assert_eq!(
+        stage.count(kept).await,
+        0,
+        "what is answered is kept no longer"
+    );
     let other = pay(&node, "k", "{\"end\":\"x\"}").await;
     other.check_problem(409, "CONFLICT.idempotency.payload_mismatch");
 }
@@ -224,6 +230,8 @@ async fn the_key_of_a_dead_owner_is_resumed_when_its_lease_has_lapsed() {
     let node = node(&stage, &far, |it| it.wait = Duration::ZERO);
     let early = pay(&node, "k", body).await;
     early.check_problem(409, "CONFLICT.idempotency.in_progress");
+    let kept = "SELECT count(request) FROM hapax_idempotency_key";
+    assert_eq!(stage.count(kept).await, 1);
     stage.pass(LEASE);
     assert_eq!(pay(&node, "k", body).await.idempotency(), Some("stored"));
     check(&stage, &far, 2, 1, 2).await;

@@ -43,6 +43,8 @@ async fn the_hot_queries_go_by_an_index() {
     for sql in [
         include_str!("../../queries/idempotency/find.sql"),
         include_str!("../../queries/idempotency/expired.sql"),
+        include_str!("../../queries/idempotency/advance.sql"),
+        include_str!("../../queries/idempotency/take_over.sql"),
         include_str!("../../queries/delivery/due.sql"),
         include_str!("../../queries/delivery/next_due.sql"),
         include_str!("../../queries/delivery/begun.sql"),

@@ -106,7 +106,7 @@ async fn a_slow_payment_is_its_owners_as_long_as_it_lives() {
     assert_eq!(answer.header("idempotency-status"), Some("replayed"));
     let first = paying.await.unwrap().unwrap();
     assert_eq!(lasting(&first), lasting(&answer));
-    assert_eq!(takeovers(&slow).await + takeovers(&other).await, 0.0);
+    check_count(takeovers(&slow).await + takeovers(&other).await, 0);
     check_once(&other, SLOW, &answer).await;
 }
 
@@ -140,9 +140,9 @@ async fn check_fenced(asleep: &Shop, awake: &Shop, stalled: Paying, answer: &Htt
     let late = stalled.await.unwrap().unwrap();
     assert_eq!(late.header("idempotency-status"), Some("replayed"));
     assert_eq!(lasting(&late), lasting(answer));
-    assert_eq!(takeovers(awake).await, 1.0);
+    check_count(takeovers(awake).await, 1);
     let fenced = r#"hapax_idempotency_fenced_total{operation="POST /payments"}"#;
-    assert_eq!(asleep.metric(fenced).await, 1.0);
+    check_count(asleep.metric(fenced).await, 1);
     check_once(awake, SLOW, answer).await;
     let client = awake.home().database().client().await;
     let row = "SELECT epoch, state, request IS NULL FROM hapax.idempotency_key";
@@ -199,6 +199,15 @@ async fn provider_charged(home: &Home) {
 async fn entries(shop: &Shop) -> usize {
     let ledger = shop.get("/ledger").await.json().unwrap();
     ledger["entries"].as_array().unwrap().len()
+}
+
+/// Requires that a metric counts so many.
+#[track_caller]
+fn check_count(found: f64, expected: u32) {
+    assert!(
+        (found - f64::from(expected)).abs() < 0.5,
+        "{found}, not {expected}"
+    );
 }
 
 async fn takeovers(shop: &Shop) -> f64 {
