@@ -1,4 +1,4 @@
--- Stores the answer of a phased request, for the owner alone; the request is not needed any more.
+-- Stores the answer of a phased request, for the owner alone: the request is not needed any more.
 -- For a fenced owner no row changes and it divides by zero: the commit behind it fails with it.
 WITH finished AS (
     UPDATE hapax.idempotency_key SET

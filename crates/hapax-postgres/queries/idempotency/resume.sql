@@ -1,4 +1,4 @@
--- Takes a key over whose lease has lapsed, if it is still the one that was read; the row says where
+-- Takes a key over whose lease has lapsed, if it is still the one that was read: the row says where
 -- its request stopped. A request that was kept stays, for it is the same one. A row that its old
 -- owner is writing is not waited for: that owner is not dead.
 WITH judged AS (

@@ -1,4 +1,4 @@
--- Stores the answer of a phased request, for the owner alone; the request is not needed any more.
+-- Stores the answer of a phased request, for the owner alone: the request is not needed any more.
 UPDATE hapax_idempotency_key SET
     state = ?6,
     lease_until = NULL,

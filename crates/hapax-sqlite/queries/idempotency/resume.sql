@@ -1,4 +1,4 @@
--- Takes a key over whose lease has lapsed; the row says where its request stopped. A request that
+-- Takes a key over whose lease has lapsed: the row says where its request stopped. A request that
 -- was kept stays, for it is the same one.
 UPDATE hapax_idempotency_key SET
     epoch = epoch + 1,
