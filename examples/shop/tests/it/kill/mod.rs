@@ -42,12 +42,12 @@ use journal::Attempt;
 use run::{End, Run};
 
 /// Kills at random instants, on each store; `HAPAX_TEST_KILLS` asks for more.
-const KILLS: usize = 60;
+const KILLS: usize = 50;
 /// Every so many lives, one is long enough for everything to be settled well before its end.
-const LONG_LIFE_EVERY: usize = 40;
-const LONG_LIFE: Duration = Duration::from_secs(5);
+const LONG_LIFE_EVERY: usize = 25;
+const LONG_LIFE: Duration = Duration::from_secs(4);
 /// Lives that end at one named place.
-const LIVES: usize = 7;
+const LIVES: usize = 5;
 /// Crashes of the PostgreSQL server under the shop.
 const CRASHES: usize = 20;
 /// The named places of both stores, before and after each commit and each send.
