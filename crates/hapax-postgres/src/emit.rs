@@ -19,8 +19,8 @@ pub(crate) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    pub(crate) fn of(events: impl IntoIterator<Item = &'a Sealed> + Clone) -> Self {
-        let all = || events.clone().into_iter();
+    pub(crate) fn of(events: &[&'a Sealed]) -> Self {
+        let all = || events.iter().copied();
         let about = |sealed: &'a Sealed| sealed.event.aggregate.as_ref();
         Self {
             ids: all().map(|it| it.event.id.to_string()).collect(),

@@ -44,7 +44,7 @@ impl<'a> Ending<'a> {
         let (event, events) = match events {
             [] => (None, None),
             [event] => (Some(One::of(event)), None),
-            events => (None, Some(Columns::of(events))),
+            events => (None, Some(Columns::of(&events.iter().collect::<Vec<_>>()))),
         };
         Self {
             answer: held

@@ -339,7 +339,8 @@ impl<'a> Group<'a> {
             .is_some()
             .then(|| Keys::of(&self.members, self.store.time()));
         let keys = keys.as_ref().map(Keys::params);
-        let columns = Columns::of(self.members.iter().flat_map(|member| &member.events));
+        let emitted = self.members.iter().flat_map(|member| &member.events);
+        let columns = Columns::of(&emitted.collect::<Vec<_>>());
         let events = columns.params();
         self.store
             .settings()

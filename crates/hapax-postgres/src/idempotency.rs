@@ -50,7 +50,7 @@ impl Keys for Postgres {
         Ok(match hold(self, &claim).await? {
             Found::Free(session, row) => {
                 let held = Held { claim, row };
-                Claimed::Open(Tx::new(self, session, draft, Some(held)))
+                Claimed::Open(Tx::new(self, *session, draft, Some(held)))
             }
             Found::Taken(known) => Claimed::Known(known),
         })
@@ -110,7 +110,7 @@ pub(crate) enum OldRow {
 /// What a claim found.
 pub(crate) enum Found {
     /// The key is free, and locked by the transaction of this session.
-    Free(Session, OldRow),
+    Free(Box<Session>, OldRow),
     /// The key is taken.
     Taken(Known),
 }
@@ -162,7 +162,7 @@ pub(crate) async fn try_hold(
         }
     };
     match judge_rows(&rows[1], &rows[2], claim) {
-        Ok(Verdict::Free(row)) => Ok(Some(Found::Free(session, row))),
+        Ok(Verdict::Free(row)) => Ok(Some(Found::Free(Box::new(session), row))),
         Ok(Verdict::Taken(known)) => {
             session.rollback().await;
             Ok(Some(Found::Taken(known)))

@@ -232,14 +232,14 @@ async fn first<R>(
     let Some(begin) = begin else {
         return run(link).await;
     };
-    let mut begun: Leg<'_> = Box::pin(link.none(&begin));
-    let sent = send(&mut begun).await;
+    let mut ahead: Leg<'_> = Box::pin(link.none(&begin));
+    let sent = send(&mut ahead).await;
     if let Some(Err(error)) = sent {
         return Err(error);
     }
     let ran = run(link).await;
     if sent.is_none() {
-        begun.await?;
+        ahead.await?;
     }
     ran
 }
@@ -308,13 +308,12 @@ async fn fly(begin: Option<Leg<'_>>, legs: Vec<Leg<'_>>) -> Result<Vec<Vec<Row>>
         };
         match landed {
             Ok(found) if number >= ahead => rows.push(found),
-            Ok(_) => {}
             Err(error) if crash.is_none() => {
                 let (leg, cause) = (number.saturating_sub(ahead), Flight::Failed(error));
                 crash = Some(Crash { leg, cause });
             }
-            // What comes behind a failure fails with it.
-            Err(_) => {}
+            // The one ahead has no rows; what comes behind a failure fails with it.
+            Ok(_) | Err(_) => {}
         }
     }
     match crash {

@@ -139,7 +139,7 @@ async fn once(
     drop(lane.take());
     if crash.cause.is_unknown() {
         session.discard();
-        resolve::committed(store, &member.claim, &member.answer).await?;
+        Box::pin(resolve::committed(store, &member.claim, &member.answer)).await?;
         store.wake().ring();
         return Ok(member.committed());
     }
@@ -147,7 +147,7 @@ async fn once(
     match crash.cause {
         Flight::Failed(error) if is_not_free(crash.leg, &error) => {
             store.lose_hope(CAREFUL);
-            by_claim(store, member).await
+            Box::pin(by_claim(store, member)).await
         }
         Flight::Failed(error) => Err(store_error(error)),
         Flight::Lost => Err(Flight::Lost.into()),
@@ -165,7 +165,7 @@ async fn by_claim(store: &Postgres, member: &Member) -> Result<Ran, StoreError> 
         row,
     };
     let draft = Draft::new(None, Headers::new());
-    let mut tx = Tx::new(store, session, draft, Some(held));
+    let mut tx = Tx::new(store, *session, draft, Some(held));
     if let Err(error) = tx.write(&member.statements, &member.events).await {
         tx.rollback().await;
         return Err(error);
@@ -185,7 +185,7 @@ impl Tx {
         events: &[Sealed],
     ) -> Result<(), StoreError> {
         let calls = calls(std::iter::once(statements));
-        let columns = Columns::of(events);
+        let columns = Columns::of(&events.iter().collect::<Vec<_>>());
         self.ask(async |link| {
             for (call, prepared) in calls.iter().zip(link.prepare_all(&calls).await?) {
                 link.call(call, prepared.as_ref()).await?;

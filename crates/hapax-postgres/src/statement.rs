@@ -89,15 +89,12 @@ pub(crate) fn calls<'a>(requests: impl Iterator<Item = &'a [Statement]>) -> Vec<
     for statements in requests {
         let mut earliest = 0;
         for statement in statements {
-            earliest = match place(&calls, statement, earliest) {
-                Some(place) => {
-                    calls[place].add(statement);
-                    place
-                }
-                None => {
-                    calls.push(Call::of(statement));
-                    calls.len() - 1
-                }
+            earliest = if let Some(place) = place(&calls, statement, earliest) {
+                calls[place].add(statement);
+                place
+            } else {
+                calls.push(Call::of(statement));
+                calls.len() - 1
             };
         }
     }

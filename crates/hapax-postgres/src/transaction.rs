@@ -225,7 +225,7 @@ impl Tx {
         self.session.discard();
         match (self.held, answer) {
             (Some(held), Some(answer)) => {
-                resolve::committed(&self.store, &held.claim, answer).await?;
+                Box::pin(resolve::committed(&self.store, &held.claim, answer)).await?;
                 self.store.wake().ring();
                 Ok(())
             }
@@ -245,7 +245,7 @@ impl Tx {
                 let tenant = held.claim.scope.tenant.clone();
                 let draft = Draft::new(Some(tenant), hapax::event::Headers::new());
                 let held = Held { row, ..held };
-                let tx = Self::new(&store, session, draft, Some(held));
+                let tx = Self::new(&store, *session, draft, Some(held));
                 tx.keep(Some(answer)).await
             }
             _ => Err(lost("another request took the key")),
@@ -288,7 +288,7 @@ impl Transaction for Tx {
                 };
                 kept.keep(Some(answer)).await?;
             }
-            (Effect::Drop, Some(held), _) => self.drop_effect(held, answer).await?,
+            (Effect::Drop, Some(held), _) => Box::pin(self.drop_effect(held, answer)).await?,
             (Effect::Drop, None, phase) => {
                 self.session.rollback().await;
                 if let Some(phase) = phase {
