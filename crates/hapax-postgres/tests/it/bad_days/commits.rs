@@ -19,7 +19,7 @@ use crate::fixture::{INSERT, PATIENCE, shot};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_happened_is_acknowledged_though_its_answer_was_lost() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
         for deed in [Deed::CutAfter, Deed::SwallowAfter] {
             let key = format!("{way:?} {deed:?}");
             let trap = day.proxy.once(Moment::commit(), deed);
@@ -51,7 +51,7 @@ async fn a_commit_that_did_not_happen_may_run_again_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_stays_unknown_while_nobody_can_be_asked() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
         for deed in [Deed::HoldBefore, Deed::HoldAfter] {
             let key = format!("{way:?} {deed:?}");
             let trap = day.proxy.once(Moment::commit(), deed);

@@ -27,7 +27,7 @@ async fn a_node_without_a_free_connection_is_unavailable_and_recovers() {
                 .unwrap(),
         );
     }
-    for way in [Way::Handler, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
         let start = Instant::now();
         let told = order(&day.node, way, "k").await;
         assert!(
@@ -96,7 +96,7 @@ async fn a_backend_that_is_terminated_in_a_statement_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_that_were_terminated_are_replaced_unnoticed() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
         order(&day.node, way, "warm").await.unwrap();
         assert!(terminate(&day).await > 0);
         day.good.idle().await;

@@ -32,6 +32,8 @@ pub(crate) struct Day {
 pub(crate) enum Way {
     /// A claim, a statement, an event, and the answer.
     Handler,
+    /// The same, with the claim behind the first statement.
+    Riding,
     /// All in one go.
     SingleShot,
 }
@@ -101,25 +103,34 @@ pub(crate) async fn order(node: &Postgres, way: Way, key: &str) -> Result<Answer
             Claimed::Open(tx) => return handle(tx, key).await,
             Claimed::Known(known) => known,
         },
+        Way::Riding => match node.claim_with_first_statement(claim(key)).await? {
+            Claimed::Open(tx) => return handle(tx, key).await,
+            Claimed::Known(known) => known,
+        },
         Way::SingleShot => match node.single_shot(shot(key)).await? {
             Ran::Committed { .. } => return Ok(answer(key)),
             Ran::Known(known) => known,
         },
     };
+    replayed(known)
+}
+
+fn replayed(known: Known) -> Result<Answer, StoreError> {
     match known {
         Known::Replay { answer, .. } => Ok(answer),
         Known::InProgress => Err(StoreError::Unavailable {
             source: "in progress".into(),
         }),
-        other => panic!("{key} is {other:?}"),
+        other => panic!("the key is {other:?}"),
     }
 }
 
 /// What the handler of an order does.
 pub(crate) async fn handle(mut tx: Tx, key: &str) -> Result<Answer, StoreError> {
     if let Err(error) = tx.execute(INSERT, &[&key]).await {
+        let known = tx.known();
         tx.rollback().await;
-        return Err(error);
+        return known.map_or(Err(error), replayed);
     }
     tx.emit(event(key))?;
     let answer = answer(key);

@@ -40,6 +40,13 @@ async fn a_connection_that_breaks_or_goes_silent_at_any_step_costs_a_retry_at_mo
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_riding_claim_that_breaks_or_goes_silent_at_any_step_costs_a_retry_at_most() {
+    let day = Day::new().await;
+    let moments = [Some(CLAIM), Some(FIND), Some(HANDLER), Some(ANSWER), None];
+    check_steps(&day, Way::Riding, &moments).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_single_shot_that_breaks_or_goes_silent_at_any_step_costs_a_retry_at_most() {
     let day = Day::new().await;
     check_steps(
@@ -80,7 +87,7 @@ async fn check_steps(day: &Day, way: Way, moments: &[Option<&str>]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_on_connections_that_were_reset_are_refused_once_at_most_each() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
         order(&day.node, way, "warm").await.unwrap();
         day.proxy.reset();
         let key = format!("{way:?}");
@@ -93,7 +100,7 @@ async fn requests_on_connections_that_were_reset_are_refused_once_at_most_each()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_refuses_connections_is_unavailable_until_it_takes_them() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
         day.proxy.refuse(true).await;
         day.proxy.reset();
         let key = format!("{way:?}");
@@ -109,7 +116,7 @@ async fn a_database_that_refuses_connections_is_unavailable_until_it_takes_them(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_goes_silent_is_unavailable_within_the_bounds() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
         day.proxy.black_hole();
         let key = format!("{way:?}");
         let start = Instant::now();

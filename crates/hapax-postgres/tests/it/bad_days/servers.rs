@@ -44,11 +44,7 @@ async fn a_server_that_dies_under_load_loses_nothing_acknowledged_and_doubles_no
         .map(|client| {
             let (node, is_over) = (node.clone(), Arc::clone(&is_over));
             let (acknowledged, failed) = (Arc::clone(&acknowledged), Arc::clone(&failed));
-            let way = if client % 2 == 0 {
-                Way::Handler
-            } else {
-                Way::SingleShot
-            };
+            let way = [Way::Handler, Way::Riding, Way::SingleShot][client % 3];
             tokio::spawn(async move {
                 let mut keys = Vec::new();
                 while !is_over.load(Ordering::SeqCst) {
@@ -115,7 +111,7 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
 
     proxy.lead_to(standby.address());
     proxy.reset();
-    for way in [Way::Handler, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
         for _ in 0..3 {
             let told = order(&node, way, "k").await;
             assert!(
