@@ -9,6 +9,7 @@ mod fingerprints;
 mod bodies;
 mod remembered;
 mod waiting;
+mod conflicts;
 mod store_errors;
 mod plans;
 mod phased;
