@@ -1,7 +1,7 @@
 //! What must hold before a change is taken: `cargo x ci`.
 //!
 //! Quick steps come first and the tests last, so that a slip costs seconds.
-//! `cargo x test` is the last part alone; it needs nothing but the toolchain.
+//! `cargo x test` is the last part alone; it needs the toolchain and the servers of the README.
 
 use std::{path::Path, process::Command};
 
@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::{
     contract,
+    postgres::{self, Server},
     step::{Steps, call, call_with},
     tidy,
     tool::{self, NEXTEST},
@@ -48,19 +49,25 @@ pub(crate) fn test(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     )?;
     steps.run("walkthrough", || walkthrough::walk(root))?;
     steps.run("packages", || contract::install(root))?;
-    steps.call("doctests", "cargo test --doc --workspace --all-features")?;
-    if NEXTEST.is_there() {
-        let line = "cargo nextest run --workspace --all-targets --all-features";
-        return steps.call("tests", line);
-    }
-    println!(
-        "cargo-nextest is missing ({}): cargo test runs the tests",
-        NEXTEST.install
-    );
-    steps.call(
-        "tests",
-        "cargo test --workspace --all-targets --all-features",
-    )
+    let server = postgres::for_tests()?;
+    let url = server.as_ref().map(Server::url);
+    let environment: Vec<_> = url
+        .iter()
+        .map(|url| (postgres::NAME, url.as_str()))
+        .collect();
+    steps.run("doctests", || {
+        call_with("cargo test --doc --workspace --all-features", &environment)
+    })?;
+    let line = if NEXTEST.is_there() {
+        "cargo nextest run --workspace --all-targets --all-features"
+    } else {
+        println!(
+            "cargo-nextest is missing ({}): cargo test runs the tests",
+            NEXTEST.install
+        );
+        "cargo test --workspace --all-targets --all-features"
+    };
+    steps.run("tests", || call_with(line, &environment))
 }
 
 /// Walks through the pages.
@@ -72,7 +79,15 @@ pub(crate) fn walk(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
 /// Fires at the examples in other languages.
 pub(crate) fn contract(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.run("packages", || contract::install(root))?;
-    steps.call("tests", "cargo test --package sql-contract")
+    let server = postgres::for_tests()?;
+    let url = server.as_ref().map(Server::url);
+    let environment: Vec<_> = url
+        .iter()
+        .map(|url| (postgres::NAME, url.as_str()))
+        .collect();
+    steps.run("tests", || {
+        call_with("cargo test --package sql-contract", &environment)
+    })
 }
 
 /// Measures, with the bench binary.

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a chore talks to whoever runs it")]
 
 mod gate;
+mod postgres;
 mod matrix;
 mod step;
 mod tool;

@@ -1,11 +1,11 @@
 //! What a store needs to be opened: where, and with what clock, chance and bounds.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use hapax::{Clock, Random, failpoint::Failpoints, limits};
 
 /// How a store is opened.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Settings {
     /// The database, as `postgres://user:password@host:port/database?sslmode=require`.
@@ -85,5 +85,12 @@ impl Settings {
             connect_max: Duration::from_secs(5),
             reruns_max: limits::RERUNS,
         }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URL holds a password.
+        f.debug_struct("Settings").finish_non_exhaustive()
     }
 }

@@ -171,9 +171,10 @@ mod tests {
     fn check(requests: &[&[&'static str]], expected: &[(&str, usize)]) {
         let statement = |sql: &&'static str| {
             let one = [Value::from(1_i64)];
-            match sql.starts_with("each") {
-                true => Statement::each(*sql, one),
-                false => Statement::new(*sql, one),
+            if sql.starts_with("each") {
+                Statement::each(*sql, one)
+            } else {
+                Statement::new(*sql, one)
             }
         };
         let requests: Vec<Vec<_>> = requests

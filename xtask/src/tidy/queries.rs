@@ -30,7 +30,10 @@ pub(super) fn one_statement(tree: &Tree) -> Vec<String> {
 
 /// How many statements stand in the text.
 fn statements(text: &str) -> usize {
-    bare(text)
+    // The body of an anonymous block is one statement to whoever sends it.
+    let bare = bare(text);
+    let outside: String = bare.split("$$").step_by(2).collect();
+    outside
         .split(';')
         .filter(|part| !part.trim().is_empty())
         .count()

@@ -5,19 +5,15 @@
 //! guide's grants alone, and over TLS. `cargo x matrix 14 18` goes through those two versions, and
 //! `--direct` leaves the other ways out.
 
-mod programs;
-mod server;
-
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
 use crate::{
+    postgres::{self, NAME, Programs, Server},
     step::{Steps, call},
     tool::{self, Tool},
 };
-use programs::Programs;
-use server::Server;
 
 const TOOLS: &[Tool] = &[
     Tool {
@@ -42,7 +38,7 @@ pub(crate) fn matrix(steps: &mut Steps, arguments: &[String]) -> anyhow::Result<
         .cloned()
         .partition(|argument| argument == DIRECT);
     let ways = if flags.is_empty() { WAYS } else { &WAYS[..1] };
-    let versions = programs::asked(&versions)?;
+    let versions = postgres::asked(&versions)?;
     steps.run("tools", || tool::require(TOOLS))?;
     steps.run("build", || {
         call("cargo test --package hapax-postgres --all-features --test it --no-run")
@@ -69,7 +65,7 @@ fn run(programs: &Programs, server: &Server, way: &str, tests: &[&str]) -> anyho
         .args(TESTS.split_whitespace())
         .args(tests)
         .args(["--format", "terse"])
-        .env("HAPAX_TEST_POSTGRES", server.url())
+        .env(NAME, server.url())
         .env("HAPAX_TEST_POSTGRES_BIN", programs.directory())
         .env("HAPAX_TEST_ROOT", server.root())
         .env("HAPAX_TEST_WAY", way)

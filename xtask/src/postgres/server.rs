@@ -1,4 +1,4 @@
-//! A server for one round of the matrix, with TLS, which ends with its value or with the chore.
+//! A server for a chore, with TLS, which ends with its value or with the chore.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 
 use super::programs::Programs;
 
-/// Nothing of it outlives the round: neither the disk nor a crash has a part in this.
+/// Nothing of it outlives the chore: neither the disk nor a crash has a part in this.
 const CONFIGURATION: &str = "
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
@@ -39,7 +39,7 @@ pub(crate) struct Server {
 impl Server {
     /// Makes a server of this version and starts it; returns when it takes connections.
     pub(crate) fn start(programs: &Programs) -> anyhow::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("hapax-matrix-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("hapax-chore-{}", std::process::id()));
         let _left = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).context("cannot make a folder for a server")?;
         if is_root()? {

