@@ -35,7 +35,7 @@ async fn of_two_transactions_that_lock_each_other_out_one_loses_and_both_end() {
             }
             tx.execute(TAKE, &[&rows[1]]).await
         };
-        run(&fixture.store, key, handler).await
+        Box::pin(run(&fixture.store, key, handler)).await
     };
     let (one, two) = join(take("one", [1, 2]), take("two", [2, 1])).await;
     assert_eq!((one.0, two.0), (answer("one"), answer("two")));
@@ -68,7 +68,7 @@ async fn of_two_serializable_transactions_that_depend_on_each_other_one_runs_aga
             }
             Ok(0)
         };
-        run(&fixture.store, key, handler).await
+        Box::pin(run(&fixture.store, key, handler)).await
     };
     let (one, two) = join(take("one", 1), take("two", 2)).await;
     assert_eq!((one.0, two.0), (answer("one"), answer("two")));

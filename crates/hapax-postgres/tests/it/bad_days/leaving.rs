@@ -28,7 +28,7 @@ async fn a_request_that_is_given_up_at_any_point_leaves_no_lock_and_no_transacti
             tx.emit(event(&key)).unwrap();
             tx.complete(&answer(&key), Effect::Keep).await.unwrap();
         };
-        let has_ended = give_up_after(polls, request).await;
+        let has_ended = give_up_after(polls, Box::pin(request)).await;
         check_left(&day, Way::Handler, &key).await;
         ended += usize::from(has_ended);
         if ended == 2 {
@@ -46,7 +46,7 @@ async fn a_single_shot_that_is_given_up_at_any_point_is_whole_or_nothing() {
             let key = format!("k{polls} {round}");
             let node = day.node.clone();
             let request = async { drop(node.single_shot(shot(&key)).await.unwrap()) };
-            give_up_after(polls, request).await;
+            give_up_after(polls, Box::pin(request)).await;
             check_left(&day, Way::SingleShot, &key).await;
         }
     }
@@ -61,12 +61,15 @@ async fn a_rollback_that_is_given_up_is_a_rollback() {
             panic!("the key is free");
         };
         tx.execute(INSERT, &[&key]).await.unwrap();
-        let given_up = give_up_after(1, async {
-            match effect {
-                Some(effect) => drop(tx.complete(&answer(&key), effect).await),
-                None => tx.rollback().await,
-            }
-        });
+        let given_up = give_up_after(
+            1,
+            Box::pin(async {
+                match effect {
+                    Some(effect) => drop(tx.complete(&answer(&key), effect).await),
+                    None => tx.rollback().await,
+                }
+            }),
+        );
         assert!(!given_up.await, "it takes more than one look");
         day.good.idle().await;
         assert_eq!(day.effects(&key).await.0, 0);

@@ -136,21 +136,21 @@ async fn a_store_is_not_opened_by_way_of_a_network_that_refuses_or_swallows_or_c
     let proxy = Proxy::to_postgres(database.address());
     let open = async || Postgres::open(hasty(&proxy.url(&database.url()))).await;
     proxy.refuse(true).await;
-    check_unopened(open().await);
+    check_unopened(&open().await);
     proxy.heal().await;
     proxy.black_hole();
-    check_unopened(open().await);
+    check_unopened(&open().await);
     proxy.heal().await;
     for bytes in [0, 10, 100, 400] {
         proxy.set(Direction::ToClient, Fault::CutAfter(bytes));
-        check_unopened(open().await);
+        check_unopened(&open().await);
     }
     proxy.heal().await;
     for deed in DEEDS {
         for part in ["SET statement_timeout", "pg_is_in_recovery"] {
             let trap = proxy.always(Moment::containing(part), deed);
             let start = Instant::now();
-            check_unopened(open().await);
+            check_unopened(&open().await);
             assert!(
                 start.elapsed() < SHORT * 8,
                 "{part} {deed:?}: {:?}",
@@ -164,7 +164,7 @@ async fn a_store_is_not_opened_by_way_of_a_network_that_refuses_or_swallows_or_c
 }
 
 #[track_caller]
-fn check_unopened(opened: Result<Postgres, OpenError>) {
+fn check_unopened(opened: &Result<Postgres, OpenError>) {
     let fits = matches!(
         opened,
         Err(OpenError::Unavailable { .. } | OpenError::Schema { .. })

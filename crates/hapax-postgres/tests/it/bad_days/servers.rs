@@ -84,13 +84,11 @@ async fn a_server_that_dies_under_load_loses_nothing_acknowledged_and_doubles_no
     }
     let plain = cluster.client().await;
     // One note, one event and one answer of each key, and of no other.
-    let count = format!(
-        "SELECT (SELECT count(*) FROM note), (SELECT count(DISTINCT text) FROM note),
+    let count = "SELECT (SELECT count(*) FROM note), (SELECT count(DISTINCT text) FROM note),
                 (SELECT count(*) FROM hapax.outbox_event),
                 (SELECT count(DISTINCT aggregate_id) FROM hapax.outbox_event),
-                (SELECT count(*) FROM hapax.idempotency_key)"
-    );
-    let row = plain.query_one(&count, &[]).await.unwrap();
+                (SELECT count(*) FROM hapax.idempotency_key)";
+    let row = plain.query_one(count, &[]).await.unwrap();
     let counts: Vec<i64> = (0..5).map(|column| row.get(column)).collect();
     assert_eq!(counts, [i64::try_from(keys.len()).unwrap(); 5]);
     for (way, key) in keys.iter().step_by(20) {
