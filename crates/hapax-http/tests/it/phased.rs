@@ -115,6 +115,7 @@ async fn a_run_that_fails_before_its_first_phase_calls_out_under_the_same_key_ag
         let node = node(&stage, &far, |_| {});
         let body = format!("{{\"first\":\"{first}\"}}");
         assert!(!pay(&node, "k", &body).await.status.is_success());
+        stage.pass(Duration::from_millis(1));
         assert_eq!(pay(&node, "k", &body).await.idempotency(), Some("stored"));
         check(&stage, &far, 2, 2, 2).await;
         let calls = far.calls.lock().unwrap();
@@ -327,7 +328,10 @@ async fn a_fenced_owner_that_only_answers_is_not_believed() {
 #[tokio::test]
 async fn a_fenced_owner_is_cut_off_by_its_next_renewal() {
     let (stage, far) = stage().await;
-    let lease = |it: &mut Settings| it.lease = Duration::from_millis(300);
+    let lease = |it: &mut Settings| {
+        it.lease = Duration::from_millis(300);
+        it.handler_max = Duration::MAX;
+    };
     let (late, next) = (node(&stage, &far, lease), node(&stage, &far, |_| {}));
     // It never ends by itself.
     let body = "{\"first\":\"hang\"}";
@@ -340,7 +344,8 @@ async fn a_fenced_owner_is_cut_off_by_its_next_renewal() {
             break sent;
         }
     };
-    stalled.await.unwrap().check_replays(&winner);
+    let told = tokio::time::timeout(PATIENCE, stalled).await;
+    told.expect("it is cut off").unwrap().check_replays(&winner);
 }
 
 #[tokio::test]
