@@ -19,10 +19,8 @@ use super::{
 
 /// Requests at one instant.
 const STORM: u64 = 1_000;
-/// The shop's own connections to a server.
-const CONNECTIONS: &str = "\
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND application_name = 'hapax'";
+/// The time by the database's clock, in microseconds.
+const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
 
 /// Runs the storms.
 pub(super) async fn storm(bench: &Bench, store: Store) -> anyhow::Result<Section> {
@@ -103,9 +101,8 @@ pub(super) async fn storm(bench: &Bench, store: Store) -> anyhow::Result<Section
             match store {
                 Store::Sqlite => "",
                 Store::Postgres => {
-                    " Connections are counted by `pg_stat_activity` on one more new shop, whose \
-                     first requests the storm is: a pool opens one when none is free and closes \
-                     none, so those that are there are those that were needed at once."
+                    " Connections are those that `pg_stat_activity` says did anything since \
+                     the storm began, on one more new shop, whose first requests the storm is."
                 }
             },
         ),
@@ -128,14 +125,24 @@ async fn one_key(shop: &Shop) -> anyhow::Result<Tally> {
     Ok(tally)
 }
 
-/// How many connections a shop has that was asked for nothing but a storm.
+/// The shop's own connections that did anything since that time.
+fn used_since(micros: i64) -> String {
+    format!(
+        "SELECT count(*) FROM pg_stat_activity
+         WHERE datname = current_database() AND application_name = 'hapax'
+           AND extract(epoch FROM state_change) * 1000000 > {micros}"
+    )
+}
+
+/// How many connections of a new shop a storm takes.
 async fn connections(bench: &Bench) -> anyhow::Result<f64> {
     let folder = Folder::make(&bench.dir, "storm")?;
     let shop = Shop::bare(bench, Store::Postgres, folder, &[]).await?;
-    one_key(&shop).await?;
     let database = shop.database().context("the shop has no server")?;
-    let there = count(&database.url(), CONNECTIONS).await?;
-    Ok(to_f64(u64::try_from(there)?))
+    let start = count(&database.url(), NOW).await?;
+    one_key(&shop).await?;
+    let used = count(&database.url(), &used_since(start)).await?;
+    Ok(to_f64(u64::try_from(used)?))
 }
 
 async fn many_keys(shop: &Shop) -> anyhow::Result<Tally> {
