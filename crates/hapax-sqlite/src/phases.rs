@@ -142,14 +142,18 @@ fn fenced(
 fn enter(desk: &Desk, entry: Entry) -> Result<Entered, StoreError> {
     let now = desk.now();
     let record = find(&desk.conn, &entry.claim.scope, now)?;
+    let sql = match &record {
+        None => query!("idempotency/enter"),
+        Some(_) => query!("idempotency/enter_anew"),
+    };
     match judge_entry(record, &entry.claim, now) {
         Found::Known(known) => Ok(Entered::Known(known)),
-        Found::New => begin(desk, entry, now).map(Entered::Owned),
+        Found::New => begin(desk, sql, entry, now).map(Entered::Owned),
         Found::Resume => resume(desk, entry, now).map(Entered::Owned),
     }
 }
 
-fn begin(desk: &Desk, entry: Entry, now: Timestamp) -> Result<Ownership, StoreError> {
+fn begin(desk: &Desk, sql: &str, entry: Entry, now: Timestamp) -> Result<Ownership, StoreError> {
     let Claim { scope, .. } = &entry.claim;
     let retention = retention(&entry.claim);
     let row = params![
@@ -164,7 +168,7 @@ fn begin(desk: &Desk, entry: Entry, now: Timestamp) -> Result<Ownership, StoreEr
         now.after(retention).as_millis(),
     ];
     let begin = || {
-        let mut statement = desk.conn.prepare_cached(query!("idempotency/enter"))?;
+        let mut statement = desk.conn.prepare_cached(sql)?;
         statement.query_row(row, |row| row.get(0))
     };
     let epoch = begin().map_err(store_error)?;

@@ -17,6 +17,7 @@ pub mod keys;
 pub mod retention;
 pub mod transaction;
 pub mod phases;
+pub mod takeovers;
 pub mod single_shot;
 pub mod outbox;
 pub mod inbox;
@@ -135,6 +136,8 @@ macro_rules! store_suite {
                 a_purge_never_touches_a_key_in_progress
                 of_many_entries_at_once_one_owns
                 every_mode_at_once_runs_once
+            }
+            takeovers {
                 a_lapsed_key_is_taken_over_after_its_grace
                 a_take_over_leaves_what_it_cannot_resume
                 the_longest_lapsed_key_is_taken_over_first
@@ -240,6 +243,7 @@ mod tests {
                 ("retention", include_str!("retention.rs")),
                 ("transaction", include_str!("transaction.rs")),
                 ("phases", include_str!("phases.rs")),
+                ("takeovers", include_str!("takeovers.rs")),
                 ("single_shot", include_str!("single_shot.rs")),
                 ("outbox", include_str!("outbox.rs")),
                 ("inbox", include_str!("inbox.rs")),

@@ -10,8 +10,7 @@ use futures_util::future::join_all;
 use hapax::{
     event::Headers,
     idempotency::{Claim, KeyState, Known},
-    limits::{GRACE_DOUBLINGS, REQUEST_BYTES_MAX},
-    phases::{Entered, Entry, Lapsed, Ownership, TakenOver},
+    phases::{Entered, Entry, Ownership},
     store::{Effect, Keys, Phases, Ran, StoreError, Transaction},
 };
 
@@ -20,12 +19,11 @@ use super::{
     bench::{Bench, PATIENCE, check_error, replayed},
 };
 use crate::{
-    events::{RETENTION, answer, claim, claim_of, event, fingerprint, scope, single_shot},
+    events::{RETENTION, answer, claim, event, fingerprint, single_shot},
     wait::Patience,
 };
 
-const LEASE: Duration = Duration::from_secs(10);
-const GRACE: Duration = Duration::from_secs(5);
+pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 /// An entered key is taken, whoever asks and in whatever mode; another payload is told so first.
 pub async fn an_entered_key_is_in_progress<S: StoreUnderTest>() {
@@ -326,134 +324,13 @@ pub async fn every_mode_at_once_runs_once<S: StoreUnderTest>() {
     assert_eq!(bench.events().await.len(), 8);
 }
 
-/// A lapsed key is taken over after its grace, with its request and its recovery point.
-pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let late = keep(&bench, "k", "the request").await;
-    phase(&bench, &late, "charged").await.expect("it ends");
-    bench.clock.advance(almost(LEASE + GRACE));
-    assert!(take_over(&bench, 10).await.is_empty());
-    bench.clock.advance(Duration::from_millis(1));
-    let [taken] = &take_over(&bench, 10).await[..] else {
-        panic!("the key should be taken over");
-    };
-    assert_eq!(taken.request, "the request");
-    let owner = &taken.ownership;
-    assert!(owner.resumed && owner.epoch > late.epoch);
-    assert_eq!(owner.recovery_point.as_deref(), Some("charged"));
-    assert_eq!(owner.scope, late.scope);
-    assert_eq!(owner.fingerprint, late.fingerprint);
-    assert_eq!(owner.provider_key("charge"), late.provider_key("charge"));
-    check_fenced(&bench, &late).await;
-    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
-    let stands = finish(&bench, owner, "done", Effect::Keep).await;
-    assert_eq!(stands.expect("an answer is kept"), RETENTION);
-    assert_eq!(bench.replay(claim("k")).await, answer("done"));
-    assert!(take_over(&bench, 10).await.is_empty());
-}
-
-/// Only lapsed keys of the operations that are named, with a request, are taken over.
-pub async fn a_take_over_leaves_what_it_cannot_resume<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    own(&bench, "no request").await;
-    let elsewhere = claim_of(scope("alice", "POST /elsewhere", "k"));
-    owned(enter(&bench, elsewhere, Some(Bytes::from_static(b"r"))).await);
-    let finished = keep(&bench, "finished", "r").await;
-    let kept = finish(&bench, &finished, "done", Effect::Keep).await;
-    kept.expect("an answer is kept");
-    bench.clock.advance((LEASE + GRACE) / 2);
-    keep(&bench, "alive", "r").await;
-    bench.clock.advance((LEASE + GRACE) / 2);
-    assert!(take_over(&bench, 10).await.is_empty());
-}
-
-/// The longest lapsed comes first, and no more than asked for.
-pub async fn the_longest_lapsed_key_is_taken_over_first<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    for key in ["a", "b", "c"] {
-        keep(&bench, key, key).await;
-        bench.clock.advance(Duration::from_secs(1));
-    }
-    bench.clock.advance(LEASE + GRACE);
-    for expected in [&["a", "b"][..], &["c"]] {
-        let taken = take_over(&bench, 2).await;
-        let mut requests: Vec<_> = taken.into_iter().map(|it| it.request).collect();
-        requests.sort();
-        assert_eq!(requests, expected);
-    }
-}
-
-/// However many take over at once, each key goes to one.
-pub async fn each_lapsed_key_is_taken_over_once<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    for number in 0..30 {
-        keep(&bench, &number.to_string(), "r").await;
-    }
-    bench.clock.advance(LEASE + GRACE);
-    let asked = (0..6).map(|_| {
-        let store = bench.store().clone();
-        tokio::spawn(async move {
-            let mut mine = Vec::new();
-            loop {
-                let taken = store
-                    .take_over(&[claim("k").scope.operation], lapsed(4))
-                    .await;
-                let taken = taken.expect("keys are taken over");
-                if taken.is_empty() {
-                    return mine;
-                }
-                mine.extend(taken.into_iter().map(|it| it.ownership.scope));
-            }
-        })
-    });
-    let mut all = Vec::new();
-    for mine in join_all(asked).await {
-        let keys = mine.expect("no panic").into_iter();
-        all.extend(keys.map(|scope| scope.key.as_str().to_owned()));
-    }
-    assert_eq!(all.len(), 30);
-    all.sort();
-    all.dedup();
-    assert_eq!(all.len(), 30);
-}
-
-/// A key that keeps failing is taken over less and less often, and never given up.
-pub async fn each_owner_doubles_the_grace<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let mut owner = keep(&bench, "k", "r").await;
-    for owners in 0..GRACE_DOUBLINGS + 3 {
-        let given = bench.store().give_back(&owner).await;
-        given.expect("a key is given back");
-        let grace = GRACE * 2_u32.pow(owners.min(GRACE_DOUBLINGS));
-        bench.clock.advance(almost(grace));
-        assert!(take_over(&bench, 1).await.is_empty(), "owner {owners}");
-        bench.clock.advance(Duration::from_millis(1));
-        let taken = take_over(&bench, 1).await.pop();
-        owner = taken.expect("it is taken over").ownership;
-    }
-}
-
-/// A request comes back byte for byte, up to the longest that is kept.
-pub async fn the_largest_request_is_kept_byte_for_byte<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let bytes = (0..REQUEST_BYTES_MAX).map(|place| u8::try_from(place % 251).unwrap_or_default());
-    let request: Bytes = bytes.collect();
-    owned(enter(&bench, claim("k"), Some(request.clone())).await);
-    bench.clock.advance(LEASE);
-    // The client's own retry does not replace it.
-    own(&bench, "k").await;
-    bench.clock.advance(LEASE + GRACE * 2);
-    let taken = take_over(&bench, 1).await.pop();
-    assert!(taken.expect("it is taken over").request == request);
-}
-
 /// The last moment before so much time has passed.
-fn almost(time: Duration) -> Duration {
+pub(super) fn almost(time: Duration) -> Duration {
     time.saturating_sub(Duration::from_millis(1))
 }
 
 /// Everything that a fenced owner can try.
-async fn check_fenced<S: StoreUnderTest>(bench: &Bench<S>, late: &Ownership) {
+pub(super) async fn check_fenced<S: StoreUnderTest>(bench: &Bench<S>, late: &Ownership) {
     let fenced = |error: &StoreError| matches!(error, StoreError::Fenced);
     let (rows, events) = (bench.rows().await, bench.events().await.len());
     check_error(phase(bench, late, "late").await, "fenced", fenced);
@@ -475,32 +352,26 @@ async fn check_fenced<S: StoreUnderTest>(bench: &Bench<S>, late: &Ownership) {
 }
 
 /// Enters a key of which no request is kept, and has to own it.
-async fn own<S: StoreUnderTest>(bench: &Bench<S>, key: &str) -> Ownership {
+pub(super) async fn own<S: StoreUnderTest>(bench: &Bench<S>, key: &str) -> Ownership {
     owned(enter(bench, claim(key), None).await)
 }
 
-/// Enters a key whose request is kept.
-async fn keep<S: StoreUnderTest>(bench: &Bench<S>, key: &str, request: &str) -> Ownership {
-    let request = Bytes::copy_from_slice(request.as_bytes());
-    owned(enter(bench, claim(key), Some(request)).await)
-}
-
 /// Enters a key that must be taken.
-async fn known<S: StoreUnderTest>(bench: &Bench<S>, claim: Claim) -> Known {
+pub(super) async fn known<S: StoreUnderTest>(bench: &Bench<S>, claim: Claim) -> Known {
     match enter(bench, claim, None).await {
         Entered::Owned(_) => panic!("the key should be taken"),
         Entered::Known(known) => known,
     }
 }
 
-fn owned(entered: Entered) -> Ownership {
+pub(super) fn owned(entered: Entered) -> Ownership {
     match entered {
         Entered::Owned(owned) => owned,
         Entered::Known(known) => panic!("the key should be free, not {known:?}"),
     }
 }
 
-async fn enter<S: StoreUnderTest>(
+pub(super) async fn enter<S: StoreUnderTest>(
     bench: &Bench<S>,
     claim: Claim,
     request: Option<Bytes>,
@@ -528,7 +399,7 @@ async fn open<S: StoreUnderTest>(
 }
 
 /// Runs a phase to its end: a row and an event named after it.
-async fn phase<S: StoreUnderTest>(
+pub(super) async fn phase<S: StoreUnderTest>(
     bench: &Bench<S>,
     owned: &Ownership,
     name: &str,
@@ -540,7 +411,7 @@ async fn phase<S: StoreUnderTest>(
 }
 
 /// Runs the last phase: a row, an event and the answer.
-async fn finish<S: StoreUnderTest>(
+pub(super) async fn finish<S: StoreUnderTest>(
     bench: &Bench<S>,
     owned: &Ownership,
     body: &str,
@@ -550,20 +421,6 @@ async fn finish<S: StoreUnderTest>(
     S::write_row(&mut tx, body).await;
     tx.emit(event(body)).expect("an event is emitted");
     tx.complete(&answer(body), effect).await
-}
-
-fn lapsed(limit: usize) -> Lapsed {
-    Lapsed {
-        lease: LEASE,
-        grace: GRACE,
-        limit,
-    }
-}
-
-async fn take_over<S: StoreUnderTest>(bench: &Bench<S>, limit: usize) -> Vec<TakenOver> {
-    let operations = [claim("k").scope.operation];
-    let taken = bench.store().take_over(&operations, lapsed(limit)).await;
-    taken.expect("keys are taken over")
 }
 
 /// How many of so many that ask at once come to own the key; the others are told it runs.

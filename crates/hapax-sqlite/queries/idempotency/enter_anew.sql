@@ -1,0 +1,19 @@
+-- Enters a key over a row that has expired. The epoch goes on, so that no owner of the old row is
+-- taken for an owner of this one.
+UPDATE hapax_idempotency_key SET
+    fingerprint = ?4,
+    state = 'in_progress',
+    epoch = epoch + 1,
+    lease_until = ?5,
+    recovery_point = NULL,
+    request = ?6,
+    response_status = NULL,
+    response_headers = NULL,
+    response_body = NULL,
+    resource_id = NULL,
+    on_expired = ?7,
+    created_at = ?8,
+    completed_at = NULL,
+    expires_at = ?9
+WHERE tenant = ?1 AND operation = ?2 AND key = ?3
+RETURNING epoch
