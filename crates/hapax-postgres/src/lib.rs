@@ -49,7 +49,14 @@ pub use value::Value;
 /// A query's text, without the comment that says why it is there.
 macro_rules! query {
     ($name:literal) => {
-        const { $crate::statement_of(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/queries/", $name, ".sql"))) }
+        const {
+            $crate::statement_of(include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/queries/",
+                $name,
+                ".sql"
+            )))
+        }
     };
 }
 pub(crate) use query;

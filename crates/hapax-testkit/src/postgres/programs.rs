@@ -12,9 +12,10 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-const NEEDED: &[&str] = &["postgres", "initdb", "pg_ctl", "pg_basebackup"];
+/// What every server needs; a standby needs `pg_basebackup` as well, which small builds leave out.
+const NEEDED: &[&str] = &["postgres", "initdb", "pg_ctl"];
 const DEBIAN: &str = "/usr/lib/postgresql";
-const INSTALL: &str = "no PostgreSQL programs (postgres, initdb, pg_ctl, pg_basebackup): install \
+const INSTALL: &str = "no PostgreSQL programs (postgres, initdb, pg_ctl): install \
     the package postgresql, or name their directory in HAPAX_TEST_POSTGRES_BIN";
 
 /// The programs of one installed version.

@@ -116,8 +116,10 @@ fn tenants<D: Database>(
 ) -> Router {
     let operation = |template| idempotency.operation(template);
     let placed = operation("/orders").single_shot();
-    let replaced = operation("/orders/{id}").also(Method::PUT).optional();
-    let signed_up = operation("/signups").derived(signups::derive);
+    // These do nothing outside their transaction: the claim may travel with its first statement.
+    let riding = |template| operation(template).claim_with_first_statement();
+    let replaced = riding("/orders/{id}").also(Method::PUT).optional();
+    let signed_up = riding("/signups").derived(signups::derive);
     let reserve = idempotency.reserve_handler();
     Router::new()
         .route(
@@ -135,7 +137,7 @@ fn tenants<D: Database>(
         .merge(phased(idempotency))
         .route(
             "/refunds",
-            post(refunds::create::<D>).layer(operation("/refunds")),
+            post(refunds::create::<D>).layer(riding("/refunds")),
         )
         .route("/ledger", get(ledger::list::<D>))
         .route("/signups", post(signups::create::<D>).layer(signed_up))
