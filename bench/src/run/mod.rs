@@ -20,6 +20,7 @@ mod backlog;
 mod postgres;
 
 use std::{
+    collections::BTreeSet,
     fmt, fs,
     future::Future,
     io::{Write as _, stdout},
@@ -219,7 +220,11 @@ impl Flags {
 
     fn backlogs(&self) -> Vec<u64> {
         match self.events {
-            Some(events) => vec![10_000.min(events), (events / 10).max(1), events],
+            Some(events) => {
+                // Each size once: outboxes are named by theirs.
+                let sizes = BTreeSet::from([10_000.min(events), (events / 10).max(1), events]);
+                sizes.into_iter().collect()
+            }
             None if self.quick => vec![10_000, 100_000, 500_000],
             None => vec![10_000, 1_000_000, 10_000_000],
         }
