@@ -66,7 +66,7 @@ fn settings_that_cannot_be_are_usage_errors_that_say_which() {
     check(&["--no-demo"], "knows no tokens");
     check(&["--database", "mysql://db"], "--database is a URL such as");
     check(&["--database-connections", "1"], "--database-connections");
-    check(&["--database-schema", "aply"], "did you mean apply?");
+    check(&["--database-schema", "appl"], "did you mean apply?");
     check(&["--retention", "soon"], "--retention");
     check(&["--retention", "0s"], "--retention");
     check(&["--on-expired", "gon"], "did you mean gone?");
