@@ -31,7 +31,7 @@ async fn bytes_pass_both_ways_until_one_side_ends() {
         write.write_all(&large).await.unwrap();
         write.shutdown().await.unwrap();
     };
-    let (_, read) = join(there, read.read_to_end(&mut back)).await;
+    let ((), read) = join(there, read.read_to_end(&mut back)).await;
     read.unwrap();
     assert_eq!(back, large);
     assert_eq!(proxy.tally().accepted, 1);
