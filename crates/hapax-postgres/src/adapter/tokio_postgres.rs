@@ -1,4 +1,4 @@
-//! The functions for a transaction of [`tokio_postgres`](crate::tokio_postgres), or of a pool that
+//! The functions for a transaction of [`tokio_postgres`], or of a pool that
 //! is built on it.
 //!
 //! Nothing is prepared, so that they also work behind a transaction-mode pooler. A statement that
