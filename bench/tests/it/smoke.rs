@@ -44,7 +44,6 @@ fn a_measurement_that_there_is_not_is_refused_with_the_names_of_those_there_are(
 /// Runs these measurements and returns the page that was written.
 #[track_caller]
 fn run(only: &[&str]) -> String {
-    build_the_shop();
     let directory = fresh(only[0]);
     let output = bench(&directory, only).output().expect("bench starts");
     let said = String::from_utf8_lossy(&output.stdout);
@@ -62,7 +61,7 @@ fn bench(directory: &Path, only: &[&str]) -> Command {
         .args(["run", "--quick", "--rounds", "1", "--window-ms", "50"])
         .args(["--events", "2000", "--only", &only.join(",")])
         .arg("--shop")
-        .arg(program.with_file_name("shop"))
+        .arg(shop())
         .arg("--dir")
         .arg(directory)
         .arg("--out")
@@ -79,13 +78,13 @@ fn fresh(name: &str) -> PathBuf {
     directory
 }
 
-/// Cargo tells a test of its own package's programs only.
+/// The shop as the build of the whole workspace left it: a build of its own would take minutes.
 #[track_caller]
-fn build_the_shop() {
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "shop"])
-        .output()
-        .expect("cargo starts");
-    let said = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "the shop does not build:\n{said}");
+fn shop() -> PathBuf {
+    let shop = Path::new(env!("CARGO_BIN_EXE_bench")).with_file_name("shop");
+    assert!(
+        shop.is_file(),
+        "no shop to measure: cargo build --package shop"
+    );
+    shop
 }

@@ -9,7 +9,7 @@ mod nodes;
 
 pub(super) use nodes::nodes;
 pub(super) use round_trip::round_trip;
-pub(super) use server::{Server, count};
+pub(super) use server::{Server, connect};
 pub(super) use side::{Reference, fastest_pool};
 pub(super) use transactions::transactions;
 pub(super) use writes::writes;
