@@ -182,7 +182,7 @@ impl Postgres {
         let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
             vec![
                 Box::pin(link.none(&begin)),
-                Box::pin(link.rows(hold_open, &[])),
+                Box::pin(link.rows(hold_open, &name)),
                 Box::pin(link.rows(hold, &name)),
                 Box::pin(link.rows(register, &named)),
                 Box::pin(link.rows(open, &named)),

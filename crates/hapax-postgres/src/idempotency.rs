@@ -35,6 +35,9 @@ use crate::{
 pub(crate) const PAUSE: (Duration, Duration) =
     (Duration::from_millis(2), Duration::from_millis(40));
 
+/// Connections that a claim may find dead before it gives up.
+const CLOSED_MAX: u32 = 2;
+
 impl Keys for Postgres {
     type Tx = Tx;
     type Statement = Statement;
@@ -119,10 +122,18 @@ pub(crate) enum Found {
 pub(crate) async fn hold(store: &Postgres, claim: &Claim) -> Result<Found, StoreError> {
     let end = Instant::now() + store.settings().wait;
     let mut pause = PAUSE.0;
+    let mut closed = 0;
     loop {
         let session = Session::open(store).await?;
-        if let Some(found) = try_hold(store, session, claim, &begin(store)).await? {
-            return Ok(found);
+        match try_hold(store, session, claim, &begin(store)).await {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => {}
+            // A connection that had died in the pool: a claim that did not happen holds nothing.
+            Err(error) if was_closed(&error) && closed < CLOSED_MAX => {
+                closed += 1;
+                continue;
+            }
+            Err(error) => return Err(error),
         }
         let wait = pause.mul_f64(0.5 + store.random().unit() / 2.0);
         if Instant::now() + wait >= end {
@@ -132,6 +143,14 @@ pub(crate) async fn hold(store: &Postgres, claim: &Claim) -> Result<Found, Store
         sleep(wait).await;
         pause = (pause * 2).min(PAUSE.1);
     }
+}
+
+fn was_closed(error: &StoreError) -> bool {
+    let StoreError::Unavailable { source } = error else {
+        return false;
+    };
+    let error = source.downcast_ref::<tokio_postgres::Error>();
+    error.is_some_and(tokio_postgres::Error::is_closed)
 }
 
 /// Tries once, in the transaction that `begin` opens; `None` while another one has the key.

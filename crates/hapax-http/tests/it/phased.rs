@@ -275,8 +275,8 @@ async fn a_completer_gives_back_what_its_routes_do_not_take() {
     let nowhere = Router::new().fallback(problem::not_found);
     let completer = Completer::new(&node.idempotency, nowhere).grace(GRACE);
     stage.pass(LEASE + GRACE);
-    let completing = tokio::spawn(completer.run());
     let before = row(&stage, "k").await.unwrap();
+    let completing = tokio::spawn(completer.run());
     eventually(PATIENCE, async || {
         let now = row(&stage, "k").await.unwrap();
         now.epoch > before.epoch && now.lease_until <= Some(now.read_at)
