@@ -46,6 +46,8 @@ enum Reference {
     PostgresNaive(postgres::Flags),
     /// The same on Hapax, with an arbitrary handler
     PostgresAtomic(postgres::Flags),
+    /// The same, whose claim travels with its first statement
+    PostgresRiding(postgres::Flags),
     /// Reads the body of the answer from PostgreSQL, by primary key
     PostgresSelect(postgres::Flags),
 }
@@ -78,7 +80,8 @@ impl Reference {
             Self::PostgresTransaction(flags) => flags.orders(Kind::Transaction, answer).await?,
             Self::PostgresNaive(flags) => flags.orders(Kind::Naive, answer).await?,
             Self::PostgresSelect(flags) => flags.orders(Kind::Select, answer).await?,
-            Self::PostgresAtomic(flags) => return postgres::atomic(flags, answer).await,
+            Self::PostgresAtomic(flags) => return postgres::atomic(flags, answer, false).await,
+            Self::PostgresRiding(flags) => return postgres::atomic(flags, answer, true).await,
         };
         Ok(Router::new().route("/orders", orders))
     }

@@ -30,7 +30,8 @@ pub struct Settings {
     pub connections: usize,
     /// The most single-shot requests that share one commit; one turns groups off.
     pub group_max: usize,
-    /// How many groups may be on the wire at once.
+    /// How many groups may be on the wire at once. One makes the largest groups and costs the least
+    /// for each request; more are for a database that is far away.
     pub lanes: usize,
     /// How long a claim waits for the same key's transaction on another node.
     pub wait: Duration,
@@ -78,7 +79,7 @@ impl Settings {
             pooled: false,
             connections: 16,
             group_max: 128,
-            lanes: 2,
+            lanes: 1,
             wait: limits::WAIT,
             statement_max: limits::HANDLER,
             idle_max: limits::HANDLER,

@@ -42,6 +42,7 @@ pub(in crate::run) async fn round_trip(bench: &Bench) -> anyhow::Result<Section>
     let answer = Recorded::of(bench, &folder).await?;
     let mut wire = Series::new("a statement through the wire: p50", Unit::Millis);
     let mut atomic = Speed::new("axum + Hapax, an arbitrary handler");
+    let mut riding = Speed::new("the same, the claim rides");
     let mut bare = Speed::new("axum + begin, insert, commit");
     for round in 0..bench.rounds {
         let database = bench.server().await?.database().await?;
@@ -50,12 +51,12 @@ pub(in crate::run) async fn round_trip(bench: &Bench) -> anyhow::Result<Section>
         let url = database.url();
         let url = url.replace(&database.address(), &address.to_string());
         wire.push(ping(&url).await?);
-        for turn in 0..2 {
-            // Whoever goes first goes last the next time.
-            let (kind, speed) = if (round + turn) % 2 == 0 {
-                ("postgres-atomic", &mut atomic)
-            } else {
-                ("postgres-transaction", &mut bare)
+        for turn in 0..3 {
+            // Each goes first in its turn.
+            let (kind, speed) = match (round + turn) % 3 {
+                0 => ("postgres-atomic", &mut atomic),
+                1 => ("postgres-transaction", &mut bare),
+                _ => ("postgres-riding", &mut riding),
             };
             let service = start(&answer, folder.path(), kind, &url, POOL).await?;
             speed.push(&posted(bench, service.address, CONNECTIONS).await?);
@@ -64,9 +65,13 @@ pub(in crate::run) async fn round_trip(bench: &Bench) -> anyhow::Result<Section>
     }
     let name = "p50 of an arbitrary handler / p50 of begin, insert, commit";
     let ratio = Series::ratio(name, &atomic.median, &bare.median);
+    let rides = "p50 of the same, the claim rides / p50 of begin, insert, commit";
+    let rides = Series::ratio(rides, &riding.median, &bare.median);
     let verdicts = vec![Verdict::at_most("2", &ratio, 1.0)];
-    let latencies = [&atomic, &bare].into_iter().flat_map(Speed::latencies);
-    let series = [ratio].into_iter().chain(latencies).chain([wire]);
+    let latencies = [&atomic, &riding, &bare]
+        .into_iter()
+        .flat_map(Speed::latencies);
+    let series = [ratio, rides].into_iter().chain(latencies).chain([wire]);
     Ok(Section {
         title: "Target 2: a database one millisecond away".to_owned(),
         how: format!(

@@ -1,7 +1,7 @@
 //! Targets 1a and 1b: what a safe write costs on PostgreSQL.
 //!
-//! Four services write the same order: bare, safe by hand in six statements, safe on Hapax with
-//! an arbitrary handler, and the shop, which says beforehand what it will write and shares its
+//! Five services write the same order: bare, safe by hand in six statements, safe on Hapax with
+//! an arbitrary handler, whose claim goes first or rides with its statement, and the shop, which says beforehand what it will write and shares its
 //! commits. That each safe write is a key, an order and an event is no figure: where it is not
 //! so, the run fails.
 
@@ -41,18 +41,19 @@ pub(in crate::run) async fn writes(bench: &Bench) -> anyhow::Result<Section> {
         Speed::new("axum + bare INSERT"),
         Speed::new("axum + six statements in turn"),
         Speed::new("axum + Hapax, an arbitrary handler"),
+        Speed::new("the same, the claim rides"),
         Speed::new("POST /orders of the shop, in groups"),
     ];
     for round in 0..bench.rounds {
         for turn in 0..sides.len() {
             // Whoever goes first goes last the next time.
-            let turn = if round % 2 == 0 { turn } else { 3 - turn };
+            let turn = if round % 2 == 0 { turn } else { 4 - turn };
             let tally = match turn {
                 0 => write_beside(bench, of, ("postgres-insert", bare), None).await?,
                 1 => write_beside(bench, of, ("postgres-naive", naive), Some(NAIVE)).await?,
-                2 => {
-                    let atomic = ("postgres-atomic", CONNECTIONS);
-                    write_beside(bench, of, atomic, Some(OURS)).await?
+                2 | 3 => {
+                    let kind = ["postgres-atomic", "postgres-riding"][turn - 2];
+                    write_beside(bench, of, (kind, CONNECTIONS), Some(OURS)).await?
                 }
                 _ => {
                     let place = Folder::make(folder.path(), "shop")?;
@@ -93,8 +94,8 @@ async fn whole(url: &str, rows: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn section(bench: &Bench, sides: &[Speed; 4], [bare_pool, naive_pool]: [usize; 2]) -> Section {
-    let [bare, naive, atomic, shop] = sides;
+fn section(bench: &Bench, sides: &[Speed; 5], [bare_pool, naive_pool]: [usize; 2]) -> Section {
+    let [bare, naive, atomic, riding, shop] = sides;
     let ratio =
         |name: &str, over: &Speed, under: &Speed| Series::ratio(name, &over.rate, &under.rate);
     let ratios = [
@@ -102,6 +103,8 @@ fn section(bench: &Bench, sides: &[Speed; 4], [bare_pool, naive_pool]: [usize; 2
         ratio("an arbitrary handler / six statements", atomic, naive),
         ratio("in groups / bare INSERT", shop, bare),
         ratio("in groups / six statements", shop, naive),
+        ratio("the claim rides / bare INSERT", riding, bare),
+        ratio("the claim rides / six statements", riding, naive),
     ];
     let verdicts = vec![
         Verdict::at_least("1a", &ratios[0], 0.6),

@@ -22,8 +22,12 @@ use crate::{serve::answer::Answer, sources};
 /// What the handler says of itself; the rest is the layer's.
 const OWN: [HeaderName; 3] = [header::CONTENT_TYPE, header::ETAG, header::LOCATION];
 
-/// The service.
-pub(in crate::serve) async fn orders(flags: Flags, answer: Answer) -> anyhow::Result<Router> {
+/// The service; where its claim rides, it travels with the INSERT.
+pub(in crate::serve) async fn orders(
+    flags: Flags,
+    answer: Answer,
+    rides: bool,
+) -> anyhow::Result<Router> {
     make_tables(&flags.database).await?;
     let (clock, random) = (sources::clock(), sources::random());
     let mut settings =
@@ -33,7 +37,10 @@ pub(in crate::serve) async fn orders(flags: Flags, answer: Answer) -> anyhow::Re
     let store = store.context("cannot open the store")?;
     let mut settings = Settings::new(clock, random.clone());
     settings.tenant = Some(Tenant::new(TENANT)?);
-    let operation = Idempotency::new(store, settings).operation("/orders");
+    let mut operation = Idempotency::new(store, settings).operation("/orders");
+    if rides {
+        operation = operation.claim_with_first_statement();
+    }
     let orders: MethodRouter = route(answer.of_handler(&OWN)).layer(operation);
     Ok(Router::new()
         .route("/orders", orders)
