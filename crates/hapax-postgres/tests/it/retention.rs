@@ -57,7 +57,7 @@ async fn no_event_goes_while_a_destination_is_being_opened() {
     let mut other = fixture.database.client().await;
     let opening = other.transaction().await.unwrap();
     let hold = include_str!("../../queries/delivery/hold_open.sql");
-    opening.execute(hold, &[]).await.unwrap();
+    opening.execute(hold, &[&"new"]).await.unwrap();
     assert_eq!(purge(&fixture).await, 0);
     let open = include_str!("../../queries/delivery/open.sql");
     let register = include_str!("../../queries/delivery/register.sql");
