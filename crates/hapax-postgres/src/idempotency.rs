@@ -18,7 +18,7 @@ use hapax::{
     store::{Claimed, Keys, Ran, StoreError},
 };
 use tokio::time::{Instant, sleep};
-use tokio_postgres::Row;
+use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
     error::corrupt,
@@ -149,8 +149,12 @@ fn was_closed(error: &StoreError) -> bool {
     let StoreError::Unavailable { source } = error else {
         return false;
     };
+    // A pooler ends a connection in its own words, when a request to cancel has gone through it.
+    let ended = |error: &tokio_postgres::Error| {
+        error.is_closed() || error.code() == Some(&SqlState::PROTOCOL_VIOLATION)
+    };
     let error = source.downcast_ref::<tokio_postgres::Error>();
-    error.is_some_and(tokio_postgres::Error::is_closed)
+    error.is_some_and(ended)
 }
 
 /// Tries once, in the transaction that `begin` opens; `None` while another one has the key.
