@@ -137,6 +137,7 @@
 //! (a test compares the two), break a store on purpose and see it fail.
 
 pub mod store;
+pub mod source;
 pub mod sink;
 pub mod law;
 pub mod http;

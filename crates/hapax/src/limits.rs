@@ -77,15 +77,24 @@ pub const EVENTS_PER_TRANSACTION_MAX: usize = 10_000;
 pub const MESSAGE_ID_BYTES_MAX: usize = 255;
 
 /// Events that the relay reads at once.
-pub const READ_EVENTS: usize = 1_000;
+pub const READ_EVENTS: usize = 4_000;
 /// Bytes of payload after which one read of the outbox ends.
 pub const READ_BYTES: usize = 2 * 1024 * 1024;
 /// Events of one destination that are in memory: waiting for their turn or on the wire.
-pub const WINDOW_EVENTS: usize = 4_000;
+pub const WINDOW_EVENTS: usize = 10_000;
+/// Events of one tenant in one destination's window beyond which it is a crowd, and others are
+/// looked for past it.
+pub const CROWD_EVENTS: usize = 2_000;
+/// Events of others that are taken in past a crowd, and remembered until the crowd has passed.
+pub const PAST_EVENTS: usize = 4_000;
+/// Events that one look past a crowd finds at most.
+pub const PAST_READ: usize = 200;
+/// How often it is looked past a crowd.
+pub const PAST_LOOK: Duration = Duration::from_millis(25);
 /// Bytes of payload in one destination's window; at least one event always fits.
 pub const WINDOW_BYTES: usize = 8 * 1024 * 1024;
 /// Events that are read and not yet behind the checkpoint: what a crash may repeat at most.
-pub const UNSETTLED_EVENTS: usize = 10_000;
+pub const UNSETTLED_EVENTS: usize = 16_000;
 /// Reads that are kept for destinations at the head of the outbox.
 pub const TAIL_BATCHES: usize = 4;
 /// How long a sink may take over one offer, the whole exchange.
@@ -98,10 +107,12 @@ pub const STORE_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Dura
 pub const REPORT: Duration = Duration::from_secs(2);
 /// Offers of one destination that are on the wire at once, by default.
 pub const CONCURRENCY: usize = 32;
+/// How soon a relay looks again that has just found something; then half as often each time.
+pub const POLL_BUSY: Duration = Duration::from_millis(1);
 /// The longest that the relay waits before it looks again by itself.
 pub const POLL_IDLE: Duration = Duration::from_millis(50);
-/// How long the owner of a destination may show no sign of life before another relay takes it over.
-pub const TAKE_OVER: Duration = Duration::from_secs(5);
+/// How long a relay may show no sign of life before others take what it carries.
+pub const NODE_LEASE: Duration = Duration::from_secs(5);
 /// How long a draining relay waits for offers in flight.
 pub const DRAIN: Duration = Duration::from_secs(20);
 /// Bytes of a far side's response that are read and kept.

@@ -1,8 +1,8 @@
 //! What a store must offer, one trait per noun.
 //!
 //! The write path is [`Transaction`]: functions on the transaction that the
-//! effect is written in. [`Keys`] opens such transactions; [`Outbox`] and
-//! [`Deliveries`] are the relay's side. The conformance suites of
+//! effect is written in. [`Keys`] opens such transactions; [`Source`],
+//! [`Outbox`] and [`Deliveries`] are the relay's side. The conformance suites of
 //! `hapax-testkit` are the law for all of them, method by method.
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -10,7 +10,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use crate::{
     clock::Timestamp,
     dead_letter::DeadLetter,
-    delivery::{Frontier, Opened, Owner, Parked, Settlement, Standing},
+    delivery::{Attempt, Attendance, Frontier, Opened, Parked, Settlement, Shards, Standing},
     event::{EventId, Headers, NewEvent},
     idempotency::{Answer, Claim, KeyRecord, Known, SingleShot},
     inbox::{Acceptance, Message},
@@ -202,9 +202,12 @@ pub enum Ran {
     Known(Known),
 }
 
-/// The outbox, read in commit order.
-pub trait Outbox: Clone + Send + Sync + 'static {
-    /// Reads at most `limit` events beyond `frontier`, with the frontier that lies behind them.
+/// Where a relay reads the events that it carries: the outbox of a store, or whatever fills one.
+///
+/// A source remembers nothing about its readers: how far each is stands in its own frontier.
+pub trait Source: Clone + Send + Sync + 'static {
+    /// Reads at most `limit` events of `shards` beyond `frontier`, with the frontier that lies
+    /// behind them.
     ///
     /// It stops earlier once the payloads read exceed [`crate::limits::READ_BYTES`], so that
     /// large events cannot fill the memory; it always reads at least one event if there is one.
@@ -212,9 +215,43 @@ pub trait Outbox: Clone + Send + Sync + 'static {
     fn read(
         &self,
         frontier: &Frontier,
+        shards: Shards,
         limit: usize,
     ) -> impl Future<Output = Result<Batch, StoreError>> + Send;
 
+    /// Looks past a crowd: reads at most `limit` events of `shards` at positions above `beyond`
+    /// whose tenant is none of `except`, with the position up to which it looked.
+    ///
+    /// What it returns is visible now and in order; what it does not, [`read`](Self::read) finds.
+    /// A source that cannot look past finds nothing.
+    fn read_past(
+        &self,
+        beyond: i64,
+        shards: Shards,
+        except: &[Option<Tenant>],
+        limit: usize,
+    ) -> impl Future<Output = Result<Past, StoreError>> + Send {
+        let _ = (shards, except, limit);
+        async move {
+            Ok(Past {
+                events: Vec::new(),
+                until: beyond,
+            })
+        }
+    }
+}
+
+/// Events that were found past a crowd.
+#[derive(Clone, Debug)]
+pub struct Past {
+    /// The events, in order.
+    pub events: Vec<Arc<OutboxEvent>>,
+    /// Up to which position it was looked.
+    pub until: i64,
+}
+
+/// The outbox of a store.
+pub trait Outbox: Source {
     /// Deletes a batch of events that every destination has passed and that are older than
     /// `retention`, and inbox rows older than `inbox_retention`; returns how many rows went,
     /// those that belonged to an event included.
@@ -241,7 +278,8 @@ pub struct Batch {
 
 /// What the relay writes down about its deliveries.
 pub trait Deliveries: Clone + Send + Sync + 'static {
-    /// Takes a destination: raises its epoch, so that whoever had it before is fenced.
+    /// Opens a part: raises its epoch, so that whoever had it before is fenced. Nobody is asked, and
+    /// no node holds it then.
     ///
     /// What was offered and not settled when the last owner died becomes a parked delivery,
     /// due at once, with that attempt counted; so does a parked delivery whose attempt had begun.
@@ -253,19 +291,44 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     /// enables a destination.
     fn open(&self, destination: &str) -> impl Future<Output = Result<Opened, StoreError>> + Send;
 
-    /// Writes a sign of life down, if `epoch` still owns the destination; otherwise it is fenced.
-    fn beat(
+    /// Takes a part for `node`, if nobody else holds it: as [`open`](Self::open), but `None` while
+    /// another node holds it that gave a sign of life within `lease`, by the store's clock.
+    ///
+    /// A part that `node` itself holds is taken anew. Nobody is asked about a part whose holder
+    /// gave it up, or that was never opened.
+    fn take(
         &self,
-        destination: &str,
+        part: &str,
+        node: &str,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Option<Opened>, StoreError>> + Send;
+
+    /// Gives a sign of life for `node`, and says which nodes live and who holds what.
+    ///
+    /// A node lives while its last sign is younger than `lease`, by the store's clock.
+    fn attend(
+        &self,
+        node: &str,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Attendance, StoreError>> + Send;
+
+    /// Lets a part go that `epoch` holds, so that another node may take it at once; fenced
+    /// otherwise. Its owner has settled what it offered.
+    fn give_up(
+        &self,
+        part: &str,
         epoch: i64,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Whose a destination is now, and when that owner last wrote a sign of life or a checkpoint
-    /// down; `None` when it was never opened.
-    fn owner(
+    /// Forgets a node that ends: what it still holds may be taken at once.
+    fn leave(&self, node: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Every attempt at one delivery, in order, with the first that arrived.
+    fn attempts(
         &self,
-        destination: &str,
-    ) -> impl Future<Output = Result<Option<Owner>, StoreError>> + Send;
+        part: &str,
+        position: i64,
+    ) -> impl Future<Output = Result<Vec<Attempt>, StoreError>> + Send;
 
     /// Writes down what happened, in one transaction, if `epoch` still owns the destination.
     ///
@@ -287,7 +350,7 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     /// and by position where they fell due together. Blocked and dead ones never are.
     ///
     /// It stops earlier once the payloads read exceed [`crate::limits::READ_BYTES`], as
-    /// [`Outbox::read`] does, and reads at least one if there is one.
+    /// [`Source::read`] does, and reads at least one if there is one.
     fn due(
         &self,
         destination: &str,

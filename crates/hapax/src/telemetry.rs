@@ -16,6 +16,9 @@ pub const IDEMPOTENCY_EXPIRED: &str = "hapax_idempotency_expired_total";
 pub const IDEMPOTENCY_TAKEOVERS: &str = "hapax_idempotency_takeovers_total";
 /// Owners of phased requests that were told that their key is no longer theirs, by operation.
 pub const IDEMPOTENCY_FENCED: &str = "hapax_idempotency_fenced_total";
+/// Events of destinations that lagged a whole ring, parked in bulk so that the ring can turn, by
+/// destination.
+pub const OUTBOX_SPILLED: &str = "hapax_outbox_spilled_total";
 /// Age in seconds of the oldest undelivered event, by destination.
 pub const OUTBOX_LAG: &str = "hapax_outbox_lag_seconds";
 /// Events not yet delivered, by destination.
@@ -57,6 +60,7 @@ pub fn describe() {
         Unit::Seconds,
         "Age of the oldest undelivered event"
     );
+    describe_counter!(OUTBOX_SPILLED, "Events parked in bulk for who lagged");
     describe_gauge!(OUTBOX_BACKLOG, "Events not yet delivered");
     describe_histogram!(RELAY_DELIVERY, Unit::Seconds, "From commit to delivery");
     describe_counter!(RELAY_ATTEMPTS, "Attempts to deliver an event");

@@ -6,11 +6,11 @@
 use std::{sync::Arc, time::Duration};
 
 use hapax::{
-    delivery::Frontier,
+    delivery::{Frontier, Shards},
     event::{EventId, Headers, NewEvent},
     idempotency::{Answer, Claim, Known},
     outbox::OutboxEvent,
-    store::{Claimed, Effect, Keys, Outbox, StoreError, Transaction},
+    store::{Claimed, Effect, Keys, Source, StoreError, Transaction},
 };
 
 use super::{StoreUnderTest, Tx};
@@ -126,7 +126,7 @@ impl<S: StoreUnderTest> Bench<S> {
     ) -> (Vec<Arc<OutboxEvent>>, Frontier) {
         let mut events = Vec::new();
         loop {
-            let batch = self.store().read(&frontier, 100).await;
+            let batch = self.store().read(&frontier, Shards::ALL, 100).await;
             let batch = batch.expect("the outbox is read");
             frontier = batch.frontier;
             if batch.events.is_empty() {

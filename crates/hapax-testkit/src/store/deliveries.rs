@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{Frontier, Owner, ParkedState, Settlement},
-    store::{Deliveries, Outbox, StoreError},
+    delivery::{Frontier, ParkedState, Settlement, Shards},
+    store::{Deliveries, Source, StoreError},
 };
 
 use super::{
@@ -72,47 +72,6 @@ pub async fn a_settlement_of_an_unopened_destination_is_fenced<S: StoreUnderTest
             matches!(error, StoreError::Fenced)
         });
     }
-}
-
-/// Whoever waits for an owner to die sees its epoch, and its last sign of life or checkpoint.
-pub async fn an_owner_is_seen_at_its_last_sign_of_life<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1).await;
-    let seen = async || bench.store().owner(HOOK).await.expect("an owner is read");
-    assert_eq!(seen().await, None);
-    let epoch = bench.open(HOOK).await.epoch;
-    assert_eq!(seen().await.map(|owner| owner.epoch), Some(epoch));
-    bench.clock.advance(LATER);
-    let beat = bench.store().beat(HOOK, epoch).await;
-    beat.expect("the owner may show that it lives");
-    let seen_at = bench.clock.now();
-    assert_eq!(seen().await, Some(Owner { epoch, seen_at }));
-    bench.clock.advance(LATER);
-    let frontier = bench.frontier(1).await;
-    let settled = Settlement {
-        checkpoint: Some(checkpoint(frontier, &[], &[])),
-        ..settlement(HOOK, epoch)
-    };
-    bench.settle(settled).await;
-    let seen_at = bench.clock.now();
-    assert_eq!(seen().await, Some(Owner { epoch, seen_at }));
-}
-
-/// An owner that was replaced shows no sign of life: it is told instead.
-pub async fn a_sign_of_life_of_an_owner_before_is_fenced<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1).await;
-    let old = bench.open(HOOK).await.epoch;
-    let new = bench.open(HOOK).await.epoch;
-    let before = bench.store().owner(HOOK).await.expect("an owner is read");
-    assert_eq!(before.map(|owner| owner.epoch), Some(new));
-    bench.clock.advance(LATER);
-    for (destination, epoch) in [(HOOK, old), (HOOK, new + 1), (MAIL, new)] {
-        let fenced = bench.store().beat(destination, epoch).await;
-        check_error(fenced, "fenced", |error| {
-            matches!(error, StoreError::Fenced)
-        });
-    }
-    let after = bench.store().owner(HOOK).await.expect("an owner is read");
-    assert_eq!(after, before);
 }
 
 /// An epoch is never given twice, after a restart either.
@@ -279,7 +238,10 @@ pub async fn a_disabled_destination_is_enabled_by_opening_it<S: StoreUnderTest>(
     let opened = bench.open(HOOK).await;
     assert_eq!(opened.was_disabled.as_deref(), Some("it answered 410"));
     assert_eq!(opened.checkpoint.frontier, frontier);
-    let beyond = bench.store().read(&opened.checkpoint.frontier, 10).await;
+    let beyond = bench
+        .store()
+        .read(&opened.checkpoint.frontier, Shards::ALL, 10)
+        .await;
     assert_eq!(beyond.expect("the outbox is read").events, events[2..]);
     assert_eq!(bench.open(HOOK).await.was_disabled, None);
     assert_ne!(frontier, Frontier::default());

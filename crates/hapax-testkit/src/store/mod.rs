@@ -21,7 +21,9 @@ pub mod takeovers;
 pub mod single_shot;
 pub mod outbox;
 pub mod inbox;
+pub mod leases;
 pub mod deliveries;
+pub mod arrivals;
 pub mod parked;
 pub mod recovery;
 pub mod dead_letters;
@@ -185,18 +187,35 @@ macro_rules! store_suite {
                 of_many_that_take_one_message_one_commits
                 a_message_is_known_for_its_retention
             }
+            leases {
+                a_living_nodes_part_is_not_taken
+                a_silent_nodes_part_is_taken_after_its_lease
+                a_part_that_is_given_up_is_free_at_once
+                a_node_takes_its_own_part_anew
+                a_fenced_owner_changes_nothing
+                of_many_that_take_at_once_one_gets_it
+                attendance_lists_the_living_and_what_they_hold
+                a_node_that_leaves_lets_everything_go
+                opening_takes_a_part_from_whoever_holds_it
+                a_lease_outlives_a_restart
+                parts_of_one_destination_are_apart
+            }
             deliveries {
                 a_new_destination_starts_at_the_first_event
                 opening_again_fences_the_owner_before
                 a_settlement_of_an_unopened_destination_is_fenced
                 an_epoch_is_never_given_twice
-                an_owner_is_seen_at_its_last_sign_of_life
-                a_sign_of_life_of_an_owner_before_is_fenced
                 destinations_are_apart
                 a_checkpoint_comes_back_as_it_was_written
                 a_settlement_is_seen_whole_or_not_at_all
                 a_standing_says_how_far_behind_a_destination_is
                 a_disabled_destination_is_enabled_by_opening_it
+            }
+            arrivals {
+                a_first_attempt_that_arrived_is_in_the_log
+                arrivals_that_are_written_again_are_there_once
+                arrivals_far_apart_are_all_found
+                attempts_are_told_in_their_order
             }
             parked {
                 a_parked_delivery_falls_due_at_its_moment
@@ -247,7 +266,9 @@ mod tests {
                 ("single_shot", include_str!("single_shot.rs")),
                 ("outbox", include_str!("outbox.rs")),
                 ("inbox", include_str!("inbox.rs")),
+                ("leases", include_str!("leases.rs")),
                 ("deliveries", include_str!("deliveries.rs")),
+                ("arrivals", include_str!("arrivals.rs")),
                 ("parked", include_str!("parked.rs")),
                 ("recovery", include_str!("recovery.rs")),
                 ("dead_letters", include_str!("dead_letters.rs")),

@@ -7,11 +7,11 @@ use hapax::{
     Timestamp,
     dead_letter::DeadLetter,
     delivery::{
-        Attempt, AttemptOutcome, Checkpoint, Frontier, Opened, Park, Parked, ParkedState,
-        Settlement, Standing,
+        Arrived, Attempt, AttemptOutcome, Checkpoint, Frontier, Opened, Park, Parked, ParkedState,
+        Settlement, Shards, Standing,
     },
     outbox::OutboxEvent,
-    store::{Deliveries, Outbox},
+    store::{Deliveries, Source},
 };
 
 use super::{StoreUnderTest, bench::Bench};
@@ -87,8 +87,17 @@ impl<S: StoreUnderTest> Bench<S> {
 
     /// The frontier behind the first `count` events.
     pub(crate) async fn frontier(&self, count: usize) -> Frontier {
-        let batch = self.store().read(&Frontier::default(), count).await;
+        let batch = self
+            .store()
+            .read(&Frontier::default(), Shards::ALL, count)
+            .await;
         batch.expect("the outbox is read").frontier
+    }
+
+    /// Every attempt at one delivery, in order.
+    pub(crate) async fn attempts(&self, part: &str, position: i64) -> Vec<Attempt> {
+        let attempts = self.store().attempts(part, position).await;
+        attempts.expect("attempts are read")
     }
 
     /// How the attempts at one event ended so far; the event dies for it to be told.
@@ -157,6 +166,17 @@ pub(crate) fn attempt(position: i64, number: u32, started_at: Timestamp) -> Atte
     }
 }
 
+/// First attempts that arrived together.
+pub(crate) fn arrived(positions: &[i64], started_at: Timestamp) -> Arrived {
+    Arrived {
+        positions: positions.iter().copied().collect(),
+        started_at,
+        duration: Duration::from_millis(7),
+        status: Some(200),
+    }
+}
+
+/// The positions of parked deliveries.
 pub(crate) fn positions(parked: &[Parked]) -> Vec<i64> {
     parked.iter().map(|parked| parked.event.position).collect()
 }

@@ -6,12 +6,15 @@
 //! dead is [`Parked`]. A [`Settlement`] changes all of it in one transaction.
 
 pub mod positions;
+mod shards;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
 use crate::{clock::Timestamp, outbox::OutboxEvent};
+
+pub use shards::{SHARDS, Shards, ShardsError, part};
 
 /// How far a destination has read: the highest id, and the snapshot that read it.
 ///
@@ -52,13 +55,24 @@ pub struct Opened {
     pub was_disabled: Option<String>,
 }
 
-/// Whose a destination is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The number of the ownership.
+/// Who is there to carry, and who carries what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attendance {
+    /// The nodes that live, in order of their names; the one that asked among them.
+    pub nodes: Vec<String>,
+    /// The parts that a living node holds.
+    pub held: Vec<Held>,
+}
+
+/// A part that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The part.
+    pub part: String,
+    /// Who holds it.
+    pub node: String,
+    /// The number of that ownership.
     pub epoch: i64,
-    /// The last sign of life.
-    pub seen_at: Timestamp,
 }
 
 /// How a parked delivery waits.
@@ -182,8 +196,23 @@ pub struct Settlement {
     pub release: Vec<String>,
     /// Attempts for the log.
     pub attempts: Vec<Attempt>,
+    /// First attempts that arrived.
+    pub arrived: Vec<Arrived>,
     /// Why the destination is to be disabled, when it is.
     pub disable: Option<String>,
+}
+
+/// First attempts of one batch that arrived: one row for all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// The events' positions.
+    pub positions: BTreeSet<i64>,
+    /// When the first of them was offered.
+    pub started_at: Timestamp,
+    /// How long the longest took.
+    pub duration: Duration,
+    /// The status code that all of them got.
+    pub status: Option<u16>,
 }
 
 /// How far behind a destination is.

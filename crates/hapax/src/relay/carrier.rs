@@ -14,10 +14,10 @@ use tokio::{
 
 use crate::{
     clock::Timestamp,
-    delivery::Opened,
-    limits::{DRAIN, SETTLE_LINGER, STORE_BACKOFF},
+    delivery::{Opened, Shards},
+    limits::{DRAIN, PAST_LOOK, POLL_BUSY, SETTLE_LINGER, STORE_BACKOFF},
     sink::SinkError,
-    store::{Deliveries, Outbox, StoreError},
+    store::{Batch, Deliveries, Past, Source, StoreError},
     telemetry,
 };
 
@@ -46,12 +46,14 @@ pub(super) enum Stopped {
 }
 
 #[derive(Debug)]
-pub(super) struct Carrier<S> {
-    store: S,
+pub(super) struct Carrier<S, D> {
+    store: D,
     tail: Arc<Tail<S>>,
+    shards: Shards,
     settings: Settings,
     bell: Bell,
-    draining: watch::Receiver<bool>,
+    /// How long to wait for what is on the wire, once nothing more is to be offered.
+    draining: watch::Receiver<Option<Duration>>,
     flow: Flow,
     breaker: Breaker,
     rate: Option<Rate>,
@@ -60,46 +62,74 @@ pub(super) struct Carrier<S> {
     backoff: Option<Duration>,
     /// Whether more events may lie beyond what was read.
     more: bool,
+    /// Whether somebody said so.
+    rung: bool,
+    /// What is being read, while the rest goes on.
+    reading: JoinSet<Result<Found, StoreError>>,
+    /// Why the last read failed.
+    unread: Option<StoreError>,
     /// Since when outcomes wait to be written down.
     unsaid_since: Option<Instant>,
-    /// When to look at the outbox and at parked rows whatever anybody says.
+    /// How soon to look at the outbox again when it was empty.
+    poll: Duration,
+    /// When to look at the outbox whatever anybody says.
     look_at: Instant,
+    /// When to look at parked rows whatever anybody says.
+    look_parked_at: Instant,
+    /// When it was last looked past a crowd.
+    past_at: Instant,
 }
 
-impl<S: Outbox + Deliveries> Carrier<S> {
+/// What a read found.
+#[derive(Debug)]
+enum Found {
+    Next(Batch),
+    Past(Past),
+}
+
+impl<S: Source, D: Deliveries> Carrier<S, D> {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one caller, which has all of it apart"
+    )]
     pub(super) fn new(
         tail: Arc<Tail<S>>,
-        store: S,
+        store: D,
+        part: String,
+        shards: Shards,
         destination: Arc<Destination>,
         opened: Opened,
         settings: Settings,
         bell: Bell,
-        draining: watch::Receiver<bool>,
+        draining: watch::Receiver<Option<Duration>>,
     ) -> Self {
         let now = settings.clock.now();
         let rate = destination
             .per_second
             .map(|per_second| Rate::new(per_second, now));
-        gauge(
-            telemetry::RELAY_LEASE_EPOCH,
-            &destination,
-            to_f64(opened.epoch),
-        );
-        gauge(telemetry::RELAY_BREAKER_OPEN, &destination, 0.0);
+        gauge(telemetry::RELAY_LEASE_EPOCH, &part, to_f64(opened.epoch));
+        gauge(telemetry::RELAY_BREAKER_OPEN, &part, 0.0);
         Self {
             store,
             tail,
+            shards,
+            poll: settings.poll_idle,
             settings,
             bell,
             draining,
-            flow: Flow::new(destination, opened),
+            flow: Flow::new(part, destination, opened),
             breaker: Breaker::default(),
             rate,
             on_the_wire: JoinSet::new(),
             backoff: None,
             more: true,
+            rung: false,
+            reading: JoinSet::new(),
+            unread: None,
             unsaid_since: None,
             look_at: Instant::now(),
+            look_parked_at: Instant::now(),
+            past_at: Instant::now(),
         }
     }
 
@@ -107,11 +137,18 @@ impl<S: Outbox + Deliveries> Carrier<S> {
         loop {
             match self.turn().await {
                 Ok(None) => self.backoff = None,
+                // What else is on the wire may arrive all the same.
+                Ok(Some(Stopped::Disabled)) => {
+                    return match self.drain().await {
+                        Stopped::Drained => Stopped::Disabled,
+                        otherwise => otherwise,
+                    };
+                }
                 Ok(Some(stopped)) => return stopped,
                 Err(StoreError::Fenced) => return Stopped::Fenced,
                 Err(error) => self.back_off(&error).await,
             }
-            if *self.draining.borrow() {
+            if self.draining.borrow().is_some() {
                 return self.drain().await;
             }
             self.wait().await;
@@ -129,35 +166,81 @@ impl<S: Outbox + Deliveries> Carrier<S> {
             return Err(error);
         }
         if disabled {
-            self.on_the_wire.abort_all();
             return Ok(Some(Stopped::Disabled));
         }
         self.offer(chosen);
         read.map(|()| None)
     }
 
-    /// Fills the lane from parked rows that are due and from the outbox.
+    /// Fills the lane from parked rows that are due, and has the outbox read on meanwhile.
     async fn read(&mut self) -> Result<(), StoreError> {
         let now = self.settings.clock.now();
-        let looks = self.look_at <= Instant::now();
-        if looks {
-            self.look_at = Instant::now() + self.settings.poll_idle;
+        let moment = Instant::now();
+        if self.look_at <= moment {
+            self.look_at = moment + self.settings.poll_idle;
             self.more = true;
         }
+        self.read_on(moment);
+        let looks = self.look_parked_at <= moment;
+        if looks {
+            self.look_parked_at = moment + self.settings.poll_idle;
+        }
         let falls_due = self.flow.reads_parked_at().is_some_and(|at| at <= now);
-        let parked = if looks || falls_due {
-            self.read_due().await
-        } else {
-            Ok(())
-        };
-        if self.more && self.flow.wants_more() {
-            let batch = self.tail.read(self.flow.progress.head()).await?;
-            self.more = !batch.events.is_empty();
-            if self.more {
-                self.flow.admit(batch, now);
+        if looks || falls_due {
+            self.read_due().await?;
+        }
+        self.unread.take().map_or(Ok(()), Err)
+    }
+
+    /// Begins to read the outbox beyond what was read, or past those who fill the window.
+    fn read_on(&mut self, moment: Instant) {
+        if !self.more || !self.reading.is_empty() {
+            return;
+        }
+        let (tail, shards) = (Arc::clone(&self.tail), self.shards);
+        if self.flow.wants_more() {
+            let from = self.flow.progress.head().clone();
+            let rung = std::mem::take(&mut self.rung);
+            self.reading
+                .spawn(async move { tail.read(&from, shards, rung).await.map(Found::Next) });
+        } else if moment >= self.past_at + PAST_LOOK {
+            self.past_at = moment;
+            let Some((beyond, except, limit)) = self.flow.looks_past() else {
+                return;
+            };
+            self.reading.spawn(async move {
+                let past = tail.read_past(beyond, shards, &except, limit).await;
+                past.map(Found::Past)
+            });
+        }
+    }
+
+    /// Takes in what was read.
+    fn admit(&mut self, read: Result<Result<Found, StoreError>, JoinError>) {
+        let now = self.settings.clock.now();
+        match read {
+            Ok(Ok(Found::Next(batch))) => {
+                // A part whose shards are quiet moves on all the same.
+                let high = self.flow.progress.head().high;
+                let moves = !batch.events.is_empty() || batch.frontier.high > high;
+                self.more = moves || self.rung;
+                self.poll = if self.more {
+                    POLL_BUSY.min(self.settings.poll_idle)
+                } else {
+                    (self.poll * 2).min(self.settings.poll_idle)
+                };
+                self.look_at = Instant::now() + self.poll;
+                if moves {
+                    self.flow.admit(batch, now);
+                }
+            }
+            Ok(Ok(Found::Past(past))) => self.flow.admit_past(past, now),
+            Ok(Err(error)) => self.unread = Some(error),
+            Err(died) => {
+                let died = Box::new(died);
+                self.unread = Some(StoreError::Unavailable { source: died });
             }
         }
-        parked
     }
 
     async fn read_due(&mut self) -> Result<(), StoreError> {
@@ -165,7 +248,7 @@ impl<S: Outbox + Deliveries> Carrier<S> {
         if room == 0 {
             return Ok(());
         }
-        let name = &self.flow.destination.name;
+        let name = &self.flow.part;
         let held: Vec<i64> = self.flow.revived.iter().copied().collect();
         let due = self.store.due(name, &held, room).await?;
         let next_due = self.store.next_due(name).await?;
@@ -248,13 +331,15 @@ impl<S: Outbox + Deliveries> Carrier<S> {
 
     /// Waits until a turn has something to do.
     async fn wait(&mut self) {
-        if self.more && self.flow.wants_more() {
+        let reads = self.reading.is_empty() && self.unread.is_none();
+        if self.more && self.flow.wants_more() && reads {
             return self.collect_finished();
         }
         let wake_at = self.wake_at();
         tokio::select! {
             Some(finished) = self.on_the_wire.join_next() => self.conclude(finished),
-            () = self.bell.heard() => self.more = true,
+            Some(read) = self.reading.join_next() => self.admit(read),
+            () = self.bell.heard() => (self.more, self.rung) = (true, true),
             _ = self.draining.changed() => {}
             () = sleep_until(wake_at) => {}
         }
@@ -265,7 +350,15 @@ impl<S: Outbox + Deliveries> Carrier<S> {
     fn wake_at(&self) -> Instant {
         let now = self.settings.clock.now();
         let moment = |at: Timestamp| Instant::now() + at.since(now);
-        let mut wake_at = self.look_at;
+        let mut wake_at = self.look_parked_at;
+        if self.reading.is_empty() {
+            // While the window is full, only a look past it is worth waking for.
+            wake_at = wake_at.min(if self.flow.wants_more() {
+                self.look_at
+            } else {
+                (self.past_at + PAST_LOOK).max(Instant::now() + POLL_BUSY)
+            });
+        }
         if let Some(due_at) = self.flow.reads_parked_at() {
             wake_at = wake_at.min(moment(due_at));
         }
@@ -286,6 +379,9 @@ impl<S: Outbox + Deliveries> Carrier<S> {
     }
 
     fn collect_finished(&mut self) {
+        if let Some(read) = self.reading.try_join_next() {
+            self.admit(read);
+        }
         while let Some(finished) = self.on_the_wire.try_join_next() {
             self.conclude(finished);
         }
@@ -322,14 +418,13 @@ impl<S: Outbox + Deliveries> Carrier<S> {
             return;
         }
         let word = |open| if open { "open" } else { "closed" };
-        let destination = &self.flow.destination;
         gauge(
             telemetry::RELAY_BREAKER_OPEN,
-            destination,
+            &self.flow.part,
             f64::from(u8::from(is_open)),
         );
         tracing::warn!(
-            destination = destination.name,
+            destination = self.flow.part,
             from_state = word(was_open),
             to_state = word(is_open),
             "breaker changed"
@@ -338,12 +433,14 @@ impl<S: Outbox + Deliveries> Carrier<S> {
 
     /// Lets what is on the wire come home, and writes it down.
     async fn drain(mut self) -> Stopped {
-        let deadline = Instant::now() + DRAIN;
+        let patience = self.draining.borrow().unwrap_or(DRAIN);
+        let deadline = Instant::now() + patience;
         while let Ok(Some(finished)) = timeout_at(deadline, self.on_the_wire.join_next()).await {
             self.conclude(finished);
         }
         self.on_the_wire.abort_all();
-        self.settle_last(deadline).await
+        self.settle_last(deadline.max(Instant::now() + STORE_BACKOFF.1))
+            .await
     }
 
     /// Writes the last outcomes down, however often it takes until `deadline`.
@@ -357,7 +454,7 @@ impl<S: Outbox + Deliveries> Carrier<S> {
             };
             if Instant::now() + wait >= deadline {
                 tracing::error!(
-                    destination = self.flow.destination.name,
+                    destination = self.flow.part,
                     error = error.story(),
                     "the last outcomes could not be written down; their events will be offered \
                      again"
@@ -374,7 +471,7 @@ impl<S: Outbox + Deliveries> Carrier<S> {
         let wait = self.backoff.map_or(first, |wait| (wait * 2).min(longest));
         if self.backoff.replace(wait).is_none() {
             tracing::error!(
-                destination = self.flow.destination.name,
+                destination = self.flow.part,
                 error = error.story(),
                 "the relay cannot use its store and will try again"
             );
@@ -386,8 +483,8 @@ impl<S: Outbox + Deliveries> Carrier<S> {
     }
 }
 
-fn gauge(name: &'static str, destination: &Destination, value: f64) {
-    metrics::gauge!(name, "destination" => destination.name.clone()).set(value);
+fn gauge(name: &'static str, part: &str, value: f64) {
+    metrics::gauge!(name, "destination" => part.to_owned()).set(value);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an epoch counts owners")]

@@ -1,8 +1,14 @@
 //! A configured place: which sink, which events, in what order, how patiently.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, num::NonZeroU8, sync::Arc, time::Duration};
 
-use crate::{key::Tenant, limits, retry::Schedule, sink::Sink};
+use crate::{
+    delivery::{Shards, ShardsError},
+    key::Tenant,
+    limits,
+    retry::Schedule,
+    sink::Sink,
+};
 
 use super::route::Pattern;
 
@@ -27,6 +33,11 @@ pub struct Destination {
     pub per_second: Option<u32>,
     /// After this long an offer is given up, whatever the sink thinks.
     pub timeout: Duration,
+    /// In how many parts its events are carried, each on a node of its own: 1, 2, 4, 8 or 16, and
+    /// the same for as long as the destination lives.
+    pub parts: NonZeroU8,
+    /// Whether nothing is to be offered for now.
+    pub paused: bool,
 }
 
 impl Destination {
@@ -42,6 +53,8 @@ impl Destination {
             concurrency: limits::CONCURRENCY,
             per_second: None,
             timeout: limits::OFFER * 2,
+            parts: NonZeroU8::MIN,
+            paused: false,
         }
     }
 
@@ -92,6 +105,36 @@ impl Destination {
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
+    }
+
+    /// Carries its events in this many parts.
+    ///
+    /// # Errors
+    /// Fails when it is not 1, 2, 4, 8 or 16.
+    pub fn parts(mut self, parts: u8) -> Result<Self, ShardsError> {
+        self.parts = NonZeroU8::new(parts).ok_or(ShardsError)?;
+        Shards::of_part(0, self.parts)?;
+        Ok(self)
+    }
+
+    /// Offers nothing until it is no longer paused.
+    #[must_use]
+    pub fn paused(mut self, paused: bool) -> Self {
+        self.paused = paused;
+        self
+    }
+
+    /// Whether `other` is carried in the same way to the same sink.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let settings = |it: &Self| {
+            let pace = (it.concurrency, it.per_second, it.timeout);
+            (it.tenant.clone(), it.order, pace, it.parts, it.paused)
+        };
+        Arc::ptr_eq(&self.sink, &other.sink)
+            && self.name == other.name
+            && self.patterns == other.patterns
+            && self.schedule == other.schedule
+            && settings(self) == settings(other)
     }
 }
 

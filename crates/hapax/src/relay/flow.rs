@@ -7,13 +7,17 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use metrics::{Counter, Histogram, counter, histogram};
+
 use crate::{
     clock::Timestamp,
-    delivery::{Opened, Park, Parked, ParkedState, Settlement},
+    delivery::{AttemptOutcome, Opened, Park, Parked, ParkedState, Settlement},
     event::Event,
-    limits::{READ_EVENTS, WINDOW_EVENTS},
+    key::Tenant,
+    limits::{PAST_READ, READ_EVENTS, WINDOW_EVENTS},
     outbox::OutboxEvent,
-    store::Batch,
+    store::{Batch, Past},
+    telemetry,
 };
 
 use super::{
@@ -21,11 +25,14 @@ use super::{
     lane::{Item, Lane},
     progress::Progress,
     route,
+    settle::Arrivals,
 };
 
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) destination: Arc<Destination>,
+    /// The part of it that this is: what the store knows it by.
+    pub(super) part: String,
     pub(super) lane: Lane,
     pub(super) progress: Progress,
     /// Keys that a parked delivery holds up.
@@ -33,19 +40,54 @@ pub(super) struct Flow {
     /// Parked deliveries in our hands: in the lane, on the wire, or not yet written down.
     pub(super) revived: HashSet<i64>,
     pub(super) pending: Settlement,
+    /// First attempts that arrived and are not written down.
+    pub(super) arrivals: Arrivals,
+    pub(super) counted: Counted,
+    crowded: Option<Crowded>,
     /// When a parked delivery may next fall due, as far as is known.
     pub(super) due_at: Option<Timestamp>,
 }
 
+/// What is counted for every event that arrives.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) arrived: Counter,
+    pub(super) age: Histogram,
+}
+
+/// A window that some tenants fill, so that others are looked for past them.
+#[derive(Debug)]
+struct Crowded {
+    /// Up to where it was looked.
+    until: i64,
+    /// Who was left out; whoever was once is for as long as this lasts, or it would be overtaken
+    /// by itself.
+    except: Vec<Option<Tenant>>,
+}
+
 impl Flow {
-    pub(super) fn new(destination: Arc<Destination>, opened: Opened) -> Self {
+    pub(super) fn new(part: String, destination: Arc<Destination>, opened: Opened) -> Self {
+        let label = || part.clone();
+        let counted = Counted {
+            arrived: counter!(
+                telemetry::RELAY_ATTEMPTS,
+                "destination" => label(),
+                "outcome" => AttemptOutcome::Delivered.as_str(),
+                "error_type" => ""
+            ),
+            age: histogram!(telemetry::RELAY_DELIVERY, "destination" => label()),
+        };
         let pending = Settlement {
-            destination: destination.name.clone(),
+            destination: part.clone(),
             epoch: opened.epoch,
             ..Settlement::default()
         };
         Self {
             destination,
+            part,
+            arrivals: Arrivals::default(),
+            counted,
+            crowded: None,
             lane: Lane::default(),
             progress: Progress::new(opened.checkpoint),
             blocked: opened.blocked_keys.into_iter().collect(),
@@ -79,15 +121,62 @@ impl Flow {
     /// Takes in what was read from the outbox.
     pub(super) fn admit(&mut self, batch: Batch, now: Timestamp) {
         let mut ours = batch.events;
-        ours.retain(|event| route::takes(&self.destination, &event.event));
+        ours.retain(|event| {
+            let takes = route::takes(&self.destination, &event.event);
+            if !takes {
+                self.progress.forget(event.position);
+            }
+            takes
+        });
         let positions = ours.iter().map(|event| event.position).collect();
         let fresh: Vec<_> = ours
             .into_iter()
-            .filter(|event| !self.progress.is_settled(event.position))
+            .filter(|event| !self.progress.is_known(event.position))
             .collect();
         self.progress.read(positions, batch.frontier);
+        let high = self.progress.head().high;
+        self.crowded.take_if(|crowded| crowded.until <= high);
         for event in fresh {
             self.admit_event(event, now);
+        }
+    }
+
+    /// Where to look past the tenants that fill the window, whom to leave out, and how many
+    /// others there is room for; `None` while nobody does.
+    pub(super) fn looks_past(&mut self) -> Option<(i64, Vec<Option<Tenant>>, usize)> {
+        let room = self.progress.room_ahead().min(PAST_READ);
+        // A key's earlier event may be committed behind where it was looked.
+        let keeps_order = self.destination.order != Order::None;
+        if room == 0 || keeps_order || self.wants_more() {
+            return None;
+        }
+        let high = self.progress.head().high;
+        let crowded = self.crowded.get_or_insert_with(|| Crowded {
+            until: high,
+            except: Vec::new(),
+        });
+        for tenant in self.lane.crowd() {
+            if !crowded.except.contains(tenant) {
+                crowded.except.push(tenant.clone());
+            }
+        }
+        let Crowded { until, except } = crowded;
+        (!except.is_empty()).then(|| ((*until).max(high), except.clone(), room))
+    }
+
+    /// Takes in what was found past a crowd.
+    pub(super) fn admit_past(&mut self, past: Past, now: Timestamp) {
+        let high = self.progress.head().high;
+        if let Some(crowded) = &mut self.crowded {
+            crowded.until = crowded.until.max(past.until);
+        }
+        for event in past.events {
+            // What was read meanwhile is here already.
+            let is_new = event.position > high && !self.progress.is_known(event.position);
+            if is_new && route::takes(&self.destination, &event.event) {
+                self.progress.take_ahead(event.position);
+                self.admit_event(event, now);
+            }
         }
     }
 
@@ -125,6 +214,10 @@ impl Flow {
             if !self.revived.insert(parked.event.position) {
                 continue;
             }
+            if !route::takes(&self.destination, &parked.event.event) {
+                self.pass_over(&parked);
+                continue;
+            }
             // The row's key was written by a store that does not know what order we keep.
             let order_key = match parked.state {
                 ParkedState::Scheduled => None,
@@ -137,6 +230,20 @@ impl Flow {
                 order_key,
                 held_key: parked.order_key,
             });
+        }
+    }
+
+    /// Ends a parked delivery of an event that this destination does not take: a store that parks
+    /// in bulk knows nothing of that, and what a destination takes may have changed since.
+    fn pass_over(&mut self, parked: &Parked) {
+        tracing::info!(
+            destination = self.part, event_id = %parked.event.event.id,
+            from_state = "parked", to_state = "passed over",
+            "the destination does not take the event"
+        );
+        self.pending.delivered.push(parked.event.position);
+        if let Some(key) = &parked.order_key {
+            self.pending.release.push(key.clone());
         }
     }
 

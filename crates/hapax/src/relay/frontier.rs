@@ -6,49 +6,110 @@
 
 use std::collections::VecDeque;
 
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
-    delivery::Frontier,
-    limits::{READ_EVENTS, TAIL_BATCHES},
-    store::{Batch, Outbox, StoreError},
+    delivery::{Frontier, Shards},
+    key::Tenant,
+    limits::{POLL_BUSY, READ_EVENTS, TAIL_BATCHES},
+    store::{Batch, Past, Source, StoreError},
 };
 
 #[derive(Debug)]
 pub(super) struct Tail<S> {
-    store: S,
-    recent: Mutex<VecDeque<(Frontier, Batch)>>,
+    source: S,
+    recent: Mutex<Recent>,
 }
 
-impl<S: Outbox> Tail<S> {
-    pub(super) fn new(store: S) -> Self {
+#[derive(Debug, Default)]
+struct Recent {
+    batches: VecDeque<Known>,
+    /// What was last looked for in vain, and when.
+    vain: Option<(Instant, Known)>,
+}
+
+#[derive(Debug)]
+struct Known {
+    before: Frontier,
+    shards: Shards,
+    batch: Batch,
+}
+
+impl Known {
+    fn is_of(&self, from: &Frontier, shards: Shards) -> bool {
+        self.shards == shards && self.before == *from
+    }
+}
+
+impl<S: Source> Tail<S> {
+    pub(super) fn new(source: S) -> Self {
         Self {
-            store,
-            recent: Mutex::new(VecDeque::new()),
+            source,
+            recent: Mutex::default(),
         }
     }
 
-    /// The events beyond `from`; none when there are none now.
-    pub(super) async fn read(&self, from: &Frontier) -> Result<Batch, StoreError> {
+    /// The events of `shards` beyond `from`; none when there are none now.
+    ///
+    /// `hint` says that something was committed a moment ago.
+    pub(super) async fn read(
+        &self,
+        from: &Frontier,
+        shards: Shards,
+        hint: bool,
+    ) -> Result<Batch, StoreError> {
         let mut recent = self.recent.lock().await;
-        if let Some((_, batch)) = recent.iter().find(|(before, _)| before == from) {
-            return Ok(batch.clone());
+        if let Some(known) = recent
+            .batches
+            .iter()
+            .find(|known| known.is_of(from, shards))
+        {
+            return Ok(known.batch.clone());
         }
-        let at_head = recent
-            .back()
-            .is_none_or(|(_, newest)| newest.frontier.high <= from.high);
-        if !at_head {
+        if let Some((at, known)) = &recent.vain
+            && !hint
+            && at.elapsed() < POLL_BUSY / 2
+            && known.is_of(from, shards)
+        {
+            return Ok(known.batch.clone());
+        }
+        let newest = recent.batches.iter().rfind(|known| known.shards == shards);
+        let at_head = newest.is_none_or(|known| known.batch.frontier.high <= from.high);
+        if !at_head || !shards.is_all() {
             drop(recent);
-            return self.store.read(from, READ_EVENTS).await;
+            return self.source.read(from, shards, READ_EVENTS).await;
         }
         // The lock is held on purpose: whoever comes meanwhile gets this batch.
-        let batch = self.store.read(from, READ_EVENTS).await?;
-        if !batch.events.is_empty() {
-            if recent.len() == TAIL_BATCHES {
-                recent.pop_front();
+        let batch = self.source.read(from, shards, READ_EVENTS).await;
+        if batch.is_err() {
+            // What was read may belong to a history that the source has lost.
+            *recent = Recent::default();
+        }
+        let batch = batch?;
+        let known = Known {
+            before: from.clone(),
+            shards,
+            batch: batch.clone(),
+        };
+        if batch.events.is_empty() {
+            recent.vain = Some((Instant::now(), known));
+        } else {
+            if recent.batches.len() == TAIL_BATCHES {
+                recent.batches.pop_front();
             }
-            recent.push_back((from.clone(), batch.clone()));
+            recent.batches.push_back(known);
         }
         Ok(batch)
+    }
+
+    /// Looks past a crowd, for whoever it keeps waiting.
+    pub(super) async fn read_past(
+        &self,
+        beyond: i64,
+        shards: Shards,
+        except: &[Option<Tenant>],
+        limit: usize,
+    ) -> Result<Past, StoreError> {
+        self.source.read_past(beyond, shards, except, limit).await
     }
 }

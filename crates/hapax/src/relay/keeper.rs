@@ -1,22 +1,26 @@
-//! Keeping one destination going: taking it, carrying, waiting where it may not carry.
+//! Keeping one part of a destination going: taking it, carrying, waiting where it may not carry.
 //!
-//! A destination has one owner at a time. Whoever opens it later owns it, and
-//! the one before is fenced; that one stands by, if it may, and takes the
-//! destination over when the owner shows no sign of life any more.
+//! A part has one owner at a time. Whoever takes it later owns it, and the
+//! one before is fenced. Whether it is this node's to take stands in the
+//! keeper's orders; who lets a part go settles first what it has offered.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use futures_util::FutureExt;
 use metrics::counter;
 use tokio::{
     sync::{Notify, watch},
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 use crate::{
-    delivery::{AttemptOutcome, Opened},
+    delivery::{AttemptOutcome, Opened, Shards},
     limits,
-    store::{Deliveries, Outbox, StoreError},
+    store::{Deliveries, Source, StoreError},
     telemetry,
 };
 
@@ -25,15 +29,16 @@ use super::{
     carrier::{Carrier, Stopped},
     destination::Destination,
     frontier::Tail,
-    ownership, standing,
+    standing,
     wake::Wake,
 };
 
 pub(super) const DISABLED: &str = "disabled";
 const FENCED: &str = "fenced";
+const PAUSED: &str = "paused";
 const STANDBY: &str = "standby";
 
-/// What the handle and the keeper of a destination share.
+/// What the handle and the keeper of a part share.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) enable: Arc<Notify>,
@@ -49,191 +54,275 @@ impl Default for Place {
     }
 }
 
-/// Keeps one destination going.
-pub(super) struct Keeper<S> {
-    pub(super) store: S,
-    pub(super) tail: Arc<Tail<S>>,
+/// The places of all parts, by name.
+pub(super) type Places = Arc<Mutex<HashMap<String, Place>>>;
+
+pub(super) fn locked(places: &Places) -> MutexGuard<'_, HashMap<String, Place>> {
+    places.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a keeper is to do.
+#[derive(Clone, Debug)]
+pub(super) struct Orders {
     pub(super) destination: Arc<Destination>,
+    /// Whether the part is this node's to carry.
+    pub(super) may_carry: bool,
+    /// Whether the keeper is to end.
+    pub(super) ends: bool,
+    /// Whether that is because the process ends.
+    pub(super) shuts: bool,
+    /// How often it was looked who carries what.
+    pub(super) look: u64,
+}
+
+/// Keeps one part going.
+pub(super) struct Keeper<S, D> {
+    pub(super) store: D,
+    pub(super) tail: Arc<Tail<S>>,
+    pub(super) part: String,
+    pub(super) number: u8,
     pub(super) settings: Settings,
     pub(super) wake: Wake,
-    pub(super) draining: watch::Receiver<bool>,
+    pub(super) orders: watch::Receiver<Orders>,
     pub(super) place: Place,
 }
 
-impl<S: Outbox + Deliveries> Keeper<S> {
+impl<S: Source, D: Deliveries> Keeper<S, D> {
     pub(super) async fn run(mut self) {
         let (mut wait, longest) = limits::STORE_BACKOFF;
-        while let Some(opened) = self.open().await {
+        while let Some(destination) = self.called().await {
+            let Some(opened) = self.open(&destination).await else {
+                continue;
+            };
             self.place.stopped.send_replace(None);
             let epoch = opened.epoch;
             // What was on the wire is counted as it would be after a crash, so that an event
             // which makes us panic runs out of attempts.
-            let Ok(mut stopped) = AssertUnwindSafe(self.carry(opened)).catch_unwind().await else {
-                let destination = &self.destination.name;
-                tracing::error!(
-                    destination,
-                    "the relay panicked and takes the destination anew"
-                );
-                sleep(wait).await;
-                wait = (wait * 2).min(longest);
-                continue;
-            };
-            if stopped == Stopped::Disabled {
-                let Some(otherwise) = self.disabled(epoch).await else {
-                    continue;
-                };
-                stopped = otherwise;
-            }
-            if stopped != Stopped::Fenced || !self.stand_by().await {
-                return;
+            let carried = AssertUnwindSafe(self.carry(destination, opened)).catch_unwind();
+            match carried.await {
+                Ok(Stopped::Drained) => self.give_up(epoch).await,
+                Ok(Stopped::Disabled) => self.disabled(epoch).await,
+                Ok(Stopped::Fenced) if self.settings.node.is_none() => return self.fenced(),
+                Ok(Stopped::Fenced) => self.next_look().await,
+                Err(_) => {
+                    let destination = &self.part;
+                    tracing::error!(
+                        destination,
+                        "the relay panicked and takes the destination anew"
+                    );
+                    sleep(wait).await;
+                    wait = (wait * 2).min(longest);
+                }
             }
         }
     }
 
-    /// Carries until something stops it; meanwhile it shows that it lives, and reports how far
-    /// behind the destination is.
-    async fn carry(&self, opened: Opened) -> Stopped {
-        let epoch = opened.epoch;
-        let carrier = Carrier::new(
-            Arc::clone(&self.tail),
-            self.store.clone(),
-            Arc::clone(&self.destination),
-            opened,
-            self.settings.clone(),
-            self.wake.listen(),
-            self.draining.clone(),
-        );
-        tokio::select! {
-            stopped = carrier.run() => stopped,
-            () = self.fenced(epoch) => Stopped::Fenced,
-            () = self.report() => unreachable!("reporting never ends"),
-        }
-    }
-
-    /// Shows signs of life until the destination is another's.
-    async fn fenced(&self, epoch: i64) {
-        ownership::beat(
-            &self.store,
-            &self.destination.name,
-            epoch,
-            self.settings.take_over,
-        )
-        .await;
-    }
-
-    /// Reports how far behind the destination is, for as long as it is polled.
-    async fn report(&self) {
+    /// Waits until the part is ours to carry; `None` when the keeper is to end.
+    async fn called(&mut self) -> Option<Arc<Destination>> {
         loop {
-            standing::report(&self.store, &self.destination.name, &self.settings.clock).await;
-            sleep(limits::REPORT).await;
-        }
-    }
-
-    /// Takes the destination, however long the store makes us wait; `None` when draining.
-    async fn open(&mut self) -> Option<Opened> {
-        let (mut wait, longest) = limits::STORE_BACKOFF;
-        loop {
-            if *self.draining.borrow() {
+            let orders = self.orders.borrow_and_update().clone();
+            if orders.ends {
                 return None;
             }
-            let name = &self.destination.name;
-            match self.store.open(name).await {
-                Ok(opened) => {
-                    self.count_interrupted(opened.interrupted);
-                    if let Some(reason) = &opened.was_disabled {
-                        tracing::warn!(
-                            destination = name,
-                            reason,
-                            from_state = "disabled",
-                            to_state = "enabled",
-                            "the destination is enabled"
-                        );
-                    }
+            if orders.may_carry && !orders.destination.paused {
+                return Some(orders.destination);
+            }
+            let waits = if orders.may_carry { PAUSED } else { STANDBY };
+            if orders.look > 0 || orders.may_carry {
+                self.wait_as(waits);
+            }
+            self.orders.changed().await.ok()?;
+        }
+    }
+
+    fn wait_as(&self, state: &'static str) {
+        if self.place.stopped.send_replace(Some(state)) != Some(state) {
+            tracing::info!(
+                destination = self.part,
+                to_state = state,
+                "the destination is not carried here"
+            );
+        }
+    }
+
+    /// Takes the part, however long the store makes us wait; `None` when it is not ours to carry
+    /// after all, or another node was quicker.
+    async fn open(&mut self, destination: &Arc<Destination>) -> Option<Opened> {
+        let (mut wait, longest) = limits::STORE_BACKOFF;
+        loop {
+            if is_called_off(&self.orders.borrow(), destination) {
+                return None;
+            }
+            match self.take().await {
+                Ok(Some(opened)) => {
+                    self.say_opened(&opened);
                     return Some(opened);
                 }
-                Err(error) => Self::complain(name, &error),
+                Ok(None) => {
+                    self.wait_as(STANDBY);
+                    self.next_look().await;
+                    return None;
+                }
+                Err(error) => {
+                    let (destination, error) = (&self.part, error.story());
+                    tracing::error!(destination, error, "the destination cannot be taken");
+                }
             }
             tokio::select! {
                 () = sleep(wait) => {}
-                _ = self.draining.changed() => {}
+                () = called_off(&mut self.orders, destination) => {}
             }
             wait = (wait * 2).min(longest);
         }
     }
 
-    /// The attempts that the last owner did not see the end of are ours to count.
-    fn count_interrupted(&self, attempts: u64) {
-        if attempts > 0 {
-            counter!(
-                telemetry::RELAY_ATTEMPTS,
-                "destination" => self.destination.name.clone(),
-                "outcome" => AttemptOutcome::Interrupted.as_str(),
-                "error_type" => ""
-            )
-            .increment(attempts);
+    async fn take(&self) -> Result<Option<Opened>, StoreError> {
+        match &self.settings.node {
+            Some(node) => self.store.take(&self.part, &node.name, node.lease).await,
+            None => self.store.open(&self.part).await.map(Some),
         }
     }
 
-    fn complain(destination: &str, error: &StoreError) {
-        tracing::error!(
-            destination,
-            error = error.story(),
-            "the destination cannot be taken"
+    fn say_opened(&self, opened: &Opened) {
+        // The attempts that the last owner did not see the end of are ours to count.
+        if opened.interrupted > 0 {
+            counter!(
+                telemetry::RELAY_ATTEMPTS,
+                "destination" => self.part.clone(),
+                "outcome" => AttemptOutcome::Interrupted.as_str(),
+                "error_type" => ""
+            )
+            .increment(opened.interrupted);
+        }
+        tracing::info!(
+            destination = self.part,
+            epoch = opened.epoch,
+            interrupted = opened.interrupted,
+            to_state = "owner",
+            "the destination is taken"
         );
+        if let Some(reason) = &opened.was_disabled {
+            tracing::warn!(
+                destination = self.part,
+                reason,
+                from_state = "disabled",
+                to_state = "enabled",
+                "the destination is enabled"
+            );
+        }
     }
 
-    /// Waits until the destination is enabled, as its owner still; otherwise says what came first.
-    async fn disabled(&self, epoch: i64) -> Option<Stopped> {
+    /// Carries until something stops it, and reports how far behind the destination is.
+    async fn carry(&mut self, destination: Arc<Destination>, opened: Opened) -> Stopped {
+        let draining = watch::Sender::new(None);
+        let patience = limits::DRAIN.max(destination.timeout);
+        let carrier = Carrier::new(
+            Arc::clone(&self.tail),
+            self.store.clone(),
+            self.part.clone(),
+            self.shards(&destination),
+            Arc::clone(&destination),
+            opened,
+            self.settings.clone(),
+            self.wake.listen(),
+            draining.subscribe(),
+        );
+        let orders = &mut self.orders;
+        let drain = async {
+            called_off(orders, &destination).await;
+            // A process that ends does not wait as long as an offer may take; others do.
+            let ends = orders.borrow().shuts;
+            draining.send_replace(Some(if ends { limits::DRAIN } else { patience }));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            stopped = carrier.run() => stopped,
+            () = drain => unreachable!("it waits for the carrier"),
+            () = report(&self.store, &self.part, &self.settings) => {
+                unreachable!("reporting never ends")
+            }
+        }
+    }
+
+    fn shards(&self, destination: &Destination) -> Shards {
+        // A number of parts that cannot be is refused where destinations are made.
+        Shards::of_part(self.number, destination.parts).unwrap_or(Shards::ALL)
+    }
+
+    /// Lets another node have the part, unless it is still ours.
+    async fn give_up(&self, epoch: i64) {
+        let keeps = {
+            let orders = self.orders.borrow();
+            orders.may_carry && !orders.ends
+        };
+        if keeps || self.settings.node.is_none() {
+            return;
+        }
+        let given = timeout(
+            limits::STORE_BACKOFF.1,
+            self.store.give_up(&self.part, epoch),
+        );
+        // Otherwise its lease runs out.
+        if !matches!(given.await, Ok(Ok(()) | Err(StoreError::Fenced))) {
+            let destination = &self.part;
+            tracing::warn!(destination, "the destination could not be given up");
+        }
+    }
+
+    /// Waits until the destination is enabled, or is no longer ours.
+    async fn disabled(&mut self, epoch: i64) {
         self.place.stopped.send_replace(Some(DISABLED));
-        let destination = &self.destination.name;
+        let destination = &self.part;
         tracing::error!(
             destination,
             from_state = "enabled",
             to_state = "disabled",
             "the destination wants no more events; they are kept until it is enabled"
         );
+        let known = Arc::clone(&self.orders.borrow().destination);
+        let enabled = self.place.enable.notified();
         tokio::select! {
-            () = self.place.enable.notified() => None,
-            () = self.drained() => Some(Stopped::Drained),
-            () = self.fenced(epoch) => Some(Stopped::Fenced),
-            () = self.report() => unreachable!("reporting never ends"),
+            () = enabled => return,
+            () = called_off(&mut self.orders, &known) => {}
+            () = report(&self.store, &self.part, &self.settings) => {
+                unreachable!("reporting never ends")
+            }
         }
+        self.give_up(epoch).await;
     }
 
-    /// Waits until the new owner shows no sign of life any more; false when it is not for us to
-    /// wait, or when the relay drains first.
-    async fn stand_by(&self) -> bool {
-        let destination = &self.destination.name;
-        let Some(patience) = self.settings.take_over else {
-            self.place.stopped.send_replace(Some(FENCED));
-            tracing::error!(destination, "another relay took the destination over");
-            return false;
-        };
-        self.place.stopped.send_replace(Some(STANDBY));
-        tracing::info!(
-            destination,
-            from_state = "owner",
-            to_state = "standby",
-            "another relay has the destination; this one waits to take it over"
-        );
-        // Of several that wait, one is first, and the others see it live.
-        let patience = patience + patience.mul_f64(self.settings.random.unit() / 4.0);
-        tokio::select! {
-            () = ownership::is_gone(&self.store, destination, patience) => {}
-            () = self.drained() => return false,
-            () = self.report() => unreachable!("reporting never ends"),
-        }
-        tracing::warn!(
-            destination,
-            from_state = "standby",
-            to_state = "owner",
-            "the owner of the destination shows no sign of life; this relay takes it over"
-        );
-        true
+    fn fenced(&self) {
+        self.place.stopped.send_replace(Some(FENCED));
+        let destination = &self.part;
+        tracing::error!(destination, "another relay took the destination over");
     }
 
-    async fn drained(&self) {
-        let mut draining = self.draining.clone();
-        let _told = draining.wait_for(|draining| *draining).await;
+    /// Waits until it was looked again who carries what.
+    async fn next_look(&mut self) {
+        let seen = self.orders.borrow().look;
+        let looked = |orders: &Orders| orders.ends || orders.look > seen;
+        let _told = self.orders.wait_for(looked).await;
     }
+}
+
+/// Reports how far behind a part is, for as long as it is polled.
+async fn report<D: Deliveries>(store: &D, part: &str, settings: &Settings) {
+    loop {
+        standing::report(store, part, &settings.clock).await;
+        sleep(limits::REPORT).await;
+    }
+}
+
+/// Waits until a part is no longer to be carried as `destination` says.
+async fn called_off(orders: &mut watch::Receiver<Orders>, destination: &Arc<Destination>) {
+    let _told = orders
+        .wait_for(|orders| is_called_off(orders, destination))
+        .await;
+}
+
+fn is_called_off(orders: &Orders, destination: &Arc<Destination>) -> bool {
+    orders.ends
+        || !orders.may_carry
+        || orders.destination.paused
+        || !Arc::ptr_eq(&orders.destination, destination)
 }

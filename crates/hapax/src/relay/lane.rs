@@ -1,8 +1,9 @@
 //! Whose turn it is: the events of one destination that are in memory.
 //!
 //! Where order is kept, a key has one event on the wire and the others wait
-//! behind it; where it is not, events go as they come. The lane knows nothing
-//! of time, failure or storage.
+//! behind it; where it is not, events go as they come. Tenants take turns, so
+//! that one that has much does not keep another waiting. The lane knows
+//! nothing of time, failure or storage.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,7 +11,8 @@ use std::{
 };
 
 use crate::{
-    limits::{WINDOW_BYTES, WINDOW_EVENTS},
+    key::Tenant,
+    limits::{CROWD_EVENTS, WINDOW_BYTES, WINDOW_EVENTS},
     outbox::OutboxEvent,
 };
 
@@ -33,6 +35,11 @@ impl Item {
         self.event.position
     }
 
+    #[expect(clippy::ref_option, reason = "it is the key of a map")]
+    fn tenant(&self) -> &Option<Tenant> {
+        &self.event.event.tenant
+    }
+
     fn bytes(&self) -> usize {
         self.event.event.payload.bytes().len()
     }
@@ -40,9 +47,11 @@ impl Item {
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    ready: VecDeque<Item>,
+    ready: Turns,
     /// Keys whose first event is ready or on the wire, with those that wait behind it.
     taken: HashMap<String, VecDeque<Item>>,
+    /// Events in memory, by tenant.
+    tenants: HashMap<Option<Tenant>, usize>,
     events: usize,
     bytes: usize,
 }
@@ -55,31 +64,49 @@ impl Lane {
 
     /// Whether an event could be offered now.
     pub(super) fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+        self.ready.count > 0
+    }
+
+    /// The tenants that fill the window for everybody.
+    pub(super) fn crowd(&self) -> impl Iterator<Item = &Option<Tenant>> {
+        let is_full = self.is_full();
+        // Few large events are a crowd too: of a full window, whoever has a quarter.
+        let most = if is_full {
+            self.events / 4
+        } else {
+            CROWD_EVENTS
+        };
+        let crowd = self.tenants.iter();
+        crowd
+            .filter(move |(_, events)| **events >= most.clamp(1, CROWD_EVENTS))
+            .map(|(tenant, _)| tenant)
     }
 
     pub(super) fn push(&mut self, item: Item) {
         self.events += 1;
         self.bytes += item.bytes();
+        match self.tenants.get_mut(item.tenant()) {
+            Some(events) => *events += 1,
+            None => drop(self.tenants.insert(item.tenant().clone(), 1)),
+        }
         if let Some(key) = &item.order_key {
             if let Some(waiting) = self.taken.get_mut(key) {
                 return waiting.push_back(item);
             }
             self.taken.insert(key.clone(), VecDeque::new());
         }
-        self.ready.push_back(item);
+        self.ready.push(item);
     }
 
-    /// The next events to offer, at most `count`.
+    /// The next events to offer, at most `count`, the tenants in turn.
     pub(super) fn take(&mut self, count: usize) -> Vec<Item> {
-        let count = count.min(self.ready.len());
-        self.ready.drain(..count).collect()
+        self.ready.take(count)
     }
 
     /// Puts back what was taken and not offered.
     pub(super) fn put_back(&mut self, items: Vec<Item>) {
         for item in items.into_iter().rev() {
-            self.ready.push_front(item);
+            self.ready.put_back(item);
         }
     }
 
@@ -88,7 +115,7 @@ impl Lane {
         self.let_go(item);
         let Some(key) = &item.order_key else { return };
         match self.taken.get_mut(key).and_then(VecDeque::pop_front) {
-            Some(next) => self.ready.push_back(next),
+            Some(next) => self.ready.push(next),
             None => drop(self.taken.remove(key)),
         }
     }
@@ -110,6 +137,63 @@ impl Lane {
     fn let_go(&mut self, item: &Item) {
         self.events -= 1;
         self.bytes -= item.bytes();
+        if let Some(events) = self.tenants.get_mut(item.tenant()) {
+            *events -= 1;
+            if *events == 0 {
+                self.tenants.remove(item.tenant());
+            }
+        }
+    }
+}
+
+/// What could be offered now: each tenant's events in order, the tenants in turn.
+#[derive(Debug, Default)]
+struct Turns {
+    queues: HashMap<Option<Tenant>, VecDeque<Item>>,
+    /// The tenants that have something, the next one first.
+    order: VecDeque<Option<Tenant>>,
+    count: usize,
+}
+
+impl Turns {
+    fn push(&mut self, item: Item) {
+        self.count += 1;
+        if let Some(queue) = self.queues.get_mut(item.tenant()) {
+            return queue.push_back(item);
+        }
+        let tenant = item.tenant().clone();
+        self.order.push_back(tenant.clone());
+        self.queues.insert(tenant, VecDeque::from([item]));
+    }
+
+    fn put_back(&mut self, item: Item) {
+        self.count += 1;
+        if let Some(queue) = self.queues.get_mut(item.tenant()) {
+            return queue.push_front(item);
+        }
+        let tenant = item.tenant().clone();
+        self.order.push_front(tenant.clone());
+        self.queues.insert(tenant, VecDeque::from([item]));
+    }
+
+    fn take(&mut self, count: usize) -> Vec<Item> {
+        let count = count.min(self.count);
+        let mut taken = Vec::with_capacity(count);
+        while taken.len() < count
+            && let Some(tenant) = self.order.pop_front()
+        {
+            let alone = self.order.is_empty();
+            let queue = self.queues.get_mut(&tenant).expect("a tenant in turn");
+            let share = if alone { count - taken.len() } else { 1 };
+            taken.extend(queue.drain(..share.min(queue.len())));
+            if queue.is_empty() {
+                self.queues.remove(&tenant);
+            } else {
+                self.order.push_back(tenant);
+            }
+        }
+        self.count -= taken.len();
+        taken
     }
 }
 
@@ -173,6 +257,47 @@ mod tests {
         let taken = lane.take(2);
         lane.put_back(taken);
         assert_eq!(positions(&lane.take(9)), [1, 2, 3]);
+    }
+
+    #[test]
+    fn tenants_take_turns() {
+        let mut lane = Lane::default();
+        for position in 1..=4 {
+            lane.push(of("a", position));
+        }
+        lane.push(of("b", 5));
+        lane.push(of("b", 6));
+        let taken = lane.take(3);
+        assert_eq!(positions(&taken), [1, 5, 2]);
+        lane.put_back(taken);
+        assert_eq!(lane.take(9).len(), 6);
+        assert!(!lane.is_ready());
+    }
+
+    #[test]
+    fn who_fills_the_window_is_a_crowd_until_it_is_gone() {
+        let mut lane = Lane::default();
+        for position in 1.. {
+            if lane.is_full() {
+                break;
+            }
+            lane.push(of("a", position));
+        }
+        lane.push(of("b", 0));
+        let crowd: Vec<_> = lane.crowd().flatten().map(Tenant::as_str).collect();
+        assert_eq!(crowd, ["a"]);
+        for item in lane.take(usize::MAX) {
+            lane.go_on(&item);
+        }
+        assert_eq!(lane.crowd().count(), 0);
+        assert!(lane.tenants.is_empty());
+    }
+
+    fn of(tenant: &str, position: i64) -> Item {
+        let mut item = item(position, None);
+        let event = Arc::make_mut(&mut item.event);
+        event.event.tenant = Some(Tenant::new(tenant).unwrap());
+        item
     }
 
     fn lane(items: &[(i64, Option<&str>)]) -> Lane {

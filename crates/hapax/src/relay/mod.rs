@@ -2,16 +2,19 @@
 //!
 //! One turn of the loop is four steps, each in a file of its own: `frontier`
 //! reads, `route` chooses, `lane` says whose turn it is, `settle` writes down
-//! what happened. `carrier` is the loop itself, one for each destination, so
-//! that a destination which is down harms nobody else. Around it the `keeper`
-//! takes the destination, and waits where it may not carry.
+//! what happened. `carrier` is the loop itself, one for each part of each
+//! destination, so that a destination which is down harms nobody else. Around
+//! it the `keeper` takes the part, and waits where it may not carry. The
+//! `steward` has a keeper for every part, and looks which are ours: several
+//! nodes share the parts by `lease`.
 //!
 //! A crash between offer and settle delivers the event again. That is the
 //! contract, not a bug: the relay is at-least-once, and the inbox on the
 //! other side makes the effect happen once.
 
+mod steward;
+mod lease;
 mod keeper;
-mod ownership;
 mod carrier;
 pub mod destination;
 mod frontier;
@@ -28,21 +31,22 @@ pub mod wake;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     clock::{Clock, Random},
+    delivery::part,
     failpoint::Failpoints,
     limits,
-    store::{Deliveries, Outbox},
+    store::{Deliveries, Source},
 };
 
 pub use destination::{Destination, Order};
-use frontier::Tail;
-use keeper::{DISABLED, Keeper, Place};
+use keeper::{DISABLED, Place, Places, locked};
 pub use route::Pattern;
+use steward::Steward;
 use wake::Wake;
 
 /// What a relay is given besides its store and its destinations.
@@ -56,12 +60,33 @@ pub struct Settings {
     pub failpoints: Failpoints,
     /// The longest that a destination waits before it looks by itself.
     pub poll_idle: Duration,
-    /// How long the owner of a destination may show no sign of life before this relay takes it
-    /// over; [`limits::TAKE_OVER`] is a good choice.
+    /// Who this relay is to others that share its store.
     ///
-    /// `None` where no other process can have the store: then nobody gives signs of life, and a
-    /// relay that was fenced stops. All relays of a store are given the same.
-    pub take_over: Option<Duration>,
+    /// `None` where no other process can have the store: then every destination is carried here,
+    /// and a relay that was fenced stops. Either all relays of a store have one, or there is one
+    /// relay.
+    pub node: Option<Node>,
+}
+
+/// A relay among others on one store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name, which no other living relay has: one that comes again under its old name has at
+    /// once what it held.
+    pub name: String,
+    /// How long it may show no sign of life before the others take what it carries;
+    /// [`limits::NODE_LEASE`] is a good choice. All relays of a store have the same.
+    pub lease: Duration,
+}
+
+impl Node {
+    /// A node of this name, with the default lease.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            lease: limits::NODE_LEASE,
+        }
+    }
 }
 
 impl Settings {
@@ -72,7 +97,7 @@ impl Settings {
             random,
             failpoints: Failpoints::none(),
             poll_idle: limits::POLL_IDLE,
-            take_over: None,
+            node: None,
         }
     }
 }
@@ -93,33 +118,45 @@ impl Relay {
         wake: &Wake,
     ) -> RelayHandle
     where
-        S: Outbox + Deliveries,
+        S: Source + Deliveries,
     {
-        let draining = watch::Sender::new(false);
-        let tail = Arc::new(Tail::new(store.clone()));
-        let mut tasks = JoinSet::new();
-        let mut places = HashMap::new();
-        for destination in destinations {
-            if places.contains_key(&destination.name) {
-                let destination = &destination.name;
-                tracing::error!(destination, "a second destination of this name is left out");
-                continue;
+        Self::spawn_from(store, store, destinations, settings, wake)
+    }
+
+    /// As [`spawn`](Self::spawn), with the events of another source than the store's own.
+    pub fn spawn_from<S, D>(
+        source: &S,
+        store: &D,
+        destinations: Vec<Destination>,
+        settings: &Settings,
+        wake: &Wake,
+    ) -> RelayHandle
+    where
+        S: Source,
+        D: Deliveries,
+    {
+        let places = Places::default();
+        for destination in &destinations {
+            let mut places = locked(&places);
+            for number in 0..destination.parts.get() {
+                let part = part(&destination.name, number, destination.parts);
+                places.entry(part).or_default();
             }
-            let place = Place::default();
-            places.insert(destination.name.clone(), place.clone());
-            let keeper = Keeper {
-                store: store.clone(),
-                tail: Arc::clone(&tail),
-                destination: Arc::new(destination),
-                settings: settings.clone(),
-                wake: wake.clone(),
-                draining: draining.subscribe(),
-                place,
-            };
-            tasks.spawn(keeper.run());
         }
+        let draining = watch::Sender::new(false);
+        let destinations = watch::Sender::new(destinations.into());
+        let steward = Steward::new(
+            source.clone(),
+            store.clone(),
+            settings.clone(),
+            wake.clone(),
+            Arc::clone(&places),
+        );
+        let mut tasks = JoinSet::new();
+        tasks.spawn(steward.run(destinations.subscribe(), draining.subscribe()));
         RelayHandle {
             draining,
+            destinations,
             tasks,
             places,
         }
@@ -130,31 +167,54 @@ impl Relay {
 #[derive(Debug)]
 pub struct RelayHandle {
     draining: watch::Sender<bool>,
+    destinations: watch::Sender<Arc<[Destination]>>,
     tasks: JoinSet<()>,
-    places: HashMap<String, Place>,
+    places: Places,
 }
 
 impl RelayHandle {
-    /// Offers nothing new, lets what is on the wire come home and writes it down.
+    /// Offers nothing new, lets what is on the wire come home, writes it down and gives up what
+    /// it carried.
     pub async fn drain(mut self) {
         self.draining.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Enables a destination that was disabled; false when there is none of that name.
-    pub fn enable(&self, destination: &str) -> bool {
-        let place = self.places.get(destination);
-        // A notice to one that carries would be remembered, and enable it when it is disabled.
-        if let Some(place) = place.filter(|place| *place.stopped.borrow() == Some(DISABLED)) {
-            place.enable.notify_one();
-        }
-        place.is_some()
+    /// Carries these destinations from now on: new ones start, those that are missing end, those
+    /// that differ are drained and go on as they are now.
+    ///
+    /// One that is the same, down to the same `Arc` of its sink, is not disturbed.
+    pub fn set(&self, destinations: Vec<Destination>) {
+        self.destinations.send_replace(destinations.into());
     }
 
-    /// Why a destination carries nothing; `None` while it does, or when there is none.
+    /// Enables a destination that was disabled; false when there is none of that name.
+    pub fn enable(&self, destination: &str) -> bool {
+        let places = self.places_of(destination);
+        for place in &places {
+            // A notice to one that carries would be remembered, and enable it when it is disabled.
+            if *place.stopped.borrow() == Some(DISABLED) {
+                place.enable.notify_one();
+            }
+        }
+        !places.is_empty()
+    }
+
+    /// Why a destination carries nothing; `None` while a part of it does, or when there is none.
+    ///
+    /// One of `disabled`, `paused`, `standby` (another node carries it, or will) and `fenced`.
     pub fn stopped(&self, destination: &str) -> Option<&'static str> {
-        self.places
-            .get(destination)
-            .and_then(|place| *place.stopped.borrow())
+        let places = self.places_of(destination);
+        let mut reasons = places.iter().map(|place| *place.stopped.borrow());
+        let first = reasons.next()??;
+        reasons.all(|reason| reason.is_some()).then_some(first)
+    }
+
+    fn places_of(&self, destination: &str) -> Vec<Place> {
+        locked(&self.places)
+            .iter()
+            .filter(|(part, _)| part.split('/').next() == Some(destination))
+            .map(|(_, place)| place.clone())
+            .collect()
     }
 }

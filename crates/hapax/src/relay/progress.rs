@@ -5,17 +5,17 @@
 //! beyond it is remembered one by one, so that a restart repeats nothing that
 //! is known to have arrived.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::{
     delivery::{Checkpoint, Frontier},
-    limits::UNSETTLED_EVENTS,
+    limits::{PAST_EVENTS, UNSETTLED_EVENTS},
 };
 
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// What is behind us, as it will be written down.
-    checkpoint: Checkpoint,
+    /// Everything up to here is settled.
+    frontier: Frontier,
     /// Up to where we have read.
     head: Frontier,
     batches: VecDeque<Read>,
@@ -23,8 +23,12 @@ pub(super) struct Progress {
     first_batch: u64,
     /// Positions in `batches`, settled or not.
     held: usize,
-    /// In which batch each unsettled position was read.
-    unsettled: HashMap<i64, u64>,
+    /// Where in `batches` each unsettled position stands: the number of its batch, and its place.
+    unsettled: HashMap<i64, (u64, usize)>,
+    /// Positions beyond what was read that are ours already, and whether they were offered.
+    ahead: HashMap<i64, State>,
+    /// Positions that were settled before they were read.
+    early: BTreeSet<i64>,
     moved: bool,
 }
 
@@ -32,19 +36,28 @@ pub(super) struct Progress {
 #[derive(Debug)]
 struct Read {
     behind: Frontier,
-    positions: Vec<i64>,
+    positions: Vec<(i64, State)>,
     unsettled: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waits,
+    Offered,
+    Settled,
 }
 
 impl Progress {
     pub(super) fn new(checkpoint: Checkpoint) -> Self {
         Self {
             head: checkpoint.frontier.clone(),
-            checkpoint,
+            frontier: checkpoint.frontier,
             batches: VecDeque::new(),
             first_batch: 0,
             held: 0,
             unsettled: HashMap::new(),
+            ahead: HashMap::new(),
+            early: checkpoint.settled,
             moved: false,
         }
     }
@@ -62,26 +75,50 @@ impl Progress {
         self.held >= UNSETTLED_EVENTS
     }
 
-    /// Whether a position was settled before the frontier reached it.
-    pub(super) fn is_settled(&self, position: i64) -> bool {
-        self.checkpoint.settled.contains(&position)
+    /// How many more positions may be taken in beyond what was read.
+    pub(super) fn room_ahead(&self) -> usize {
+        PAST_EVENTS.saturating_sub(self.ahead.len() + self.early.len())
+    }
+
+    /// Whether a position is settled or in our hands before the frontier reaches it.
+    pub(super) fn is_known(&self, position: i64) -> bool {
+        // Nearly always there is neither.
+        (!self.early.is_empty() && self.early.contains(&position))
+            || (!self.ahead.is_empty() && self.ahead.contains_key(&position))
+    }
+
+    /// Notes a position beyond what was read that is ours to deliver now.
+    pub(super) fn take_ahead(&mut self, position: i64) {
+        self.ahead.insert(position, State::Waits);
+    }
+
+    /// Forgets what was settled before a restart and is not ours any more.
+    pub(super) fn forget(&mut self, position: i64) {
+        if !self.early.is_empty() {
+            self.early.remove(&position);
+        }
     }
 
     /// Notes a batch: `concerned` are the positions that are ours to deliver.
     pub(super) fn read(&mut self, concerned: Vec<i64>, behind: Frontier) {
         let number = self.first_batch + self.batches.len() as u64;
         let mut unsettled = 0;
-        for position in &concerned {
-            if !self.is_settled(*position) {
+        let mut positions = Vec::with_capacity(concerned.len());
+        for position in concerned {
+            let state = if !self.early.is_empty() && self.early.contains(&position) {
+                State::Settled
+            } else {
                 unsettled += 1;
-                self.unsettled.insert(*position, number);
-            }
+                self.unsettled.insert(position, (number, positions.len()));
+                self.ahead.remove(&position).unwrap_or(State::Waits)
+            };
+            positions.push((position, state));
         }
-        self.held += concerned.len();
+        self.held += positions.len();
         self.head = behind.clone();
         self.batches.push_back(Read {
             behind,
-            positions: concerned,
+            positions,
             unsettled,
         });
         self.advance();
@@ -89,24 +126,40 @@ impl Progress {
 
     /// Notes that a position is about to be offered for the first time.
     pub(super) fn offer(&mut self, position: i64) {
-        self.moved |= self.checkpoint.offered.insert(position);
+        self.mark(position, State::Offered);
     }
 
     /// Notes that a position is not offered after all.
     pub(super) fn withdraw(&mut self, position: i64) {
-        self.moved |= self.checkpoint.offered.remove(&position);
+        self.mark(position, State::Waits);
+    }
+
+    fn mark(&mut self, position: i64, state: State) {
+        let place = match self.unsettled.get(&position) {
+            Some(place) => {
+                Some(&mut self.batches[index(self.first_batch, place.0)].positions[place.1].1)
+            }
+            None => self.ahead.get_mut(&position),
+        };
+        if let Some(place) = place {
+            *place = state;
+            self.moved = true;
+        }
     }
 
     /// Notes that a position is delivered or parked.
     pub(super) fn settle(&mut self, position: i64) {
-        self.checkpoint.offered.remove(&position);
-        let Some(number) = self.unsettled.remove(&position) else {
+        let Some((number, place)) = self.unsettled.remove(&position) else {
+            if self.ahead.remove(&position).is_some() {
+                self.early.insert(position);
+                self.moved = true;
+            }
             return;
         };
-        self.checkpoint.settled.insert(position);
+        let batch = &mut self.batches[index(self.first_batch, number)];
+        batch.positions[place].1 = State::Settled;
+        batch.unsettled -= 1;
         self.moved = true;
-        let index = usize::try_from(number - self.first_batch).expect("a batch still held");
-        self.batches[index].unsettled -= 1;
         self.advance();
     }
 
@@ -117,7 +170,29 @@ impl Progress {
 
     /// The checkpoint, if it differs from the one last [`kept`](Self::kept).
     pub(super) fn changed(&self) -> Option<Checkpoint> {
-        self.moved.then(|| self.checkpoint.clone())
+        self.moved.then(|| self.checkpoint())
+    }
+
+    /// What is behind us.
+    fn checkpoint(&self) -> Checkpoint {
+        let read = || self.batches.iter().flat_map(|batch| &batch.positions);
+        let ahead = self
+            .ahead
+            .iter()
+            .map(|(position, state)| (*position, *state));
+        let all = || read().copied().chain(ahead.clone());
+        let of = |wanted: State| {
+            all()
+                .filter(move |(_, state)| *state == wanted)
+                .map(|(position, _)| position)
+        };
+        Checkpoint {
+            frontier: self.frontier.clone(),
+            settled: of(State::Settled)
+                .chain(self.early.iter().copied())
+                .collect(),
+            offered: of(State::Offered).collect(),
+        }
     }
 
     /// Notes that the checkpoint as it stands is written down.
@@ -130,9 +205,11 @@ impl Progress {
             self.first_batch += 1;
             self.held -= batch.positions.len();
             self.moved = true;
-            self.checkpoint.frontier = batch.behind;
-            for position in batch.positions {
-                self.checkpoint.settled.remove(&position);
+            self.frontier = batch.behind;
+            if !self.early.is_empty() {
+                for (position, _) in batch.positions {
+                    self.early.remove(&position);
+                }
             }
         }
         self.forget_passed();
@@ -140,21 +217,23 @@ impl Progress {
 
     /// Forgets what was settled before a restart, is not ours any more, and is passed.
     fn forget_passed(&mut self) {
-        if self.checkpoint.frontier.snapshot.is_some() {
+        if self.frontier.snapshot.is_some() {
             return;
         }
-        let high = self.checkpoint.frontier.high;
-        let settled = &mut self.checkpoint.settled;
-        while settled.first().is_some_and(|first| *first <= high) {
-            settled.pop_first();
+        let high = self.frontier.high;
+        while self.early.first().is_some_and(|first| *first <= high) {
+            self.early.pop_first();
         }
     }
 }
 
+/// Where a batch stands.
+fn index(first_batch: u64, number: u64) -> usize {
+    usize::try_from(number - first_batch).expect("a batch still held")
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -185,7 +264,7 @@ mod tests {
             ..Checkpoint::default()
         };
         let mut progress = Progress::new(checkpoint);
-        assert!(progress.is_settled(2));
+        assert!(progress.is_known(2));
         progress.read(vec![1, 2, 3], frontier(3));
         progress.settle(1);
         progress.settle(3);
@@ -242,6 +321,25 @@ mod tests {
         assert!(progress.changed().unwrap().offered.is_empty());
     }
 
+    #[test]
+    fn what_is_taken_ahead_is_not_read_twice_and_not_forgotten() {
+        let mut progress = Progress::new(Checkpoint::default());
+        progress.take_ahead(7);
+        progress.take_ahead(9);
+        progress.offer(7);
+        progress.settle(9);
+        let checkpoint = progress.changed().unwrap();
+        assert_eq!(checkpoint.offered, [7].into());
+        assert_eq!(checkpoint.settled, [9].into());
+        assert!(progress.is_known(7) && progress.is_known(9));
+        progress.read(vec![6, 7, 9], frontier(9));
+        progress.settle(6);
+        check(&progress, 0, &[6, 9]);
+        progress.settle(7);
+        check(&progress, 9, &[]);
+        assert_eq!(progress.room_ahead(), PAST_EVENTS);
+    }
+
     proptest! {
         /// Whatever the order, a restart from the checkpoint would read again exactly what is
         /// not settled.
@@ -263,7 +361,7 @@ mod tests {
                 let position = *pick.get(&unsettled.iter().copied().collect::<Vec<_>>());
                 unsettled.remove(&position);
                 progress.settle(position);
-                let kept = &progress.checkpoint;
+                let kept = progress.checkpoint();
                 let repeated: BTreeSet<i64> = (kept.frontier.high + 1..=high)
                     .filter(|position| !kept.settled.contains(position))
                     .collect();

@@ -6,15 +6,14 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use metrics::{counter, histogram};
+use metrics::counter;
 
 use crate::{
     clock::Timestamp,
-    delivery::{Attempt, AttemptOutcome, ParkedState, Settlement},
+    delivery::{Arrived, Attempt, AttemptOutcome, ParkedState, Settlement},
     limits::ERROR_BYTES,
     retry::Next,
-    sink::{Outcome, SinkError},
+    sink::{Outcome, Receipt, SinkError},
     telemetry,
 };
 
@@ -32,12 +31,13 @@ pub(super) struct Tried {
 impl Flow {
     /// Notes how an attempt ended; `unit` is a random number in `0.0..1.0` for jitter.
     pub(super) fn conclude(&mut self, tried: Tried, now: Timestamp, unit: f64) {
+        if let Ok(receipt) = &tried.outcome {
+            return self.arrived(&tried, receipt.status, now);
+        }
         self.log(&tried);
         let Tried { item, outcome, .. } = tried;
         let attempt = item.attempts + 1;
-        let Err(error) = outcome else {
-            return self.arrived(&item, now);
-        };
+        let Err(error) = outcome else { return };
         match &error {
             SinkError::Rejected { .. } => self.died(item, attempt, now, &error),
             SinkError::Gone { .. } => {
@@ -73,6 +73,7 @@ impl Flow {
     pub(super) fn settlement(&self) -> Option<Settlement> {
         self.is_unsaid().then(|| Settlement {
             checkpoint: self.progress.changed(),
+            arrived: self.arrivals.said(),
             ..self.pending.clone()
         })
     }
@@ -91,7 +92,7 @@ impl Flow {
         self.progress.has_moved()
             || disable.is_some()
             || !(begin.is_empty() && park.is_empty() && delivered.is_empty())
-            || !(release.is_empty() && attempts.is_empty())
+            || !(release.is_empty() && attempts.is_empty() && self.arrivals.0.is_empty())
     }
 
     /// Notes that the settlement is written down, and which keys it found free.
@@ -108,6 +109,7 @@ impl Flow {
             self.revived.remove(&position);
         }
         self.progress.kept();
+        self.arrivals.0.clear();
         self.pending = Settlement {
             destination: std::mem::take(&mut self.pending.destination),
             epoch: self.pending.epoch,
@@ -115,10 +117,20 @@ impl Flow {
         };
     }
 
-    fn arrived(&mut self, item: &Item, now: Timestamp) {
+    fn arrived(&mut self, tried: &Tried, status: Option<u16>, now: Timestamp) {
+        let item = &tried.item;
         let age = now.since(item.event.event.created_at).as_secs_f64();
-        histogram!(telemetry::RELAY_DELIVERY, "destination" => self.destination.name.clone())
-            .record(age);
+        self.counted.age.record(age);
+        self.counted.arrived.increment(1);
+        if item.attempts == 0 && !item.parked {
+            self.arrivals.note(tried, status);
+        } else {
+            self.pending.attempts.push(Attempt {
+                outcome: AttemptOutcome::Delivered,
+                status,
+                ..attempt(tried)
+            });
+        }
         self.progress.settle(item.position());
         if item.parked {
             self.pending.delivered.push(item.position());
@@ -128,10 +140,10 @@ impl Flow {
     }
 
     fn died(&mut self, item: Item, attempt: u32, now: Timestamp, error: &SinkError) {
-        let name = self.destination.name.clone();
-        counter!(telemetry::RELAY_DEAD_LETTERS, "destination" => name).increment(1);
+        let part = self.part.clone();
+        counter!(telemetry::RELAY_DEAD_LETTERS, "destination" => part).increment(1);
         tracing::warn!(
-            destination = self.destination.name, event_id = %item.event.event.id,
+            destination = self.part, event_id = %item.event.event.id,
             correlation_id = item.event.event.headers.get("correlation_id"),
             attempt, error_code = error.error_type(), error = one_line(error),
             from_state = if item.parked { "retrying" } else { "offered" }, to_state = "dead",
@@ -165,7 +177,7 @@ impl Flow {
     ) {
         if state == ParkedState::Retrying {
             tracing::info!(
-                destination = self.destination.name, event_id = %item.event.event.id,
+                destination = self.part, event_id = %item.event.event.id,
                 correlation_id = item.event.event.headers.get("correlation_id"),
                 attempt, error_code = error.error_type(), error = one_line(error),
                 from_state = if item.parked { "retrying" } else { "offered" },
@@ -211,36 +223,83 @@ impl Flow {
     }
 
     fn log(&mut self, tried: &Tried) {
-        let (outcome, error_type) = match &tried.outcome {
-            Ok(_) => (AttemptOutcome::Delivered, ""),
-            Err(error) => (outcome_of(error), error.error_type()),
-        };
+        let Err(error) = &tried.outcome else { return };
+        let outcome = outcome_of(error);
         counter!(
             telemetry::RELAY_ATTEMPTS,
-            "destination" => self.destination.name.clone(),
+            "destination" => self.part.clone(),
             "outcome" => outcome.as_str(),
-            "error_type" => error_type
+            "error_type" => error.error_type()
         )
         .increment(1);
-        let (receipt, error) = match &tried.outcome {
-            Ok(receipt) => (receipt, None),
-            Err(error) => (error.receipt(), Some(one_line(error))),
-        };
+        let Receipt { status, head } = error.receipt().clone();
         self.pending.attempts.push(Attempt {
-            position: tried.item.position(),
-            number: tried.item.attempts + 1,
-            started_at: tried.started_at,
-            duration: tried.duration,
             outcome,
-            status: receipt.status,
-            // What a far side says when it is content is not worth a row's space.
-            response_head: if error.is_some() {
-                receipt.head.clone()
-            } else {
-                Bytes::new()
-            },
-            error,
+            status,
+            response_head: head,
+            error: Some(one_line(error)),
+            ..attempt(tried)
         });
+    }
+}
+
+/// An attempt, without how it ended; what a far side says when it is content is not worth a
+/// row's space.
+fn attempt(tried: &Tried) -> Attempt {
+    Attempt {
+        position: tried.item.position(),
+        number: tried.item.attempts + 1,
+        started_at: tried.started_at,
+        duration: tried.duration,
+        outcome: AttemptOutcome::Delivered,
+        status: None,
+        response_head: bytes::Bytes::new(),
+        error: None,
+    }
+}
+
+/// First attempts that arrived, gathered by the status that they got.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals(Vec<Gathered>);
+
+#[derive(Debug)]
+struct Gathered {
+    status: Option<u16>,
+    started_at: Timestamp,
+    duration: Duration,
+    positions: Vec<i64>,
+}
+
+impl Arrivals {
+    fn note(&mut self, tried: &Tried, status: Option<u16>) {
+        let Tried {
+            item,
+            started_at,
+            duration,
+            ..
+        } = tried;
+        let known = self.0.iter_mut().find(|known| known.status == status);
+        let Some(known) = known else {
+            return self.0.push(Gathered {
+                status,
+                started_at: *started_at,
+                duration: *duration,
+                positions: vec![item.position()],
+            });
+        };
+        known.started_at = known.started_at.min(*started_at);
+        known.duration = known.duration.max(*duration);
+        known.positions.push(item.position());
+    }
+
+    fn said(&self) -> Vec<Arrived> {
+        let said = |gathered: &Gathered| Arrived {
+            positions: gathered.positions.iter().copied().collect(),
+            started_at: gathered.started_at,
+            duration: gathered.duration,
+            status: gathered.status,
+        };
+        self.0.iter().map(said).collect()
     }
 }
 

@@ -240,9 +240,37 @@ fn nothing_is_written_down_twice() {
     admit(&mut flow, &[(1, None)]);
     let item = flow.choose(1, at(0)).remove(0);
     conclude(&mut flow, item, Ok(Receipt::default()));
-    assert_eq!(flow.settlement().unwrap().attempts.len(), 1);
+    let settlement = flow.settlement().unwrap();
+    assert_eq!(settlement.arrived[0].positions, [1].into());
+    assert!(settlement.attempts.is_empty());
     flow.settled(vec![], at(0));
     assert!(flow.settlement().is_none());
+}
+
+#[test]
+fn a_parked_event_that_the_destination_does_not_take_is_passed_over() {
+    let mut flow = flow(Order::Key);
+    let mut other = parked(1, 0, Some("a"));
+    Arc::make_mut(&mut other.event).event.kind = "user.created".to_owned();
+    flow.admit_parked(vec![other, parked(2, 0, Some("b"))]);
+    assert_eq!(positions(&flow.choose(9, at(0))), [2]);
+    let settlement = flow.settlement().unwrap();
+    assert_eq!(settlement.delivered, [1]);
+    assert_eq!(settlement.release, ["order\na"]);
+    assert!(settlement.attempts.is_empty());
+}
+
+#[test]
+fn nobody_looks_past_a_crowd_where_order_is_kept() {
+    for (order, looks) in [(Order::None, true), (Order::Key, false)] {
+        let mut flow = flow(order);
+        let mut position = 0;
+        while flow.wants_more() {
+            position += 1;
+            admit(&mut flow, &[(position, None)]);
+        }
+        assert_eq!(flow.looks_past().is_some(), looks, "{order:?}");
+    }
 }
 
 struct Nowhere;
@@ -269,7 +297,7 @@ fn flow(order: Order) -> Flow {
         interrupted: 0,
         was_disabled: None,
     };
-    Flow::new(Arc::new(destination), opened)
+    Flow::new("d".to_owned(), Arc::new(destination), opened)
 }
 
 fn admit(flow: &mut Flow, events: &[(i64, Option<&str>)]) {

@@ -5,5 +5,6 @@
 mod recorder;
 mod relay;
 mod strain;
+mod changes;
 mod standby;
 mod stage;

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use hapax::{
     Timestamp,
     event::{Headers, NewEvent},
+    limits::EVENTS_PER_TRANSACTION_MAX,
     relay::{Destination, Relay, RelayHandle, Settings},
     store::{Deliveries, Keys, Transaction},
 };
@@ -47,15 +48,18 @@ impl Stage {
         }
     }
 
-    /// Commits `count` events in one transaction, of `keys` aggregates in turn.
+    /// Commits `count` events, in as few transactions as may be, of `keys` aggregates in turn.
     pub(crate) async fn emit_many(&self, count: usize, keys: usize) {
-        let mut tx = self.store.begin(None, Headers::new()).await.unwrap();
-        for number in 0..count {
-            let key = format!("k{}", number % keys);
-            tx.emit(NewEvent::json("order.created", &number).about("order", key))
-                .unwrap();
+        let mut numbers = 0..count;
+        while !numbers.is_empty() {
+            let mut tx = self.store.begin(None, Headers::new()).await.unwrap();
+            for number in numbers.by_ref().take(EVENTS_PER_TRANSACTION_MAX) {
+                let key = format!("k{}", number % keys);
+                tx.emit(NewEvent::json("order.created", &number).about("order", key))
+                    .unwrap();
+            }
+            tx.commit().await.unwrap();
         }
-        tx.commit().await.unwrap();
     }
 
     pub(crate) async fn emit_event(&self, event: NewEvent) {

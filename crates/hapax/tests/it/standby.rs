@@ -1,14 +1,12 @@
-//! Two relays with one store: one carries, the other waits for its death.
+//! Relays that share a store: each part is carried by one of them, and moves when that one ends.
 
 use std::{sync::Arc, time::Duration};
 
 use hapax::{
-    relay::{Destination, Relay, RelayHandle, Settings},
+    relay::{Destination, Node, Relay, RelayHandle, Settings},
     sink::{Receipt, SinkError},
-    store::Deliveries,
 };
 use hapax_testkit::{clock::seeded_random, wait::eventually};
-use tokio::time::Instant;
 
 use crate::{
     recorder::{Recorder, Reply},
@@ -16,40 +14,37 @@ use crate::{
 };
 
 const D: &str = "d";
-const TAKE_OVER: Duration = Duration::from_millis(500);
-/// Signs of life in twice as long as an owner may be silent.
-const SIGNS: usize = 10;
+const LEASE: Duration = Duration::from_millis(500);
+const MOMENT: Duration = Duration::from_millis(1);
 
 #[tokio::test]
-async fn a_relay_that_stands_by_takes_over_from_an_owner_that_died() {
+async fn a_relay_that_stands_by_takes_over_from_one_that_died() {
     let stage = Stage::new();
     let sink = Recorder::new(|_| Reply::Take);
-    let [waiting, owner] = two_relays(&stage, &sink).await;
-    stage.emit(&["a"]).await;
-    stage.as_time_passes(|| sink.taken() == [1]).await;
-    eventually(PATIENCE, async || stage.backlog(D).await == 0).await;
+    let [owner, waiting] = two_relays(&stage, &sink).await;
     drop(owner);
+    stage.clock.advance(LEASE);
     stage.emit(&["b"]).await;
-    stage.as_time_passes(|| sink.taken() == [1, 2]).await;
+    eventually(PATIENCE, async || sink.taken() == [1, 2]).await;
     assert_eq!(waiting.stopped(D), None);
     waiting.drain().await;
 }
 
 #[tokio::test]
-async fn what_the_dead_owner_had_on_the_wire_is_offered_again_and_nothing_else() {
+async fn what_the_dead_one_had_on_the_wire_is_offered_again_and_nothing_else() {
     let stage = Stage::new();
     let sink = Recorder::new(|offer| match offer.event.position {
         5 => Reply::TakeAndHang,
         _ => Reply::Take,
     });
-    let [waiting, owner] = two_relays(&stage, &sink).await;
-    stage.emit_many(9, 9).await;
-    stage.as_time_passes(|| sink.taken().len() == 9).await;
-    let settled = async || stage.backlog(D).await == 1;
-    eventually(PATIENCE, settled).await;
+    let [owner, waiting] = two_relays(&stage, &sink).await;
+    stage.emit_many(8, 8).await;
+    eventually(PATIENCE, async || sink.taken().len() == 9).await;
+    eventually(PATIENCE, async || stage.backlog(D).await == 1).await;
     drop(owner);
     sink.now(|_| Reply::Take);
-    stage.as_time_passes(|| sink.taken().len() == 10).await;
+    stage.clock.advance(LEASE);
+    eventually(PATIENCE, async || sink.taken().len() == 10).await;
     eventually(PATIENCE, async || stage.backlog(D).await == 0).await;
     assert_eq!(sink.counts()[&5], 2);
     assert_eq!(sink.taken().len(), 10);
@@ -57,130 +52,140 @@ async fn what_the_dead_owner_had_on_the_wire_is_offered_again_and_nothing_else()
 }
 
 #[tokio::test]
-async fn a_relay_that_stands_by_leaves_an_idle_owner_alone() {
+async fn a_relay_that_lives_keeps_what_it_carries() {
     let stage = Stage::new();
     let sink = Recorder::new(|_| Reply::Take);
-    let [waiting, owner] = two_relays(&stage, &sink).await;
-    check_kept(&stage).await;
-    assert_eq!(
-        (waiting.stopped(D), owner.stopped(D)),
-        (Some("standby"), None)
-    );
+    let [owner, waiting] = two_relays(&stage, &sink).await;
+    time_passes(&stage, || {
+        assert_eq!(owner.stopped(D), None);
+        assert_eq!(waiting.stopped(D), Some("standby"));
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn a_relay_that_stands_by_enables_no_destination_that_its_owner_disabled() {
+async fn a_relay_that_stands_by_enables_no_destination_that_another_disabled() {
     let stage = Stage::new();
-    let sink = Recorder::new(|_| {
+    let sink = Recorder::new(|_| Reply::Take);
+    let [owner, waiting] = two_relays(&stage, &sink).await;
+    sink.now(|_| {
         Reply::Fail(SinkError::Gone {
             receipt: Receipt::default(),
             source: "410".into(),
         })
     });
-    let [waiting, owner] = two_relays(&stage, &sink).await;
-    stage.emit(&["a"]).await;
-    let disabled = || owner.stopped(D) == Some("disabled");
-    stage.as_time_passes(disabled).await;
-    check_kept(&stage).await;
-    assert!(disabled());
-    assert_eq!(sink.offers().len(), 1);
+    stage.emit(&["b"]).await;
+    eventually(PATIENCE, async || owner.stopped(D) == Some("disabled")).await;
+    let offers = sink.offers().len();
+    time_passes(&stage, || {
+        assert_eq!(owner.stopped(D), Some("disabled"));
+        assert_eq!(sink.offers().len(), offers);
+    })
+    .await;
     drop(waiting);
 }
 
 #[tokio::test]
-async fn an_owner_that_is_disabled_finds_out_that_it_was_replaced() {
+async fn a_relay_that_drains_hands_over_at_once_and_repeats_nothing() {
     let stage = Stage::new();
-    let gone = || SinkError::Gone {
-        receipt: Receipt::default(),
-        source: "410".into(),
-    };
-    let sink = Recorder::new(move |_| Reply::Fail(gone()));
-    let first = relay(&stage, &sink);
-    stage.emit(&["a"]).await;
-    eventually(PATIENCE, async || first.stopped(D) == Some("disabled")).await;
-    sink.now(|_| Reply::Take);
-    let second = relay(&stage, &sink);
-    stage
-        .as_time_passes(|| first.stopped(D) == Some("standby"))
-        .await;
-    stage.as_time_passes(|| sink.taken() == [1]).await;
-    second.drain().await;
+    let sink = Recorder::new(|_| Reply::Take);
+    let [owner, waiting] = two_relays(&stage, &sink).await;
+    stage.emit_many(50, 5).await;
+    eventually(PATIENCE, async || sink.taken().len() > 10).await;
+    owner.drain().await;
+    // Not a moment of its lease has passed.
+    eventually(PATIENCE, async || waiting.stopped(D).is_none()).await;
+    stage.emit(&["b"]).await;
+    eventually(PATIENCE, async || sink.counts().len() == 52).await;
+    assert!(sink.counts().values().all(|offers| *offers == 1));
+    waiting.drain().await;
 }
 
 #[tokio::test]
-async fn time_without_a_store_is_no_silence_of_the_owner() {
+async fn a_relay_that_comes_again_under_its_name_has_at_once_what_it_held() {
     let stage = Stage::new();
     let sink = Recorder::new(|_| Reply::Take);
-    let [waiting, owner] = two_relays(&stage, &sink).await;
-    let epoch = epoch(&stage).await;
-    stage.rename("hapax_checkpoint", "hidden").await;
-    let away = Instant::now();
-    stage
-        .as_time_passes(|| away.elapsed() > 2 * TAKE_OVER)
-        .await;
-    stage.rename("hidden", "hapax_checkpoint").await;
-    check_kept(&stage).await;
-    assert_eq!(self::epoch(&stage).await, epoch);
-    assert_eq!(waiting.stopped(D), Some("standby"));
-    owner.drain().await;
+    let [owner, waiting] = two_relays(&stage, &sink).await;
+    drop(owner);
+    let again = relay(&stage, "a", &[(D, &sink)]);
+    stage.emit(&["b"]).await;
+    eventually(PATIENCE, async || sink.taken() == [1, 2]).await;
+    assert_eq!(
+        (again.stopped(D), waiting.stopped(D)),
+        (None, Some("standby"))
+    );
+}
+
+#[tokio::test]
+async fn a_relay_that_joins_gets_its_share_and_nothing_is_repeated() {
+    let stage = Stage::new();
+    let (x, y) = (
+        Recorder::new(|_| Reply::Take),
+        Recorder::new(|_| Reply::Take),
+    );
+    let places = [("x", &x), ("y", &y)];
+    let first = relay(&stage, "a", &places);
+    stage.emit_many(100, 9).await;
+    eventually(PATIENCE, async || x.taken().len() + y.taken().len() > 50).await;
+    let second = relay(&stage, "b", &places);
+    let carried = |relay: &RelayHandle| {
+        ["x", "y"]
+            .map(|name| relay.stopped(name).is_none())
+            .iter()
+            .filter(|it| **it)
+            .count()
+    };
+    // A handle that has not begun says nothing of standing by.
+    eventually(PATIENCE, async || first.stopped("y") == Some("standby")).await;
+    stage.emit_many(100, 9).await;
+    eventually(PATIENCE, async || x.taken().len() + y.taken().len() == 400).await;
+    assert_eq!((carried(&first), carried(&second)), (1, 1));
+    for sink in [&x, &y] {
+        assert!(sink.counts().values().all(|offers| *offers == 1));
+    }
 }
 
 #[tokio::test]
 async fn a_relay_that_stands_by_drains_at_once() {
     let stage = Stage::new();
     let sink = Recorder::new(|_| Reply::Take);
-    let [waiting, owner] = two_relays(&stage, &sink).await;
-    let begun = Instant::now();
+    let [owner, waiting] = two_relays(&stage, &sink).await;
     waiting.drain().await;
-    assert!(begun.elapsed() < TAKE_OVER);
-    drop(owner);
+    assert_eq!(owner.stopped(D), None);
 }
 
-/// The first to open stands by: the second owns the destination.
+/// The first carries, and has delivered one event; the second stands by.
 async fn two_relays(stage: &Stage, sink: &Recorder) -> [RelayHandle; 2] {
-    let first = relay(stage, sink);
-    eventually(PATIENCE, async || {
-        stage.store.owner(D).await.unwrap().is_some()
-    })
-    .await;
-    let second = relay(stage, sink);
-    stage
-        .as_time_passes(|| first.stopped(D) == Some("standby"))
-        .await;
+    let first = relay(stage, "a", &[(D, sink)]);
+    stage.emit(&["a"]).await;
+    eventually(PATIENCE, async || sink.taken() == [1]).await;
+    eventually(PATIENCE, async || stage.backlog(D).await == 0).await;
+    let second = relay(stage, "b", &[(D, sink)]);
+    eventually(PATIENCE, async || second.stopped(D) == Some("standby")).await;
     [first, second]
 }
 
-fn relay(stage: &Stage, sink: &Recorder) -> RelayHandle {
+fn relay(stage: &Stage, name: &str, places: &[(&str, &Recorder)]) -> RelayHandle {
     let mut settings = Settings::new(stage.clock.clock(), seeded_random(2));
-    settings.take_over = Some(TAKE_OVER);
-    let destination =
-        Destination::new(D, Arc::new(sink.clone())).schedule("0s,1s,1s".parse().unwrap());
-    Relay::spawn(
-        &stage.store,
-        vec![destination],
-        &settings,
-        &stage.store.wake(),
-    )
+    settings.node = Some(Node {
+        name: name.to_owned(),
+        lease: LEASE,
+    });
+    let destinations = places.iter().map(|(name, sink)| {
+        Destination::new(*name, Arc::new((*sink).clone())).schedule("0s,1s,1s".parse().unwrap())
+    });
+    let wake = stage.store.wake();
+    Relay::spawn(&stage.store, destinations.collect(), &settings, &wake)
 }
 
-/// Watches so many signs of life, and sees one owner alone.
-async fn check_kept(stage: &Stage) {
-    let first = stage.store.owner(D).await.unwrap().unwrap();
-    let (mut last, mut signs) = (first, 0);
+/// Has two leases go by, slower than by any other clock.
+async fn time_passes(stage: &Stage, check: impl Fn()) {
+    let mut passed = Duration::ZERO;
     eventually(PATIENCE, async || {
-        stage.clock.advance(Duration::from_millis(1));
-        let now = stage.store.owner(D).await.unwrap().unwrap();
-        signs += usize::from(now.seen_at != last.seen_at);
-        last = now;
-        signs == SIGNS
+        stage.clock.advance(MOMENT);
+        passed += MOMENT;
+        check();
+        passed >= 2 * LEASE
     })
     .await;
-    assert_eq!(
-        last.epoch, first.epoch,
-        "somebody took the destination over"
-    );
-}
-
-async fn epoch(stage: &Stage) -> i64 {
-    stage.store.owner(D).await.unwrap().unwrap().epoch
 }

@@ -1,0 +1,119 @@
+//! What every source of events must do, one named test per law.
+//!
+//! A crate with a source implements [`SourceUnderTest`] and calls
+//! [`source_suite!`](crate::source_suite); every law then runs against a fresh
+//! one. The laws are the doc comments of [`hapax::store::Source`]: what was
+//! committed is read, once and whole and in order, and nothing else is.
+//!
+//! A law writes the way the source's users do, in transactions of theirs, and
+//! reads the way the relay does. It knows neither tables nor columns.
+
+#![expect(
+    clippy::missing_panics_doc,
+    reason = "a law panics when it is broken: that is what it is for"
+)]
+
+pub mod reading;
+pub mod writers;
+pub mod readers;
+pub mod shards;
+mod bench;
+
+use hapax::store::Source;
+
+pub use bench::Written;
+
+/// A source as the suite needs it: fresh, with writers, and able to restart.
+pub trait SourceUnderTest: Sized + Send + Sync + 'static {
+    /// The source.
+    type Source: Source;
+    /// An open transaction of a writer.
+    type Writer: Send;
+
+    /// Whether two writers may have their transactions open at once.
+    const WRITES_AT_ONCE: bool;
+    /// Whether its events say which aggregate they are about.
+    const HAS_AGGREGATES: bool;
+
+    /// An empty source that nobody else sees.
+    fn fresh() -> impl Future<Output = Self> + Send;
+
+    /// The same source after a restart of its reader.
+    fn reopen(self) -> impl Future<Output = Self> + Send;
+
+    /// The source as this reader has it.
+    fn source(&self) -> &Self::Source;
+
+    /// The source as another reader has it: in another process, where that is possible.
+    fn beside(&self) -> impl Future<Output = Self::Source> + Send;
+
+    /// Opens a writer's transaction.
+    fn begin(&self) -> impl Future<Output = Self::Writer> + Send;
+
+    /// Writes an event in it.
+    ///
+    /// Its payload is [`Written::payload`], and it is about [`Written::key`] where events are
+    /// about something.
+    fn write(writer: &mut Self::Writer, event: &Written) -> impl Future<Output = ()> + Send;
+
+    /// Commits it.
+    fn commit(writer: Self::Writer) -> impl Future<Output = ()> + Send;
+
+    /// Rolls it back.
+    fn roll_back(writer: Self::Writer) -> impl Future<Output = ()> + Send;
+}
+
+/// Puts a source under the law: one test per law, named after it.
+///
+/// The argument is the name of a type that implements
+/// [`SourceUnderTest`](crate::source::SourceUnderTest), in scope where the macro stands.
+#[macro_export]
+macro_rules! source_suite {
+    ($source:ident) => {
+        $crate::suite! { $source, source,
+            reading {
+                nothing_is_read_of_a_source_that_is_empty
+                every_committed_event_is_read_once_and_whole
+                nothing_is_read_of_what_was_rolled_back
+                what_is_not_committed_is_not_read_yet
+                a_batch_holds_no_more_than_was_asked_for
+                a_batch_of_large_events_ends_early
+                an_event_is_the_same_however_often_it_is_read
+                positions_rise_from_batch_to_batch
+            }
+            writers {
+                what_commits_late_is_read_and_nothing_is_read_again
+                a_writer_held_open_holds_nobody_up
+                a_reader_among_writers_loses_and_repeats_nothing
+                a_large_transaction_is_read_in_its_order
+            }
+            readers {
+                a_frontier_leads_on_after_a_restart
+                a_frontier_in_the_middle_leads_on_after_a_restart
+                a_reader_that_is_behind_reads_all_of_it
+                two_readers_at_once_read_the_same
+            }
+            shards {
+                the_parts_share_every_event_and_none_twice
+                events_about_one_thing_are_in_one_part
+                a_part_keeps_its_order
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_law_that_is_written_is_on_the_list() {
+        crate::law::check_list(
+            include_str!("mod.rs"),
+            &[
+                ("reading", include_str!("reading.rs")),
+                ("writers", include_str!("writers.rs")),
+                ("readers", include_str!("readers.rs")),
+                ("shards", include_str!("shards.rs")),
+            ],
+        );
+    }
+}

@@ -1,0 +1,283 @@
+//! The laws of leases: whose a part is, for how long, and who is there to take it.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use hapax::{
+    delivery::{Attendance, Frontier, Held, Opened, ParkedState, Settlement},
+    store::{Deliveries, StoreError},
+};
+
+use super::{
+    StoreUnderTest,
+    bench::{Bench, check_error},
+    steps::{HOOK, MAIL, arrived, attempt, checkpoint, park, settlement},
+};
+
+const LEASE: Duration = Duration::from_secs(10);
+const MOMENT: Duration = Duration::from_millis(1);
+const ONE: &str = "one";
+const TWO: &str = "two";
+
+/// While its owner lives a part is nobody else's, and whoever asks is told so at once.
+pub async fn a_living_nodes_part_is_not_taken<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(1).await;
+    let owned = taken(&bench, HOOK, ONE).await;
+    for _ in 0..5 {
+        bench.clock.advance(LEASE.saturating_sub(MOMENT));
+        attend(&bench, ONE).await;
+        assert!(take(&bench, HOOK, TWO).await.is_none());
+    }
+    bench.settle(settlement(HOOK, owned.epoch)).await;
+    assert!(take(&bench, MAIL, TWO).await.is_some());
+}
+
+/// A part whose owner is silent for its lease is free, and not a moment before.
+pub async fn a_silent_nodes_part_is_taken_after_its_lease<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(1).await;
+    let first = taken(&bench, HOOK, ONE).await;
+    bench.clock.advance(LEASE.saturating_sub(MOMENT));
+    assert!(take(&bench, HOOK, TWO).await.is_none());
+    attend(&bench, ONE).await;
+    bench.clock.advance(LEASE.saturating_sub(MOMENT));
+    assert!(take(&bench, HOOK, TWO).await.is_none());
+    // The other one's signs are its own.
+    attend(&bench, TWO).await;
+    bench.clock.advance(MOMENT);
+    let second = taken(&bench, HOOK, TWO).await;
+    assert!(second.epoch > first.epoch);
+    attend(&bench, ONE).await;
+    assert!(take(&bench, HOOK, ONE).await.is_none());
+}
+
+/// A part that its owner gives up may be taken at once.
+pub async fn a_part_that_is_given_up_is_free_at_once<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(3).await;
+    let first = taken(&bench, HOOK, ONE).await;
+    let stands = checkpoint(bench.frontier(2).await, &[], &[]);
+    bench
+        .settle(Settlement {
+            checkpoint: Some(stands.clone()),
+            ..settlement(HOOK, first.epoch)
+        })
+        .await;
+    give_up(&bench, first.epoch).await.expect("it is let go");
+    assert_eq!(held(&attend(&bench, ONE).await), []);
+    let second = taken(&bench, HOOK, TWO).await;
+    assert!(second.epoch > first.epoch);
+    assert_eq!(second.checkpoint, stands);
+    assert_eq!(second.interrupted, 0);
+}
+
+/// A node that takes what it has already takes it anew: it was restarted, or has lost count.
+pub async fn a_node_takes_its_own_part_anew<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(2).await;
+    let first = taken(&bench, HOOK, ONE).await;
+    let place = events[0].position;
+    bench
+        .settle(Settlement {
+            checkpoint: Some(checkpoint(Frontier::default(), &[], &[place])),
+            ..settlement(HOOK, first.epoch)
+        })
+        .await;
+    let second = taken(&bench, HOOK, ONE).await;
+    assert!(second.epoch > first.epoch);
+    assert_eq!(second.interrupted, 1);
+    assert!(second.checkpoint.offered.is_empty());
+    assert_eq!(bench.due_positions(HOOK).await, [place]);
+    check_fenced(bench.store().settle(settlement(HOOK, first.epoch)).await);
+}
+
+/// Whoever took a part later is its owner: the one before changes nothing, however it tries.
+pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(3).await;
+    let old = taken(&bench, HOOK, ONE).await;
+    bench.clock.advance(LEASE);
+    let new = taken(&bench, HOOK, TWO).await;
+    let now = bench.clock.now();
+    let everything = Settlement {
+        checkpoint: Some(checkpoint(bench.frontier(2).await, &[], &[])),
+        park: vec![park(events[0].position, ParkedState::Dead, now)],
+        attempts: vec![attempt(events[0].position, 1, now)],
+        arrived: vec![arrived(&[events[1].position], now)],
+        disable: Some("fenced".to_owned()),
+        ..settlement(HOOK, old.epoch)
+    };
+    check_fenced(bench.store().settle(everything).await);
+    check_fenced(give_up(&bench, old.epoch).await);
+    check_fenced(give_up(&bench, new.epoch + 1).await);
+    check_fenced(bench.store().give_up(MAIL, new.epoch).await);
+    let [of_two] = &held(&attend(&bench, TWO).await)[..] else {
+        panic!("the part should be held by the second node");
+    };
+    assert_eq!(of_two, &(HOOK.to_owned(), TWO.to_owned(), new.epoch));
+    assert_eq!(bench.standing(HOOK).await.backlog, 3);
+    for event in &events {
+        assert_eq!(bench.attempts(HOOK, event.position).await, []);
+    }
+    bench.settle(settlement(HOOK, new.epoch)).await;
+    assert_eq!(bench.open(HOOK).await.was_disabled, None);
+}
+
+/// However many nodes take a part at once, one gets it.
+pub async fn of_many_that_take_at_once_one_gets_it<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(1).await;
+    for round in 0..5 {
+        let asking = (0..8).map(|number| {
+            let store = bench.store().clone();
+            let node = format!("node {round} {number}");
+            async move { store.take(HOOK, &node, LEASE).await }
+        });
+        let asked: Vec<_> = join_all(asking.map(tokio::spawn)).await;
+        let taken = asked.into_iter().filter_map(|took| {
+            let took = took.expect("no panic");
+            took.expect("a part is asked for")
+        });
+        let taken: Vec<Opened> = taken.collect();
+        assert!(taken.len() <= 1, "{} nodes have the part", taken.len());
+        // Where each stood in another's way, the next to ask gets it.
+        let epoch = match taken.first() {
+            Some(opened) => opened.epoch,
+            None => taken_by_patience(&bench, HOOK, ONE).await.epoch,
+        };
+        bench.settle(settlement(HOOK, epoch)).await;
+        give_up(&bench, epoch).await.expect("it is let go");
+    }
+}
+
+/// Whoever attends sees itself and every other node that lives, and what each of them holds.
+pub async fn attendance_lists_the_living_and_what_they_hold<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(1).await;
+    let alone = attend(&bench, TWO).await;
+    assert_eq!((alone.nodes, alone.held), (vec![TWO.to_owned()], vec![]));
+    let hook = taken(&bench, HOOK, ONE).await.epoch;
+    let mail = taken(&bench, MAIL, TWO).await.epoch;
+    let both = [
+        (HOOK.to_owned(), ONE.to_owned(), hook),
+        (MAIL.to_owned(), TWO.to_owned(), mail),
+    ];
+    for node in [ONE, TWO, ONE] {
+        let attendance = attend(&bench, node).await;
+        assert_eq!(attendance.nodes, [ONE, TWO]);
+        assert_eq!(held(&attendance), both);
+    }
+    bench.clock.advance(LEASE.saturating_sub(MOMENT));
+    assert_eq!(attend(&bench, ONE).await.nodes, [ONE, TWO]);
+    bench.clock.advance(MOMENT);
+    let attendance = attend(&bench, ONE).await;
+    assert_eq!(
+        attendance.nodes,
+        [ONE],
+        "the other was silent for its lease"
+    );
+    assert_eq!(held(&attendance), both[..1]);
+    let bench = bench.reopen().await;
+    let attendance = attend(&bench, TWO).await;
+    assert_eq!(attendance.nodes, [ONE, TWO]);
+    assert_eq!(held(&attendance), both, "nobody has taken it meanwhile");
+}
+
+/// A node that leaves is gone at once, and what it held is free; another's is not.
+pub async fn a_node_that_leaves_lets_everything_go<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(1).await;
+    taken(&bench, HOOK, ONE).await;
+    taken(&bench, "other", ONE).await;
+    let mail = taken(&bench, MAIL, TWO).await.epoch;
+    attend(&bench, ONE).await;
+    bench.store().leave(ONE).await.expect("it leaves");
+    let attendance = attend(&bench, TWO).await;
+    assert_eq!(attendance.nodes, [TWO]);
+    assert_eq!(held(&attendance), [(MAIL.to_owned(), TWO.to_owned(), mail)]);
+    taken(&bench, HOOK, TWO).await;
+    taken(&bench, "other", "three").await;
+    assert!(take(&bench, MAIL, ONE).await.is_none());
+    bench.store().leave(ONE).await.expect("it has left before");
+    assert_eq!(attend(&bench, ONE).await.nodes, [ONE, "three", TWO]);
+}
+
+/// Opening asks nobody: it takes a part from a node that lives, and holds it for none.
+pub async fn opening_takes_a_part_from_whoever_holds_it<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(1).await;
+    let old = taken(&bench, HOOK, ONE).await;
+    let opened = bench.open(HOOK).await;
+    assert!(opened.epoch > old.epoch);
+    check_fenced(bench.store().settle(settlement(HOOK, old.epoch)).await);
+    check_fenced(give_up(&bench, old.epoch).await);
+    assert_eq!(held(&attend(&bench, ONE).await), []);
+    bench.settle(settlement(HOOK, opened.epoch)).await;
+    assert!(taken(&bench, HOOK, TWO).await.epoch > opened.epoch);
+}
+
+/// A node that is restarted with its store holds what it held.
+pub async fn a_lease_outlives_a_restart<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(1).await;
+    let first = taken(&bench, HOOK, ONE).await;
+    let bench = bench.reopen().await;
+    assert!(take(&bench, HOOK, TWO).await.is_none());
+    assert!(taken(&bench, HOOK, ONE).await.epoch > first.epoch);
+    bench.clock.advance(LEASE);
+    taken(&bench, HOOK, TWO).await;
+}
+
+/// A part is a name like any other: the parts of one destination have owners of their own.
+pub async fn parts_of_one_destination_are_apart<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(3).await;
+    let first = taken(&bench, "hook/0", ONE).await;
+    let second = taken(&bench, "hook/1", TWO).await;
+    bench
+        .settle(Settlement {
+            checkpoint: Some(checkpoint(bench.frontier(3).await, &[], &[])),
+            ..settlement("hook/0", first.epoch)
+        })
+        .await;
+    bench.settle(settlement("hook/1", second.epoch)).await;
+    assert_eq!(bench.standing("hook/0").await.backlog, 0);
+    assert_eq!(bench.standing("hook/1").await.backlog, 3);
+    assert!(take(&bench, HOOK, ONE).await.is_some());
+}
+
+async fn take<S: StoreUnderTest>(bench: &Bench<S>, part: &str, node: &str) -> Option<Opened> {
+    let took = bench.store().take(part, node, LEASE).await;
+    took.expect("a part is asked for")
+}
+
+/// Takes a part that must be free.
+async fn taken<S: StoreUnderTest>(bench: &Bench<S>, part: &str, node: &str) -> Opened {
+    let opened = take(bench, part, node).await;
+    opened.unwrap_or_else(|| panic!("{part} should be free for {node}"))
+}
+
+/// Takes a part that is free once those who asked together are gone.
+async fn taken_by_patience<S: StoreUnderTest>(bench: &Bench<S>, part: &str, node: &str) -> Opened {
+    let patience = crate::wait::Patience::within(super::bench::PATIENCE);
+    loop {
+        match take(bench, part, node).await {
+            Some(opened) => return opened,
+            None => patience.pause().await,
+        }
+    }
+}
+
+async fn attend<S: StoreUnderTest>(bench: &Bench<S>, node: &str) -> Attendance {
+    let attendance = bench.store().attend(node, LEASE).await;
+    attendance.expect("a sign of life is given")
+}
+
+async fn give_up<S: StoreUnderTest>(bench: &Bench<S>, epoch: i64) -> Result<(), StoreError> {
+    bench.store().give_up(HOOK, epoch).await
+}
+
+/// What is held, by the name of the part.
+fn held(attendance: &Attendance) -> Vec<(String, String, i64)> {
+    let of = |held: &Held| (held.part.clone(), held.node.clone(), held.epoch);
+    let mut held: Vec<_> = attendance.held.iter().map(of).collect();
+    held.sort();
+    held
+}
+
+#[track_caller]
+fn check_fenced<T>(outcome: Result<T, StoreError>) {
+    check_error(outcome, "fenced", |error| {
+        matches!(error, StoreError::Fenced)
+    });
+}

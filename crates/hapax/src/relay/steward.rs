@@ -1,0 +1,237 @@
+//! One for each relay: it knows which destinations there are, looks who carries what, and gives
+//! every part of every destination to a keeper with its orders.
+//!
+//! Destinations come and go while it runs. Where several nodes share a store,
+//! it shows that this one lives, and has its keepers carry the parts that are
+//! this node's to carry.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::watch,
+    task::{AbortHandle, JoinSet},
+    time::{Instant, sleep_until, timeout},
+};
+
+use crate::{
+    delivery::part,
+    limits,
+    store::{Deliveries, Source},
+};
+
+use super::{
+    Destination, Node, Settings,
+    frontier::Tail,
+    keeper::{Keeper, Orders, Places, locked},
+    lease::{LOOKS, Shares},
+    wake::Wake,
+};
+
+/// The looks of a node that shares its store with nobody: none.
+const NEVER: Duration = Duration::from_hours(24 * 365);
+
+#[derive(Debug)]
+pub(super) struct Steward<S, D> {
+    source: S,
+    store: D,
+    settings: Settings,
+    wake: Wake,
+    places: Places,
+    keepers: HashMap<String, (watch::Sender<Orders>, AbortHandle)>,
+    /// Keepers that were told to end and have not yet.
+    ending: HashMap<String, AbortHandle>,
+    tasks: JoinSet<()>,
+    shares: Shares,
+    /// When it was last seen who is there.
+    looked_at: Option<Instant>,
+    /// Until when the silence of others says nothing, for we were away ourselves.
+    away_until: Option<Instant>,
+}
+
+impl<S: Source, D: Deliveries> Steward<S, D> {
+    pub(super) fn new(source: S, store: D, settings: Settings, wake: Wake, places: Places) -> Self {
+        Self {
+            source,
+            store,
+            settings,
+            wake,
+            places,
+            keepers: HashMap::new(),
+            ending: HashMap::new(),
+            tasks: JoinSet::new(),
+            shares: Shares::default(),
+            looked_at: None,
+            away_until: None,
+        }
+    }
+
+    /// Keeps the destinations going until the relay drains.
+    pub(super) async fn run(
+        mut self,
+        mut destinations: watch::Receiver<Arc<[Destination]>>,
+        mut draining: watch::Receiver<bool>,
+    ) {
+        let interval = self.settings.node.as_ref().map(|node| node.lease / LOOKS);
+        let tail = Arc::new(Tail::new(self.source.clone()));
+        while !*draining.borrow_and_update() {
+            let current = Arc::clone(&destinations.borrow_and_update());
+            self.assign(&current, &tail);
+            self.look().await;
+            let next = Instant::now() + interval.unwrap_or(NEVER);
+            tokio::select! {
+                () = sleep_until(next) => {}
+                told = destinations.changed() => if told.is_err() { return },
+                told = draining.changed() => if told.is_err() { return },
+                Some(_) = self.tasks.join_next() => {}
+            }
+        }
+        self.end().await;
+    }
+
+    /// Starts keepers for parts that are new, and tells the others what has become of theirs.
+    fn assign(&mut self, destinations: &[Destination], tail: &Arc<Tail<S>>) {
+        let mut wanted = BTreeSet::new();
+        self.ending.retain(|_, task| !task.is_finished());
+        if self.settings.node.is_some() {
+            // One that died without being told to is started anew; alone, it was fenced for good.
+            self.keepers.retain(|_, (_, task)| !task.is_finished());
+        }
+        for destination in destinations {
+            for number in 0..destination.parts.get() {
+                let name = part(&destination.name, number, destination.parts);
+                if !wanted.insert(name.clone()) {
+                    tracing::error!(
+                        destination = name,
+                        "a second destination of this name is left out"
+                    );
+                    continue;
+                }
+                self.instruct(name, number, destination, tail);
+            }
+        }
+        let gone = |name: &String| !wanted.contains(name);
+        for (name, (orders, task)) in self.keepers.extract_if(|name, _| gone(name)) {
+            orders.send_modify(|orders| orders.ends = true);
+            self.ending.insert(name, task);
+        }
+        locked(&self.places).retain(|name, _| wanted.contains(name));
+    }
+
+    fn instruct(
+        &mut self,
+        name: String,
+        number: u8,
+        destination: &Destination,
+        tail: &Arc<Tail<S>>,
+    ) {
+        if self.ending.contains_key(&name) {
+            // It starts again when the one before has settled what it offered.
+            return;
+        }
+        if let Some((orders, _)) = self.keepers.get(&name) {
+            orders.send_if_modified(|orders| {
+                let changed = !orders.destination.is_same(destination);
+                if changed {
+                    orders.destination = Arc::new(destination.clone());
+                }
+                changed
+            });
+            return;
+        }
+        let place = locked(&self.places)
+            .entry(name.clone())
+            .or_default()
+            .clone();
+        let orders = watch::Sender::new(Orders {
+            destination: Arc::new(destination.clone()),
+            may_carry: self.settings.node.is_none(),
+            ends: false,
+            shuts: false,
+            look: 0,
+        });
+        let keeper = Keeper {
+            store: self.store.clone(),
+            tail: Arc::clone(tail),
+            part: name.clone(),
+            number,
+            settings: self.settings.clone(),
+            wake: self.wake.clone(),
+            orders: orders.subscribe(),
+            place,
+        };
+        let task = self.tasks.spawn(keeper.run());
+        self.keepers.insert(name, (orders, task));
+    }
+
+    /// Looks who is there, and tells each keeper whether its part is ours to carry.
+    async fn look(&mut self) {
+        let Some(Node { name, lease }) = self.settings.node.clone() else {
+            return;
+        };
+        let asked = timeout(lease, self.store.attend(&name, lease)).await;
+        let attendance = match asked {
+            Ok(Ok(attendance)) => attendance,
+            // Whoever carries finds out by itself whether it still may.
+            Ok(Err(error)) => {
+                let error = error.story();
+                return tracing::warn!(node = name, error, "no sign of life could be given");
+            }
+            Err(_) => return tracing::warn!(node = name, "no sign of life was taken in time"),
+        };
+        let wanted: BTreeSet<String> = self.keepers.keys().cloned().collect();
+        let ours = if self.was_away(lease) {
+            let held = attendance.held.into_iter();
+            held.filter(|held| held.node == name)
+                .map(|held| held.part)
+                .collect()
+        } else {
+            self.shares.of(&name, &wanted, &attendance)
+        };
+        for (part, (orders, _)) in &self.keepers {
+            orders.send_modify(|orders| {
+                orders.may_carry = ours.contains(part);
+                orders.look += 1;
+            });
+        }
+    }
+
+    /// Whether this node has not looked for so long that the others may have had no way to show
+    /// that they live either: the store was away, or this process was held up.
+    fn was_away(&mut self, lease: Duration) -> bool {
+        let now = Instant::now();
+        let last = self.looked_at.replace(now);
+        if last.is_some_and(|last| now > last + lease) {
+            self.away_until = Some(now + lease);
+        }
+        self.away_until.is_some_and(|until| now < until)
+    }
+
+    /// Has every keeper bring its part to an end, and says that this node is gone.
+    async fn end(mut self) {
+        for (orders, _) in self.keepers.values() {
+            orders.send_modify(|orders| (orders.ends, orders.shuts) = (true, true));
+        }
+        let interval = self.settings.node.as_ref().map(|node| node.lease / LOOKS);
+        loop {
+            // While the last outcomes come home the parts are still ours.
+            tokio::select! {
+                ended = self.tasks.join_next() => if ended.is_none() { break },
+                () = sleep_until(Instant::now() + interval.unwrap_or(NEVER)) => {
+                    if let Some(Node { name, lease }) = &self.settings.node {
+                        let _shown = timeout(*lease, self.store.attend(name, *lease)).await;
+                    }
+                }
+            }
+        }
+        if let Some(Node { name, .. }) = &self.settings.node {
+            let left = timeout(limits::STORE_BACKOFF.1, self.store.leave(name)).await;
+            if !matches!(left, Ok(Ok(()))) {
+                tracing::warn!(node = name, "the node could not say that it is gone");
+            }
+        }
+    }
+}

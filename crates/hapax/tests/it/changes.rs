@@ -1,0 +1,118 @@
+//! Destinations that come, change, pause and go while the relay runs.
+
+use std::sync::Arc;
+
+use hapax::{
+    event::NewEvent,
+    relay::{Destination, RelayHandle},
+    sink::Sink,
+};
+use hapax_testkit::wait::eventually;
+
+use crate::{
+    recorder::{Recorder, Reply},
+    stage::{PATIENCE, Stage},
+};
+
+#[tokio::test]
+async fn a_destination_that_is_added_gets_every_event_and_one_that_is_there_goes_on() {
+    let stage = Stage::new();
+    let (x, y) = (taking(), taking());
+    let old = Destination::new("x", sink(&x));
+    let relay = stage.relay(vec![old.clone()]);
+    stage.emit(&["a"]).await;
+    eventually(PATIENCE, async || x.taken() == [1]).await;
+    relay.set(vec![old, Destination::new("y", sink(&y))]);
+    stage.emit(&["b"]).await;
+    eventually(PATIENCE, async || y.taken() == [1, 2]).await;
+    eventually(PATIENCE, async || x.taken() == [1, 2]).await;
+    assert_eq!(relay.stopped("y"), None);
+    relay.drain().await;
+}
+
+#[tokio::test]
+async fn a_destination_that_is_taken_away_is_drained_and_offered_nothing_more() {
+    let stage = Stage::new();
+    let (x, y) = (taking(), taking());
+    let kept = Destination::new("y", sink(&y));
+    let relay = stage.relay(vec![Destination::new("x", sink(&x)), kept.clone()]);
+    stage.emit(&["a"]).await;
+    eventually(PATIENCE, async || x.taken() == [1] && y.taken() == [1]).await;
+    eventually(PATIENCE, async || stage.backlog("x").await == 0).await;
+    relay.set(vec![kept]);
+    eventually(PATIENCE, async || !relay.enable("x")).await;
+    stage.emit(&["b"]).await;
+    eventually(PATIENCE, async || y.taken() == [1, 2]).await;
+    assert_eq!(x.taken(), [1]);
+    assert_eq!(stage.backlog("x").await, 1, "it would go on where it was");
+}
+
+#[tokio::test]
+async fn a_paused_destination_keeps_its_events_until_it_goes_on() {
+    let stage = Stage::new();
+    let x = taking();
+    let place = Destination::new("x", sink(&x));
+    let relay = stage.relay(vec![place.clone()]);
+    stage.emit(&["a"]).await;
+    eventually(PATIENCE, async || x.taken() == [1]).await;
+    relay.set(vec![place.clone().paused(true)]);
+    eventually(PATIENCE, async || relay.stopped("x") == Some("paused")).await;
+    stage.emit(&["b"]).await;
+    eventually(PATIENCE, async || stage.backlog("x").await == 1).await;
+    assert_eq!(x.taken(), [1]);
+    relay.set(vec![place]);
+    eventually(PATIENCE, async || x.taken() == [1, 2]).await;
+    assert_eq!(relay.stopped("x"), None);
+}
+
+#[tokio::test]
+async fn a_changed_destination_goes_on_as_it_is_now_and_repeats_nothing() {
+    let stage = Stage::new();
+    let (before, after) = (taking(), taking());
+    let relay = stage.relay(vec![Destination::new("x", sink(&before)).only(["a"])]);
+    for kind in ["a", "b"] {
+        stage.emit_event(NewEvent::json(kind, &1)).await;
+    }
+    eventually(PATIENCE, async || before.taken() == [1]).await;
+    eventually(PATIENCE, async || stage.backlog("x").await == 0).await;
+    relay.set(vec![Destination::new("x", sink(&after))]);
+    stage.emit_event(NewEvent::json("b", &1)).await;
+    eventually(PATIENCE, async || after.taken() == [3]).await;
+    assert_eq!(before.taken(), [1]);
+    relay.drain().await;
+}
+
+#[tokio::test]
+async fn a_destination_that_stays_the_same_is_not_disturbed() {
+    let stage = Stage::new();
+    let x = Recorder::new(|_| Reply::TakeAndHang);
+    let place = Destination::new("x", sink(&x));
+    let relay: RelayHandle = stage.relay(vec![place.clone()]);
+    stage.emit(&["a"]).await;
+    eventually(PATIENCE, async || x.taken() == [1]).await;
+    let y = taking();
+    relay.set(vec![place, Destination::new("y", sink(&y))]);
+    eventually(PATIENCE, async || y.taken() == [1]).await;
+    assert_eq!(x.taken(), [1], "it still waits for its answer");
+}
+
+#[tokio::test]
+async fn a_destination_in_parts_gets_every_event_once() {
+    let stage = Stage::new();
+    let x = taking();
+    let place = Destination::new("x", sink(&x)).parts(4).unwrap();
+    let relay = stage.relay(vec![place]);
+    stage.emit_many(200, 40).await;
+    eventually(PATIENCE, async || x.counts().len() == 200).await;
+    assert!(x.counts().values().all(|offers| *offers == 1));
+    assert_eq!(relay.stopped("x"), None);
+    relay.drain().await;
+}
+
+fn taking() -> Recorder {
+    Recorder::new(|_| Reply::Take)
+}
+
+fn sink(recorder: &Recorder) -> Arc<dyn Sink> {
+    Arc::new(recorder.clone())
+}
