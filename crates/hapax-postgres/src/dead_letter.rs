@@ -35,16 +35,25 @@ pub(crate) async fn list(
     let found = store.ask(query!("delivery/dead_letters"), &params).await?;
     let mut letters: Vec<DeadLetter> = found.iter().map(letter).collect::<Result<_, _>>()?;
     let positions: Vec<i64> = letters.iter().map(|it| it.event.position).collect();
-    let params: [&dyn Param; 2] = [&positions, &destination];
     let mut logs: HashMap<i64, Vec<Attempt>> = HashMap::new();
-    for row in store.ask(query!("delivery/attempts"), &params).await? {
-        let attempt = attempt(&row)?;
+    for attempt in attempts(store, destination, &positions).await? {
         logs.entry(attempt.position).or_default().push(attempt);
     }
     for letter in &mut letters {
         letter.log = logs.remove(&letter.event.position).unwrap_or_default();
     }
     Ok(letters)
+}
+
+/// Reads every attempt at some deliveries, in order.
+pub(crate) async fn attempts(
+    store: &Postgres,
+    destination: &str,
+    positions: &[i64],
+) -> Result<Vec<Attempt>, StoreError> {
+    let params: [&dyn Param; 2] = [&positions, &destination];
+    let tried = store.ask(query!("delivery/attempts"), &params).await?;
+    tried.iter().map(attempt).collect()
 }
 
 /// Makes a dead letter due again.

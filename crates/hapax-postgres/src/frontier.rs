@@ -8,11 +8,14 @@
 //! writer that stays open costs nothing, and one that ends costs a look at the ids drawn since it
 //! began. The sequence is believed only once its log is flushed: a crash may set it back.
 //!
-//! All of it stands in the frontier's text, whose first two words the purge reads as well: the
-//! snapshot in which everything up to the highest id was read, and an id below which nothing can
-//! come any more.
+//! All of it stands in the frontier's text, which the purge reads as well (`hapax.mark`): the
+//! snapshot in which everything up to the highest id was read, an id below which nothing can come
+//! any more, and which shards were read at all.
 
-use hapax::{delivery::Frontier, store::StoreError};
+use hapax::{
+    delivery::{Frontier, Shards},
+    store::StoreError,
+};
 
 use crate::error::corrupt;
 
@@ -23,8 +26,10 @@ const STEPS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) high: i64,
-    /// The database cluster that counts the xids, where it says who it is.
+    /// The database cluster that counts the xids, and its timeline, where it says who it is.
     cluster: Option<Box<str>>,
+    /// A bit for each shard that is read.
+    mask: u16,
     /// What was visible when everything up to `high` was read; nothing is late without it.
     seen: Option<Snapshot>,
     floors: Floors,
@@ -56,6 +61,17 @@ pub(crate) struct Snapshot {
 /// Which ids an xid can have drawn: steps of (from this xid on, higher than this id).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Floors(Vec<(u64, i64)>);
+
+/// Whose the xids of a mark are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum History {
+    /// Those that are counted now.
+    Same,
+    /// The same cluster went on from an earlier moment, without what came after it.
+    Branched,
+    /// Another cluster's.
+    Foreign,
+}
 
 /// What a look at the outbox saw of the server.
 #[derive(Clone, Debug)]
@@ -94,6 +110,7 @@ impl Mark {
         Self {
             high,
             cluster: None,
+            mask: u16::MAX,
             seen: None,
             floors: Floors(vec![(0, high)]),
             drawn: None,
@@ -103,7 +120,11 @@ impl Mark {
 
     fn parse(high: i64, text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
-        let [first, floor, cluster, seen, after, drawn, floors] = words[..] else {
+        let (words, mask) = match words[..] {
+            [.., mask] if words.len() == 8 => (&words[..7], mask.parse().ok()?),
+            _ => (&words[..], u16::MAX),
+        };
+        let [first, floor, cluster, seen, after, drawn, floors] = *words else {
             return None;
         };
         let late = if after == "-" {
@@ -128,6 +149,7 @@ impl Mark {
         Some(Self {
             high,
             cluster: (cluster != "-").then(|| cluster.into()),
+            mask,
             seen,
             floors: Floors::parse(floors)?,
             drawn,
@@ -154,7 +176,7 @@ impl Mark {
             }
         };
         Some(format!(
-            "{} {floor} {} {seen} {} {} {}",
+            "{} {floor} {} {seen} {} {} {} {}",
             first.text,
             self.cluster.as_deref().unwrap_or("-"),
             word(self.late.as_ref().map(|late| late.after.to_string())),
@@ -163,13 +185,38 @@ impl Mark {
                     .map(|(last, written)| format!("{last}@{written}"))
             ),
             self.floors.text(),
+            self.mask,
         ))
     }
 
-    /// Whether its xids are those of another cluster.
-    pub(crate) fn is_foreign(&self, cluster: Option<&str>) -> bool {
-        let pair = self.cluster.as_deref().zip(cluster);
-        pair.is_some_and(|(ours, theirs)| ours != theirs)
+    /// The same mark, of these shards.
+    pub(crate) fn of_shards(mut self, shards: Shards) -> Self {
+        self.mask = shards.iter().fold(0, |mask, shard| mask | 1 << shard);
+        self
+    }
+
+    /// Whether its xids are those that this cluster counts: named by its identifier, and the
+    /// timeline where it was asked for one.
+    pub(crate) fn history(&self, cluster: Option<&str>) -> History {
+        let Some((ours, theirs)) = self.cluster.as_deref().zip(cluster) else {
+            return History::Same;
+        };
+        let name = |text: &str| text.split('/').next().map(str::to_owned);
+        if ours == theirs {
+            History::Same
+        } else if name(ours) != name(theirs) {
+            History::Foreign
+        } else if ours.contains('/') {
+            History::Branched
+        } else {
+            History::Same
+        }
+    }
+
+    /// The same mark on the timeline that its cluster has come to.
+    pub(crate) fn on(mut self, cluster: Option<&str>) -> Self {
+        self.cluster = cluster.map(Into::into);
+        self
     }
 
     /// The same mark on a cluster that the database was restored on.
@@ -177,7 +224,10 @@ impl Mark {
     /// The rows kept the xids of the old cluster, and none of its transactions runs any more: what
     /// was not visible then is late now, in one last pass. The new ones draw higher ids.
     pub(crate) fn restored(self) -> Self {
-        let mut restored = Self::at(self.high);
+        let mut restored = Self {
+            mask: self.mask,
+            ..Self::at(self.high)
+        };
         let floor = match (&self.late, &self.seen) {
             (Some(late), _) => late.floor,
             (None, Some(seen)) => self.floors.of(seen.xmin),
@@ -240,6 +290,7 @@ impl Mark {
         Self {
             high,
             cluster: cluster.or(self.cluster.as_deref()).map(Into::into),
+            mask: self.mask,
             seen: Some(snapshot),
             floors,
             drawn: drawn.or(Some((sight.last, sight.written))),
@@ -342,18 +393,21 @@ mod tests {
     #[test]
     fn a_mark_reads_back_as_it_was_written() {
         let mark = Mark::at(0).looked(&sight("7:9:7", 12, 4, 100, 50), Some("77"), 3, None);
-        check(&mark, "7:9:7 0 77 = - 4@100 0@0");
+        check(&mark, "7:9:7 0 77 = - 4@100 0@0 65535");
         let mark = mark.looked(&sight("8:20:8,12", 22, 30, 300, 200), None, 25, None);
-        check(&mark, "8:20:8,12 0 77 = - 30@300 0@0,22@4");
+        check(&mark, "8:20:8,12 0 77 = - 30@300 0@0,22@4 65535");
         let late = mark.looked(&sight("21:30:", 33, 40, 400, 300), None, 25, Some(11));
-        check(&late, "8:20:8,12 0 77 21:30: 11 40@400 0@0,22@4,33@30");
+        check(
+            &late,
+            "8:20:8,12 0 77 21:30: 11 40@400 0@0,22@4,33@30 65535",
+        );
         check(
             &late.clone().caught_up(Some(19)),
-            "8:20:8,12 0 77 21:30: 19 40@400 0@0,22@4,33@30",
+            "8:20:8,12 0 77 21:30: 19 40@400 0@0,22@4,33@30 65535",
         );
         check(
             &late.caught_up(None),
-            "21:30: 0 77 = - 40@400 0@0,22@4,33@30",
+            "21:30: 0 77 = - 40@400 0@0,22@4,33@30 65535",
         );
         assert_eq!(Mark::at(5).frontier().snapshot, None);
     }
@@ -369,6 +423,8 @@ mod tests {
             "7:9:7 0 - = - 4 0@0",
             "7:9:7 0 - = - - 0",
             "7:9:7 0 - = - - 0@0 more",
+            "7:9:7 0 - = - - 0@0 65536",
+            "7:9:7 0 - = - - 0@0 1 1",
         ] {
             assert_eq!(Mark::parse(3, bad), None, "{bad:?}");
         }
@@ -438,8 +494,9 @@ mod tests {
     #[test]
     fn on_another_cluster_what_was_not_visible_is_looked_for_once() {
         let mark = Mark::at(0).looked(&sight("7:9:7", 12, 4, 100, 50), Some("1"), 3, None);
-        assert!(mark.is_foreign(Some("2")) && !mark.is_foreign(Some("1")));
-        assert!(!mark.is_foreign(None));
+        assert_eq!(mark.history(Some("2/00000001")), History::Foreign);
+        assert_eq!(mark.history(Some("1/00000001")), History::Same);
+        assert_eq!(mark.history(None), History::Same);
         let restored = mark.restored();
         let late = restored.late.as_ref().unwrap();
         assert_eq!(
@@ -447,6 +504,24 @@ mod tests {
             ("7:9:7", 0, None)
         );
         assert_eq!(restored.caught_up(None), Mark::at(3));
+    }
+
+    #[test]
+    fn a_cluster_that_went_on_from_an_earlier_moment_is_another_history() {
+        let mark = Mark::at(0).looked(&sight("7:9:7", 12, 4, 1, 1), Some("1/00000001"), 3, None);
+        assert_eq!(mark.history(Some("1/00000001")), History::Same);
+        assert_eq!(mark.history(Some("1/00000002")), History::Branched);
+        assert_eq!(mark.history(Some("2/00000001")), History::Foreign);
+        let moved = mark.on(Some("1/00000002"));
+        assert_eq!(moved.history(Some("1/00000002")), History::Same);
+    }
+
+    #[test]
+    fn a_mark_says_which_shards_it_has_read() {
+        let shards = Shards::of_part(1, 4.try_into().unwrap()).unwrap();
+        let mark = Mark::at(0).of_shards(shards);
+        let mark = mark.looked(&sight("7:7:", 7, 4, 1, 1), None, 3, None);
+        check(&mark, "7:7: 0 - = - 4@1 0@0 8738");
     }
 
     /// Next xid and log positions by number, as the server would say them.

@@ -13,6 +13,7 @@
 mod settings;
 mod postgres;
 mod connection;
+mod dial;
 mod foreign;
 mod address;
 mod tls;
@@ -30,15 +31,19 @@ mod emit;
 mod frontier;
 mod outbox;
 mod inbox;
+mod existing;
 mod delivery;
 mod settle;
 mod dead_letter;
+pub mod operate;
 pub mod adapter;
 mod value;
 mod error;
 
+pub use dial::dial;
 pub use error::{OpenError, SchemaError};
-pub use migrations::{MIGRATIONS, Migration};
+pub use existing::{ExistingTable, ExistingTableError, Imported, Moved};
+pub use migrations::{MIGRATIONS, Migration, printed};
 pub use postgres::Postgres;
 pub use settings::{Schema, Settings, Time};
 pub use statement::Statement;

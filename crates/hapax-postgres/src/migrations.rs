@@ -27,6 +27,14 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "sql_contract",
         include_str!("../migrations/0002_sql_contract.sql"),
     ),
+    (3, "ring", include_str!("../migrations/0003_ring.sql")),
+    (4, "leases", include_str!("../migrations/0004_leases.sql")),
+    (5, "operate", include_str!("../migrations/0005_operate.sql")),
+    (
+        6,
+        "existing",
+        include_str!("../migrations/0006_existing.sql"),
+    ),
 ];
 
 const NAMESPACE: &str = "hapax";
@@ -47,6 +55,23 @@ const APPLIED: &str =
     "SELECT version, checksum FROM hapax.migration WHERE namespace = $1 ORDER BY version";
 const NOTE: &str =
     "INSERT INTO hapax.migration (namespace, version, name, checksum) VALUES ($1, $2, $3, $4)";
+
+/// The statements that bring an empty database to this version, for somebody else to run: the
+/// store's own migrations and the record that they were applied, in one transaction.
+pub fn printed() -> String {
+    let mut text = format!("BEGIN;\n{};\n", RECORD.trim());
+    for (version, name, sql) in MIGRATIONS {
+        let (sum, sql) = (checksum(name, sql), sql.trim_end());
+        let one = format!(
+            "\n-- {version:04} {name}\n{sql}\n\
+             INSERT INTO hapax.migration (namespace, version, name, checksum)\n    \
+             VALUES ('{NAMESPACE}', {version}, '{name}', '{sum}');\n"
+        );
+        text.push_str(&one);
+    }
+    text.push_str("\nCOMMIT;\n");
+    text
+}
 
 /// Makes, checks or upgrades the store's own tables.
 pub(crate) async fn own(link: &mut Link, schema: Schema) -> Result<(), SchemaError> {

@@ -6,13 +6,13 @@ use std::{
     fmt,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicI64, AtomicU32, Ordering},
     },
 };
 
 use futures_util::future::try_join;
 use hapax::{
-    Clock, Random,
+    Clock, Random, Timestamp,
     group::{self, Queue},
     limits::WRITER_JOBS,
     relay::wake::Wake,
@@ -34,6 +34,9 @@ use crate::{
     value::Moment,
 };
 
+/// Milliseconds within which two clocks are one: what a round trip and their drift may come to.
+const CLOCKS_AGREE: i64 = 1_000;
+
 /// A PostgreSQL database as a store.
 #[derive(Clone)]
 pub struct Postgres(Arc<Inner>);
@@ -46,6 +49,8 @@ struct Inner {
     /// Groups that are still to claim first, because one has hoped in vain.
     careful: AtomicU32,
     looks: Looks,
+    /// How many milliseconds the database's clock is ahead of ours, where they differ.
+    ahead: Arc<AtomicI64>,
 }
 
 /// A store that does not keep itself open.
@@ -86,6 +91,7 @@ impl Postgres {
             queue,
             careful: AtomicU32::new(0),
             looks: Looks::default(),
+            ahead: Arc::default(),
         });
         let handle = Handle(Arc::downgrade(&inner));
         tokio::spawn(dispatch(handle, waiting, lanes));
@@ -224,9 +230,35 @@ impl Postgres {
         }
     }
 
-    /// The node's time as a parameter.
+    /// The database's time, as far as it is known here, as a parameter.
     pub(crate) fn now(&self) -> Moment {
-        Moment(self.clock().now())
+        Moment(self.database_clock().now())
+    }
+
+    /// The database's time, as far as it is known here: what relays on nodes whose clocks differ
+    /// are given, so that one node's schedule is another's.
+    ///
+    /// It is this node's own time until a relay has shown a first sign of life, and while the two
+    /// are within a second.
+    pub fn database_clock(&self) -> Clock {
+        let (ours, ahead) = (self.clock().clone(), Arc::clone(&self.0.ahead));
+        Clock::new(move || {
+            let ahead = ahead.load(Ordering::Relaxed);
+            Timestamp::from_millis(ours.now().as_millis().saturating_add(ahead))
+        })
+    }
+
+    /// Notes what time it was in the database, which was asked at `asked_at` by our clock.
+    pub(crate) fn heard_time(&self, asked_at: Timestamp, there: Timestamp) {
+        if matches!(self.0.settings.time, Time::Given(_)) {
+            return;
+        }
+        let here = asked_at
+            .as_millis()
+            .midpoint(self.clock().now().as_millis());
+        let ahead = there.as_millis() - here;
+        let ahead = if ahead.abs() < CLOCKS_AGREE { 0 } else { ahead };
+        self.0.ahead.store(ahead, Ordering::Relaxed);
     }
 
     /// Reads with statements of our own.

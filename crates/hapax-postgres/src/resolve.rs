@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     error::unavailable,
-    idempotency::{Found, hold},
+    idempotency::{Found, OldRow, hold, retention},
     postgres::Postgres,
     transaction::lost,
 };
@@ -31,7 +31,7 @@ pub(crate) async fn committed(
     let end = Instant::now() + store.settings().wait;
     loop {
         match hold(store, claim).await {
-            Ok(found) => return told(found, answer).await,
+            Ok(found) => return told(found, answer, may_expire(store, claim)).await,
             Err(error @ StoreError::Unavailable { .. }) => {
                 if Instant::now() + PAUSE >= end {
                     return Err(error);
@@ -43,7 +43,13 @@ pub(crate) async fn committed(
     }
 }
 
-async fn told(found: Found, answer: &Answer) -> Result<(), StoreError> {
+/// Whether a row that was committed may be gone by the time that its key is asked.
+fn may_expire(store: &Postgres, claim: &Claim) -> bool {
+    let settings = store.settings();
+    retention(claim) <= settings.statement_max + settings.wait
+}
+
+async fn told(found: Found, answer: &Answer, may_expire: bool) -> Result<(), StoreError> {
     match found {
         // The stored answer is the one that goes out, and one effect is committed with it.
         Found::Taken(Known::Replay { answer: stored, .. }) if stored == *answer => Ok(()),
@@ -51,8 +57,13 @@ async fn told(found: Found, answer: &Answer) -> Result<(), StoreError> {
             "the answer to a commit was lost, and its transaction is still open",
         )),
         Found::Taken(_) => Err(lost("another request has the key")),
-        Found::Free(session, _) => {
+        Found::Free(session, row) => {
             session.rollback().await;
+            if may_expire || matches!(row, OldRow::Expired) {
+                return Err(unavailable(
+                    "the answer to a commit was lost, and its key may have expired since",
+                ));
+            }
             Err(lost("the commit did not happen"))
         }
     }

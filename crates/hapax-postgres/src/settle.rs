@@ -4,6 +4,8 @@
 //! was sent behind it fails with it, and an owner that was replaced changes nothing. A settlement
 //! that is written twice, because nobody heard of its first commit, is the same as written once.
 
+mod arrivals;
+
 use std::collections::{BTreeMap, HashSet};
 
 use hapax::{
@@ -14,7 +16,7 @@ use tokio_postgres::Row;
 
 use crate::{
     connection::{Link, Ready},
-    delivery::{told, word},
+    delivery::{sweep, told, word},
     idempotency::millis,
     outbox::{begin, is_refused},
     postgres::Postgres,
@@ -22,6 +24,8 @@ use crate::{
     session::{Crash, Leg, Session},
     value::{Moment, Param},
 };
+
+use arrivals::Arrivals;
 
 /// Writes a settlement down, if its epoch still owns the destination.
 ///
@@ -40,16 +44,26 @@ pub(crate) async fn settle(
         Err(flight) => Err(flight.into()),
     };
     match flown {
-        Ok(free) => {
+        Ok(written) => {
             session.end();
             store.settings().failpoints.hit("postgres.commit.after");
-            Ok(free)
+            if let Some(number) = written.checkpoint {
+                sweep::checkpoints(store, number).await;
+            }
+            Ok(written.free)
         }
         Err(error) => {
             session.rollback().await;
             Err(error)
         }
     }
+}
+
+/// What came of a settlement.
+struct Written {
+    /// The number of its checkpoint, if it had one.
+    checkpoint: Option<i64>,
+    free: Vec<String>,
 }
 
 /// The statements of a settlement.
@@ -63,6 +77,7 @@ struct Statements {
     release: Ready,
     is_held: Ready,
     attempt: Ready,
+    arrival: Ready,
     disable: Ready,
 }
 
@@ -78,6 +93,7 @@ impl Statements {
             query!("delivery/release"),
             query!("delivery/is_held"),
             query!("delivery/attempt"),
+            query!("delivery/arrival"),
             query!("delivery/disable"),
         ];
         let [
@@ -90,6 +106,7 @@ impl Statements {
             release,
             is_held,
             attempt,
+            arrival,
             disable,
         ] = link.ready(sql).await?;
         Ok(Self {
@@ -102,6 +119,7 @@ impl Statements {
             release,
             is_held,
             attempt,
+            arrival,
             disable,
         })
     }
@@ -112,12 +130,12 @@ async fn write(
     session: &mut Session,
     statements: &Statements,
     settlement: &Settlement,
-) -> Result<Vec<String>, StoreError> {
+) -> Result<Written, StoreError> {
     let (start, now) = (begin(store), store.now());
     let destination = settlement.destination.as_str();
     let owner: [&dyn Param; 2] = [&destination, &settlement.epoch];
     let moved = settlement.checkpoint.as_ref();
-    let moved = moved.map(|checkpoint| Moved::of(destination, checkpoint, now));
+    let moved = moved.map(|it| Moved::of(destination, settlement.epoch, it, now));
     let moved = moved.as_ref().map(Moved::params);
     let begun: BTreeMap<i64, u32> = settlement.begin.iter().copied().collect();
     let (begun, numbers): (Vec<i64>, Vec<i32>) = begun
@@ -128,11 +146,13 @@ async fn write(
     let parks = Parks::of(&settlement.park);
     let parked = parks.params(&destination, &now);
     let blocked: [&dyn Param; 3] = [&destination, &parks.blocked, &now];
-    let arrived: [&dyn Param; 3] = [&destination, &settlement.delivered, &now];
+    let ended: [&dyn Param; 3] = [&destination, &settlement.delivered, &now];
     let released: Vec<&str> = settlement.release.iter().map(String::as_str).collect();
     let release: [&dyn Param; 3] = [&destination, &released, &now];
     let attempts = Attempts::of(&settlement.attempts);
     let tried = attempts.params(&destination);
+    let arrivals = Arrivals::of(&settlement.arrived);
+    let noted = arrivals.params(&destination);
     let reason = settlement.disable.as_deref().map(text);
     let disabled: [&dyn Param; 3] = [&destination, &now, &reason];
     let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
@@ -152,8 +172,9 @@ async fn write(
         add(!settlement.park.is_empty(), &statements.park, &parked[..]);
         add(!parks.blocked.is_empty(), &statements.unblock, &blocked[..]);
         let some = !settlement.delivered.is_empty();
-        add(some, &statements.deliver, &arrived[..]);
+        add(some, &statements.deliver, &ended[..]);
         add(!attempts.is_empty(), &statements.attempt, &tried[..]);
+        add(!arrivals.is_empty(), &statements.arrival, &noted[..]);
         add(reason.is_some(), &statements.disable, &disabled[..]);
         add(!released.is_empty(), &statements.release, &release[..]);
         // What is still held is asked last: its answer is the one before the commit's.
@@ -163,7 +184,12 @@ async fn write(
     });
     let landed = flown.await.map_err(fenced)?;
     let held = landed.iter().rev().nth(1).map_or(&[][..], Vec::as_slice);
-    Ok(free(&settlement.release, held))
+    // A checkpoint's leg is the one behind the epoch's.
+    let drawn = moved.as_ref().and(landed.get(2));
+    Ok(Written {
+        checkpoint: drawn.and_then(|rows| rows.first()).map(|row| row.get(0)),
+        free: free(&settlement.release, held),
+    })
 }
 
 fn fenced(crash: Crash) -> StoreError {
@@ -190,6 +216,7 @@ pub(crate) fn text(text: &str) -> String {
 /// A checkpoint as the columns of its row.
 pub(crate) struct Moved<'a> {
     destination: &'a str,
+    epoch: i64,
     high: i64,
     snapshot: Option<&'a str>,
     settled: String,
@@ -198,9 +225,15 @@ pub(crate) struct Moved<'a> {
 }
 
 impl<'a> Moved<'a> {
-    pub(crate) fn of(destination: &'a str, checkpoint: &'a Checkpoint, now: Moment) -> Self {
+    pub(crate) fn of(
+        destination: &'a str,
+        epoch: i64,
+        checkpoint: &'a Checkpoint,
+        now: Moment,
+    ) -> Self {
         Self {
             destination,
+            epoch,
             high: checkpoint.frontier.high,
             snapshot: checkpoint.frontier.snapshot.as_deref(),
             settled: positions::write(&checkpoint.settled),
@@ -209,9 +242,10 @@ impl<'a> Moved<'a> {
         }
     }
 
-    pub(crate) fn params(&self) -> [&dyn Param; 6] {
+    pub(crate) fn params(&self) -> [&dyn Param; 7] {
         [
             &self.destination,
+            &self.epoch,
             &self.high,
             &self.snapshot,
             &self.settled,

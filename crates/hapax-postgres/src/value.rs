@@ -39,6 +39,7 @@ param! {
     Option<String> => TEXT,
     &[u8] => BYTEA,
     Option<&[u8]> => BYTEA,
+    Option<&[i16]> => INT2_ARRAY,
     Moment => TIMESTAMPTZ,
     Option<Moment> => TIMESTAMPTZ,
     Vec<bool> => BOOL_ARRAY,

@@ -14,6 +14,7 @@ use hapax::{
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::{
+    delivery::arrival,
     error::{corrupt, store_error},
     idempotency::rows,
     outbox, query,
@@ -83,6 +84,26 @@ pub(crate) fn discard(
     Ok(true)
 }
 
+/// Reads every attempt at a delivery, in order: the first comes first, if it arrived.
+pub(crate) fn attempts(
+    conn: &Connection,
+    destination: &str,
+    position: i64,
+) -> Result<Vec<Attempt>, StoreError> {
+    let first = arrival::find(conn, destination, position).map_err(store_error)?;
+    let mut log: Vec<_> = first.into_iter().map(Ok).collect();
+    let mut read = || {
+        let mut statement = conn.prepare_cached(query!("delivery/attempts"))?;
+        let mut found = statement.query(params![position, destination])?;
+        while let Some(row) = found.next()? {
+            log.push(attempt(row));
+        }
+        Ok(())
+    };
+    read().map_err(store_error)?;
+    log.into_iter().collect()
+}
+
 fn letter(row: &Row<'_>) -> Result<DeadLetter, StoreError> {
     let bad = |error: rusqlite::Error| corrupt(format!("dead letter: {error}"));
     Ok(DeadLetter {
@@ -95,24 +116,6 @@ fn letter(row: &Row<'_>) -> Result<DeadLetter, StoreError> {
         died_at: Timestamp::from_millis(row.get(13).map_err(bad)?),
         log: Vec::new(),
     })
-}
-
-fn attempts(
-    conn: &Connection,
-    destination: &str,
-    position: i64,
-) -> Result<Vec<Attempt>, StoreError> {
-    let mut log = Vec::new();
-    let mut read = || {
-        let mut statement = conn.prepare_cached(query!("delivery/attempts"))?;
-        let mut found = statement.query(params![position, destination])?;
-        while let Some(row) = found.next()? {
-            log.push(attempt(row));
-        }
-        Ok(())
-    };
-    read().map_err(store_error)?;
-    log.into_iter().collect()
 }
 
 fn attempt(row: &Row<'_>) -> Result<Attempt, StoreError> {

@@ -4,14 +4,17 @@
 //! or dead has a row of its own. Opening a destination fences the owner before it and makes due
 //! what that owner had on the wire. Ended rows stay until retention takes them.
 
-use std::collections::HashSet;
+mod lease;
+pub(crate) mod arrival;
+
+use std::{collections::HashSet, time::Duration};
 
 use bytes::Bytes;
 use hapax::{
     Timestamp,
     dead_letter::DeadLetter,
     delivery::{
-        Attempt, AttemptOutcome, Checkpoint, Frontier, Opened, Owner, Parked, ParkedState,
+        Attempt, AttemptOutcome, Attendance, Checkpoint, Frontier, Opened, Parked, ParkedState,
         Settlement, Standing, positions,
     },
     limits::READ_BYTES,
@@ -37,35 +40,33 @@ impl Deliveries for Sqlite {
         self.submit(move |desk| open(desk, &destination)).await
     }
 
-    async fn beat(&self, destination: &str, epoch: i64) -> Result<(), StoreError> {
-        let destination = destination.to_owned();
-        self.submit(move |desk| {
-            let now = desk.now().as_millis();
-            let beat = || {
-                let mut beat = desk.conn.prepare_cached(query!("delivery/beat"))?;
-                beat.execute(params![destination, epoch, now])
-            };
-            match beat().map_err(store_error)? {
-                0 => Err(StoreError::Fenced),
-                _ => Ok(()),
-            }
-        })
-        .await
+    async fn take(
+        &self,
+        part: &str,
+        node: &str,
+        lease: Duration,
+    ) -> Result<Option<Opened>, StoreError> {
+        let (part, node) = (part.to_owned(), node.to_owned());
+        self.submit(move |desk| lease::take(desk, &part, &node, lease))
+            .await
     }
 
-    async fn owner(&self, destination: &str) -> Result<Option<Owner>, StoreError> {
-        let destination = destination.to_owned();
-        self.read(move |conn| {
-            let mut owner = conn.prepare_cached(query!("delivery/owner"))?;
-            let owner = owner.query_row([&destination], |row| {
-                Ok(Owner {
-                    epoch: row.get(0)?,
-                    seen_at: Timestamp::from_millis(row.get(1)?),
-                })
-            });
-            owner.optional()
-        })
-        .await
+    async fn attend(&self, node: &str, lease: Duration) -> Result<Attendance, StoreError> {
+        let node = node.to_owned();
+        self.submit(move |desk| lease::attend(desk, &node, lease))
+            .await
+    }
+
+    async fn give_up(&self, part: &str, epoch: i64) -> Result<(), StoreError> {
+        let part = part.to_owned();
+        self.submit(move |desk| lease::give_up(desk, &part, epoch))
+            .await
+    }
+
+    async fn leave(&self, node: &str) -> Result<(), StoreError> {
+        let node = node.to_owned();
+        self.submit(move |desk| lease::leave(desk, &node).map_err(store_error))
+            .await
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<Vec<String>, StoreError> {
@@ -100,6 +101,12 @@ impl Deliveries for Sqlite {
     async fn standing(&self, destination: &str) -> Result<Standing, StoreError> {
         let destination = destination.to_owned();
         self.look(move |conn| standing(conn, &destination)).await
+    }
+
+    async fn attempts(&self, part: &str, position: i64) -> Result<Vec<Attempt>, StoreError> {
+        let part = part.to_owned();
+        self.look(move |conn| dead_letter::attempts(conn, &part, position))
+            .await
     }
 
     async fn dead_letters(
@@ -266,7 +273,7 @@ fn interrupted(position: i64, number: u32, started_at: i64) -> Attempt {
         position,
         number,
         started_at: Timestamp::from_millis(started_at),
-        duration: std::time::Duration::ZERO,
+        duration: Duration::ZERO,
         outcome: AttemptOutcome::Interrupted,
         status: None,
         error: Some(INTERRUPTED.to_owned()),

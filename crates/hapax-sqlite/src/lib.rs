@@ -10,8 +10,8 @@
 //! is newer, foreign or changed, by name.
 //!
 //! ```
-//! use hapax::{Clock, Random, delivery::Frontier, event::{Headers, NewEvent}};
-//! use hapax::store::{Keys, Outbox, Transaction};
+//! use hapax::{Clock, Random, delivery::{Frontier, Shards}, event::{Headers, NewEvent}};
+//! use hapax::store::{Keys, Source, Transaction};
 //! use hapax_sqlite::{Settings, Sqlite};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -30,7 +30,7 @@
 //! tx.emit(NewEvent::json("order.created", &500))?;
 //! tx.commit().await?;
 //!
-//! let batch = Outbox::read(&store, &Frontier::default(), 10).await?;
+//! let batch = Source::read(&store, &Frontier::default(), Shards::ALL, 10).await?;
 //! assert_eq!(batch.events[0].event.kind, "order.created");
 //! store.close().await?;
 //! # Ok(())
@@ -68,7 +68,14 @@ pub use transaction::Tx;
 /// A query's text, without the comment that says why it is there.
 macro_rules! query {
     ($name:literal) => {
-        const { $crate::statement_of(include_str!(concat!("../queries/", $name, ".sql"))) }
+        const {
+            $crate::statement_of(include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/queries/",
+                $name,
+                ".sql"
+            )))
+        }
     };
 }
 pub(crate) use query;

@@ -30,6 +30,7 @@ const OWN: &[Migration<'static>] = &[
         "phased_requests",
         include_str!("../migrations/0002_phased_requests.sql"),
     ),
+    (3, "leases", include_str!("../migrations/0003_leases.sql")),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,

@@ -7,14 +7,14 @@ use std::{sync::Arc, time::Duration};
 
 use hapax::{
     Timestamp,
-    delivery::Frontier,
+    delivery::{Frontier, SHARDS, Shards},
     event::{Aggregate, Event},
     key::Tenant,
     limits::{PURGE_ROWS, READ_BYTES},
     outbox::{OutboxEvent, Sealed, unseal},
-    store::{Batch, Outbox, StoreError},
+    store::{Batch, Outbox, Source, StoreError},
 };
-use rusqlite::{Connection, Row, Statement, params};
+use rusqlite::{Connection, Row, Statement, params, types::ValueRef};
 
 use crate::{
     error::{corrupt, store_error},
@@ -24,20 +24,36 @@ use crate::{
     writer::Desk,
 };
 
-impl Outbox for Sqlite {
-    async fn read(&self, frontier: &Frontier, limit: usize) -> Result<Batch, StoreError> {
-        let high = frontier.high;
-        let events = self.look(move |conn| read(conn, high, limit)).await?;
-        let high = events.last().map_or(high, |event| event.position);
-        Ok(Batch {
-            events,
-            frontier: Frontier {
-                high,
-                snapshot: None,
-            },
-        })
-    }
+/// Events that one look passes over for those of some shards: a reader is not held for longer.
+const LOOK_EVENTS: usize = 10_000;
 
+impl Source for Sqlite {
+    async fn read(
+        &self,
+        frontier: &Frontier,
+        shards: Shards,
+        limit: usize,
+    ) -> Result<Batch, StoreError> {
+        let mut high = frontier.high;
+        loop {
+            let step = self
+                .look(move |conn| read(conn, high, shards, limit))
+                .await?;
+            high = step.high;
+            if !step.events.is_empty() || step.is_last {
+                return Ok(Batch {
+                    events: step.events,
+                    frontier: Frontier {
+                        high,
+                        snapshot: None,
+                    },
+                });
+            }
+        }
+    }
+}
+
+impl Outbox for Sqlite {
     async fn purge_events(
         &self,
         retention: Duration,
@@ -92,22 +108,79 @@ fn insert(emit: &mut Statement<'_>, position: i64, sealed: &Sealed) -> rusqlite:
     Ok(())
 }
 
-fn read(conn: &Connection, high: i64, limit: usize) -> Result<Vec<Arc<OutboxEvent>>, StoreError> {
-    let mut events = Vec::new();
+/// What one look at the outbox found.
+struct Step {
+    events: Vec<Arc<OutboxEvent>>,
+    /// Up to where it was looked.
+    high: i64,
+    /// Whether nothing lies beyond.
+    is_last: bool,
+}
+
+fn read(
+    conn: &Connection,
+    mut high: i64,
+    shards: Shards,
+    limit: usize,
+) -> Result<Step, StoreError> {
+    let (mut events, mut is_last, mut looked) = (Vec::new(), false, 0);
     let mut read = || {
         let mut statement = conn.prepare_cached(query!("outbox/read"))?;
-        let mut found = statement.query(params![high, rows(limit)])?;
+        let mut found = statement.query([high])?;
         let mut bytes = 0;
-        while bytes <= READ_BYTES
-            && let Some(row) = found.next()?
-        {
-            bytes += row.get_ref(7)?.as_bytes()?.len();
-            events.push(event(row));
+        while bytes <= READ_BYTES && events.len() < limit && looked < LOOK_EVENTS {
+            let Some(row) = found.next()? else {
+                is_last = true;
+                break;
+            };
+            looked += 1;
+            high = row.get(0)?;
+            if shards.is_all() || shards.contains(shard(row)?) {
+                bytes += row.get_ref(7)?.as_bytes()?.len();
+                events.push(event(row));
+            }
         }
         Ok(())
     };
     read().map_err(store_error)?;
-    until_unreadable(events)
+    let count = events.len();
+    let events = until_unreadable(events)?;
+    if let Some(last) = events.last().filter(|_| events.len() < count) {
+        // Behind it lies what cannot be read.
+        high = last.position;
+    }
+    Ok(Step {
+        events,
+        high,
+        is_last,
+    })
+}
+
+/// The shard of an event: that of what it is about, or one of its own. Never changed: what a part
+/// has passed would be another's.
+fn shard(row: &Row<'_>) -> rusqlite::Result<u8> {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let mut hash = OFFSET;
+    let mut add = |word: &[u8]| {
+        for byte in word {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(PRIME);
+        }
+    };
+    match (row.get_ref(4)?, row.get_ref(5)?) {
+        (ValueRef::Text(kind), ValueRef::Text(id)) => {
+            add(kind);
+            add(b"\n");
+            add(id);
+        }
+        _ => add(row.get_ref(1)?.as_bytes()?),
+    }
+    // The low bits of this hash are those of the last bytes; all of it is folded into them.
+    let folded = hash ^ hash >> 32;
+    let folded = folded ^ folded >> 16;
+    let folded = folded ^ folded >> 8;
+    let folded = folded ^ folded >> 4;
+    Ok(folded.to_le_bytes()[0] % SHARDS)
 }
 
 /// What comes before the first row that cannot be read; its error, when nothing does.
@@ -185,6 +258,7 @@ fn purge(conn: &Connection, passed: &[i64]) -> rusqlite::Result<u64> {
     for position in passed.iter().filter(|position| **position <= frontier) {
         for sql in [
             query!("delivery/purge_attempts"),
+            query!("delivery/purge_arrivals"),
             query!("delivery/purge"),
             query!("outbox/purge"),
         ] {

@@ -10,7 +10,7 @@ use hapax::{
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{
-    delivery::{log, word},
+    delivery::{arrival, log, word},
     error::store_error,
     query,
     writer::Desk,
@@ -55,6 +55,7 @@ fn write(conn: &Connection, settlement: &Settlement, now: i64) -> rusqlite::Resu
         }
     }
     log(conn, destination, &settlement.attempts)?;
+    arrival::note(conn, destination, &settlement.arrived)?;
     if let Some(reason) = &settlement.disable {
         conn.prepare_cached(query!("delivery/disable"))?
             .execute(params![destination, now, reason])?;

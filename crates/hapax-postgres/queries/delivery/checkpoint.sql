@@ -1,8 +1,8 @@
--- Moves a destination's checkpoint.
-UPDATE hapax.checkpoint SET
-    frontier = $2::int8,
-    snapshot = $3::text,
-    settled = $4::text,
-    offered = $5::text,
-    written_at = $6::timestamptz
-WHERE destination = $1::text
+-- Appends a part's checkpoint to the half of the log that its number says, and says the number. Who
+-- holds the part draws it, so a later one is higher.
+INSERT INTO hapax.checkpoint_log
+    (half, number, part, epoch, frontier, snapshot, settled, offered, written_at)
+SELECT number >> 11 & 1, number, $1::text, $2::int8, $3::int8, $4::text, $5::text, $6::text,
+       $7::timestamptz
+FROM (SELECT nextval('hapax.checkpoint_number') AS number OFFSET 0) AS drawn
+RETURNING number

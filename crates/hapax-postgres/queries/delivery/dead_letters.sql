@@ -4,6 +4,7 @@ SELECT event.id, event.event_id::text, event.type, event.tenant, event.aggregate
        event.available_at, delivery.attempt, delivery.last_error, delivery.changed_at
 FROM hapax.delivery AS delivery
 JOIN hapax.outbox_event AS event ON event.id = delivery.position
+    AND event.segment IN ((delivery.position >> 36 & 7)::int2, -1::int2)
 WHERE delivery.destination = $1::text
   AND delivery.state = 'dead'
   AND delivery.position > $2::int8

@@ -15,6 +15,7 @@ FROM (
                delivery.next_at, delivery.order_key
         FROM hapax.delivery AS delivery
         JOIN hapax.outbox_event AS event ON event.id = delivery.position
+            AND event.segment IN ((delivery.position >> 36 & 7)::int2, -1::int2)
         WHERE delivery.destination = $1::text
           AND delivery.state IN ('scheduled', 'retrying')
           AND delivery.next_at <= $2::timestamptz

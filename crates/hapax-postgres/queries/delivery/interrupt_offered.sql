@@ -4,10 +4,11 @@
 WITH parked AS (
     INSERT INTO hapax.delivery
         (destination, position, state, attempt, next_at, order_key, last_error, changed_at)
-    SELECT $1::text, id, 'retrying', 1, $3::timestamptz,
-           aggregate_type || E'\n' || aggregate_id, $4::text, $3::timestamptz
-    FROM hapax.outbox_event
-    WHERE id = ANY ($2::int8[])
+    SELECT $1::text, event.id, 'retrying', 1, $3::timestamptz,
+           event.aggregate_type || E'\n' || event.aggregate_id, $4::text, $3::timestamptz
+    FROM unnest($2::int8[]) AS offered (position)
+    JOIN hapax.outbox_event AS event ON event.id = offered.position
+        AND event.segment IN ((offered.position >> 36 & 7)::int2, -1::int2)
     ON CONFLICT (destination, position) DO NOTHING
     RETURNING position
 ), logged AS (

@@ -1,5 +1,9 @@
--- Raises the epoch, which fences the owner before: a new destination starts at the first event.
-INSERT INTO hapax.checkpoint AS old (destination, epoch, frontier, settled, offered, written_at)
-VALUES ($1::text, 1, 0, '', '', $2::timestamptz)
-ON CONFLICT (destination) DO UPDATE SET epoch = old.epoch + 1
-RETURNING epoch, frontier, snapshot, settled, offered, written_at
+-- Raises the epoch, which fences the owner before. Nobody holds the part then: whoever opens it
+-- gives no signs of life.
+INSERT INTO hapax.lease AS old (part, epoch, node, taken_at)
+VALUES ($1::text, 1, NULL, coalesce($2::timestamptz, clock_timestamp()))
+ON CONFLICT (part) DO UPDATE SET
+    epoch = old.epoch + 1,
+    node = NULL,
+    taken_at = excluded.taken_at
+RETURNING epoch

@@ -12,5 +12,5 @@ WITH completed AS (
 INSERT INTO hapax.outbox_event
     (shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
      created_at, available_at)
-VALUES (hapax.shard_of($15::text, $16::text), $12::text::uuid, $13::text, $14::text, $15::text,
+VALUES (hapax.shard_of($15::text, $16::text, $12::text::uuid), $12::text::uuid, $13::text, $14::text, $15::text,
         $16::text, $17::int8, $18::text, $19::text, $20::timestamptz, $21::timestamptz)

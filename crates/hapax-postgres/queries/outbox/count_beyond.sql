@@ -3,7 +3,7 @@ SELECT count(*)
 FROM (
     SELECT 1
     FROM hapax.outbox_event
-    WHERE id > $1::int8
+    WHERE id > $1::int8 AND segment <> -1::int2
     ORDER BY id
     LIMIT $2::int8
 ) AS beyond

@@ -3,8 +3,8 @@
 INSERT INTO hapax.outbox_event
     (shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
      created_at, available_at)
-SELECT hapax.shard_of(aggregate_type, aggregate_id), event_id::uuid, type, tenant, aggregate_type,
-       aggregate_id, sequence, payload, headers, created_at, available_at
+SELECT hapax.shard_of(aggregate_type, aggregate_id, event_id::uuid), event_id::uuid, type, tenant,
+       aggregate_type, aggregate_id, sequence, payload, headers, created_at, available_at
 FROM (SELECT unnest($1::text[]) AS event_id, unnest($2::text[]) AS type,
              unnest($3::text[]) AS tenant, unnest($4::text[]) AS aggregate_type,
              unnest($5::text[]) AS aggregate_id, unnest($6::int8[]) AS sequence,

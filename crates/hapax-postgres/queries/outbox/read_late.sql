@@ -1,25 +1,44 @@
--- Reads on through late events: those between two ids that were not visible to the earlier snapshot
--- and were to the later one, which found them. Without a later one none of their writers is left.
+-- Reads on through late events of one segment: those between two ids that were not visible to the
+-- earlier snapshot and were to the later one, which found them. Without a later one none of their
+-- writers is left. The first row says up to which id it was looked, over at most so many rows ($8).
+-- It is run with the name of any of the segments.
 -- Only here: a single writer is never late.
-SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-       created_at, available_at
-FROM (
-    SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-           created_at, available_at,
-           sum(octet_length(payload)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING)
-               - octet_length(payload) AS before
-    FROM (
-        SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
-               headers, created_at, available_at
-        FROM hapax.outbox_event
-        WHERE id > $1::int8
-          AND id <= $2::int8
-          AND NOT pg_visible_in_snapshot(xid, (SELECT $3::text::pg_snapshot))
-          AND ($4::text IS NULL
-               OR pg_visible_in_snapshot(xid, (SELECT $4::text::pg_snapshot)))
+WITH looked AS MATERIALIZED (
+    SELECT coalesce((
+        SELECT id
+        FROM hapax.outbox_event_0
+        WHERE id > $1::int8 AND id <= $2::int8
         ORDER BY id
-        LIMIT $5::int8
-    ) AS found
-) AS event
-WHERE before <= $6::int8
-ORDER BY id
+        OFFSET $8::int8
+        LIMIT 1
+    ), $2::int8) AS until
+)
+SELECT until AS id, NULL::uuid AS event_id, NULL::text AS type, NULL::text AS tenant,
+       NULL::text AS aggregate_type, NULL::text AS aggregate_id, NULL::int8 AS sequence,
+       NULL::text AS payload, NULL::text AS headers, NULL::timestamptz AS created_at,
+       NULL::timestamptz AS available_at
+FROM looked
+UNION ALL
+(SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
+        created_at, available_at
+ FROM (
+     SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
+            created_at, available_at,
+            sum(octet_length(payload)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING)
+                - octet_length(payload) AS before
+     FROM (
+         SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
+                headers, created_at, available_at
+         FROM hapax.outbox_event_0
+         WHERE id > $1::int8
+           AND id <= (SELECT until FROM looked)
+           AND NOT pg_visible_in_snapshot(xid, (SELECT $3::text::pg_snapshot))
+           AND ($4::text IS NULL
+                OR pg_visible_in_snapshot(xid, (SELECT $4::text::pg_snapshot)))
+           AND ($7::int2[] IS NULL OR shard = ANY ($7::int2[]))
+         ORDER BY id
+         LIMIT $5::int8
+     ) AS found
+ ) AS event
+ WHERE before <= $6::int8
+ ORDER BY id)

@@ -506,6 +506,7 @@ fn answer2() -> Answer {
 async fn last_event(plain: &Client) -> String {
     let row = plain.query_one(
         "SELECT (to_jsonb(e) - 'xid' - 'id' - 'event_id' - 'created_at' - 'headers'
+                 - CASE WHEN aggregate_id IS NULL THEN 'shard' ELSE '' END
                  || jsonb_build_object('headers', headers::jsonb))::text
          FROM hapax.outbox_event AS e ORDER BY id DESC LIMIT 1",
         &[],

@@ -14,8 +14,13 @@ mod law;
 mod queries;
 mod reading;
 mod deliveries;
+mod existing;
+mod sources;
 mod retention;
+mod ring;
+mod history;
 mod inbox;
 mod relay;
+mod operate;
 #[cfg(feature = "sqlx")]
 mod adapter;

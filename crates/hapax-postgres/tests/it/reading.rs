@@ -9,7 +9,12 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use hapax::{Random, delivery::Frontier, limits::READ_BYTES, store::Outbox};
+use hapax::{
+    Random,
+    delivery::{Frontier, Shards},
+    limits::READ_BYTES,
+    store::Source,
+};
 use hapax_postgres::Postgres;
 use hapax_testkit::clock::seeded_random;
 use tokio_postgres::Client;
@@ -21,6 +26,11 @@ const EMIT: &str = "
         (event_id, type, aggregate_type, aggregate_id, payload, headers, created_at)
     SELECT gen_random_uuid(), 'a', 'key', $1::text, $2::text, '{}', now()
     FROM generate_series(1, $3::int)";
+
+/// Turns the ring on, as the purge does.
+pub(crate) const TURN: &str = "
+    SELECT setval('hapax.outbox_event_id', (last_value >> 36) + 1 << 36)
+    FROM hapax.outbox_event_id";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn whatever_writers_do_all_that_is_committed_is_read_once_and_in_order() {
@@ -46,11 +56,24 @@ async fn whatever_writers_do_all_that_is_committed_is_read_once_and_in_order() {
             format!("long{number}"),
         )));
     }
+    // Meanwhile the ring goes round, under all of them.
+    for _ in 0..6 {
+        fixture.plain.batch_execute(TURN).await.unwrap();
+        fixture
+            .plain
+            .batch_execute("SELECT pg_sleep(0.1)")
+            .await
+            .unwrap();
+    }
     for writer in join_all(writers).await {
         writer.unwrap();
     }
     done.store(true, Ordering::SeqCst);
     let read = reader.await.unwrap();
+    let misplaced = "SELECT count(*) FROM hapax.outbox_event WHERE segment <> (id >> 36 & 7)";
+    assert_eq!(fixture.count(misplaced).await, 0);
+    let turns = "SELECT count(DISTINCT id >> 36) FROM hapax.outbox_event";
+    assert!(fixture.count(turns).await > 3);
     let rows = fixture
         .plain
         .query("SELECT id FROM hapax.outbox_event", &[]);
@@ -74,7 +97,9 @@ async fn read_on(stores: [Postgres; 2], done: Arc<AtomicBool>) -> Vec<(i64, Stri
         let is_last = done.load(Ordering::SeqCst);
         let store = &stores[chance(&random, 2)];
         let limit = 1 + chance(&random, 40);
-        let batch = Outbox::read(store, &frontier, limit).await.unwrap();
+        let batch = Source::read(store, &frontier, Shards::ALL, limit)
+            .await
+            .unwrap();
         assert!(batch.events.len() <= limit);
         if is_last && batch.events.is_empty() {
             return read;
@@ -142,7 +167,9 @@ async fn emit(client: &Client, key: &str, payload: &str, count: usize) {
 
 /// Reads once; the positions, and the frontier behind them.
 async fn read(fixture: &Fixture, frontier: &Frontier, limit: usize) -> (Vec<i64>, Frontier) {
-    let batch = Outbox::read(&fixture.store, frontier, limit).await.unwrap();
+    let batch = Source::read(&fixture.store, frontier, Shards::ALL, limit)
+        .await
+        .unwrap();
     let positions = batch.events.iter().map(|event| event.position);
     (positions.collect(), batch.frontier)
 }
@@ -234,7 +261,9 @@ async fn a_late_transaction_that_is_too_large_for_one_read_is_read_in_pieces() {
         } else {
             fixture.store.clone()
         };
-        let batch = Outbox::read(&store, &frontier, 7).await.unwrap();
+        let batch = Source::read(&store, &frontier, Shards::ALL, 7)
+            .await
+            .unwrap();
         if batch.events.is_empty() {
             break;
         }
@@ -261,7 +290,9 @@ async fn late_events_that_are_large_are_read_by_their_bytes() {
     late.batch_execute("COMMIT").await.unwrap();
     let mut all = Vec::new();
     while all.len() < 8 {
-        let batch = Outbox::read(&fixture.store, &frontier, 100).await.unwrap();
+        let batch = Source::read(&fixture.store, &frontier, Shards::ALL, 100)
+            .await
+            .unwrap();
         let bytes = batch
             .events
             .iter()
@@ -329,7 +360,7 @@ async fn rows_looked_at(fixture: &Fixture) -> i64 {
     };
     fixture.store.read(flush, &[]).await.unwrap();
     let fetched = "SELECT sum(idx_tup_read)::int8 FROM pg_stat_user_indexes
-        WHERE indexrelname = 'outbox_event_pkey'";
+        WHERE indexrelname LIKE 'outbox\\_event\\_%pkey'";
     fixture.count(fetched).await
 }
 
@@ -378,7 +409,9 @@ async fn a_frontier_that_is_torn_is_refused() {
         high: 1,
         snapshot: Some("7:9".into()),
     };
-    let refused = Outbox::read(&fixture.store, &torn, 1).await.unwrap_err();
+    let refused = Source::read(&fixture.store, &torn, Shards::ALL, 1)
+        .await
+        .unwrap_err();
     assert!(
         refused.story().contains("unreadable"),
         "{}",
@@ -394,7 +427,11 @@ async fn what_cannot_be_read_hides_nothing_before_it() {
     fixture.plain.batch_execute(tear).await.unwrap();
     let (positions, frontier) = read(&fixture, &Frontier::default(), 10).await;
     assert_eq!((positions, frontier.high), (vec![1], 1));
-    assert!(Outbox::read(&fixture.store, &frontier, 10).await.is_err());
+    assert!(
+        Source::read(&fixture.store, &frontier, Shards::ALL, 10)
+            .await
+            .is_err()
+    );
     let mend = "UPDATE hapax.outbox_event SET headers = '{}'";
     fixture.plain.batch_execute(mend).await.unwrap();
     assert_eq!(read(&fixture, &frontier, 10).await.0, [2, 3]);

@@ -11,9 +11,9 @@ use std::{
 
 use futures_util::future::{BoxFuture, join_all};
 use hapax::{
+    Clock, Timestamp,
     event::{Headers, NewEvent},
-    limits,
-    relay::{Destination, Order, Relay, RelayHandle, Settings},
+    relay::{Destination, Node, Order, Relay, RelayHandle, Settings},
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
     store::{Deliveries, Keys, Transaction},
 };
@@ -138,35 +138,104 @@ async fn what_a_killed_relay_had_on_the_wire_is_offered_again_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_relay_that_is_fenced_settles_nothing_more_and_stands_by() {
+async fn a_relay_that_is_fenced_settles_nothing_more_and_stops() {
     let fixture = Fixture::new().await;
     let beside = fixture.beside().await;
     let (old, new) = (Far::default(), Far::default());
-    let take_over = Some(limits::TAKE_OVER);
-    let first = spawn(&fixture.store, &old, take_over);
+    let first = spawn(&fixture.store, &old, None);
     write(fixture.store.clone(), 1, 20).await;
     eventually(PATIENCE, async || old.count() == 20).await;
-    let second = spawn(&beside.store, &new, take_over);
-    eventually(PATIENCE, async || first.stopped("far") == Some("standby")).await;
+    let second = spawn(&beside.store, &new, None);
+    let epoch = "SELECT max(epoch) FROM hapax.lease";
+    eventually(PATIENCE, async || fixture.count(epoch).await == 2).await;
     write(fixture.store.clone(), 2, 20).await;
     // What the first one had not settled when it was fenced may come here as well.
     eventually(PATIENCE, async || new.count_of("k2") == 20).await;
+    eventually(PATIENCE, async || first.stopped("far") == Some("fenced")).await;
     assert_eq!(old.count(), 20);
-    // The new owner dies without a word, and the first one takes over again.
-    drop(second);
-    write(beside.store.clone(), 3, 20).await;
-    // What the dead one had not settled is offered again, and counts on top.
-    eventually(PATIENCE, async || old.count_of("k3") == 20).await;
-    assert_eq!(first.stopped("far"), None);
+    second.drain().await;
     first.drain().await;
 }
 
-fn spawn(store: &Postgres, far: &Far, take_over: Option<Duration>) -> RelayHandle {
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_two_nodes_one_carries_and_the_other_takes_over_when_it_dies() {
+    let fixture = Fixture::new().await;
+    let beside = fixture.beside().await;
+    let (one, two) = (Far::default(), Far::default());
+    let first = spawn(&fixture.store, &one, Some("one"));
+    write(fixture.store.clone(), 1, 20).await;
+    eventually(PATIENCE, async || one.count() == 20).await;
+    let second = spawn(&beside.store, &two, Some("two"));
+    eventually(PATIENCE, async || {
+        [&first, &second].map(|relay| relay.stopped("far")) == [None, Some("standby")]
+            || [&first, &second].map(|relay| relay.stopped("far")) == [Some("standby"), None]
+    })
+    .await;
+    write(fixture.store.clone(), 2, 20).await;
+    let count = |key| one.count_of(key) + two.count_of(key);
+    eventually(PATIENCE, async || count("k2") >= 20).await;
+    // Whoever carries dies without a word.
+    let (dying, living, far) = if first.stopped("far").is_none() {
+        (first, second, &two)
+    } else {
+        (second, first, &one)
+    };
+    drop(dying);
+    write(beside.store.clone(), 3, 20).await;
+    // What the dead one had not settled is offered again, and counts on top.
+    eventually(PATIENCE, async || far.count_of("k3") == 20).await;
+    assert_eq!(living.stopped("far"), None);
+    living.drain().await;
+    let held = "SELECT count(*) FROM hapax.lease WHERE node IS NOT NULL";
+    assert_eq!(fixture.count(held).await, 0, "who drains lets go");
+}
+
+/// What one node puts off for a second is due in a second at a node whose clock is hours away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nodes_whose_clocks_are_hours_apart_go_by_one_schedule() {
+    let right = Fixture::new().await;
+    let hours = i64::try_from(Duration::from_hours(2).as_millis()).unwrap();
+    for (number, off) in [(1, hours), (2, -hours)] {
+        let clock = clock();
+        let skewed = Clock::new(move || Timestamp::from_millis(clock.now().as_millis() + off));
+        let database = Arc::clone(&right.database);
+        let ahead = Fixture::on(database, |settings| settings.clock = skewed).await;
+        let (failing, taking) = (
+            Far {
+                refuses: Some(1),
+                ..Far::default()
+            },
+            Far::default(),
+        );
+        let first = spawn_at(&ahead.store, &failing, "1s", &format!("ahead-{number}"));
+        write(right.store.clone(), number, 1).await;
+        let tried = format!("SELECT count(*) FROM hapax.attempt WHERE id >= {number}");
+        eventually(PATIENCE, async || right.count(&tried).await > 0).await;
+        first.drain().await;
+        let second = spawn_at(&right.store, &taking, "1s", &format!("right-{number}"));
+        eventually(PATIENCE, async || taking.count() == 1).await;
+        second.drain().await;
+    }
+}
+
+fn spawn_at(store: &Postgres, far: &Far, wait: &str, node: &str) -> RelayHandle {
+    let schedule = format!("0s,{wait},{wait},{wait},{wait},{wait}");
+    let destination =
+        Destination::new("far", Arc::new(far.clone())).schedule(schedule.parse().unwrap());
+    let mut settings = Settings::new(store.database_clock(), seeded_random(2));
+    settings.node = Some(Node::new(node));
+    Relay::spawn(store, vec![destination], &settings, &store.wake())
+}
+
+fn spawn(store: &Postgres, far: &Far, node: Option<&str>) -> RelayHandle {
     let destination = Destination::new("far", Arc::new(far.clone()))
         .order(Order::Key)
         .schedule(["0s"; 60].join(",").parse().unwrap());
     let mut settings = Settings::new(clock(), seeded_random(2));
-    settings.take_over = take_over;
+    settings.node = node.map(|name| Node {
+        name: name.to_owned(),
+        lease: Duration::from_secs(1),
+    });
     Relay::spawn(store, vec![destination], &settings, &store.wake())
 }
 

@@ -1,8 +1,8 @@
 //! Bad days: a full disk, a broken row, a closed store, and what is left afterwards.
 
 use hapax::{
-    delivery::Frontier,
-    store::{Claimed, Effect, Keys, Outbox, StoreError, Transaction},
+    delivery::{Frontier, Shards},
+    store::{Claimed, Effect, Keys, Source, StoreError, Transaction},
 };
 use hapax_sqlite::{
     Sqlite,
@@ -94,7 +94,7 @@ async fn a_stored_row_that_cannot_be_read_is_named() {
         conn.execute(sql, params![b"torn".as_slice()])
     };
     fixture.store.write(tear).await.unwrap();
-    let read = Outbox::read(&fixture.store, &Frontier::default(), 10).await;
+    let read = Source::read(&fixture.store, &Frontier::default(), Shards::ALL, 10).await;
     assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
     let claimed = fixture.store.claim(claim("k")).await;
     assert!(

@@ -4,6 +4,7 @@
 
 mod fixture;
 mod law;
+mod sources;
 mod groups;
 mod transactions;
 mod failures;

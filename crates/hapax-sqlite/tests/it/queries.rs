@@ -56,6 +56,9 @@ async fn the_hot_queries_go_by_an_index() {
         include_str!("../../queries/delivery/count_dead.sql"),
         include_str!("../../queries/delivery/purge.sql"),
         include_str!("../../queries/delivery/purge_attempts.sql"),
+        include_str!("../../queries/delivery/purge_arrivals.sql"),
+        include_str!("../../queries/delivery/arrivals.sql"),
+        include_str!("../../queries/delivery/is_free.sql"),
         include_str!("../../queries/inbox/purge.sql"),
     ] {
         check_plan(&fixture.store, sql).await;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{Checkpoint, Frontier, Park, ParkedState, Settlement},
+    delivery::{Checkpoint, Frontier, Park, ParkedState, Settlement, Shards},
     event::{Headers, NewEvent},
     limits::READ_BYTES,
-    store::{Deliveries, Keys, Outbox, Transaction},
+    store::{Deliveries, Keys, Source, Transaction},
 };
 use hapax_sqlite::rusqlite::Connection;
 
@@ -34,12 +34,12 @@ async fn what_cannot_be_read_hides_nothing_before_it() {
     tear(&fixture, 2).await;
     let due = fixture.store.due("hook", &[], 100).await.unwrap();
     assert_eq!(due.len(), 1);
-    let events = Outbox::read(&fixture.store, &Frontier::default(), 10)
+    let events = Source::read(&fixture.store, &Frontier::default(), Shards::ALL, 10)
         .await
         .unwrap();
     assert_eq!((events.events.len(), events.frontier.high), (1, 1));
     assert!(
-        Outbox::read(&fixture.store, &events.frontier, 10)
+        Source::read(&fixture.store, &events.frontier, Shards::ALL, 10)
             .await
             .is_err()
     );

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{Checkpoint, Frontier, Settlement},
-    store::{Deliveries, Keys, Outbox},
+    delivery::{Checkpoint, Frontier, Settlement, Shards},
+    store::{Deliveries, Keys, Outbox, Source},
 };
 
 use crate::fixture::{Fixture, shot};
@@ -17,7 +17,7 @@ async fn the_newest_event_stays_so_that_its_position_is_not_given_again() {
     pass_two(&fixture).await;
     assert_eq!(fixture.store.purge_events(DAY, DAY).await.unwrap(), 1);
     assert_eq!(fixture.store.purge_events(DAY, DAY).await.unwrap(), 0);
-    let left = Outbox::read(&fixture.store, &Frontier::default(), 10)
+    let left = Source::read(&fixture.store, &Frontier::default(), Shards::ALL, 10)
         .await
         .unwrap()
         .events;
@@ -46,7 +46,7 @@ async fn pass_two(fixture: &Fixture) {
     for key in ["first", "newest"] {
         fixture.store.single_shot(shot(key)).await.unwrap();
     }
-    let frontier = Outbox::read(&fixture.store, &Frontier::default(), 10)
+    let frontier = Source::read(&fixture.store, &Frontier::default(), Shards::ALL, 10)
         .await
         .unwrap()
         .frontier;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::Frontier,
+    delivery::{Frontier, Shards},
     event::{Headers, NewEvent},
     idempotency::Known,
     limits::READ_BYTES,
     outbox::EventError,
-    store::{Claimed, Effect, Keys, Outbox, StoreError, Transaction},
+    store::{Claimed, Effect, Keys, Source, StoreError, Transaction},
 };
 use hapax_sqlite::rusqlite::Connection;
 
@@ -182,11 +182,11 @@ async fn a_read_stops_before_large_events_fill_the_memory() {
         tx.emit(large.clone()).unwrap();
     }
     tx.commit().await.unwrap();
-    let first = Outbox::read(&fixture.store, &Frontier::default(), 100)
+    let first = Source::read(&fixture.store, &Frontier::default(), Shards::ALL, 100)
         .await
         .unwrap();
     assert_eq!(first.events.len(), 3, "it stops beyond {READ_BYTES} bytes");
-    let rest = Outbox::read(&fixture.store, &first.frontier, 100)
+    let rest = Source::read(&fixture.store, &first.frontier, Shards::ALL, 100)
         .await
         .unwrap();
     assert_eq!(rest.events.len(), 3);
@@ -202,6 +202,6 @@ async fn a_payloads_content_type_is_nobody_elses_header() {
         "{refused:?}"
     );
     tx.commit().await.unwrap();
-    let batch = Outbox::read(&fixture.store, &Frontier::default(), 10).await;
+    let batch = Source::read(&fixture.store, &Frontier::default(), Shards::ALL, 10).await;
     assert!(batch.unwrap().events.is_empty());
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use hapax::{
     event::Headers,
-    store::{Effect, Keys, Ran, StoreError, Transaction},
+    store::{Claimed, Effect, Keys, Ran, StoreError, Transaction},
 };
 use hapax_testkit::{
     events::{answer, claim, event},
@@ -69,6 +69,29 @@ async fn a_lost_answer_stays_unknown_while_nobody_can_be_asked() {
             day.proxy.heal().await;
             day.settle(way, &key, told).await;
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_commit_whose_key_has_expired_since_stays_unknown() {
+    let day = Day::new().await;
+    for deed in [Deed::CutBefore, Deed::CutAfter] {
+        let key = format!("{deed:?}");
+        let mut asked = claim(&key);
+        asked.retention = Duration::ZERO;
+        let Claimed::Open(mut tx) = day.node.claim(asked).await.unwrap() else {
+            panic!("the key should be free")
+        };
+        tx.execute(INSERT, &[&key]).await.unwrap();
+        let trap = day.proxy.once(Moment::commit(), deed);
+        let told = tx.complete(&answer(&key), Effect::Keep).await;
+        assert_eq!(trap.count(), 1);
+        assert!(
+            matches!(told, Err(StoreError::Unavailable { .. })),
+            "{key}: {told:?}"
+        );
+        let committed = i64::from(deed == Deed::CutAfter);
+        assert_eq!(day.effects(&key).await.0, committed, "{key}");
     }
 }
 
@@ -160,8 +183,8 @@ impl Day {
     /// Claims a free key through the proxy.
     async fn good_claim(&self, key: &str) -> hapax_postgres::Tx {
         match self.node.claim(claim(key)).await.unwrap() {
-            hapax::store::Claimed::Open(tx) => tx,
-            hapax::store::Claimed::Known(known) => panic!("{known:?}"),
+            Claimed::Open(tx) => tx,
+            Claimed::Known(known) => panic!("{known:?}"),
         }
     }
 }

@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hapax::{
-    delivery::Frontier,
+    delivery::{Frontier, Shards},
     event::{Event, Headers, NewEvent, Payload},
     idempotency::{Answer, Known},
     inbox::Acceptance,
     key::Tenant,
-    store::{Claimed, Effect, Keys, Outbox, Transaction},
+    store::{Claimed, Effect, Keys, Source, Transaction},
 };
 use hapax_testkit::{
     events::{claim as rust_claim, fingerprint, message},
@@ -210,7 +210,7 @@ async fn read(fixture: &Fixture) -> [Event; 4] {
     let patience = Patience::within(PATIENCE);
     let (mut frontier, mut events) = (Frontier::default(), Vec::new());
     while events.len() < 4 {
-        let batch = Outbox::read(&fixture.store, &frontier, 10).await;
+        let batch = Source::read(&fixture.store, &frontier, Shards::ALL, 10).await;
         let batch = batch.expect("the outbox is read");
         events.extend(batch.events.iter().map(|it| it.event.clone()));
         frontier = batch.frontier;

@@ -99,14 +99,35 @@ async fn a_setting_that_somebody_made_up_overwrites_nothing() {
 }
 
 #[tokio::test]
+async fn whoever_may_not_delete_events_cannot_have_them_emptied() {
+    let fixture = Fixture::new().await;
+    let other = "GRANT USAGE ON SCHEMA hapax TO pg_monitor; SET SESSION AUTHORIZATION pg_monitor";
+    fixture.plain.batch_execute(other).await.unwrap();
+    for call in [
+        "turn_on(now(), now())",
+        "empty_segment(0, now(), now())",
+        "lagging(now(), now())",
+        "spill(0, 'd', 1, now())",
+    ] {
+        let called = format!("SELECT hapax.{call}");
+        let told = fixture.plain.batch_execute(&called).await.unwrap_err();
+        let told = told.as_db_error().unwrap();
+        let expected = ("42501", "the role may not purge the outbox");
+        assert_eq!((told.code().code(), told.message()), expected, "{call}");
+    }
+}
+
+#[tokio::test]
 async fn no_function_looks_where_its_caller_does() {
     let fixture = Fixture::new().await;
     let open_to_its_caller = "SELECT count(*) FROM pg_proc
         WHERE pronamespace = 'hapax'::regnamespace AND prosqlbody IS NULL
           AND NOT coalesce(proconfig, '{}') @> ARRAY['search_path=pg_catalog, pg_temp']";
     assert_eq!(fixture.count(open_to_its_caller).await, 0);
+    // Those that empty a table may do what their caller may not, and ask for its rights themselves.
     let privileged = "SELECT count(*) FROM pg_proc
-        WHERE pronamespace = 'hapax'::regnamespace AND prosecdef";
+        WHERE pronamespace = 'hapax'::regnamespace AND prosecdef AND proname <> ALL ('{
+            empty_segment, lagging, refuse_removed, spill, sweep_checkpoints, sweep_signs, turn_on}')";
     assert_eq!(fixture.count(privileged).await, 0);
     // A caller whose path leads elsewhere is told the same.
     let evil = "CREATE SCHEMA evil;

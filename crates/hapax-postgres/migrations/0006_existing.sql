@@ -1,0 +1,107 @@
+-- What the relay needs beside an outbox table that a service has already.
+-- Applied once, checked by its hash ever after: never edit it, add a file instead.
+
+-- Rows that could not become an event, by the source that found them. They stay in their table as
+-- they are; the source looks at one again when its line here is deleted.
+CREATE TABLE hapax.set_aside (
+    source       text NOT NULL,
+    row_key      text NOT NULL COLLATE "C",
+    problem      text NOT NULL,
+    set_aside_at timestamptz NOT NULL,
+    PRIMARY KEY (source, row_key)
+);
+
+-- The id of the event that a row becomes: the same whenever it is asked for, and no other row's.
+-- A UUID v8, for it is neither time nor chance.
+CREATE FUNCTION hapax.row_event_id(of_table text, row_key text) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (
+        SELECT encode(
+            set_byte(set_byte(hash, 6, get_byte(hash, 6) & 15 | 128), 8,
+                     get_byte(hash, 8) & 63 | 128),
+            'hex')::uuid
+        FROM substr(sha256(convert_to(of_table || E'\n' || row_key, 'UTF8')), 1, 16) AS hash
+    );
+
+-- Bytes as text; null when they are none.
+CREATE FUNCTION hapax.words_of(bytes bytea) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN convert_from(bytes, 'UTF8');
+EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
+    RETURN NULL;
+END
+$$;
+
+-- Headers as an event carries them: an object of texts. What is no text becomes one; null when it
+-- is no object, or nothing that can be read.
+CREATE FUNCTION hapax.row_headers(own text) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    every jsonb;
+BEGIN
+    -- Not where it is declared: what fails there is caught by nobody.
+    every := own::jsonb;
+    IF every = '{}' THEN
+        RETURN every;
+    ELSIF jsonb_typeof(every) <> 'object' THEN
+        RETURN NULL;
+    END IF;
+    RETURN (
+        SELECT coalesce(jsonb_object_agg(name, coalesce(value #>> '{}', '')), '{}')
+        FROM jsonb_each(every) AS header (name, value)
+    );
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+    RETURN NULL;
+END
+$$;
+
+-- Why a row cannot become an event; null when it can. The bounds are those of `hapax.emit`.
+CREATE FUNCTION hapax.row_problem(
+    type text, size bigint, words text, is_json boolean, headers jsonb, aggregate_type text,
+    aggregate_id text, tenant text, available_at timestamptz
+) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF NOT hapax.is_name(type) OR type COLLATE "C" ~ '[^A-Za-z0-9._/:-]' THEN
+        RETURN 'the event type is not 1 to 255 letters, digits and . _ - / :';
+    ELSIF size IS NULL THEN
+        RETURN 'the payload is missing';
+    ELSIF size > 1048576 THEN
+        RETURN format('the payload is %s bytes long, at most 1048576 are carried', size);
+    ELSIF words IS NULL THEN
+        RETURN 'the payload is not UTF-8';
+    ELSIF NOT is_json THEN
+        RETURN 'the payload is not JSON';
+    ELSIF (aggregate_type IS NULL) <> (aggregate_id IS NULL) THEN
+        RETURN 'an aggregate has a type and an id';
+    ELSIF aggregate_id IS NOT NULL AND (
+        NOT hapax.is_name(aggregate_type) OR hapax.has_control(aggregate_type)
+        OR NOT hapax.is_name(aggregate_id) OR hapax.has_control(aggregate_id)
+    ) THEN
+        RETURN 'the aggregate is not 1 to 255 bytes without control characters';
+    ELSIF tenant IS NOT NULL AND NOT hapax.is_name(tenant) THEN
+        RETURN 'the tenant is not 1 to 255 bytes long';
+    ELSIF available_at >= '10000-01-01 00:00:00+00' OR NOT isfinite(available_at) THEN
+        RETURN 'the event is available at no time';
+    ELSIF headers IS NULL THEN
+        RETURN 'the headers are not an object';
+    ELSIF headers <> '{}' AND (
+        (SELECT count(*) FROM jsonb_object_keys(headers)) > 64
+        OR EXISTS (
+            SELECT FROM jsonb_each_text(headers) AS header (name, value)
+            WHERE name = '' OR octet_length(name) + octet_length(value) > 4096
+               OR hapax.has_control(name) OR hapax.has_control(value)
+        )
+    ) THEN
+        RETURN 'a header is longer than 4096 bytes or holds a control character, or there are more than 64';
+    END IF;
+    RETURN NULL;
+END
+$$;

@@ -1,4 +1,0 @@
--- Reads how far a destination is.
-SELECT frontier, settled
-FROM hapax.checkpoint
-WHERE destination = $1::text

@@ -1,0 +1,8 @@
+-- Appends a node's word that it ends, and lets everything go that it holds.
+WITH said AS (
+    INSERT INTO hapax.sign (half, number, node, lives, seen_at)
+    SELECT number >> 10 & 1, number, $1::text, false, coalesce($2::timestamptz, clock_timestamp())
+    FROM (SELECT nextval('hapax.sign_number') AS number OFFSET 0) AS drawn
+)
+UPDATE hapax.lease SET node = NULL
+WHERE node = $1::text

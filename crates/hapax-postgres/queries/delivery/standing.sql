@@ -1,0 +1,63 @@
+-- Says how far behind a part is, in one snapshot: the events beyond its frontier, counted up to so
+-- many ($2) and beyond that by what is known of the outbox, without those that are settled; what
+-- waits and what is dead, counted up to so many ($3); and when the oldest of it was written.
+-- Only here: the other store asks piece by piece, which costs it no round trips.
+WITH part AS MATERIALIZED (
+    SELECT frontier, hapax.positions(settled) - int8multirange(int8range(NULL, frontier, '[]'))
+               AS settled
+    FROM (
+        SELECT coalesce(max(frontier), 0) AS frontier, coalesce(max(settled), '') AS settled
+        FROM hapax.position
+        WHERE part = $1::text
+    ) AS found
+), beyond AS MATERIALIZED (
+    SELECT count(*) AS number
+    FROM (
+        SELECT 1
+        FROM hapax.outbox_event
+        WHERE id > (SELECT frontier FROM part) AND segment <> -1
+        ORDER BY id
+        LIMIT $2::int8
+    ) AS counted
+)
+SELECT CASE
+    WHEN beyond.number < $2::int8 THEN beyond.number
+    ELSE greatest(beyond.number, hapax.backlog(part.frontier))
+END - (
+    SELECT coalesce(sum(upper(run) - lower(run)), 0)::int8
+    FROM unnest(part.settled) AS runs (run)
+), (
+    SELECT count(*)
+    FROM (
+        SELECT 1
+        FROM hapax.delivery
+        WHERE destination = $1::text AND state IN ('scheduled', 'retrying', 'blocked')
+        ORDER BY position
+        LIMIT $3::int8
+    ) AS parked
+), (
+    SELECT count(*)
+    FROM (
+        SELECT 1
+        FROM hapax.delivery
+        WHERE destination = $1::text AND state = 'dead'
+        ORDER BY position
+        LIMIT $3::int8
+    ) AS dead
+), (
+    SELECT event.created_at
+    FROM hapax.delivery AS delivery
+    JOIN hapax.outbox_event AS event ON event.id = delivery.position
+        AND event.segment IN ((delivery.position >> 36 & 7)::int2, -1::int2)
+    WHERE delivery.destination = $1::text
+      AND delivery.state IN ('scheduled', 'retrying', 'blocked')
+    ORDER BY delivery.position
+    LIMIT 1
+), (
+    SELECT event.created_at
+    FROM hapax.outbox_event AS event
+    WHERE event.id > part.frontier AND segment <> -1 AND NOT part.settled @> event.id
+    ORDER BY event.id
+    LIMIT 1
+)
+FROM part, beyond

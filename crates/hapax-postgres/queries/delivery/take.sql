@@ -1,0 +1,34 @@
+-- Raises the epoch for a node, unless another one holds the part that lives: the last that it said
+-- within the lease ($3, in milliseconds) is not that it ends, or it took the part within the lease.
+-- For anybody else it divides by zero, and what was sent behind it fails with it. One clock judges,
+-- and what it has not reached yet says nothing: it was set back.
+WITH now AS MATERIALIZED (
+    SELECT at, at - $3::int8 * interval '1 millisecond' AS since,
+           at + $3::int8 * interval '1 millisecond' AS until
+    FROM (SELECT coalesce($4::timestamptz, clock_timestamp()) AS at OFFSET 0) AS clock
+), taken AS (
+    INSERT INTO hapax.lease AS old (part, epoch, node, taken_at)
+    SELECT $1::text, 1, $2::text, at
+    FROM now
+    ON CONFLICT (part) DO UPDATE SET
+        epoch = old.epoch + 1,
+        node = excluded.node,
+        taken_at = excluded.taken_at
+    WHERE old.node IS NULL
+       OR old.node = excluded.node
+       OR NOT (
+           old.taken_at > (SELECT since FROM now) AND old.taken_at < (SELECT until FROM now)
+           OR coalesce((
+               SELECT sign.lives
+               FROM hapax.sign AS sign
+               WHERE sign.node = old.node
+                 AND sign.seen_at > (SELECT since FROM now)
+                 AND sign.seen_at < (SELECT until FROM now)
+               ORDER BY sign.number DESC
+               LIMIT 1
+           ), false)
+       )
+    RETURNING epoch
+)
+SELECT coalesce(max(epoch), 0) / count(*)
+FROM taken

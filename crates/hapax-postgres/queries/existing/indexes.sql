@@ -1,0 +1,15 @@
+-- Lists a table's indexes: their columns in order, whether they keep rows apart, and which rows
+-- they hold.
+-- Only here: the other store takes in no tables.
+SELECT ARRAY(
+           SELECT attname::text
+           FROM unnest(indkey::int2[]) WITH ORDINALITY AS place (number, nth)
+           LEFT JOIN pg_attribute ON attrelid = indrelid AND attnum = place.number
+           WHERE nth <= indnkeyatts
+           ORDER BY nth
+       ) AS columns,
+       indisunique AND indimmediate AND indisvalid AND indpred IS NULL AND indexprs IS NULL
+           AS is_unique,
+       indisvalid AND indpred IS NOT NULL AS is_partial
+FROM pg_index
+WHERE indrelid = $1::int4::oid

@@ -1,0 +1,51 @@
+-- Lists deliveries that have a row, the newest event first, looking at so many ($13) and no more.
+-- Where the look ended comes with every row, and alone when nothing fits.
+-- Only here: the other store has one process, and nobody beside it who operates.
+WITH looked AS MATERIALIZED (
+    SELECT found.destination, found.position, found.state, found.attempt, found.next_at,
+           found.order_key, found.last_error, found.changed_at, found.reason
+    FROM unnest($8::text[]) AS part (name)
+    CROSS JOIN LATERAL (
+        SELECT destination, position, state, attempt, next_at, order_key, last_error, changed_at,
+               reason
+        FROM hapax.delivery
+        WHERE destination = part.name
+          AND position <= $11::int8
+          AND (position < $11::int8 OR destination < $12::text)
+        ORDER BY position DESC
+        LIMIT $13::int8
+    ) AS found
+    ORDER BY found.position DESC, found.destination DESC
+    LIMIT $13::int8
+), matching AS (
+    SELECT looked.destination, looked.position, looked.state, looked.attempt, looked.next_at,
+           looked.order_key, looked.last_error, looked.changed_at, looked.reason, event.event_id,
+           event.type, event.tenant, event.aggregate_type, event.aggregate_id, event.created_at
+    FROM looked
+    JOIN hapax.outbox_event AS event
+        ON event.id = looked.position
+       AND event.segment IN (((looked.position >> 36) & 7)::int2, -1)
+    WHERE ($1::text IS NULL OR type LIKE $1::text)
+      AND ($2::text IS NULL OR tenant = $2::text)
+      AND ($3::text IS NULL OR aggregate_type = $3::text)
+      AND ($4::text IS NULL OR aggregate_id = $4::text)
+      AND ($5::text IS NULL OR event_id = $5::text::uuid)
+      AND ($6::timestamptz IS NULL OR created_at >= $6::timestamptz)
+      AND ($7::timestamptz IS NULL OR created_at < $7::timestamptz)
+      AND attempt >= $9::int4
+      AND ($10::text IS NULL OR strpos(lower(last_error), lower($10::text)) > 0)
+      AND state = ANY ($15::text[])
+    ORDER BY position DESC, destination DESC
+    LIMIT $14::int8
+), ends AS (
+    SELECT (SELECT count(*) FROM looked) AS count, position, destination
+    FROM looked
+    ORDER BY position, destination
+    LIMIT 1
+)
+SELECT ends.count, ends.position, ends.destination,
+       matching.destination, matching.position, state, attempt, next_at, order_key, last_error,
+       changed_at, reason, event_id::text, type, tenant, aggregate_type, aggregate_id, created_at
+FROM ends
+LEFT JOIN matching ON true
+ORDER BY matching.position DESC, matching.destination DESC

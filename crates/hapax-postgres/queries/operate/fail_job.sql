@@ -1,0 +1,9 @@
+-- Notes that a job's batch failed, and gives the job up when too many did.
+-- Only here: the other store has one process, and nobody beside it who operates.
+UPDATE hapax.job SET
+    failures = failures + 1,
+    error = $2::text,
+    next_at = clock_timestamp() + $3::int8 * interval '1 millisecond',
+    state = CASE WHEN failures + 1 >= $4::int4 THEN 'failed' ELSE 'running' END,
+    ended_at = CASE WHEN failures + 1 >= $4::int4 THEN clock_timestamp() END
+WHERE id = $1::int8 AND state IN ('waiting', 'running')

@@ -1,0 +1,14 @@
+-- Marks a destination as removed: relays let it go, and none opens it again.
+-- Only here: the other store has one process, and nobody beside it who operates.
+INSERT INTO hapax.declaration AS old
+    (name, version, created_at, changed_at, changed_by, removed_at)
+VALUES ($1::text, nextval('hapax.declaration_version'), clock_timestamp(), clock_timestamp(),
+        $2::text, clock_timestamp())
+ON CONFLICT (name) DO UPDATE SET
+    version = excluded.version,
+    changed_at = excluded.changed_at,
+    changed_by = excluded.changed_by,
+    sealed = NULL,
+    removed_at = excluded.removed_at
+WHERE old.removed_at IS NULL
+RETURNING 1

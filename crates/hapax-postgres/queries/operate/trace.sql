@@ -1,0 +1,36 @@
+-- What is known of one event at every part that carries its shard: its row where it has one, whether
+-- the part has read past it, and which delivery of its key stands before it.
+-- Only here: the other store has one process, and nobody beside it who operates.
+WITH event AS MATERIALIZED (
+    SELECT id, shard, xid
+    FROM hapax.outbox_event
+    WHERE id = $1::int8 AND segment IN ((($1::int8 >> 36) & 7)::int2, -1)
+), part AS MATERIALIZED (
+    SELECT name, disabled_reason, count(*) OVER (PARTITION BY split_part(name, '/', 1)) AS parts
+    FROM hapax.destination
+)
+SELECT part.name, part.disabled_reason, delivery.state, delivery.attempt, delivery.next_at,
+       delivery.order_key, delivery.last_error, delivery.changed_at, delivery.reason,
+       (event.id <= position.frontier AND (
+            position.snapshot IS NULL
+            OR event.id <= split_part(position.snapshot, ' ', 2)::int8
+            OR pg_visible_in_snapshot(
+                event.xid, split_part(position.snapshot, ' ', 1)::pg_snapshot)))
+            IS TRUE AS is_read,
+       (SELECT earlier.position
+        FROM hapax.delivery AS earlier
+        WHERE earlier.destination = part.name
+          AND earlier.order_key = delivery.order_key
+          AND earlier.position < delivery.position
+          AND delivery.state = 'blocked'
+          AND earlier.state IN ('retrying', 'blocked', 'dead')
+        ORDER BY earlier.position
+        LIMIT 1) AS behind
+FROM event
+CROSS JOIN part
+LEFT JOIN hapax.position AS position ON position.part = part.name
+LEFT JOIN hapax.delivery AS delivery
+    ON delivery.destination = part.name AND delivery.position = event.id
+WHERE split_part(part.name, '/', 2) = ''
+   OR split_part(part.name, '/', 2)::int8 = event.shard % part.parts
+ORDER BY part.name

@@ -1,0 +1,12 @@
+-- Lists the segments that hold events and are not the one that is written to, the oldest first.
+-- Only here: the other store deletes events one by one.
+SELECT segment
+FROM (SELECT last_value >> 36 AS turn FROM hapax.outbox_event_id) AS this
+CROSS JOIN generate_series(0, 7) AS ring (segment)
+WHERE segment <> this.turn & 7
+  AND EXISTS (
+      SELECT 1
+      FROM hapax.outbox_event AS event
+      WHERE event.segment = ring.segment::int2
+  )
+ORDER BY segment - this.turn - 1 & 7

@@ -1,0 +1,71 @@
+-- Deletes a batch ($1) of what is known of deliveries whose events went with their segment, turn by
+-- turn; a turn of which nothing is left is forgotten. What was kept apart keeps its attempts.
+-- Only here: the other store deletes both with the event.
+WITH turn AS MATERIALIZED (
+    SELECT turn, turn << 36 AS first, turn + 1 << 36 AS last
+    FROM hapax.turn
+    WHERE emptied_at IS NOT NULL
+    ORDER BY turn
+    LIMIT 1
+), attempts AS (
+    DELETE FROM hapax.attempt
+    WHERE ctid = ANY (ARRAY(
+        SELECT attempt.ctid
+        FROM turn
+        CROSS JOIN LATERAL (
+            SELECT attempt.ctid
+            FROM hapax.attempt AS attempt
+            WHERE attempt.position BETWEEN turn.first AND turn.last
+              AND NOT EXISTS (
+                  SELECT 1
+                  FROM hapax.outbox_event_kept AS kept
+                  WHERE kept.id = attempt.position
+              )
+            ORDER BY attempt.position
+            LIMIT $1::int8
+        ) AS attempt
+    ))
+    RETURNING 1
+), arrivals AS (
+    DELETE FROM hapax.arrival
+    WHERE ctid = ANY (ARRAY(
+        SELECT arrival.ctid
+        FROM turn
+        CROSS JOIN LATERAL (
+            SELECT arrival.ctid
+            FROM hapax.arrival AS arrival
+            WHERE arrival.first BETWEEN turn.first AND turn.last
+            ORDER BY arrival.first
+            LIMIT $1::int8
+        ) AS arrival
+    ))
+    RETURNING 1
+), deliveries AS (
+    DELETE FROM hapax.delivery
+    WHERE ctid = ANY (ARRAY(
+        SELECT ended.ctid
+        FROM turn
+        CROSS JOIN hapax.position AS part
+        CROSS JOIN LATERAL (
+            SELECT delivery.ctid
+            FROM hapax.delivery AS delivery
+            WHERE delivery.destination = part.part
+              AND delivery.position BETWEEN turn.first AND turn.last
+              AND delivery.state IN ('delivered', 'discarded')
+            ORDER BY delivery.position
+            LIMIT $1::int8
+        ) AS ended
+    ))
+    RETURNING 1
+), forgotten AS (
+    DELETE FROM hapax.turn
+    WHERE turn = (SELECT turn FROM turn)
+      AND NOT EXISTS (SELECT 1 FROM attempts)
+      AND NOT EXISTS (SELECT 1 FROM arrivals)
+      AND NOT EXISTS (SELECT 1 FROM deliveries)
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM attempts)
+     + (SELECT count(*) FROM arrivals)
+     + (SELECT count(*) FROM deliveries)
+     + (SELECT count(*) FROM forgotten)

@@ -1,0 +1,45 @@
+-- Looks past a crowd in one segment: what is visible beyond an id ($1) and of no tenant of the crowd
+-- ($2, where a null is a tenant too), in order, up to so many rows ($3) or with the first beyond so
+-- many bytes ($4), over at most so many rows ($6). The first row says up to which id it was looked,
+-- and where the sequence stands. It is run with the name of any of the segments.
+-- Only here: the other store finds nothing.
+WITH looked AS MATERIALIZED (
+    SELECT (
+        SELECT id
+        FROM hapax.outbox_event_0
+        WHERE id > $1::int8 AND id <= $1::int8 | 68719476735
+        ORDER BY id
+        OFFSET $6::int8
+        LIMIT 1
+    ) AS until, (
+        SELECT last_value
+        FROM hapax.outbox_event_id
+    ) AS last
+), others AS MATERIALIZED (
+    SELECT id
+    FROM hapax.outbox_event_0
+    WHERE id > $1::int8
+      AND id <= coalesce((SELECT until FROM looked), $1::int8 | 68719476735)
+      AND CASE WHEN tenant IS NULL THEN NOT $7::bool ELSE tenant <> ALL ($2::text[]) END
+      AND ($5::int2[] IS NULL OR shard = ANY ($5::int2[]))
+    ORDER BY id
+    LIMIT $3::int8
+)
+SELECT until AS id, NULL::uuid AS event_id, NULL::text AS type, NULL::text AS tenant,
+       NULL::text AS aggregate_type, NULL::text AS aggregate_id, last AS sequence,
+       NULL::text AS payload, NULL::text AS headers, NULL::timestamptz AS created_at,
+       NULL::timestamptz AS available_at
+FROM looked
+UNION ALL
+(SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
+        created_at, available_at
+ FROM (
+     SELECT event.id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
+            headers, created_at, available_at,
+            sum(octet_length(payload)) OVER (ORDER BY event.id ROWS UNBOUNDED PRECEDING)
+                - octet_length(payload) AS before
+     FROM others
+     JOIN hapax.outbox_event_0 AS event ON event.id = others.id
+ ) AS found
+ WHERE before <= $4::int8
+ ORDER BY id)

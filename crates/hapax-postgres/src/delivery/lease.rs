@@ -1,0 +1,69 @@
+//! Who holds which part, and who lives: one row for each part that changes hands, and a log of
+//! signs of life.
+//!
+//! The database's clock judges, for every node alike: nobody compares clocks of two machines. A
+//! sign is a row that is appended; nothing is rewritten every second.
+
+use std::time::Duration;
+
+use hapax::{
+    delivery::{Attendance, Held},
+    store::StoreError,
+};
+
+use crate::{
+    idempotency::millis,
+    postgres::Postgres,
+    query,
+    value::{Moment, Param},
+};
+
+use super::sweep;
+
+/// Appends a sign of life, and says who else lives and holds what.
+pub(super) async fn attend(
+    store: &Postgres,
+    node: &str,
+    lease: Duration,
+) -> Result<Attendance, StoreError> {
+    let params: [&dyn Param; 3] = [&node, &millis(lease), &store.time()];
+    let asked_at = store.clock().now();
+    let rows = store.ask(query!("delivery/attend"), &params).await?;
+    if let Some(row) = rows.first() {
+        store.heard_time(asked_at, row.get::<_, Moment>(4).0);
+    }
+    let mut attendance = Attendance::default();
+    for row in &rows {
+        let node: String = row.get(0);
+        if let Some(part) = row.get(1) {
+            attendance.held.push(Held {
+                part,
+                node: node.clone(),
+                epoch: row.get(2),
+            });
+        }
+        if attendance.nodes.last() != Some(&node) {
+            attendance.nodes.push(node);
+        }
+    }
+    if let Some(row) = rows.first() {
+        sweep::signs(store, row.get(3)).await;
+    }
+    Ok(attendance)
+}
+
+/// Lets a part go, if `epoch` is its own still.
+pub(super) async fn give_up(store: &Postgres, part: &str, epoch: i64) -> Result<(), StoreError> {
+    let params: [&dyn Param; 2] = [&part, &epoch];
+    let given_up = store.ask(query!("delivery/give_up"), &params).await?;
+    if given_up.is_empty() {
+        return Err(StoreError::Fenced);
+    }
+    Ok(())
+}
+
+/// Lets everything go that a node holds, and forgets the node.
+pub(super) async fn leave(store: &Postgres, node: &str) -> Result<(), StoreError> {
+    let params: [&dyn Param; 2] = [&node, &store.time()];
+    store.ask(query!("delivery/leave"), &params).await.map(drop)
+}

@@ -1,0 +1,191 @@
+//! Opening a part: raising its epoch, and making due what its last owner had on the wire.
+//!
+//! One transaction does both, in two flights. Who rather goes on than waits is refused where
+//! another node holds the part, or where it cannot be had at once.
+
+use std::mem::take;
+
+use hapax::{
+    delivery::{Checkpoint, Frontier, Opened, positions},
+    store::StoreError,
+};
+use tokio_postgres::Row;
+
+use crate::{
+    connection::{Link, Ready},
+    error::corrupt,
+    idempotency::millis,
+    outbox::{begin, is_refused},
+    postgres::Postgres,
+    query,
+    session::{Crash, Leg, Session},
+    settle::Moved,
+    value::{Moment, Param},
+};
+
+use super::{Claimant, told};
+
+const INTERRUPTED: &str = "the relay ended before the attempt did";
+
+/// Where a part stands when it is opened.
+struct Found {
+    epoch: i64,
+    checkpoint: Checkpoint,
+    written_at: Moment,
+    was_disabled: Option<String>,
+}
+
+/// Opens a part; `None` where a claimant that does not wait is refused.
+pub(super) async fn open(
+    store: &Postgres,
+    part: &str,
+    claimant: Option<Claimant<'_>>,
+) -> Result<Option<Opened>, StoreError> {
+    let mut session = Session::open(store).await?;
+    match take_over(store, &mut session, part, claimant).await {
+        Ok(Some(opened)) => {
+            session.end();
+            Ok(Some(opened))
+        }
+        otherwise => {
+            session.rollback().await;
+            otherwise
+        }
+    }
+}
+
+async fn take_over(
+    store: &Postgres,
+    session: &mut Session,
+    part: &str,
+    claimant: Option<Claimant<'_>>,
+) -> Result<Option<Opened>, StoreError> {
+    let Some(mut found) = raise_epoch(store, session, part, claimant).await? else {
+        return Ok(None);
+    };
+    let (interrupted, blocked_keys) = interrupt(store, session, part, &mut found).await?;
+    Ok(Some(Opened {
+        epoch: found.epoch,
+        checkpoint: found.checkpoint,
+        blocked_keys,
+        interrupted,
+        was_disabled: found.was_disabled,
+    }))
+}
+
+async fn raise_epoch(
+    store: &Postgres,
+    session: &mut Session,
+    part: &str,
+    claimant: Option<Claimant<'_>>,
+) -> Result<Option<Found>, StoreError> {
+    let (begin, now, time) = (begin(store), store.now(), store.time());
+    let (hold, own) = match claimant {
+        None => (query!("delivery/hold_open"), query!("delivery/open")),
+        Some(_) => (query!("delivery/hold_take"), query!("delivery/take")),
+    };
+    let sql = [
+        hold,
+        own,
+        query!("delivery/register"),
+        query!("delivery/position"),
+    ];
+    let ready = session.run(async |link| link.ready(sql).await).await?;
+    let [hold, own, register, position] = &ready;
+    let name: [&dyn Param; 1] = [&part];
+    let named: [&dyn Param; 2] = [&part, &now];
+    let opener: [&dyn Param; 2] = [&part, &time];
+    let (node, lease) = claimant.map_or(("", 0), |it| (it.node, millis(it.lease)));
+    let taker: [&dyn Param; 4] = [&part, &node, &lease, &time];
+    let owner: &[&dyn Param] = if claimant.is_some() { &taker } else { &opener };
+    let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
+        vec![
+            Box::pin(link.none(&begin)),
+            Box::pin(link.rows(hold, &name)),
+            Box::pin(link.rows(own, owner)),
+            Box::pin(link.rows(register, &named)),
+            Box::pin(link.rows(position, &name)),
+        ]
+    });
+    let landed = match flown.await {
+        Ok(landed) => landed,
+        Err(crash) if claimant.is_some() && is_taken(&crash) => return Ok(None),
+        Err(crash) => return Err(told(crash)),
+    };
+    let missing = || corrupt(format!("part {part} is not there"));
+    let epoch = landed[2].first().ok_or_else(missing)?.get(0);
+    let was_disabled = landed[3].first().ok_or_else(missing)?.get(0);
+    let row = landed[4].first().ok_or_else(missing)?;
+    Ok(Some(Found {
+        epoch,
+        checkpoint: checkpoint(part, row)?,
+        written_at: row.get(4),
+        was_disabled,
+    }))
+}
+
+/// Whether the part cannot be had now: somebody has hold of it, or a living node holds it.
+fn is_taken(crash: &Crash) -> bool {
+    (crash.leg == 1 || crash.leg == 2) && is_refused(&crash.cause)
+}
+
+fn checkpoint(part: &str, row: &Row) -> Result<Checkpoint, StoreError> {
+    let set = |column| {
+        positions::parse(row.get(column)).ok_or_else(|| corrupt(format!("checkpoint of {part}")))
+    };
+    Ok(Checkpoint {
+        frontier: Frontier {
+            high: row.get(0),
+            snapshot: row.get::<_, Option<String>>(1).map(Into::into),
+        },
+        settled: set(2)?,
+        offered: set(3)?,
+    })
+}
+
+/// Parks what was on the wire when the last owner ended, and commits.
+async fn interrupt(
+    store: &Postgres,
+    session: &mut Session,
+    part: &str,
+    found: &mut Found,
+) -> Result<(u64, Vec<String>), StoreError> {
+    let now = store.now();
+    let offered: Vec<i64> = take(&mut found.checkpoint.offered).into_iter().collect();
+    found.checkpoint.settled.extend(&offered);
+    let sql = [
+        query!("delivery/interrupt_begun"),
+        query!("delivery/interrupt_offered"),
+        query!("delivery/checkpoint"),
+        query!("delivery/blocked_keys"),
+    ];
+    let ready: [Ready; 4] = session.run(async |link| link.ready(sql).await).await?;
+    let [begun, offers, move_checkpoint, blocked_keys] = &ready;
+    let begun_params: [&dyn Param; 3] = [&part, &now, &INTERRUPTED];
+    let offered_params: [&dyn Param; 5] = [&part, &offered, &now, &INTERRUPTED, &found.written_at];
+    let moved = Moved::of(part, found.epoch, &found.checkpoint, now);
+    let moved = moved.params();
+    let name: [&dyn Param; 1] = [&part];
+    store.settings().failpoints.hit("postgres.commit.before");
+    let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
+        let mut legs: Vec<Leg<'_>> = vec![
+            Box::pin(link.rows(begun, &begun_params)),
+            Box::pin(link.rows(blocked_keys, &name)),
+        ];
+        if !offered.is_empty() {
+            legs.insert(1, Box::pin(link.rows(offers, &offered_params)));
+            legs.insert(2, Box::pin(link.rows(move_checkpoint, &moved)));
+        }
+        legs.push(Box::pin(link.none("COMMIT")));
+        legs
+    });
+    let landed = flown.await.map_err(told)?;
+    store.settings().failpoints.hit("postgres.commit.after");
+    let count = |leg: &[Row]| leg.first().map_or(0, |row| row.get::<_, i64>(0));
+    let mut interrupted = count(&landed[0]);
+    if !offered.is_empty() {
+        interrupted += count(&landed[1]);
+    }
+    let keys = landed[landed.len() - 2].iter().map(|row| row.get(0));
+    Ok((interrupted.unsigned_abs(), keys.collect()))
+}

@@ -1,0 +1,36 @@
+//! One connection, without a pool and without a word about the schema.
+//!
+//! It is for whoever looks at a database that may be a standby, empty, or someone else's: the way
+//! there, TLS included, is the store's own.
+
+use tokio::time::timeout;
+use tokio_postgres::Client;
+
+use crate::{
+    address::Address,
+    error::{OpenError, unavailable},
+    settings::Settings,
+    tls,
+};
+
+/// Connects to the database of the settings; the connection ends with the client.
+///
+/// # Errors
+/// Fails when the settings are not usable, and when the database cannot be reached.
+pub async fn dial(settings: &Settings) -> Result<Client, OpenError> {
+    let address = Address::of(settings)?;
+    let connector = tls::connector(&address)?;
+    let mut config = address.config;
+    config.connect_timeout(settings.connect_max);
+    config.tcp_user_timeout(settings.statement_max);
+    if config.get_application_name().is_none() {
+        config.application_name("hapax");
+    }
+    let unreachable = |source| OpenError::Unavailable { source };
+    let connected = timeout(settings.connect_max, config.connect(connector)).await;
+    let connected = connected
+        .map_err(|_| unreachable(Box::new(unavailable("the database did not answer in time"))))?;
+    let (client, connection) = connected.map_err(|error| unreachable(error.into()))?;
+    tokio::spawn(connection);
+    Ok(client)
+}

@@ -1,0 +1,316 @@
+//! A description held against the catalog: what is missing is named, once, at the start.
+
+use tokio_postgres::Row;
+
+use super::{ExistingTable, ExistingTableError, statement::quoted};
+use crate::{postgres::Postgres, query, value::Param};
+
+/// What the database says of a table.
+#[derive(Debug)]
+pub(super) struct Described {
+    /// Its object id.
+    pub(super) number: i32,
+    /// Its schema and name, as the catalog spells them: what ids are derived from.
+    pub(super) of_table: String,
+    /// The same as SQL spells it.
+    pub(super) table: String,
+    columns: Vec<Column>,
+    /// Whether an index leads to the rows that are not published.
+    pub(super) is_served: bool,
+}
+
+/// What the database says of a column.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub(super) name: String,
+    pub(super) of_type: String,
+    pub(super) is_required: bool,
+    may_select: bool,
+    may_update: bool,
+}
+
+const TEXTS: &[&str] = &["text", "varchar", "bpchar", "name", "citext"];
+const MOMENTS: &[&str] = &["timestamptz", "timestamp"];
+
+impl Described {
+    /// Asks the catalog, and holds the description against what it says.
+    pub(super) async fn of(
+        store: &Postgres,
+        table: &ExistingTable,
+    ) -> Result<Self, ExistingTableError> {
+        table.check()?;
+        let failed = |source| ExistingTableError::Store {
+            source_name: table.name.clone(),
+            source,
+        };
+        let names: [&dyn Param; 2] = [&table.schema, &table.table];
+        let found = store.ask(query!("existing/table"), &names).await;
+        let found = found.map_err(failed)?;
+        let no_table = || ExistingTableError::NoTable {
+            source_name: table.name.clone(),
+            table: spelled(table.schema.as_deref(), &table.table),
+        };
+        let row = found.first().ok_or_else(no_table)?;
+        if !row.get::<_, bool>(3) {
+            return Err(no_table());
+        }
+        let (number, schema): (i32, String) = (row.get(0), row.get(1));
+        if !row.get::<_, bool>(4) {
+            let grant = format!("GRANT USAGE ON SCHEMA {}", quoted(&schema));
+            return Err(table.lacks(grant));
+        }
+        let may_delete = row.get(5);
+        let columns = store.ask(query!("existing/columns"), &[&number]).await;
+        let columns: Vec<_> = columns.map_err(failed)?.iter().map(Column::of).collect();
+        let indexes = store.ask(query!("existing/indexes"), &[&number]).await;
+        let indexes: Vec<_> = indexes.map_err(failed)?.iter().map(Index::of).collect();
+        let it = Self {
+            number,
+            of_table: format!("{schema}.{}", table.table),
+            table: spelled(Some(&schema), &table.table),
+            is_served: indexes.iter().any(|index| index.serves(table)),
+            columns,
+        };
+        it.check_columns(table)?;
+        it.check_rights(table, may_delete)?;
+        it.check_key(table, &indexes)?;
+        Ok(it)
+    }
+
+    pub(super) fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    fn check_columns(&self, table: &ExistingTable) -> Result<(), ExistingTableError> {
+        for (role, name) in table.columns() {
+            let column = self
+                .column(name)
+                .ok_or_else(|| ExistingTableError::NoColumn {
+                    source_name: table.name.clone(),
+                    table: self.table.clone(),
+                    column: quoted(name),
+                    role,
+                })?;
+            let problem = match role {
+                "key" | "order" if !column.is_required => Some("it may be null".to_owned()),
+                _ => wanted(role)
+                    .filter(|wanted| !wanted.contains(&&*column.of_type))
+                    .map(|wanted| {
+                        let of_type = &column.of_type;
+                        format!("it is of type {of_type}, not {}", wanted.join(" or "))
+                    }),
+            };
+            if let Some(problem) = problem {
+                return Err(self.unfit(table, name, role, problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_rights(
+        &self,
+        table: &ExistingTable,
+        may_delete: bool,
+    ) -> Result<(), ExistingTableError> {
+        let lacks = |right: &str, column: &str| {
+            table.lacks(format!(
+                "GRANT {right} ({}) ON {}",
+                quoted(column),
+                self.table
+            ))
+        };
+        for (_, name) in table.columns() {
+            if self.column(name).is_some_and(|column| !column.may_select) {
+                return Err(lacks("SELECT", name));
+            }
+        }
+        // A row is locked by whoever may update a column of it, and by nobody else.
+        let marked = table.published.as_ref().unwrap_or(&table.key[0]);
+        if self.columns.iter().all(|column| !column.may_update) {
+            return Err(lacks("UPDATE", marked));
+        }
+        if table.published.is_some() && self.column(marked).is_some_and(|it| !it.may_update) {
+            return Err(lacks("UPDATE", marked));
+        }
+        if table.delete && !may_delete {
+            return Err(table.lacks(format!("GRANT DELETE ON {}", self.table)));
+        }
+        Ok(())
+    }
+
+    /// Rows are marked by their key: one that two rows share would mark both and move one.
+    fn check_key(
+        &self,
+        table: &ExistingTable,
+        indexes: &[Index],
+    ) -> Result<(), ExistingTableError> {
+        if indexes.iter().any(|index| index.is_unique_in(&table.key)) {
+            return Ok(());
+        }
+        let problem = "no unique index keeps its values apart".to_owned();
+        let column = table.key.join(", ");
+        Err(self.unfit(table, &column, "key", problem))
+    }
+
+    fn unfit(
+        &self,
+        table: &ExistingTable,
+        column: &str,
+        role: &'static str,
+        problem: String,
+    ) -> ExistingTableError {
+        ExistingTableError::Column {
+            source_name: table.name.clone(),
+            table: self.table.clone(),
+            column: quoted(column),
+            role,
+            problem,
+        }
+    }
+}
+
+impl Column {
+    fn of(row: &Row) -> Self {
+        Self {
+            name: row.get(0),
+            of_type: row.get(1),
+            is_required: row.get(2),
+            may_select: row.get(3),
+            may_update: row.get(4),
+        }
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        matches!(&*self.of_type, "json" | "jsonb")
+    }
+
+    pub(super) fn is_bytes(&self) -> bool {
+        self.of_type == "bytea"
+    }
+}
+
+/// An index of the table: its columns in order, null for an expression.
+struct Index {
+    columns: Vec<Option<String>>,
+    is_unique: bool,
+    is_partial: bool,
+}
+
+impl Index {
+    fn of(row: &Row) -> Self {
+        Self {
+            columns: row.get(0),
+            is_unique: row.get(1),
+            is_partial: row.get(2),
+        }
+    }
+
+    fn is_unique_in(&self, key: &[String]) -> bool {
+        let named = |column: &Option<String>| column.as_ref().is_some_and(|it| key.contains(it));
+        self.is_unique && self.columns.iter().all(named)
+    }
+
+    /// Whether it leads to the next rows: by their order, and past those that are published.
+    fn serves(&self, table: &ExistingTable) -> bool {
+        let order = table.order().iter().map(|name| Some(name.as_str()));
+        let leads = self.columns.iter().map(Option::as_deref).eq(order);
+        leads && (self.is_partial || table.delete)
+    }
+}
+
+impl ExistingTable {
+    /// What a description must say whatever the table is.
+    fn check(&self) -> Result<(), ExistingTableError> {
+        let both = |one: &Option<String>, other: &Option<String>| one.is_some() && other.is_some();
+        let problem = if self.name.is_empty() {
+            "it has no name"
+        } else if self.key.is_empty() {
+            "key names no column"
+        } else if self.delete == self.published.is_some() {
+            "say either which column marks a row as published, or that rows are deleted"
+        } else if self.kind.is_some() == self.kind_constant.is_some() {
+            "say the event's type either by a column or as a constant"
+        } else if both(&self.aggregate_type, &self.aggregate_type_constant) {
+            "the aggregate's type is a column or a constant, not both"
+        } else if both(&self.tenant, &self.tenant_constant) {
+            "the tenant is a column or a constant, not both"
+        } else if self.aggregate_id.is_some()
+            != (self.aggregate_type.is_some() || self.aggregate_type_constant.is_some())
+        {
+            "an aggregate has a type and an id"
+        } else if !(1..=10_000).contains(&self.batch) {
+            "batch is not 1 to 10000"
+        } else if self.texts().any(|text| text.contains('\0')) {
+            "a name or a constant holds a zero byte"
+        } else {
+            return Ok(());
+        };
+        Err(ExistingTableError::Description {
+            source_name: self.name.clone(),
+            problem: problem.to_owned(),
+        })
+    }
+
+    /// Every column that is named, with what it is said to be.
+    fn columns(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let keys = self.key.iter().map(|name| ("key", name.as_str()));
+        let order = self.order().iter().map(|name| ("order", name.as_str()));
+        let others = [
+            ("published", &self.published),
+            ("event_id", &self.event_id),
+            ("type", &self.kind),
+            ("headers", &self.headers),
+            ("aggregate_type", &self.aggregate_type),
+            ("aggregate_id", &self.aggregate_id),
+            ("sequence", &self.sequence),
+            ("tenant", &self.tenant),
+            ("available_at", &self.available_at),
+            ("created_at", &self.created_at),
+        ];
+        let others = others
+            .into_iter()
+            .filter_map(|(role, name)| Some((role, name.as_deref()?)));
+        let payload = [("payload", self.payload.as_str())];
+        keys.chain(order).chain(payload).chain(others)
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let others = [
+            self.schema.as_deref(),
+            Some(&*self.name),
+            Some(&*self.table),
+            self.kind_constant.as_deref(),
+            self.content_type.as_deref(),
+            self.aggregate_type_constant.as_deref(),
+            self.tenant_constant.as_deref(),
+        ];
+        let columns = self.columns().map(|(_, name)| name);
+        columns.chain(others.into_iter().flatten())
+    }
+
+    fn lacks(&self, grant: String) -> ExistingTableError {
+        ExistingTableError::Grant {
+            source_name: self.name.clone(),
+            grant,
+        }
+    }
+}
+
+/// The types that a column may be of, where not every type will do.
+fn wanted(role: &str) -> Option<Vec<&'static str>> {
+    let of = |types: &[&[&'static str]]| Some(types.concat());
+    match role {
+        "published" => of(&[MOMENTS, &["bool"]]),
+        "event_id" => of(&[&["uuid"], TEXTS]),
+        "payload" => of(&[&["json", "jsonb", "bytea"], TEXTS]),
+        "headers" => of(&[&["json", "jsonb"], TEXTS]),
+        "sequence" => of(&[&["int2", "int4", "int8"]]),
+        "available_at" | "created_at" => of(&[MOMENTS]),
+        _ => None,
+    }
+}
+
+fn spelled(schema: Option<&str>, table: &str) -> String {
+    let schema = schema.map(|schema| format!("{}.", quoted(schema)));
+    format!("{}{}", schema.unwrap_or_default(), quoted(table))
+}

@@ -1,0 +1,209 @@
+//! An outbox table that a service has already, as a source of events.
+//!
+//! Its rows are *moved*: one statement in one transaction claims a batch of rows that are not
+//! published, in their order, appends them to the outbox as events and marks them. From there on
+//! they are events like all others: every destination, order policy, retry, dead letter and replay
+//! is the relay's own. A crash between any two lines leaves a row either where it was or moved.
+//!
+//! A row that can be no event blocks nobody: it stays as it is and is set aside, loudly, in
+//! `hapax.set_aside`. A description that does not fit the table is refused when it is opened.
+
+mod described;
+mod statement;
+mod columns;
+mod moving;
+mod run;
+mod error;
+
+use std::sync::Arc;
+
+use hapax::{
+    delivery::{Frontier, Shards},
+    key::Tenant,
+    store::{Batch, Past, Source, StoreError},
+};
+
+pub use error::ExistingTableError;
+pub use moving::Moved;
+
+use crate::postgres::Postgres;
+use moving::Mover;
+
+/// Rows that one transaction moves, unless the description says otherwise.
+const BATCH: usize = 500;
+
+/// An outbox table as its owner describes it: which column means what.
+///
+/// A name is a name: it is quoted wherever it goes, whatever stands in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExistingTable {
+    /// The source's name, in logs and in `hapax.set_aside`.
+    pub name: String,
+    /// The table's schema; the connection's search path finds it when absent.
+    pub schema: Option<String>,
+    /// The table.
+    pub table: String,
+    /// The columns of its primary key, or of another unique index; none may be null.
+    pub key: Vec<String>,
+    /// The columns that rows are moved in order of; the key's when empty. None may be null.
+    pub order: Vec<String>,
+    /// The column that says that a row is published: a timestamp or a boolean.
+    pub published: Option<String>,
+    /// Whether rows are deleted as they are moved; then there is no column that says so.
+    pub delete: bool,
+    /// The most rows that one transaction moves.
+    pub batch: usize,
+    /// The column of the event's own id, a UUID; one is derived from table and key when absent.
+    pub event_id: Option<String>,
+    /// The column of the event's type.
+    pub kind: Option<String>,
+    /// The type of every event, where no column says it.
+    pub kind_constant: Option<String>,
+    /// The column of the payload: `json`, `jsonb`, a text or `bytea`.
+    pub payload: String,
+    /// The payload's media type; JSON, or bytes where the column holds bytes, when absent.
+    pub content_type: Option<String>,
+    /// The column of the headers: an object, as JSON.
+    pub headers: Option<String>,
+    /// The column of the aggregate's type.
+    pub aggregate_type: Option<String>,
+    /// The type of every aggregate, where no column says it.
+    pub aggregate_type_constant: Option<String>,
+    /// The column of the aggregate's id.
+    pub aggregate_id: Option<String>,
+    /// The column of the event's place within its aggregate.
+    pub sequence: Option<String>,
+    /// The column of the tenant.
+    pub tenant: Option<String>,
+    /// The tenant of every event, where no column says it.
+    pub tenant_constant: Option<String>,
+    /// The column of the moment before which the event must not be delivered.
+    pub available_at: Option<String>,
+    /// The column of the moment when the row was written; that of the move when absent.
+    pub created_at: Option<String>,
+}
+
+impl ExistingTable {
+    /// The table `table` with key `id` and the columns `payload` and `published_at`.
+    ///
+    /// The event's type is still to be said, by a column or as a constant.
+    pub fn new(name: impl Into<String>, table: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            schema: None,
+            table: table.into(),
+            key: vec!["id".to_owned()],
+            order: Vec::new(),
+            published: Some("published_at".to_owned()),
+            delete: false,
+            batch: BATCH,
+            event_id: None,
+            kind: None,
+            kind_constant: None,
+            payload: "payload".to_owned(),
+            content_type: None,
+            headers: None,
+            aggregate_type: None,
+            aggregate_type_constant: None,
+            aggregate_id: None,
+            sequence: None,
+            tenant: None,
+            tenant_constant: None,
+            available_at: None,
+            created_at: None,
+        }
+    }
+
+    /// The columns that rows are moved in order of.
+    fn order(&self) -> &[String] {
+        if self.order.is_empty() {
+            &self.key
+        } else {
+            &self.order
+        }
+    }
+}
+
+/// A table that exists, described and checked: a source over it, and what moves its rows.
+///
+/// Clones share the table. Read as a [`Source`] it moves a batch whenever its reader stands at the
+/// head; [`Imported::run`] moves on its own, beside a relay that reads the store.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    store: Postgres,
+    mover: Arc<Mover>,
+}
+
+impl Imported {
+    /// Checks a description against the database.
+    ///
+    /// # Errors
+    /// Fails when the description contradicts itself, when the table or a column is missing or of
+    /// a type that cannot be read, when the key is not unique, and when the role may not do what
+    /// it takes; it says which.
+    pub async fn open(store: &Postgres, table: ExistingTable) -> Result<Self, ExistingTableError> {
+        let mover = Mover::open(store, table).await?;
+        if !mover.is_served {
+            let (source, index) = (&mover.name, &mover.index);
+            tracing::warn!(
+                source,
+                index,
+                "no index leads to the rows that are not published: each batch looks for them"
+            );
+        }
+        Ok(Self {
+            store: store.clone(),
+            mover: Arc::new(mover),
+        })
+    }
+
+    /// The statement that makes the index by which unpublished rows are found.
+    pub fn index(&self) -> &str {
+        &self.mover.index
+    }
+
+    /// Whether the table had such an index when it was opened.
+    pub fn is_served(&self) -> bool {
+        self.mover.is_served
+    }
+
+    /// Moves one batch of rows into the outbox.
+    ///
+    /// # Errors
+    /// Fails when the database does, or the table is no longer what it was; nothing was moved then.
+    /// After a connection that broke it may have been: the next batch knows.
+    pub async fn move_batch(&self) -> Result<Moved, StoreError> {
+        self.mover.move_batch(&self.store).await
+    }
+}
+
+impl Source for Imported {
+    async fn read(
+        &self,
+        frontier: &Frontier,
+        shards: Shards,
+        limit: usize,
+    ) -> Result<Batch, StoreError> {
+        loop {
+            let batch = Source::read(&self.store, frontier, shards, limit).await?;
+            if batch.events.len() >= limit {
+                return Ok(batch);
+            }
+            // At the head, or near it: rows wait no longer than events do.
+            let moved = self.move_batch().await?;
+            if !batch.events.is_empty() || moved.rows == 0 {
+                return Ok(batch);
+            }
+        }
+    }
+
+    async fn read_past(
+        &self,
+        beyond: i64,
+        shards: Shards,
+        except: &[Option<Tenant>],
+        limit: usize,
+    ) -> Result<Past, StoreError> {
+        Source::read_past(&self.store, beyond, shards, except, limit).await
+    }
+}

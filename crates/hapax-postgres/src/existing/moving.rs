@@ -1,0 +1,151 @@
+//! One batch: claim, append, mark, commit, in one flight.
+//!
+//! Of several relays one moves at a time, under an advisory lock of the transaction; the others
+//! find it busy and go on reading. Where the flight breaks nobody knows whether it was committed,
+//! and nobody needs to: rows that were moved are marked, and rows that are not marked were not.
+
+use hapax::store::StoreError;
+use tokio_postgres::{Row, Statement, types::ToSql};
+
+use super::{ExistingTable, ExistingTableError, described::Described, statement};
+use crate::{
+    connection::Link,
+    outbox::{begin, is_refused},
+    postgres::Postgres,
+    query,
+    session::{Leg, Session},
+    value::Param,
+};
+
+/// What became of one batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Rows that are events now.
+    pub rows: u64,
+    /// Rows that cannot be events and were set aside.
+    pub set_aside: u64,
+    /// Whether another relay was at it.
+    pub is_busy: bool,
+}
+
+/// What moves the rows of one table.
+#[derive(Debug)]
+pub(super) struct Mover {
+    pub(super) name: String,
+    pub(super) index: String,
+    pub(super) is_served: bool,
+    sql: String,
+    number: i32,
+}
+
+impl Mover {
+    pub(super) async fn open(
+        store: &Postgres,
+        table: ExistingTable,
+    ) -> Result<Self, ExistingTableError> {
+        let described = Described::of(store, &table).await?;
+        Ok(Self {
+            index: statement::index(&table, &described),
+            is_served: described.is_served,
+            sql: statement::moving(&table, &described),
+            number: described.number,
+            name: table.name,
+        })
+    }
+
+    pub(super) async fn move_batch(&self, store: &Postgres) -> Result<Moved, StoreError> {
+        let mut session = Session::open(store).await?;
+        let ready = session.run(async |link| {
+            let hold = link.ready([query!("existing/hold")]).await?;
+            Ok((hold, self.ready(link).await?))
+        });
+        // All of it is ready before anything is sent: the commit must not go first.
+        let ([hold], moving) = ready.await?;
+        let (begin, now) = (begin(store), store.now());
+        let source = self.name.as_str();
+        let table: [&dyn Param; 1] = [&self.number];
+        let params: [&dyn Param; 2] = [&source, &now];
+        store.settings().failpoints.hit("postgres.commit.before");
+        let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
+            vec![
+                Box::pin(link.none(&begin)),
+                Box::pin(link.rows(&hold, &table)),
+                Box::pin(self.rows(link, moving.as_ref(), &params)),
+                Box::pin(link.none("COMMIT")),
+            ]
+        });
+        let flown = flown.await;
+        match flown {
+            Ok(landed) => {
+                session.end();
+                store.settings().failpoints.hit("postgres.commit.after");
+                Ok(self.moved(&landed[2]))
+            }
+            Err(crash) => {
+                let is_busy = crash.leg == 1 && is_refused(&crash.cause);
+                session.rollback().await;
+                if is_busy {
+                    return Ok(Moved {
+                        is_busy,
+                        ..Moved::default()
+                    });
+                }
+                Err(crash.cause.into())
+            }
+        }
+    }
+
+    /// Prepares the statement, unless a pooler stands before the database.
+    async fn ready(&self, link: &Link) -> Result<Option<Statement>, tokio_postgres::Error> {
+        if link.is_pooled() {
+            return Ok(None);
+        }
+        link.prepared(&self.sql).await.map(Some)
+    }
+
+    /// Sends the statement; sent when it is first polled.
+    async fn rows(
+        &self,
+        link: &Link,
+        prepared: Option<&Statement>,
+        params: &[&dyn Param],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        if let Some(statement) = prepared {
+            let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|it| *it as _).collect();
+            return link.object().query(statement, &params).await;
+        }
+        let typed = params.iter().map(|it| (*it as _, it.of_type()));
+        let typed: Vec<(&(dyn ToSql + Sync), _)> = typed.collect();
+        link.object().query_typed(&self.sql, &typed).await
+    }
+
+    fn moved(&self, rows: &[Row]) -> Moved {
+        let Some(row) = rows.first() else {
+            return Moved::default();
+        };
+        let count = |column| row.get::<_, i64>(column).unsigned_abs();
+        let moved = Moved {
+            rows: count(0),
+            set_aside: count(1),
+            is_busy: false,
+        };
+        if moved.set_aside > 0 {
+            let (source, rows) = (&self.name, moved.set_aside);
+            let examples: Vec<String> = row.get(2);
+            tracing::error!(
+                source,
+                rows,
+                examples = examples.join("; "),
+                "rows cannot be events and were set aside: see hapax.set_aside"
+            );
+            metrics::counter!(SET_ASIDE, "source" => self.name.clone()).increment(rows);
+        }
+        metrics::counter!(MOVED, "source" => self.name.clone()).increment(moved.rows);
+        moved
+    }
+}
+
+/// Rows of a table that became events, by source.
+const MOVED: &str = "hapax_source_moved_rows_total";
+/// Rows of a table that cannot be events, by source.
+const SET_ASIDE: &str = "hapax_source_set_aside_rows_total";

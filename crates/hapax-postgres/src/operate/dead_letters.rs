@@ -1,0 +1,161 @@
+//! Dead letters: made due again or given up for good, one at a time here, many by a job.
+
+use serde_json::json;
+
+use super::{Actor, Filter, OperateError, PAGE_MAX, act::Act, deliveries, events::Standing};
+use crate::{postgres::Postgres, query, settle::text, value::Param};
+
+/// Bytes of the reason for which dead letters are discarded.
+pub const REASON_BYTES_MAX: usize = 1024;
+
+/// Makes one dead letter due again, as if never tried; its old attempts stay in the log.
+///
+/// # Errors
+/// `NotFound` when there is no such delivery, `Conflict` when it is not dead (any more).
+pub async fn replay(
+    store: &Postgres,
+    actor: &Actor,
+    part: &str,
+    position: i64,
+) -> Result<(), OperateError> {
+    let mut act = Act::begin(store).await?;
+    look(&mut act, actor, part, position).await?;
+    let replayed = replay_all(&mut act, store, part, &[position]).await?;
+    finish(act, actor, "replay", part, position, json!({}), replayed).await
+}
+
+/// Gives one dead letter up for good, with a reason, and lets go what it held up.
+///
+/// # Errors
+/// As [`replay`]; `Invalid` without a reason.
+pub async fn discard(
+    store: &Postgres,
+    actor: &Actor,
+    part: &str,
+    position: i64,
+    reason: &str,
+) -> Result<(), OperateError> {
+    check_reason(reason)?;
+    let mut act = Act::begin(store).await?;
+    look(&mut act, actor, part, position).await?;
+    let discarded = discard_all(&mut act, store, part, &[position], reason).await?;
+    let detail = json!({"reason": reason});
+    finish(act, actor, "discard", part, position, detail, discarded).await
+}
+
+/// Counts the dead letters that a filter fits, at one destination: what a job would be about.
+///
+/// # Errors
+/// Fails when the store cannot be read.
+pub async fn count(
+    store: &Postgres,
+    actor: &Actor,
+    destination: &str,
+    filter: &Filter,
+) -> Result<u64, OperateError> {
+    let (mut count, mut before) = (0_u64, None);
+    loop {
+        let dead = [Standing::Dead];
+        let page = deliveries::list(
+            store,
+            actor,
+            filter,
+            Some(destination),
+            &dead,
+            before.as_ref(),
+            PAGE_MAX,
+        );
+        let page = page.await?;
+        count += page.items.len() as u64;
+        before = page.next;
+        if before.is_none() {
+            return Ok(count);
+        }
+    }
+}
+
+/// Makes these dead letters of a part due again, in a transaction that holds it.
+pub(super) async fn replay_all(
+    act: &mut Act<'_>,
+    store: &Postgres,
+    part: &str,
+    positions: &[i64],
+) -> Result<u64, OperateError> {
+    let now = store.now();
+    let params: [&dyn Param; 3] = [&part, &positions, &now];
+    let replayed = act.ask(query!("operate/replay"), &params).await?;
+    Ok(replayed.len() as u64)
+}
+
+/// Gives these dead letters of a part up, in a transaction that holds it.
+pub(super) async fn discard_all(
+    act: &mut Act<'_>,
+    store: &Postgres,
+    part: &str,
+    positions: &[i64],
+    reason: &str,
+) -> Result<u64, OperateError> {
+    let (now, reason) = (store.now(), text(reason));
+    let params: [&dyn Param; 4] = [&part, &positions, &now, &reason];
+    let discarded = act.ask(query!("operate/discard"), &params).await?;
+    let keys = discarded
+        .iter()
+        .filter_map(|row| row.get::<_, Option<String>>(0));
+    let keys: Vec<String> = keys.collect();
+    if !keys.is_empty() {
+        let params: [&dyn Param; 3] = [&part, &keys, &now];
+        act.ask(query!("delivery/release"), &params).await?;
+    }
+    Ok(discarded.len() as u64)
+}
+
+pub(super) fn check_reason(reason: &str) -> Result<(), OperateError> {
+    if reason.trim().is_empty() || reason.len() > REASON_BYTES_MAX {
+        let problem = format!("is 1 to {REASON_BYTES_MAX} bytes");
+        return Err(OperateError::invalid("reason", problem));
+    }
+    Ok(())
+}
+
+/// Takes hold of the part, and looks whether the delivery is there for this actor.
+async fn look(
+    act: &mut Act<'_>,
+    actor: &Actor,
+    part: &str,
+    position: i64,
+) -> Result<(), OperateError> {
+    act.hold(part).await?;
+    let params: [&dyn Param; 2] = [&part, &position];
+    let found = act.ask(query!("operate/delivery"), &params).await?;
+    let tenant = found.first().map(|row| row.get::<_, Option<&str>>(1));
+    match (tenant, actor.tenant()) {
+        (None, _) => Err(OperateError::not_found(object(part, position))),
+        (Some(tenant), Some(own)) if tenant != Some(own) => {
+            Err(OperateError::not_found(object(part, position)))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn finish(
+    mut act: Act<'_>,
+    actor: &Actor,
+    action: &str,
+    part: &str,
+    position: i64,
+    detail: serde_json::Value,
+    changed: u64,
+) -> Result<(), OperateError> {
+    let object = object(part, position);
+    let outcome = if changed == 0 { "refused" } else { "done" };
+    act.note(actor, action, &object, &detail, outcome).await?;
+    act.commit().await?;
+    if changed == 0 {
+        return Err(OperateError::conflict(format!("{object} is not dead")));
+    }
+    Ok(())
+}
+
+fn object(part: &str, position: i64) -> String {
+    format!("delivery {part} {position}")
+}

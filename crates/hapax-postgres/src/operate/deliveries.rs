@@ -1,0 +1,164 @@
+//! Deliveries that have a row: parked, dead, or ended after they were parked. First offers that
+//! arrived have none; an event's trace tells of them.
+
+use hapax::Timestamp;
+use tokio_postgres::Row;
+
+use super::{
+    Actor, Filter, OperateError, PAGE_MAX, Page, destinations, events::Standing, find::Find,
+};
+use crate::{
+    outbox::rows,
+    postgres::Postgres,
+    query,
+    value::{Moment, Param},
+};
+
+/// Rows that one page looks at.
+const LOOK: usize = 2_000;
+const PARKED: [Standing; 3] = [Standing::Scheduled, Standing::Retrying, Standing::Blocked];
+
+/// One delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The part of the destination that it is kept under.
+    pub part: String,
+    /// The event's position.
+    pub position: i64,
+    /// How it stands, in the word of its row.
+    pub state: String,
+    /// Attempts made since it was parked or replayed.
+    pub attempts: u32,
+    /// When it falls due, or fell.
+    pub next_at: Timestamp,
+    /// The order key that it holds up.
+    pub order_key: Option<String>,
+    /// The last error.
+    pub last_error: Option<String>,
+    /// When that was written down: of a dead letter, when it died.
+    pub changed_at: Timestamp,
+    /// Why it was discarded.
+    pub reason: Option<String>,
+    /// The event's own id.
+    pub event_id: String,
+    /// The event's type.
+    pub kind: String,
+    /// Whose it is.
+    pub tenant: Option<String>,
+    /// What kind of thing it is about.
+    pub aggregate_type: Option<String>,
+    /// Which one.
+    pub aggregate_id: Option<String>,
+    /// When the event was created.
+    pub created_at: Timestamp,
+}
+
+/// Where a page of deliveries begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// At deliveries of events below this position,
+    pub position: i64,
+    /// and at those of this position whose part comes before this one.
+    pub part: String,
+}
+
+/// Lists deliveries by a filter, the newest event first: in these states, or in any when none is
+/// named, at one destination or at all.
+///
+/// # Errors
+/// `Invalid` for a state that deliveries are never in.
+pub async fn list(
+    store: &Postgres,
+    actor: &Actor,
+    filter: &Filter,
+    destination: Option<&str>,
+    states: &[Standing],
+    before: Option<&Cursor>,
+    limit: usize,
+) -> Result<Page<Delivery, Cursor>, OperateError> {
+    let states = if states.is_empty() { ALL } else { states };
+    if states.iter().any(|state| !ALL.contains(state)) {
+        return Err(OperateError::invalid(
+            "state",
+            "is none that a delivery has a row in",
+        ));
+    }
+    let Some(find) = Find::of(actor, filter) else {
+        return Ok(Page {
+            items: Vec::new(),
+            next: None,
+        });
+    };
+    let parts = destinations::parts(store, destination).await?;
+    let parts: Vec<String> = parts.into_iter().map(|part| part.name).collect();
+    let is_dead = states == [Standing::Dead];
+    let is_parked = states.iter().all(|state| PARKED.contains(state));
+    let words: Vec<&str> = states.iter().map(|state| state.as_str()).collect();
+    let limit = limit.clamp(1, PAGE_MAX);
+    let (count, look) = (rows(limit), rows(LOOK.max(limit)));
+    let before_position = before.map_or(i64::MAX, |it| it.position);
+    let before_part = before.map_or("", |it| it.part.as_str());
+    let behind: [&dyn Param; 8] = [
+        &parts,
+        &find.attempts_min,
+        &find.error,
+        &before_position,
+        &before_part,
+        &look,
+        &count,
+        &words,
+    ];
+    let params = find.with(&behind);
+    let sql = match (is_dead, is_parked) {
+        (true, _) => query!("operate/dead"),
+        (_, true) => query!("operate/parked"),
+        _ => query!("operate/deliveries"),
+    };
+    let found = store.ask(sql, &params).await?;
+    let matching = found
+        .iter()
+        .filter(|row| row.get::<_, Option<&str>>(3).is_some());
+    let items: Vec<Delivery> = matching.map(delivery).collect();
+    let next = match (items.last(), found.first()) {
+        (Some(last), _) if items.len() == limit => Some(Cursor {
+            position: last.position,
+            part: last.part.clone(),
+        }),
+        (_, Some(row)) if row.get::<_, i64>(0) == look => Some(Cursor {
+            position: row.get(1),
+            part: row.get(2),
+        }),
+        _ => None,
+    };
+    Ok(Page { items, next })
+}
+
+/// Every state that a delivery has a row in.
+const ALL: &[Standing] = &[
+    Standing::Scheduled,
+    Standing::Retrying,
+    Standing::Blocked,
+    Standing::Dead,
+    Standing::Delivered,
+    Standing::Discarded,
+];
+
+fn delivery(row: &Row) -> Delivery {
+    Delivery {
+        part: row.get(3),
+        position: row.get(4),
+        state: row.get(5),
+        attempts: row.get::<_, i32>(6).unsigned_abs(),
+        next_at: row.get::<_, Moment>(7).0,
+        order_key: row.get(8),
+        last_error: row.get(9),
+        changed_at: row.get::<_, Moment>(10).0,
+        reason: row.get(11),
+        event_id: row.get(12),
+        kind: row.get(13),
+        tenant: row.get(14),
+        aggregate_type: row.get(15),
+        aggregate_id: row.get(16),
+        created_at: row.get::<_, Moment>(17).0,
+    }
+}

@@ -1,0 +1,102 @@
+//! A filter as the parameters of a statement: every word of it travels apart from the SQL.
+
+use hapax::key::Tenant;
+
+use super::{Actor, Filter};
+use crate::{
+    settle::text,
+    value::{Moment, Param},
+};
+
+/// The first seven parameters of every statement that filters events.
+pub(super) struct Find {
+    kind: Option<String>,
+    tenant: Option<String>,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    event_id: Option<String>,
+    since: Option<Moment>,
+    until: Option<Moment>,
+    pub(super) attempts_min: i32,
+    pub(super) error: Option<String>,
+}
+
+impl Find {
+    /// The filter of an actor; `None` when it asks for another tenant's events, of which it sees
+    /// none.
+    pub(super) fn of(actor: &Actor, filter: &Filter) -> Option<Self> {
+        let tenant = match (&actor.tenant, &filter.tenant) {
+            (Some(own), Some(other)) if own != other => return None,
+            (own, other) => own.as_ref().or(other.as_ref()),
+        };
+        Some(Self {
+            kind: filter.kind.as_deref().map(like),
+            tenant: tenant.map(Tenant::as_str).map(text),
+            aggregate_type: word(filter.aggregate_type.as_ref()),
+            aggregate_id: word(filter.aggregate_id.as_ref()),
+            event_id: filter.event_id.map(|id| id.to_string()),
+            since: filter.since.map(Moment),
+            until: filter.until.map(Moment),
+            attempts_min: i32::try_from(filter.attempts_min).unwrap_or(i32::MAX),
+            error: word(filter.error.as_ref()),
+        })
+    }
+
+    /// The parameters, and those that come behind them.
+    pub(super) fn with<'a>(&'a self, more: &[&'a dyn Param]) -> Vec<&'a dyn Param> {
+        let mut params: Vec<&dyn Param> = vec![
+            &self.kind,
+            &self.tenant,
+            &self.aggregate_type,
+            &self.aggregate_id,
+            &self.event_id,
+            &self.since,
+            &self.until,
+        ];
+        params.extend_from_slice(more);
+        params
+    }
+}
+
+/// A word as the database can hold it.
+pub(super) fn word(word: Option<&String>) -> Option<String> {
+    word.map(|word| text(word))
+}
+
+/// A pattern in the database's words: `*` stands for any run of characters, and nothing else does.
+fn like(pattern: &str) -> String {
+    let mut like = String::with_capacity(pattern.len() + 2);
+    for letter in text(pattern).chars() {
+        match letter {
+            '*' => like.push('%'),
+            '%' | '_' | '\\' => like.extend(['\\', letter]),
+            plain => like.push(plain),
+        }
+    }
+    like
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_alone_stands_for_many_characters() {
+        assert_eq!(like("order.*"), "order.%");
+        assert_eq!(like("a_b%c\\*"), "a\\_b\\%c\\\\%");
+    }
+
+    #[test]
+    fn an_actor_of_a_tenant_asks_for_no_other() {
+        let tenant = |name: &str| Tenant::new(name).unwrap();
+        let actor = Actor::new("ops").of(tenant("a"));
+        let mut filter = Filter::default();
+        assert_eq!(
+            Find::of(&actor, &filter).unwrap().tenant.as_deref(),
+            Some("a")
+        );
+        filter.tenant = Some(tenant("b"));
+        assert!(Find::of(&actor, &filter).is_none());
+        assert!(Find::of(&Actor::new("ops"), &filter).is_some());
+    }
+}

@@ -1,0 +1,111 @@
+//! Works on jobs, one batch at a time.
+
+use hapax::store::StoreError;
+use serde_json::json;
+
+use super::{
+    Actor, OperateError,
+    act::Act,
+    batch::{self, Batch},
+    jobs::{Job, job, object},
+};
+use crate::{outbox::rows, postgres::Postgres, query, settle::text, value::Param};
+
+/// Batches that may fail one after the other before a job is given up.
+const FAILURES_MAX: i32 = 10;
+/// How long a job waits after a batch that failed, for each failure before it.
+const BACKOFF_MS: i64 = 1_000;
+
+/// What came of asking for work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ran {
+    /// No job is due, or others work on those that are.
+    Nothing,
+    /// A batch of a job was done.
+    Batch {
+        /// Which job.
+        job: i64,
+        /// How many events it dealt with.
+        done: u64,
+        /// Whether the job has ended.
+        ended: bool,
+    },
+    /// A batch failed: the job is tried again later, or given up.
+    Failed {
+        /// Which job.
+        job: i64,
+    },
+}
+
+/// Works on one batch of the job that is due longest, if nobody else does.
+///
+/// A relay calls it on a timer, and again at once while there is something to do.
+///
+/// # Errors
+/// Fails when the store cannot be reached; nothing is lost by that.
+pub async fn run_one(store: &Postgres) -> Result<Ran, StoreError> {
+    let mut act = Act::begin(store).await?;
+    let held = act.ask(query!("operate/hold_job"), &[]).await?;
+    let Some(row) = held.first() else {
+        act.rollback().await;
+        return Ok(Ran::Nothing);
+    };
+    let job = job(row)?;
+    match step(&mut act, store, &job).await {
+        Ok(batch) => {
+            act.commit().await?;
+            Ok(Ran::Batch {
+                job: job.id,
+                done: batch.done,
+                ended: batch.ended,
+            })
+        }
+        Err(OperateError::Store(error @ StoreError::Unavailable { .. })) => Err(error),
+        Err(error) => {
+            act.rollback().await;
+            tracing::warn!(job = job.id, error = %error, "a batch of a job failed");
+            fail(store, &job, &error).await?;
+            Ok(Ran::Failed { job: job.id })
+        }
+    }
+}
+
+async fn step(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, OperateError> {
+    let batch = batch::run(act, store, job).await?;
+    let pause = job.per_second.map_or(0, |rate| {
+        rows(usize::try_from(batch.done).unwrap_or(usize::MAX)) * 1_000 / i64::from(rate.max(1))
+    });
+    let done = i64::try_from(batch.done).unwrap_or(i64::MAX);
+    let params: [&dyn Param; 6] = [
+        &job.id,
+        &batch.part,
+        &batch.position,
+        &done,
+        &pause,
+        &batch.ended,
+    ];
+    act.ask(query!("operate/advance_job"), &params).await?;
+    if batch.ended {
+        let actor = Actor {
+            name: job.actor.clone(),
+            tenant: None,
+        };
+        let detail = json!({"done": job.done + batch.done});
+        act.note(&actor, job.kind.as_str(), &object(job.id), &detail, "done")
+            .await?;
+    }
+    Ok(batch)
+}
+
+async fn fail(store: &Postgres, job: &Job, error: &OperateError) -> Result<(), StoreError> {
+    let told = text(&match error {
+        OperateError::Store(error) => error.story(),
+        other => other.to_string(),
+    });
+    let wait = BACKOFF_MS * i64::from(job.failures + 1);
+    let params: [&dyn Param; 4] = [&job.id, &told, &wait, &FAILURES_MAX];
+    store
+        .ask(query!("operate/fail_job"), &params)
+        .await
+        .map(drop)
+}

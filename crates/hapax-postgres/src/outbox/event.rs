@@ -1,0 +1,95 @@
+//! An event out of its row.
+
+use std::{error::Error, str, sync::Arc};
+
+use hapax::{
+    event::{Aggregate, Event, EventId, Headers, Payload},
+    key::Tenant,
+    outbox::{OutboxEvent, unseal},
+    store::StoreError,
+};
+use tokio_postgres::{
+    Row,
+    types::{FromSql, Type},
+};
+
+use crate::{error::corrupt, value::Moment};
+
+/// What comes before the first row that cannot be read; its error, when nothing does.
+pub(crate) fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Vec<R>, StoreError> {
+    let mut readable = Vec::with_capacity(rows.len());
+    for row in rows {
+        match row {
+            Ok(row) => readable.push(row),
+            Err(error) if readable.is_empty() => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(readable)
+}
+
+/// Reads an event from the first eleven columns of a row.
+pub(crate) fn event(row: &Row) -> Result<Arc<OutboxEvent>, StoreError> {
+    let position: i64 = row
+        .try_get(0)
+        .map_err(|error| corrupt(format!("event: {error}")))?;
+    columns(row, position)
+        .map(Arc::new)
+        .map_err(|what| corrupt(format!("event {position}: {what}")))
+}
+
+fn columns(row: &Row, position: i64) -> Result<OutboxEvent, String> {
+    let bad = |error: tokio_postgres::Error| error.to_string();
+    let Id(id) = row.try_get(1).map_err(bad)?;
+    let tenant: Option<&str> = row.try_get(3).map_err(bad)?;
+    let kind: Option<&str> = row.try_get(4).map_err(bad)?;
+    let about: Option<&str> = row.try_get(5).map_err(bad)?;
+    let payload: String = row.try_get(7).map_err(bad)?;
+    let (headers, payload) = match row.try_get(8).map_err(bad)? {
+        // Most have none.
+        "{}" => (Headers::new(), Payload::Json(payload)),
+        headers => unseal(headers, payload)?,
+    };
+    let moment = |column| row.try_get::<_, Option<Moment>>(column).map_err(bad);
+    let event = Event {
+        id,
+        kind: row.try_get(2).map_err(bad)?,
+        tenant: tenant
+            .map(Tenant::new)
+            .transpose()
+            .map_err(|error| error.to_string())?,
+        aggregate: kind.zip(about).map(|(kind, id)| Aggregate {
+            kind: kind.to_owned(),
+            id: id.to_owned(),
+        }),
+        sequence: row.try_get(6).map_err(bad)?,
+        payload,
+        headers,
+        created_at: moment(9)?.ok_or("it has no moment")?.0,
+        available_at: moment(10)?.map(|at| at.0),
+    };
+    Ok(OutboxEvent { position, event })
+}
+
+/// An event's id, in binary or in words.
+struct Id(EventId);
+
+impl<'a> FromSql<'a> for Id {
+    fn from_sql(of_type: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        if *of_type == Type::TEXT {
+            return Ok(Self(str::from_utf8(raw)?.parse()?));
+        }
+        let raw: [u8; 16] = raw.try_into()?;
+        let mut words = [0; 32];
+        for (pair, byte) in words.chunks_exact_mut(2).zip(raw) {
+            const DIGITS: &[u8; 16] = b"0123456789abcdef";
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        Ok(Self(str::from_utf8(&words)?.parse()?))
+    }
+
+    fn accepts(of_type: &Type) -> bool {
+        matches!(*of_type, Type::UUID | Type::TEXT)
+    }
+}

@@ -1,0 +1,242 @@
+//! One statement's look at a segment, and what it says of the outbox.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use futures_util::future::join;
+use hapax::{delivery::Shards, limits::READ_BYTES, outbox::OutboxEvent, store::StoreError};
+use tokio_postgres::{Row, error::SqlState};
+
+use super::{
+    event::{event, until_unreadable},
+    rows,
+    segment::{READ, READ_LATE, next_start, oldest, start, turn},
+};
+use crate::{
+    connection::within,
+    error::{corrupt, unavailable},
+    frontier::{History, Late, Mark, Sight, Snapshot},
+    postgres::Postgres,
+    query,
+    value::Param,
+};
+
+/// Rows that one statement looks through for late events, or for those of some shards: some tens
+/// of milliseconds.
+pub(super) const SCAN: i64 = 50_000;
+
+/// What one statement found.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart at once, and seldom the small one"
+)]
+pub(super) enum Step {
+    /// Events, or none: the mark behind them says whether there is more to look at.
+    Read {
+        events: Vec<Arc<OutboxEvent>>,
+        mark: Mark,
+        /// Whether all that there is was looked at.
+        is_end: bool,
+    },
+    /// Nothing was looked at: the mark is of another history than that of this cluster.
+    Other(History, Option<String>),
+}
+
+impl Postgres {
+    /// Takes a new snapshot and reads what it shows beyond the mark.
+    pub(super) async fn look(
+        &self,
+        mark: &Mark,
+        shards: Option<&[i16]>,
+        limit: usize,
+    ) -> Result<Step, StoreError> {
+        let open = mark.open();
+        let params: [&dyn Param; 9] = [
+            &mark.high,
+            &mark.seen(),
+            &open.xids,
+            &open.floors,
+            &open.beyond,
+            &SCAN,
+            &rows(limit),
+            &rows(READ_BYTES),
+            &shards,
+        ];
+        let (cluster, found) = self.fly_look(READ.at(mark.high), &params).await?;
+        let (first, found) = found
+            .split_first()
+            .ok_or_else(|| corrupt("a look at the outbox showed nothing"))?;
+        let (sight, until, reach) = sight(first)?;
+        match mark.history(cluster.as_deref()) {
+            History::Same => {}
+            other => return Ok(Step::Other(other, cluster)),
+        }
+        let looked = |high, after| mark.looked(&sight, cluster.as_deref(), high, after);
+        let is_late = |row: &&Row| row.get::<_, i64>(0) <= mark.high;
+        let (late, new) = found.split_at(found.iter().take_while(is_late).count());
+        let mut late = Found::of(late, limit)?;
+        let incomplete = until.filter(|until| *until < mark.high);
+        if late.is_cut || incomplete.is_some() {
+            let after = late.last.filter(|_| late.is_cut).or(incomplete);
+            return Ok(Step::Read {
+                events: late.events,
+                mark: looked(mark.high, after),
+                is_end: false,
+            });
+        }
+        let new = match Found::of(new, limit.saturating_sub(late.events.len())) {
+            Err(error) if late.events.is_empty() => return Err(error),
+            Err(_) => Found {
+                is_cut: true,
+                ..Found::default()
+            },
+            Ok(new) => new,
+        };
+        late.events.extend(new.events);
+        let (mut high, mut is_end) = (new.last.unwrap_or(mark.high), false);
+        if !new.is_cut {
+            // Of this turn no more is visible, up to where it was looked.
+            high = reach.map_or(high, |reach| reach.max(high));
+            let is_short = reach.is_some_and(|reach| reach > new.last.unwrap_or(mark.high));
+            if late.events.is_empty() && !is_short {
+                is_end = turn(sight.last) <= turn(high);
+                if !is_end {
+                    high = next_start(high, sight.last);
+                }
+            }
+        }
+        Ok(Step::Read {
+            mark: looked(high, None),
+            events: late.events,
+            is_end,
+        })
+    }
+
+    /// Reads on through what is late.
+    pub(super) async fn catch_up(
+        &self,
+        mark: &Mark,
+        late: &Late,
+        shards: Option<&[i16]>,
+        limit: usize,
+    ) -> Result<Step, StoreError> {
+        let from = late.after.max(oldest(mark.high));
+        let bound = start(turn(from) + 1).min(mark.high);
+        let before = &*late.before.text;
+        let params: [&dyn Param; 8] = [
+            &from,
+            &bound,
+            &before,
+            &mark.seen(),
+            &rows(limit),
+            &rows(READ_BYTES),
+            &shards,
+            &SCAN,
+        ];
+        let found = self.ask(READ_LATE.at(from), &params).await?;
+        let (first, found) = found
+            .split_first()
+            .ok_or_else(|| corrupt("a look at what is late showed nothing"))?;
+        let until: i64 = first.get(0);
+        let found = Found::of(found, limit)?;
+        let after = match found.last {
+            Some(last) if found.is_cut => Some(last),
+            _ => Some(until).filter(|until| *until < mark.high),
+        };
+        Ok(Step::Read {
+            events: found.events,
+            mark: mark.clone().caught_up(after),
+            is_end: false,
+        })
+    }
+
+    /// Asks which cluster this is and what is new, in one flight.
+    async fn fly_look(
+        &self,
+        read: &'static str,
+        params: &[&dyn Param],
+    ) -> Result<(Option<String>, Vec<Row>), StoreError> {
+        let link = self.link().await?;
+        let flight = async {
+            let [cluster, read] = link.ready([query!("outbox/cluster"), read]).await?;
+            let name = async {
+                if self.looks().is_nameless.load(Ordering::Relaxed) {
+                    return Ok(Vec::new());
+                }
+                link.rows(&cluster, &[]).await
+            };
+            let (name, found) = join(name, link.rows(&read, params)).await;
+            Ok((self.name(name)?, found?))
+        };
+        let landed = within(self.settings().statement_max, flight).await;
+        landed.map_err(|flight| {
+            if flight.is_unknown() {
+                link.taint();
+            }
+            flight.into()
+        })
+    }
+
+    /// What the cluster calls itself; a role that may not ask never does again.
+    fn name(
+        &self,
+        asked: Result<Vec<Row>, tokio_postgres::Error>,
+    ) -> Result<Option<String>, tokio_postgres::Error> {
+        match asked {
+            Ok(rows) => Ok(rows.first().map(|row| row.get(0))),
+            Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                self.looks().is_nameless.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The shards as a parameter: null for all of them.
+pub(super) fn shards(shards: Shards) -> Option<Vec<i16>> {
+    (!shards.is_all()).then(|| shards.iter().map(i16::from).collect())
+}
+
+/// Events out of rows, up to a bound or to the first that cannot be read.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) events: Vec<Arc<OutboxEvent>>,
+    pub(super) last: Option<i64>,
+    /// Whether more may be there.
+    pub(super) is_cut: bool,
+}
+
+impl Found {
+    pub(super) fn of(found: &[Row], limit: usize) -> Result<Self, StoreError> {
+        let events = until_unreadable(found.iter().map(event).collect())?;
+        let bytes: usize = events
+            .iter()
+            .map(|event| event.event.payload.bytes().len())
+            .sum();
+        Ok(Self {
+            last: events.last().map(|event| event.position),
+            is_cut: found.len() >= limit || events.len() < found.len() || bytes > READ_BYTES / 2,
+            events,
+        })
+    }
+}
+
+/// What the first row says of the server, up to which id it was looked for what is late, and up to
+/// which for some shards.
+fn sight(row: &Row) -> Result<(Sight, Option<i64>, Option<i64>), StoreError> {
+    let text: &str = row.get(11);
+    let snapshot = Snapshot::parse(text);
+    let (written, flushed): (Option<i64>, Option<i64>) = (row.get(14), row.get(15));
+    let Some((written, flushed)) = written.zip(flushed) else {
+        // Its snapshots do not say who is writing.
+        return Err(unavailable("the outbox is not read on a standby"));
+    };
+    let sight = Sight {
+        snapshot: snapshot.ok_or_else(|| corrupt(format!("snapshot {text:?}")))?,
+        age: row.get(12),
+        last: row.get(13),
+        written,
+        flushed,
+    };
+    Ok((sight, row.get(16), row.get(17)))
+}

@@ -1,0 +1,215 @@
+//! The outbox: read beyond a frontier among writers, and emptied behind all of them.
+//!
+//! Events lie in a ring of segments. A read is one statement on one of them, and so one snapshot,
+//! without a lock or a write; what is late comes before what is new, so that an aggregate's events
+//! keep their order. Where very much is late it is read in several steps, each bounded in rows and
+//! bytes. See `frontier` for why nothing is lost, and `recycle` for how segments are used again.
+
+mod event;
+mod look;
+mod past;
+mod recycle;
+mod segment;
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError, atomic::AtomicBool},
+    time::Duration,
+};
+
+use hapax::{
+    delivery::{Frontier, Shards},
+    key::Tenant,
+    limits::PURGE_ROWS,
+    store::{Batch, Outbox, Past, Source, StoreError},
+};
+use tokio_postgres::error::SqlState;
+
+use self::look::Step;
+use crate::{
+    connection::Flight,
+    frontier::{History, Mark},
+    idempotency::{self, millis},
+    inbox,
+    postgres::Postgres,
+    query,
+    value::Param,
+};
+
+pub(crate) use self::event::{event, until_unreadable};
+
+/// Frontiers beyond which nothing was found, for destinations that wait at the head.
+const LOOKS: usize = 64;
+
+/// What this node knows of the outbox beyond what frontiers say.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    /// Frontiers beyond which nothing was found, with newer ones that say the same.
+    vain: Mutex<VecDeque<Vain>>,
+    /// Whether the role may not ask which cluster this is.
+    is_nameless: AtomicBool,
+}
+
+/// A frontier beyond which nothing was found.
+#[derive(Debug)]
+struct Vain {
+    from: Frontier,
+    shards: Shards,
+    mark: Mark,
+}
+
+impl Looks {
+    /// The newest mark that says what `frontier` does: what was looked through in vain is not
+    /// looked through again.
+    fn newest(&self, frontier: &Frontier, shards: Shards) -> Result<Mark, StoreError> {
+        let vain = self.vain.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = vain.iter().find(|vain| vain.is_of(frontier, shards));
+        known.map_or_else(|| Mark::of(frontier), |vain| Ok(vain.mark.clone()))
+    }
+
+    fn in_vain(&self, from: &Frontier, shards: Shards, mark: &Mark) {
+        let mut vain = self.vain.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = vain.iter_mut().find(|vain| vain.is_of(from, shards)) {
+            known.mark = mark.clone();
+            return;
+        }
+        if vain.len() == LOOKS {
+            vain.pop_front();
+        }
+        vain.push_back(Vain {
+            from: from.clone(),
+            shards,
+            mark: mark.clone(),
+        });
+    }
+
+    /// Forgets what was seen in another history.
+    fn forget(&self) {
+        let mut vain = self.vain.lock().unwrap_or_else(PoisonError::into_inner);
+        vain.clear();
+    }
+}
+
+impl Vain {
+    fn is_of(&self, from: &Frontier, shards: Shards) -> bool {
+        self.shards == shards && self.from == *from
+    }
+}
+
+impl Source for Postgres {
+    async fn read(
+        &self,
+        frontier: &Frontier,
+        shards: Shards,
+        limit: usize,
+    ) -> Result<Batch, StoreError> {
+        let only = look::shards(shards);
+        let mut mark = self.looks().newest(frontier, shards)?.of_shards(shards);
+        loop {
+            let step = match &mark.late {
+                Some(late) => self.catch_up(&mark, late, only.as_deref(), limit).await?,
+                None => self.look(&mark, only.as_deref(), limit).await?,
+            };
+            let (events, is_end) = match step {
+                Step::Other(history, cluster) => {
+                    mark = self
+                        .rewrite(frontier, mark, history, cluster.as_deref())
+                        .await?;
+                    continue;
+                }
+                Step::Read {
+                    events,
+                    mark: behind,
+                    is_end,
+                } => {
+                    mark = behind;
+                    (events, is_end)
+                }
+            };
+            if is_end && events.is_empty() {
+                self.looks().in_vain(frontier, shards, &mark);
+            }
+            if is_end || !events.is_empty() {
+                return Ok(Batch {
+                    events,
+                    frontier: mark.frontier(),
+                });
+            }
+        }
+    }
+
+    async fn read_past(
+        &self,
+        beyond: i64,
+        shards: Shards,
+        except: &[Option<Tenant>],
+        limit: usize,
+    ) -> Result<Past, StoreError> {
+        self.look_past(beyond, shards, except, limit).await
+    }
+}
+
+impl Postgres {
+    /// The mark to read on from where `mark` is of another history than the database is.
+    ///
+    /// What a relay has read in a history that was lost it must forget: its frontier is good only
+    /// if it stands in this database, and so is of this history.
+    async fn rewrite(
+        &self,
+        frontier: &Frontier,
+        mark: Mark,
+        history: History,
+        cluster: Option<&str>,
+    ) -> Result<Mark, StoreError> {
+        if history == History::Foreign {
+            tracing::warn!("the database is on another cluster: late events are looked for anew");
+            return Ok(mark.restored());
+        }
+        self.looks().forget();
+        let snapshot = frontier.snapshot.as_deref();
+        let params: [&dyn Param; 2] = [&frontier.high, &snapshot];
+        let stands = self.ask(query!("outbox/stands"), &params).await?;
+        if !stands.first().is_some_and(|row| row.get(0)) {
+            tracing::warn!("the database went on from an earlier moment: begin at the checkpoint");
+            return Err(StoreError::Fenced);
+        }
+        Ok(Mark::of(frontier)?.on(cluster))
+    }
+}
+
+impl Outbox for Postgres {
+    async fn purge_events(
+        &self,
+        retention: Duration,
+        inbox_retention: Duration,
+    ) -> Result<u64, StoreError> {
+        let events = self.recycle(age(retention)).await?;
+        let time = self.time();
+        let age = age(inbox_retention);
+        let params: [&dyn Param; 3] = [&time, &age, &rows(PURGE_ROWS)];
+        let messages = self.ask(query!("inbox/purge"), &params).await?;
+        Ok(events + inbox::purged(&messages))
+    }
+}
+
+/// A bound as a parameter.
+pub(crate) fn rows(bound: usize) -> i64 {
+    i64::try_from(bound).unwrap_or(i64::MAX)
+}
+
+/// A retention in milliseconds, no longer than the database can count back from now.
+fn age(retention: Duration) -> i64 {
+    const CENTURIES: i64 = 1_000 * 365 * 24 * 3_600 * 1_000;
+    millis(retention).min(CENTURIES)
+}
+
+/// Whether a statement divided by zero, which is how ours say no.
+pub(crate) fn is_refused(cause: &Flight) -> bool {
+    matches!(cause, Flight::Failed(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO))
+}
+
+/// The start of a transaction whose statements each see what others have committed since.
+pub(crate) fn begin(store: &Postgres) -> String {
+    let begin = idempotency::begin(store);
+    format!("{begin}; SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+}

@@ -1,0 +1,56 @@
+//! Looking past a crowd: what others have written behind one tenant's million events.
+
+use hapax::{
+    delivery::Shards,
+    key::Tenant,
+    limits::READ_BYTES,
+    store::{Past, StoreError},
+};
+
+use super::{
+    look::{Found, SCAN, shards},
+    rows,
+    segment::{READ_PAST, next_start, oldest, turn},
+};
+use crate::{error::corrupt, postgres::Postgres, value::Param};
+
+impl Postgres {
+    /// Looks through some tens of thousands of rows of one segment.
+    pub(super) async fn look_past(
+        &self,
+        beyond: i64,
+        of: Shards,
+        except: &[Option<Tenant>],
+        limit: usize,
+    ) -> Result<Past, StoreError> {
+        let only = shards(of);
+        let crowd: Vec<&str> = except.iter().flatten().map(Tenant::as_str).collect();
+        let is_nobody = except.iter().any(Option::is_none);
+        let params: [&dyn Param; 7] = [
+            &beyond,
+            &crowd,
+            &rows(limit),
+            &rows(READ_BYTES),
+            &only.as_deref(),
+            &SCAN,
+            &is_nobody,
+        ];
+        let found = self.ask(READ_PAST.at(beyond), &params).await?;
+        let (first, found) = found
+            .split_first()
+            .ok_or_else(|| corrupt("a look past a crowd showed nothing"))?;
+        let (until, last): (Option<i64>, i64) = (first.get(0), first.get(6));
+        let found = Found::of(found, limit)?;
+        let until = match (found.last, until) {
+            (Some(last), _) if found.is_cut => last,
+            (_, Some(until)) => until,
+            // The rest of this turn was looked through, and the next one has begun.
+            (_, None) if turn(last) > turn(beyond) => next_start(beyond, last),
+            (found, None) => found.unwrap_or(beyond).max(oldest(last)),
+        };
+        Ok(Past {
+            events: found.events,
+            until,
+        })
+    }
+}

@@ -1,0 +1,293 @@
+//! The log of checkpoints: it stays short, it loses none that counts, whoever dies over it.
+//!
+//! `HAPAX_TEST_ROUNDS` says how many checkpoints the longest run writes, and has it print what a
+//! settlement takes.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use hapax::{
+    Timestamp,
+    delivery::{Arrived, Checkpoint, Frontier, Settlement},
+    store::Deliveries,
+};
+use hapax_testkit::wait::eventually;
+
+use super::{emitted, leases::pin, settlement};
+use crate::fixture::{Fixture, PATIENCE};
+
+const LEASE: Duration = Duration::from_secs(20);
+const SIZE: &str = "SELECT pg_total_relation_size('hapax.checkpoint_log_0')
+    + pg_total_relation_size('hapax.checkpoint_log_1')";
+
+#[tokio::test]
+async fn checkpoints_stay_few_while_a_snapshot_is_pinned() {
+    let asked = rounds();
+    let fixture = quick().await;
+    let pinned = pin(&fixture).await;
+    let epoch = taken(&fixture, "hook").await;
+    let count = asked.unwrap_or(2_400);
+    let mut took = Vec::new();
+    for high in 1..=count {
+        let settlement = moved("hook", epoch, high);
+        let start = Instant::now();
+        fixture.store.settle(settlement).await.unwrap();
+        took.push(start.elapsed());
+    }
+    let rows = fixture
+        .count("SELECT count(*) FROM hapax.checkpoint_log")
+        .await;
+    assert!(rows <= 2_048 + 129, "{rows} checkpoints are kept");
+    let pinned_size = fixture.count(SIZE).await;
+    assert!(pinned_size < 8 << 20, "{pinned_size} bytes");
+    check(&fixture, "hook", count).await;
+    drop(pinned);
+    for high in count + 1..=count + 600 {
+        fixture
+            .store
+            .settle(moved("hook", epoch, high))
+            .await
+            .unwrap();
+    }
+    assert!(fixture.count(SIZE).await < 8 << 20);
+    check(&fixture, "hook", count + 600).await;
+    if asked.is_some() {
+        figures(&format!("with {rows} rows of {pinned_size} bytes"), &took);
+    }
+}
+
+#[tokio::test]
+async fn a_half_that_somebody_reads_is_swept_later() {
+    let fixture = quick().await;
+    let epoch = taken(&fixture, "hook").await;
+    let reader = fixture.database.client().await;
+    reader
+        .batch_execute("BEGIN; SELECT FROM hapax.checkpoint_log_0 LIMIT 1")
+        .await
+        .unwrap();
+    let lay = "SELECT setval('hapax.checkpoint_number', $1::int8)";
+    fixture.store.settle(moved("hook", epoch, 1)).await.unwrap();
+    // The next is a number at which half 0 is to be swept.
+    fixture
+        .plain
+        .execute(lay, &[&(2_048_i64 + 127)])
+        .await
+        .unwrap();
+    fixture.store.settle(moved("hook", epoch, 2)).await.unwrap();
+    let first = "SELECT count(*) FROM hapax.checkpoint_log_0";
+    assert_eq!(fixture.count(first).await, 1);
+    check(&fixture, "hook", 2).await;
+    reader.batch_execute("COMMIT").await.unwrap();
+    fixture
+        .plain
+        .execute(lay, &[&(2_048_i64 + 512 + 127)])
+        .await
+        .unwrap();
+    fixture.store.settle(moved("hook", epoch, 3)).await.unwrap();
+    assert_eq!(fixture.count(first).await, 0);
+    check(&fixture, "hook", 3).await;
+}
+
+#[tokio::test]
+async fn a_sweep_that_dies_in_the_middle_has_swept_nothing() {
+    let fixture = quick().await;
+    for part in ["hook", "mail"] {
+        let epoch = taken(&fixture, part).await;
+        fixture.store.settle(moved(part, epoch, 7)).await.unwrap();
+    }
+    let epoch = taken(&fixture, "hook").await;
+    let dying = fixture.database.client().await;
+    let pid: i32 = dying
+        .query_one("SELECT pg_backend_pid()", &[])
+        .await
+        .unwrap()
+        .get(0);
+    dying
+        .batch_execute("BEGIN; SELECT hapax.sweep_checkpoints(0::int2)")
+        .await
+        .unwrap();
+    let store = fixture.store.clone();
+    let settling = tokio::spawn(async move { store.settle(moved("hook", epoch, 8)).await });
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation IS NOT NULL";
+    eventually(PATIENCE, async || fixture.count(waiting).await > 0).await;
+    let kill = "SELECT pg_terminate_backend($1)";
+    fixture.plain.execute(kill, &[&pid]).await.unwrap();
+    settling.await.unwrap().unwrap();
+    check(&fixture, "hook", 8).await;
+    check(&fixture, "mail", 7).await;
+    // A part that writes nothing for long is carried from half to half.
+    for half in [0, 1, 0, 1] {
+        let sweep = format!("SELECT hapax.sweep_checkpoints({half}::int2)");
+        fixture.plain.batch_execute(&sweep).await.unwrap();
+        check(&fixture, "hook", 8).await;
+        check(&fixture, "mail", 7).await;
+        assert_eq!(
+            fixture
+                .count("SELECT count(*) FROM hapax.checkpoint_log")
+                .await,
+            2
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sweeps_among_settlements_lose_no_checkpoint() {
+    let fixture = quick().await;
+    let parts = ["a", "b", "c", "d"];
+    let carriers = parts.map(|part| {
+        let store = fixture.store.clone();
+        tokio::spawn(async move {
+            for turn in 0..4_i64 {
+                let opened = store.take(part, part, LEASE).await.unwrap().unwrap();
+                assert_eq!(opened.checkpoint.frontier.high, turn * 60, "{part}");
+                for high in turn * 60 + 1..=turn * 60 + 60 {
+                    store.settle(moved(part, opened.epoch, high)).await.unwrap();
+                }
+            }
+        })
+    });
+    let carried = tokio::spawn(join_all(carriers));
+    let mut swept = 0_u32;
+    while !carried.is_finished() {
+        let sweep = format!("SELECT hapax.sweep_checkpoints({}::int2)", swept % 2);
+        // Whoever cannot have the half at once tries later.
+        swept += u32::from(fixture.plain.batch_execute(&sweep).await.is_ok());
+    }
+    for carrier in carried.await.unwrap() {
+        carrier.unwrap();
+    }
+    assert!(swept > 2, "{swept} sweeps");
+    for part in parts {
+        check(&fixture, part, 240).await;
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_that_could_not_see_the_last_checkpoint_is_refused() {
+    let fixture = quick().await;
+    let epoch = taken(&fixture, "hook").await;
+    fixture.store.settle(moved("hook", epoch, 1)).await.unwrap();
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        let sweep =
+            format!("BEGIN ISOLATION LEVEL {level}; SELECT hapax.sweep_checkpoints(0::int2)");
+        let refused = fixture.plain.batch_execute(&sweep).await.unwrap_err();
+        assert_eq!(refused.code().unwrap().code(), "HX002");
+        fixture.plain.batch_execute("ROLLBACK").await.unwrap();
+    }
+    check(&fixture, "hook", 1).await;
+}
+
+#[tokio::test]
+async fn checkpoints_of_the_schema_before_are_carried_over() {
+    let database = hapax_testkit::postgres::Database::fresh().await;
+    let plain = database.client().await;
+    plain.batch_execute("CREATE SCHEMA hapax").await.unwrap();
+    for sql in [
+        include_str!("../../../migrations/0001_keys_outbox_inbox_deliveries.sql"),
+        include_str!("../../../migrations/0002_sql_contract.sql"),
+        include_str!("../../../migrations/0003_ring.sql"),
+        "INSERT INTO hapax.destination (name, first_opened_at, opened_at)
+             VALUES ('hook', now(), now()), ('mail', now(), now());
+         INSERT INTO hapax.checkpoint
+             (destination, epoch, frontier, snapshot, settled, offered, written_at)
+             VALUES ('hook', 7, 12, '5:5: 0 - = - - 0@0', '13-14', '15', now()),
+                    ('mail', 2, 0, NULL, '', '', now())",
+        include_str!("../../../migrations/0004_leases.sql"),
+    ] {
+        plain.batch_execute(sql).await.unwrap();
+    }
+    let found = "SELECT count(*) FROM hapax.position
+        WHERE (part, epoch, frontier, snapshot, settled, offered) IS NOT DISTINCT FROM
+                  ('hook', 7, 12, '5:5: 0 - = - - 0@0', '13-14', '15')
+           OR (part, epoch, frontier, snapshot, settled, offered) IS NOT DISTINCT FROM
+                  ('mail', 2, 0, NULL, '', '')";
+    let row = plain.query_one(found, &[]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), 2);
+}
+
+/// What a settlement of many arrivals takes, when that is asked for.
+#[tokio::test]
+async fn a_settlement_of_thousands_of_arrivals_is_a_few_rows() {
+    let count = if rounds().is_some() { 200 } else { 3 };
+    let fixture = quick().await;
+    let epoch = taken(&fixture, "hook").await;
+    let mut took = Vec::new();
+    for turn in 0..count {
+        let first = turn * 5_000 + 1;
+        let settlement = Settlement {
+            arrived: vec![Arrived {
+                positions: (first..first + 5_000).collect(),
+                started_at: Timestamp::from_millis(turn),
+                duration: Duration::from_millis(1),
+                status: Some(200),
+            }],
+            ..moved("hook", epoch, first + 4_999)
+        };
+        let start = Instant::now();
+        fixture.store.settle(settlement).await.unwrap();
+        took.push(start.elapsed());
+    }
+    assert_eq!(
+        fixture.count("SELECT count(*) FROM hapax.arrival").await,
+        count
+    );
+    let tried = fixture.store.attempts("hook", count * 5_000).await.unwrap();
+    assert_eq!(tried.len(), 1);
+    if count > 3 {
+        figures("with 5,000 arrivals", &took);
+    }
+}
+
+/// A store on a database that does not wait for its disk.
+async fn quick() -> Fixture {
+    let fixture = emitted(3).await;
+    let name = fixture.database.name();
+    let off = format!("ALTER DATABASE {name} SET synchronous_commit = off");
+    fixture.plain.batch_execute(&off).await.unwrap();
+    fixture.beside().await
+}
+
+async fn taken(fixture: &Fixture, part: &str) -> i64 {
+    let opened = fixture.store.take(part, "one", LEASE).await.unwrap();
+    opened.unwrap().epoch
+}
+
+/// Moves a part's checkpoint and does nothing else.
+fn moved(part: &str, epoch: i64, high: i64) -> Settlement {
+    Settlement {
+        checkpoint: Some(Checkpoint {
+            frontier: Frontier {
+                high,
+                snapshot: None,
+            },
+            ..Checkpoint::default()
+        }),
+        ..settlement(part, epoch, 0)
+    }
+}
+
+/// Requires that a part is where its last checkpoint says.
+async fn check(fixture: &Fixture, part: &str, high: i64) {
+    let at = "SELECT frontier FROM hapax.position WHERE part = $1";
+    let row = fixture.plain.query_one(at, &[&part]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), high, "{part}");
+}
+
+fn rounds() -> Option<i64> {
+    #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
+    let rounds = std::env::var("HAPAX_TEST_ROUNDS").ok()?;
+    Some(rounds.parse().expect("a number of rounds"))
+}
+
+/// Prints the median and the 99th percentile of the first and of the last tenth.
+#[expect(clippy::print_stderr, reason = "figures that were asked for")]
+fn figures(what: &str, took: &[Duration]) {
+    let tenth = took.len() / 10;
+    let last = took.len() - tenth;
+    for (name, part) in [("first", &took[..tenth]), ("last", &took[last..])] {
+        let mut part = part.to_vec();
+        part.sort();
+        let (p50, p99) = (part[part.len() / 2], part[part.len() * 99 / 100]);
+        eprintln!("a settlement {what}, {name} tenth: p50 {p50:?}, p99 {p99:?}");
+    }
+}

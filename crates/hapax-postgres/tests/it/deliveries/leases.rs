@@ -1,0 +1,183 @@
+//! Leases on a server: whose clock judges, who waits for whom, and what is left behind.
+
+use std::time::{Duration, SystemTime};
+
+use hapax::{Clock, store::Deliveries};
+use hapax_testkit::wait::eventually;
+use tokio::time::timeout;
+
+use super::{emitted, settlement};
+use crate::fixture::{Fixture, PATIENCE};
+
+const HOUR: Duration = Duration::from_hours(1);
+const LEASE: Duration = Duration::from_secs(20);
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn clocks_an_hour_apart_judge_no_lease() {
+    let fixture = Fixture::with(|settings| settings.clock = clock(true)).await;
+    let database = std::sync::Arc::clone(&fixture.database);
+    let behind = Fixture::on(database, |settings| settings.clock = clock(false)).await;
+    for (one, other) in [(&fixture, &behind), (&behind, &fixture)] {
+        let epoch = one.store.take("hook", "one", LEASE).await.unwrap();
+        let epoch = epoch.unwrap().epoch;
+        assert!(
+            other
+                .store
+                .take("hook", "two", LEASE)
+                .await
+                .unwrap()
+                .is_none()
+        );
+        one.store.attend("one", LEASE).await.unwrap();
+        let seen = other.store.attend("two", LEASE).await.unwrap();
+        assert_eq!(seen.nodes, ["one", "two"]);
+        assert_eq!(seen.held[0].epoch, epoch);
+        // Silence is silence, whatever the clocks say.
+        let short = Duration::from_millis(50);
+        eventually(PATIENCE, async || {
+            other
+                .store
+                .take("hook", "two", short)
+                .await
+                .unwrap()
+                .is_some()
+        })
+        .await;
+        other.store.leave("two").await.unwrap();
+        one.store.leave("one").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn whoever_takes_a_part_waits_for_no_transaction() {
+    let fixture = emitted(1).await;
+    let owned = fixture.store.take("hook", "one", LEASE).await.unwrap();
+    fixture
+        .store
+        .give_up("hook", owned.unwrap().epoch)
+        .await
+        .unwrap();
+    let mut other = fixture.database.client().await;
+    for (held, part) in [
+        (
+            "SELECT 1 FROM hapax.lease WHERE part = 'hook' FOR UPDATE",
+            "hook",
+        ),
+        (
+            "SELECT pg_advisory_xact_lock('hapax.lease'::regclass::oid::int4, hashtext('hook'))",
+            "hook",
+        ),
+        (
+            "SELECT pg_advisory_xact_lock('hapax.outbox_event'::regclass::oid::int4, 0)",
+            "new",
+        ),
+        (
+            "INSERT INTO hapax.lease (part, epoch, taken_at) VALUES ('other', 1, now())",
+            "hook",
+        ),
+    ] {
+        let long = other.transaction().await.unwrap();
+        long.execute(held, &[]).await.unwrap();
+        let take = fixture.store.take(part, "two", LEASE);
+        let taken = timeout(AT_ONCE, take).await.unwrap().unwrap();
+        assert_eq!(taken.is_some(), held.starts_with("INSERT"), "{held}");
+        long.rollback().await.unwrap();
+        if let Some(opened) = taken {
+            fixture.store.give_up(part, opened.epoch).await.unwrap();
+        }
+        let taken = fixture.store.take(part, "two", LEASE).await.unwrap();
+        fixture
+            .store
+            .give_up(part, taken.unwrap().epoch)
+            .await
+            .unwrap();
+    }
+    // A purge is nothing to a part that was there before it.
+    let purging = other.transaction().await.unwrap();
+    let purge = "SELECT pg_advisory_xact_lock('hapax.outbox_event'::regclass::oid::int4, 0)";
+    purging.execute(purge, &[]).await.unwrap();
+    let take = fixture.store.take("hook", "one", LEASE);
+    assert!(timeout(AT_ONCE, take).await.unwrap().unwrap().is_some());
+    purging.rollback().await.unwrap();
+    fixture.idle().await;
+}
+
+#[tokio::test]
+async fn settlements_and_signs_leave_no_version_of_a_lease_behind() {
+    let fixture = emitted(3).await;
+    let opened = fixture.store.take("hook", "one", LEASE).await.unwrap();
+    let epoch = opened.unwrap().epoch;
+    let row = "SELECT (ctid::text::point)[1]::int8 FROM hapax.lease";
+    let before = fixture.count(row).await;
+    for _ in 0..50 {
+        fixture
+            .store
+            .settle(settlement("hook", epoch, 1))
+            .await
+            .unwrap();
+        fixture.store.attend("one", LEASE).await.unwrap();
+    }
+    assert_eq!(fixture.count(row).await, before, "the row was written anew");
+}
+
+#[tokio::test]
+async fn signs_of_life_stay_few_while_a_snapshot_is_pinned() {
+    let fixture = Fixture::new().await;
+    let off = format!(
+        "ALTER DATABASE {} SET synchronous_commit = off",
+        fixture.database.name()
+    );
+    fixture.plain.batch_execute(&off).await.unwrap();
+    let pinned = pin(&fixture).await;
+    fixture.store.take("hook", "one", LEASE).await.unwrap();
+    for number in 0..1_200 {
+        let node = if number % 2 == 0 { "one" } else { "two" };
+        fixture.store.attend(node, LEASE).await.unwrap();
+    }
+    let rows = fixture.count("SELECT count(*) FROM hapax.sign").await;
+    assert!(rows <= 1_024, "{rows} signs are kept");
+    let seen = fixture.store.attend("two", LEASE).await.unwrap();
+    assert_eq!(seen.nodes, ["one", "two"]);
+    assert_eq!((&*seen.held[0].part, &*seen.held[0].node), ("hook", "one"));
+    drop(pinned);
+}
+
+/// The last word of a node that is carried over is its last word still.
+#[tokio::test]
+async fn a_sweep_of_signs_keeps_the_last_of_each_node() {
+    let fixture = Fixture::new().await;
+    for node in ["one", "two", "one"] {
+        fixture.store.attend(node, LEASE).await.unwrap();
+    }
+    fixture.store.leave("two").await.unwrap();
+    for half in [0, 1, 0] {
+        let sweep = format!("SELECT hapax.sweep_signs({half}::int2)");
+        fixture.plain.batch_execute(&sweep).await.unwrap();
+        let kept = "SELECT count(*) FROM hapax.sign WHERE lives = (node = 'one')";
+        assert_eq!(fixture.count(kept).await, 2);
+        assert_eq!(fixture.count("SELECT count(*) FROM hapax.sign").await, 2);
+    }
+    let seen = fixture.store.attend("three", LEASE).await.unwrap();
+    assert_eq!(seen.nodes, ["one", "three"]);
+}
+
+/// A transaction whose snapshot keeps every version that is dead from now on.
+pub(super) async fn pin(fixture: &Fixture) -> tokio_postgres::Client {
+    let client = fixture.database.client().await;
+    let pin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
+    client.batch_execute(pin).await.unwrap();
+    client
+}
+
+/// The machine's clock, an hour fast or an hour slow.
+fn clock(is_fast: bool) -> Clock {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test's wiring passes the time in"
+    )]
+    Clock::new(move || {
+        let now = SystemTime::now();
+        if is_fast { now + HOUR } else { now - HOUR }
+    })
+}

@@ -1,0 +1,68 @@
+//! Outbox tables that a service has already: the law of sources, and what is theirs alone.
+
+mod law;
+mod samples;
+mod described;
+mod moving;
+mod refusals;
+mod crashes;
+
+use std::sync::Arc;
+
+use hapax::{
+    delivery::{Frontier, Shards},
+    outbox::OutboxEvent,
+    store::Source,
+};
+use hapax_postgres::{ExistingTable, Imported, Moved};
+
+use crate::fixture::Fixture;
+
+/// The classic table, with what differs from test to test.
+pub(crate) const TOPIC: &str = "CREATE TABLE outbox (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, topic text NOT NULL, payload text,
+    published_at timestamptz)";
+
+/// The description of [`TOPIC`].
+pub(crate) fn topic() -> ExistingTable {
+    let mut table = ExistingTable::new("orders", "outbox");
+    table.kind = Some("topic".to_owned());
+    table
+}
+
+/// A database with the table that `ddl` makes, and a source over it.
+pub(crate) async fn imported(ddl: &str, table: ExistingTable) -> (Fixture, Imported) {
+    let fixture = Fixture::new().await;
+    run(&fixture, ddl).await;
+    let imported = Imported::open(&fixture.store, table).await;
+    (fixture, imported.expect("the description fits"))
+}
+
+pub(crate) async fn run(fixture: &Fixture, sql: &str) {
+    let ran = fixture.plain.batch_execute(sql).await;
+    ran.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+}
+
+pub(crate) async fn move_batch(imported: &Imported) -> Moved {
+    imported.move_batch().await.expect("a batch is moved")
+}
+
+/// Every event that is in the outbox.
+pub(crate) async fn events(fixture: &Fixture) -> Vec<Arc<OutboxEvent>> {
+    let (mut all, mut frontier) = (Vec::new(), Frontier::default());
+    loop {
+        let batch = Source::read(&fixture.store, &frontier, Shards::ALL, 1_000).await;
+        let batch = batch.expect("the outbox is read");
+        frontier = batch.frontier;
+        if batch.events.is_empty() {
+            return all;
+        }
+        all.extend(batch.events);
+    }
+}
+
+/// The types of every event in the outbox.
+pub(crate) async fn kinds(fixture: &Fixture) -> Vec<String> {
+    let events = events(fixture).await;
+    events.iter().map(|it| it.event.kind.clone()).collect()
+}

@@ -1,0 +1,11 @@
+-- Notes first attempts that arrived. A settlement that is written again has its rows there, perhaps
+-- with less.
+INSERT INTO hapax_arrival AS known
+    (part, positions, first, last, started_at, duration_ms, status)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT (first, part, started_at) DO UPDATE SET
+    positions = excluded.positions,
+    last = excluded.last,
+    duration_ms = excluded.duration_ms,
+    status = excluded.status
+WHERE known.last < excluded.last

@@ -1,0 +1,79 @@
+//! Arrivals: first attempts that the far side took, a row for a run of them.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    delivery::{Arrived, Attempt, AttemptOutcome, positions},
+};
+use rusqlite::{Connection, params};
+
+use crate::query;
+
+/// Positions that one row may reach over.
+const SPAN: i64 = 1 << 13;
+
+/// Writes arrivals into the log.
+pub(crate) fn note(conn: &Connection, part: &str, arrived: &[Arrived]) -> rusqlite::Result<()> {
+    for batch in arrived {
+        let mut run = BTreeSet::new();
+        for position in &batch.positions {
+            if run.first().is_some_and(|first| position - first >= SPAN) {
+                write(conn, part, batch, &run)?;
+                run.clear();
+            }
+            run.insert(*position);
+        }
+        write(conn, part, batch, &run)?;
+    }
+    Ok(())
+}
+
+fn write(
+    conn: &Connection,
+    part: &str,
+    batch: &Arrived,
+    run: &BTreeSet<i64>,
+) -> rusqlite::Result<()> {
+    let Some((first, last)) = run.first().zip(run.last()) else {
+        return Ok(());
+    };
+    conn.prepare_cached(query!("delivery/arrival"))?
+        .execute(params![
+            part,
+            positions::write(run),
+            first,
+            last,
+            batch.started_at.as_millis(),
+            i64::try_from(batch.duration.as_millis()).unwrap_or(i64::MAX),
+            batch.status,
+        ])?;
+    Ok(())
+}
+
+/// The first attempt at a delivery, if it arrived at once.
+pub(crate) fn find(
+    conn: &Connection,
+    part: &str,
+    position: i64,
+) -> rusqlite::Result<Option<Attempt>> {
+    let mut arrivals = conn.prepare_cached(query!("delivery/arrivals"))?;
+    let mut rows = arrivals.query(params![position, part])?;
+    while let Some(row) = rows.next()? {
+        let held: String = row.get(0)?;
+        if positions::parse(&held).is_some_and(|held| held.contains(&position)) {
+            return Ok(Some(Attempt {
+                position,
+                number: 1,
+                started_at: Timestamp::from_millis(row.get(1)?),
+                duration: Duration::from_millis(row.get::<_, i64>(2)?.unsigned_abs()),
+                outcome: AttemptOutcome::Delivered,
+                status: row.get(3)?,
+                error: None,
+                response_head: Bytes::new(),
+            }));
+        }
+    }
+    Ok(None)
+}
