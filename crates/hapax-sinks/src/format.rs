@@ -4,7 +4,10 @@
 //! and numbers, spaces and member order are the emitter's business. Any other
 //! payload goes in as base64. One event is one buffer, written once.
 
+use std::borrow::Cow;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use hapax::{
     Timestamp,
     event::{Event, Payload},
@@ -27,6 +30,72 @@ const RESERVED: [&str; 12] = [
     "sequence",
     "tenant",
 ];
+
+/// What every header of the trace is called, wherever a protocol has headers.
+const CONTEXT: [&str; 3] = ["traceparent", "tracestate", "correlation_id"];
+/// The media type of a CloudEvents 1.0 event in structured JSON.
+pub const STRUCTURED: &str = "application/cloudevents+json";
+
+/// How a broker's sink writes an event down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// CloudEvents 1.0 in binary mode: the payload as it is, its attributes beside it.
+    #[default]
+    Binary,
+    /// CloudEvents 1.0 in structured mode: one JSON document with everything in it.
+    Structured,
+    /// The payload as it is, with no attributes.
+    Raw,
+}
+
+impl Format {
+    /// Writes the event down, as coming from `source`.
+    pub fn write(self, event: &Event, source: &str) -> Written {
+        let mut attributes = Vec::new();
+        if self == Self::Binary {
+            attributes.push(("specversion".into(), "1.0".to_owned()));
+            attributes.push(("id".into(), event.id.to_string()));
+            attributes.push(("source".into(), source.to_owned()));
+            attributes.push(("type".into(), event.kind.clone()));
+            attributes.push(("time".into(), rfc3339(event.created_at)));
+            each_attribute(event, |name, value| {
+                attributes.push((Cow::Owned(name.to_owned()), value.to_owned()));
+            });
+        }
+        let structured = self == Self::Structured;
+        Written {
+            attributes,
+            content_type: if structured {
+                STRUCTURED.to_owned()
+            } else {
+                event.payload.content_type().to_owned()
+            },
+            body: match &event.payload {
+                _ if structured => Bytes::from(cloud_event(event, source)),
+                Payload::Json(text) => Bytes::copy_from_slice(text.as_bytes()),
+                Payload::Binary { bytes, .. } => bytes.clone(),
+            },
+        }
+    }
+}
+
+/// An event as a protocol with headers carries it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The attributes of CloudEvents, without the protocol's prefix; none but in binary mode.
+    pub attributes: Vec<(Cow<'static, str>, String)>,
+    /// The media type of the body.
+    pub content_type: String,
+    /// What is sent.
+    pub body: Bytes,
+}
+
+/// The event's own headers that go with it under their own names, in every format.
+pub fn context(event: &Event) -> impl Iterator<Item = (&'static str, &str)> {
+    let carried = |name| Some((name, event.headers.get(name)?.as_str()));
+    CONTEXT.into_iter().filter_map(carried)
+}
 
 /// Writes a Standard Webhooks body: `{"type","timestamp","data"}`.
 ///
@@ -100,18 +169,19 @@ pub fn rfc3339(moment: Timestamp) -> String {
 }
 
 fn push_attributes(out: &mut Vec<u8>, event: &Event) {
+    each_attribute(event, |name, value| push_member(out, name, value));
+}
+
+/// Visits the optional and the extension attributes of an event.
+fn each_attribute(event: &Event, mut visit: impl FnMut(&str, &str)) {
     if let Some(aggregate) = &event.aggregate {
-        push_member(
-            out,
-            "subject",
-            &format!("{}/{}", aggregate.kind, aggregate.id),
-        );
+        visit("subject", &format!("{}/{}", aggregate.kind, aggregate.id));
     }
     if let Some(sequence) = event.sequence {
-        push_member(out, "sequence", &sequence.to_string());
+        visit("sequence", &sequence.to_string());
     }
     if let Some(tenant) = &event.tenant {
-        push_member(out, "tenant", tenant.as_str());
+        visit("tenant", tenant.as_str());
     }
     let mut written: Vec<String> = Vec::new();
     for (name, value) in &event.headers {
@@ -125,7 +195,7 @@ fn push_attributes(out: &mut Vec<u8>, event: &Event) {
         {
             continue;
         }
-        push_member(out, &attribute, value);
+        visit(&attribute, value);
         written.push(attribute);
     }
 }
@@ -191,6 +261,41 @@ mod tests {
     }
 
     #[test]
+    fn binary_mode_says_beside_the_payload_what_structured_mode_says_around_it() {
+        let new = binary()
+            .about("order", "o-1")
+            .header("traceparent", "00-aa");
+        let event = sealed(new.header("correlation_id", "c-1"));
+        let written = Format::Binary.write(&event, "/shop");
+        let structured = Format::Structured.write(&event, "/shop");
+        let document: serde_json::Value = serde_json::from_slice(&structured.body).unwrap();
+        for (name, value) in &written.attributes {
+            assert_eq!(document[&**name], **value, "{name}");
+        }
+        // What is left are the content type and the payload.
+        let members = document.as_object().unwrap().len();
+        assert_eq!(members, written.attributes.len() + 2);
+        assert_eq!(
+            (written.content_type.as_str(), &written.body[..]),
+            ("image/x", &[0, 255, 1][..])
+        );
+        assert_eq!(
+            (
+                structured.content_type.as_str(),
+                structured.attributes.len()
+            ),
+            (STRUCTURED, 0)
+        );
+        let raw = Format::Raw.write(&event, "/shop");
+        assert_eq!((raw.attributes.len(), raw.body), (0, written.body));
+        let carried: Vec<_> = context(&event).collect();
+        assert_eq!(
+            carried,
+            [("traceparent", "00-aa"), ("correlation_id", "c-1")]
+        );
+    }
+
+    #[test]
     fn a_cloud_event_carries_the_envelope_as_attributes() {
         let new = binary()
             .about("order", "ord_\"1\"")
@@ -225,7 +330,7 @@ mod tests {
     fn binary() -> NewEvent {
         let payload = Payload::Binary {
             content_type: "image/x".to_owned(),
-            bytes: bytes::Bytes::from_static(&[0, 255, 1]),
+            bytes: Bytes::from_static(&[0, 255, 1]),
         };
         NewEvent::new("img", payload)
     }

@@ -6,6 +6,11 @@
 //! | `smtp` | `smtp` | any mail server | `Message-ID`, `X-Event-Id` |
 //! | `handler` | `handler` | a function in this process | an inbox row |
 //! | `file` | `file` | JSON Lines in a file or on stdout | `id` |
+//! | `nats` | `nats` | NATS JetStream | `Nats-Msg-Id` |
+//! | `redis` | `redis` | Redis Streams | field `id` |
+//! | `amqp` | `amqp` | RabbitMQ | `message_id` |
+//! | `kafka` | `kafka` | Kafka | header `ce_id` |
+//! | `postgres` | `postgres` | another service's inbox and a table there | its inbox row |
 //!
 //! A sink offers, and answers truly what came of it. It never retries, waits
 //! or remembers: the relay owns time.
@@ -20,6 +25,26 @@ pub mod smtp;
 pub mod handler;
 #[cfg(feature = "file")]
 pub mod file;
+
+#[cfg(feature = "nats")]
+pub mod nats;
+#[cfg(feature = "amqp")]
+pub mod amqp;
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(any(
+    feature = "nats",
+    feature = "redis",
+    feature = "amqp",
+    feature = "kafka"
+))]
+mod pattern;
+#[cfg(any(feature = "nats", feature = "redis", feature = "postgres"))]
+mod tls;
 
 #[cfg(all(doctest, feature = "webhook"))]
 #[doc = include_str!("../README.md")]

@@ -1,6 +1,14 @@
 //! The bounds of the sinks, with unit and reason; those of the relay are `hapax::limits`.
 
-#[cfg(any(feature = "webhook", feature = "smtp"))]
+#[cfg(any(
+    feature = "webhook",
+    feature = "smtp",
+    feature = "nats",
+    feature = "redis",
+    feature = "postgres",
+    feature = "amqp",
+    feature = "kafka"
+))]
 use std::time::Duration;
 
 /// The longest that a Retry-After is believed: the longest step of the webhook schedule.
@@ -30,3 +38,56 @@ pub const IDLE_MAIL_TRUSTED: Duration = Duration::from_secs(1);
 /// Bytes of a mail's subject: more is a mistake in a template.
 #[cfg(feature = "smtp")]
 pub const SUBJECT_BYTES_MAX: usize = 900;
+/// How long a broker or a far database may take to let us in: less than one offer has.
+#[cfg(any(
+    feature = "nats",
+    feature = "redis",
+    feature = "postgres",
+    feature = "amqp"
+))]
+pub const CONNECT: Duration = Duration::from_secs(5);
+/// Messages of one batch to NATS, and those that wait for its connection: they fill the pipe.
+#[cfg(feature = "nats")]
+pub const NATS_BATCH: usize = 1_000;
+/// How often a silent NATS server is asked whether it lives.
+#[cfg(feature = "nats")]
+pub const NATS_PING: Duration = Duration::from_secs(10);
+/// Bytes of a NATS subject: a server ends the connection over a line of more than 4,096.
+#[cfg(feature = "nats")]
+pub const NATS_SUBJECT_BYTES_MAX: usize = 3_500;
+/// Entries of one pipeline to Redis.
+#[cfg(feature = "redis")]
+pub const REDIS_BATCH: usize = 1_000;
+/// Bytes of the fixed part of a stream's name: more is a mistake in a pattern.
+#[cfg(feature = "redis")]
+pub const STREAM_NAME_BYTES_MAX: usize = 1_024;
+/// Events of one statement to a far database.
+#[cfg(feature = "postgres")]
+pub const ROWS: usize = 1_000;
+/// Events that one call publishes to RabbitMQ before it waits for their confirms.
+#[cfg(feature = "amqp")]
+pub const AMQP_BATCH: usize = 1_000;
+/// How often RabbitMQ is asked for a sign of life: two that are missing end the connection.
+#[cfg(feature = "amqp")]
+pub const AMQP_HEARTBEAT: Duration = Duration::from_secs(10);
+/// Channels that are kept for the next batch: what one destination uses at once.
+#[cfg(feature = "amqp")]
+pub const AMQP_IDLE_CHANNELS: usize = 32;
+/// Channels that one batch may lose over single events: each costs two round trips.
+#[cfg(feature = "amqp")]
+pub const AMQP_CHANNELS_LOST_MAX: usize = 8;
+/// Events that one call hands to Kafka's client before it waits for their acknowledgements.
+#[cfg(feature = "kafka")]
+pub const KAFKA_BATCH: usize = 1_000;
+/// Events that wait in Kafka's client, of all calls; beyond this the calls wait.
+#[cfg(feature = "kafka")]
+pub const KAFKA_QUEUE_EVENTS: usize = 10_000;
+/// Kilobytes that wait in Kafka's client; beyond this the calls wait.
+#[cfg(feature = "kafka")]
+pub const KAFKA_QUEUE_KBYTES: usize = 64 * 1024;
+/// Bytes of one record: the largest event with all its headers; brokers have bounds of their own.
+#[cfg(feature = "kafka")]
+pub const KAFKA_RECORD_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of a topic's name, which Kafka makes files of.
+#[cfg(feature = "kafka")]
+pub const TOPIC_BYTES_MAX: usize = 249;

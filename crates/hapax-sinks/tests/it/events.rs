@@ -41,3 +41,71 @@ pub(crate) async fn deliver(sink: &impl Sink, offer: Offer) -> Outcome {
     assert_eq!(outcomes.len(), 1);
     outcomes.remove(0)
 }
+
+/// First attempts of so many events of a few keys, each with about so many bytes of payload.
+pub(crate) fn offers(count: u64, bytes: usize) -> Vec<Offer> {
+    let filler = "x".repeat(bytes);
+    let new = |number: u64| {
+        NewEvent::json(
+            "order.created",
+            &serde_json::json!({"n": number, "filler": filler}),
+        )
+        .about("order", format!("o-{}", number % 7))
+    };
+    (1..=count)
+        .map(|number| offer(number, new(number)))
+        .collect()
+}
+
+/// The ids of the events that are offered, in order.
+pub(crate) fn ids(offers: &[Offer]) -> Vec<String> {
+    offers
+        .iter()
+        .map(|offer| offer.event().id.to_string())
+        .collect()
+}
+
+/// Offers what was not taken again, as the relay does, until all is; each other outcome must be
+/// `Unavailable`.
+pub(crate) async fn deliver_all(sink: &impl Sink, offers: &[Offer]) {
+    let patience = hapax_testkit::wait::Patience::within(crate::server::PATIENCE);
+    let mut left = offers.to_vec();
+    while !left.is_empty() {
+        let outcomes = sink.deliver(&left).await;
+        left = unavailable(&left, outcomes);
+        if !left.is_empty() {
+            patience.pause().await;
+        }
+    }
+}
+
+/// Those of the offers that may come again; the others were taken.
+pub(crate) fn unavailable(offers: &[Offer], outcomes: Vec<Outcome>) -> Vec<Offer> {
+    assert_eq!(offers.len(), outcomes.len());
+    let mut left = Vec::new();
+    for (offer, outcome) in offers.iter().zip(outcomes) {
+        match outcome {
+            Ok(_) => {}
+            Err(hapax::sink::SinkError::Unavailable { .. }) => left.push(Offer {
+                event: Arc::clone(&offer.event),
+                attempt: offer.attempt + 1,
+            }),
+            Err(error) => panic!("{}", error.story()),
+        }
+    }
+    left
+}
+
+/// Checks what a failure says: again or never, its word, and a part of its story.
+#[track_caller]
+pub(crate) fn check_failure(outcome: &Outcome, again: bool, error_type: &str, story: &str) {
+    let error = outcome.as_ref().unwrap_err();
+    let is_again = matches!(error, hapax::sink::SinkError::Unavailable { .. });
+    let told = error.story();
+    assert_eq!(
+        (is_again, error.error_type()),
+        (again, error_type),
+        "{told}"
+    );
+    assert!(told.contains(story), "{told}");
+}

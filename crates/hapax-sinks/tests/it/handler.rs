@@ -10,11 +10,11 @@ use std::{
 
 use hapax::{
     Random,
-    delivery::Frontier,
+    delivery::{Frontier, Shards},
     event::{NewEvent, Payload},
     outbox::OutboxEvent,
     sink::{Offer, Sink as _, SinkError},
-    store::{Outbox, Transaction as _},
+    store::{Source, Transaction as _},
 };
 use hapax_sinks::handler::{Handler, HandlerError};
 use hapax_sqlite::{Settings, Sqlite};
@@ -174,7 +174,7 @@ async fn what_a_function_emits_carries_the_context_of_the_event() {
         .header("correlation_id", "c-1")
         .header("own", "x");
     deliver(&handler, offer(1, event)).await.unwrap();
-    let batch = Outbox::read(&store, &Frontier::default(), 10)
+    let batch = Source::read(&store, &Frontier::default(), Shards::ALL, 10)
         .await
         .unwrap();
     let headers = &batch.events[0].event.headers;

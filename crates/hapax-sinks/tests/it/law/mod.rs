@@ -4,3 +4,8 @@ mod webhook;
 mod smtp;
 mod handler;
 mod file;
+mod nats;
+mod redis;
+mod postgres;
+mod amqp;
+mod kafka;

@@ -1,0 +1,101 @@
+//! Why the broker did not take an event now, in its own words where it had any.
+
+use hapax::sink::{Receipt, SinkError};
+use lapin::{Error, ErrorKind, protocol::AMQPError};
+
+use super::receipt;
+
+/// The code of `ACCESS_REFUSED`: to one topic or to a whole exchange.
+const ACCESS_REFUSED: u16 = 403;
+/// The code of `PRECONDITION_FAILED`: among others, a message that is too large.
+const PRECONDITION_FAILED: u16 = 406;
+
+/// A failure that may pass, but for one.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("broker cannot be reached")]
+    Connect(#[source] Error),
+    #[error("broker closed the channel or the connection")]
+    Closed(#[source] Error),
+    #[error("broker takes nothing for now: {0}")]
+    Blocked(String),
+    #[error("broker did not answer in time")]
+    Timeout,
+    #[error("broker refused the event: a queue is full, or its node is down")]
+    Nack,
+    #[error("no queue listens to exchange `{exchange}` for routing key `{routing_key}`: {text}")]
+    Unroutable {
+        exchange: String,
+        routing_key: String,
+        code: u16,
+        text: String,
+    },
+}
+
+impl Failure {
+    /// Whether it may be one event that the broker objects to, and not all of them.
+    pub(super) fn concerns_one(&self) -> bool {
+        let code = self.said().map(AMQPError::get_id);
+        matches!(code, Some(ACCESS_REFUSED | PRECONDITION_FAILED))
+            && matches!(self, Self::Closed(_))
+    }
+
+    /// Whether the broker will never take the event: it is larger than its bound.
+    fn is_for_good(&self) -> bool {
+        self.said().is_some_and(|said| {
+            said.get_id() == PRECONDITION_FAILED
+                && said.get_message().as_str().contains("message size")
+        })
+    }
+
+    fn said(&self) -> Option<&AMQPError> {
+        match self {
+            Self::Connect(error) | Self::Closed(error) => match error.kind() {
+                ErrorKind::ProtocolError(said) => Some(said),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn error_type(&self) -> &'static str {
+        match self {
+            Self::Connect(_) if self.said().is_some() => "refused",
+            Self::Connect(_) => "connect",
+            Self::Closed(_) if self.said().is_some() => "closed",
+            Self::Closed(_) => "io",
+            Self::Blocked(_) => "blocked",
+            Self::Timeout => "timeout",
+            Self::Nack => "nack",
+            Self::Unroutable { .. } => "unroutable",
+        }
+    }
+
+    fn receipt(&self) -> Receipt {
+        match self {
+            Self::Unroutable { code, text, .. } => receipt(*code, text.clone()),
+            _ => self.said().map_or_else(Receipt::default, |said| {
+                receipt(said.get_id(), said.get_message().as_str().to_owned())
+            }),
+        }
+    }
+}
+
+impl From<Failure> for SinkError {
+    fn from(failure: Failure) -> Self {
+        let receipt = failure.receipt();
+        if failure.is_for_good() {
+            return Self::Rejected {
+                error_type: "too_large",
+                receipt,
+                source: failure.into(),
+            };
+        }
+        Self::Unavailable {
+            retry_after: None,
+            error_type: failure.error_type(),
+            receipt,
+            source: failure.into(),
+        }
+    }
+}

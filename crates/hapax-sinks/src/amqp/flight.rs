@@ -1,0 +1,238 @@
+//! One batch on one channel: published in order, then confirmed.
+//!
+//! The driver hands a message that comes back to whichever confirm it
+//! completes next, so that is not looked at: a returned message says by its
+//! `message_id` whose it is. An offer is delivered when its confirm is there
+//! and no return of it can be hidden behind one that is not.
+
+use std::{collections::HashMap, pin::Pin, task::Poll};
+
+use futures_util::FutureExt as _;
+use hapax::sink::{Outcome, Receipt, SinkError};
+use lapin::{
+    Channel, Confirmation, Error, ErrorKind, PublisherConfirm, message::BasicReturnMessage,
+    options::BasicPublishOptions, types::ShortString,
+};
+use tokio::time::{Instant, sleep_until};
+
+use super::{Failure, Link, Message};
+
+const MANDATORY: BasicPublishOptions = BasicPublishOptions {
+    mandatory: true,
+    immediate: false,
+};
+/// Bytes around what a frame carries.
+const FRAME_BYTES: usize = 8;
+
+/// A batch that is under way; dropped before it has landed, it cuts its connection.
+pub(super) struct Flight<'a> {
+    link: &'a Link,
+    channel: &'a Channel,
+    deadline: Instant,
+    legs: Vec<Leg<'a>>,
+    has_landed: bool,
+}
+
+struct Leg<'a> {
+    index: usize,
+    id: &'a str,
+    state: State<'a>,
+}
+
+#[expect(clippy::large_enum_variant, reason = "every leg ends as the large one")]
+enum State<'a> {
+    Publishing(Pin<Box<dyn Future<Output = Result<PublisherConfirm, Error>> + Send + 'a>>),
+    Confirming(PublisherConfirm),
+    Done(Result<Confirmation, Error>),
+}
+
+/// Why waiting ended.
+enum End {
+    Complete,
+    Blocked(String),
+    Late,
+}
+
+impl<'a> Flight<'a> {
+    pub(super) fn new(link: &'a Link, channel: &'a Channel, deadline: Instant) -> Self {
+        Self {
+            link,
+            channel,
+            deadline,
+            legs: Vec::new(),
+            has_landed: false,
+        }
+    }
+
+    /// Hands a message to the connection, behind those before it; it may be rejected.
+    pub(super) async fn publish(
+        &mut self,
+        index: usize,
+        message: &'a Message,
+        exchange: &ShortString,
+    ) -> Result<(), SinkError> {
+        let max = self.link.frame_max().saturating_sub(FRAME_BYTES);
+        let bytes = message.properties_bytes;
+        if bytes > max {
+            // The broker would close the connection over it, time and again.
+            return Err(SinkError::rejected(
+                "headers",
+                HeadersTooLarge { bytes, max },
+            ));
+        }
+        let mut publishing = Box::pin(self.channel.basic_publish(
+            exchange.clone(),
+            message.routing_key.clone(),
+            MANDATORY,
+            &message.body,
+            message.properties.clone(),
+        ));
+        // The first poll puts the message into the queue of the connection: here is the order.
+        let polled = std::future::poll_fn(|cx| Poll::Ready(publishing.as_mut().poll(cx))).await;
+        let state = match polled {
+            Poll::Pending => State::Publishing(publishing),
+            Poll::Ready(Ok(confirm)) => State::Confirming(confirm),
+            Poll::Ready(Err(error)) => State::Done(Err(error)),
+        };
+        let id = message.id.as_str();
+        self.legs.push(Leg { index, id, state });
+        Ok(())
+    }
+
+    /// Waits for the confirms and answers; what it leaves open shares the failure it returns.
+    pub(super) async fn land(mut self, outcomes: &mut [Option<Outcome>]) -> Option<Failure> {
+        let end = self.wait().await;
+        let returned = self.returned();
+        let is_done = |leg: &Leg<'_>| matches!(leg.state, State::Done(Ok(_)));
+        let mut confirmed = self
+            .legs
+            .iter()
+            .filter(|leg| is_done(leg))
+            .map(|leg| leg.id);
+        // One that came back and is not confirmed may hide another's return.
+        let mut unconfirmed = returned.len();
+        for id in confirmed.by_ref() {
+            unconfirmed -= usize::from(returned.contains_key(id));
+        }
+        let is_certain = unconfirmed == 0;
+        let mut closed = None;
+        for leg in &self.legs {
+            let outcome = match (&leg.state, returned.get(leg.id)) {
+                (_, Some(failure)) => Err(failure.clone().into()),
+                (State::Done(Ok(Confirmation::Ack(_))), None) if is_certain => {
+                    Ok(Receipt::default())
+                }
+                (State::Done(Ok(Confirmation::Nack(_))), None) => Err(Failure::Nack.into()),
+                (State::Done(Err(error)), None) => {
+                    prefer(&mut closed, error);
+                    continue;
+                }
+                _ => continue,
+            };
+            outcomes[leg.index] = Some(outcome);
+        }
+        self.has_landed = !matches!(end, End::Late);
+        match (end, closed) {
+            (_, Some(error)) => Some(Failure::Closed(error)),
+            (End::Blocked(reason), None) => Some(Failure::Blocked(reason)),
+            (End::Late, None) => Some(Failure::Timeout),
+            (End::Complete, None) => None,
+        }
+    }
+
+    async fn wait(&mut self) -> End {
+        let mut blocked = self.link.blocked.clone();
+        let deadline = self.deadline;
+        let all = async {
+            for leg in &mut self.legs {
+                leg.state.complete().await;
+            }
+        };
+        let end = tokio::select! {
+            biased;
+            () = all => End::Complete,
+            reason = blocked.wait_for(Option::is_some) => match reason {
+                Ok(reason) => End::Blocked(reason.clone().unwrap_or_default()),
+                Err(_) => End::Late,
+            },
+            () = sleep_until(deadline) => End::Late,
+        };
+        if !matches!(end, End::Complete) {
+            for leg in &mut self.legs {
+                let _is_there = leg.state.complete().now_or_never();
+            }
+        }
+        end
+    }
+
+    /// What came back, by the event's id.
+    fn returned(&mut self) -> HashMap<String, Failure> {
+        let mut returned = HashMap::new();
+        for leg in &mut self.legs {
+            let message = match &mut leg.state {
+                State::Done(Ok(Confirmation::Ack(it) | Confirmation::Nack(it))) => it.take(),
+                _ => None,
+            };
+            if let Some(message) = message
+                && let Some(id) = message.delivery.properties.message_id()
+            {
+                returned.insert(id.as_str().to_owned(), unroutable(&message));
+            }
+        }
+        returned
+    }
+}
+
+impl State<'_> {
+    /// Waits until the broker has confirmed or refused; may be dropped and called again.
+    async fn complete(&mut self) {
+        loop {
+            *self = match self {
+                Self::Publishing(publishing) => match publishing.as_mut().await {
+                    Ok(confirm) => Self::Confirming(confirm),
+                    Err(error) => Self::Done(Err(error)),
+                },
+                Self::Confirming(confirm) => Self::Done(confirm.await),
+                Self::Done(_) => return,
+            };
+        }
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if !self.has_landed {
+            self.link.cut();
+        }
+    }
+}
+
+/// Why no message can carry an event.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "attributes have up to {bytes} bytes, and the broker takes frames of {max}: use structured mode"
+)]
+struct HeadersTooLarge {
+    bytes: usize,
+    max: usize,
+}
+
+fn unroutable(message: &BasicReturnMessage) -> Failure {
+    Failure::Unroutable {
+        exchange: message.delivery.exchange.as_str().to_owned(),
+        routing_key: message.delivery.routing_key.as_str().to_owned(),
+        code: message.reply_code,
+        text: message.reply_text.as_str().to_owned(),
+    }
+}
+
+/// Keeps the error in which the broker itself speaks.
+fn prefer(kept: &mut Option<Error>, error: &Error) {
+    let speaks = |error: &Error| matches!(error.kind(), ErrorKind::ProtocolError(_));
+    if kept
+        .as_ref()
+        .is_none_or(|kept| !speaks(kept) && speaks(error))
+    {
+        *kept = Some(error.clone());
+    }
+}

@@ -1,0 +1,210 @@
+//! A connection to the broker, and the channels that stand ready on it.
+//!
+//! A connection that hangs is cut at its socket, whatever it was doing: the
+//! driver's thread ends with it, and the next offer finds a new connection. A
+//! connection that the broker holds back is not cut but kept, and says why.
+
+use std::{
+    io,
+    net::{Shutdown, TcpStream},
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::StreamExt as _;
+use lapin::{
+    AsyncTcpStream, Channel, Connection, ConnectionProperties, Error, Event,
+    options::ConfirmSelectOptions,
+    tcp::{AMQPUriTcpExt as _, OwnedTLSConfig},
+    uri::{AMQPScheme, AMQPUri},
+};
+use tokio::{sync::watch, task::JoinHandle, time::timeout};
+
+use super::{Failure, Server};
+use crate::limits::{AMQP_IDLE_CHANNELS, CONNECT};
+
+/// A connection.
+pub(super) struct Link {
+    connection: Connection,
+    socket: Arc<Socket>,
+    idle: Mutex<Vec<Channel>>,
+    /// Why the broker holds publishers back, while it does.
+    pub(super) blocked: watch::Receiver<Option<String>>,
+    listener: JoinHandle<()>,
+}
+
+/// A second handle of the connection's socket.
+#[derive(Default)]
+struct Socket {
+    is_cut: AtomicBool,
+    handle: Mutex<Option<TcpStream>>,
+}
+
+/// Cuts a connection that is being made when nobody waits for it any more.
+struct CutOnDrop(Option<Arc<Socket>>);
+
+impl Link {
+    /// Connects within the shorter of `within` and the bound for connections.
+    pub(super) async fn open(server: &Server, within: Duration) -> Result<Self, Failure> {
+        let socket = Arc::new(Socket::default());
+        let guard = CutOnDrop(Some(Arc::clone(&socket)));
+        let within = within.min(CONNECT);
+        let connection = match timeout(within, connect(server, &socket)).await {
+            Ok(connected) => connected.map_err(Failure::Connect)?,
+            Err(elapsed) => {
+                let late = io::Error::new(io::ErrorKind::TimedOut, elapsed);
+                return Err(Failure::Connect(late.into()));
+            }
+        };
+        guard.keep();
+        let (sender, blocked) = watch::channel(None);
+        let mut events = connection.events_listener();
+        let listener = tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                match event {
+                    Event::ConnectionBlocked(reason) => drop(sender.send(Some(reason))),
+                    Event::ConnectionUnblocked => drop(sender.send(None)),
+                    _ => {}
+                }
+            }
+        });
+        Ok(Self {
+            connection,
+            socket,
+            idle: Mutex::default(),
+            blocked,
+            listener,
+        })
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        !self.socket.is_cut.load(Ordering::SeqCst) && self.connection.status().connected()
+    }
+
+    /// Bytes that one frame may have.
+    pub(super) fn frame_max(&self) -> usize {
+        let max = self.connection.configuration().frame_max();
+        usize::try_from(max).unwrap_or(usize::MAX)
+    }
+
+    /// A channel that confirms, alone for one flight: what comes back on it is that flight's.
+    pub(super) async fn channel(&self) -> Result<Channel, Failure> {
+        if let Some(reason) = &*self.blocked.borrow() {
+            return Err(Failure::Blocked(reason.clone()));
+        }
+        while let Some(channel) = self.take_idle() {
+            if channel.status().connected() {
+                return Ok(channel);
+            }
+        }
+        let channel = self.connection.create_channel().await;
+        let channel = channel.map_err(Failure::Closed)?;
+        let select = channel.confirm_select(ConfirmSelectOptions::default());
+        select.await.map_err(Failure::Closed)?;
+        Ok(channel)
+    }
+
+    /// Keeps a channel on which nothing is under way.
+    pub(super) fn put_back(&self, channel: Channel) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < AMQP_IDLE_CHANNELS {
+            idle.push(channel);
+        }
+    }
+
+    /// Ends the connection at once, and with it every flight that is under way on it.
+    pub(super) fn cut(&self) {
+        self.socket.cut();
+    }
+
+    fn take_idle(&self) -> Option<Channel> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.pop()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+impl Socket {
+    fn hold(&self, stream: &impl AsFd) -> io::Result<()> {
+        let handle: OwnedFd = stream.as_fd().try_clone_to_owned()?;
+        *self.handle() = Some(handle.into());
+        if self.is_cut.load(Ordering::SeqCst) {
+            self.cut();
+        }
+        Ok(())
+    }
+
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::SeqCst);
+        if let Some(handle) = self.handle().take() {
+            // A socket that is closed already needs no more.
+            let _closed = handle.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn handle(&self) -> std::sync::MutexGuard<'_, Option<TcpStream>> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CutOnDrop {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CutOnDrop {
+    fn drop(&mut self) {
+        if let Some(socket) = &self.0 {
+            socket.cut();
+        }
+    }
+}
+
+async fn connect(server: &Server, socket: &Arc<Socket>) -> Result<Connection, Error> {
+    let tls = OwnedTLSConfig {
+        cert_chain: server.roots.clone(),
+        ..OwnedTLSConfig::default()
+    };
+    let socket = Arc::clone(socket);
+    let properties = ConnectionProperties::default().with_connection_name("hapax".into());
+    let runtime = lapin::runtime::default_runtime()?;
+    Connection::connector(
+        server.uri(),
+        runtime,
+        async move |uri: AMQPUri, runtime| {
+            let dialled = async {
+                let plain = AMQPUri {
+                    scheme: AMQPScheme::AMQP,
+                    ..uri.clone()
+                };
+                let stream = plain
+                    .connect_with_config_async(tls.as_ref(), &runtime)
+                    .await?;
+                if let AsyncTcpStream::Plain(stream) = &stream {
+                    socket.hold(stream.get_ref())?;
+                }
+                match uri.scheme {
+                    AMQPScheme::AMQP => Ok(stream),
+                    AMQPScheme::AMQPS => stream.into_tls(&uri.authority.host, tls.as_ref()).await,
+                }
+            };
+            // The driver has a thread for this, which nobody else would end.
+            match timeout(CONNECT, dialled).await {
+                Ok(stream) => stream.map_err(Error::from),
+                Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed).into()),
+            }
+        },
+        properties,
+    )
+    .await
+}

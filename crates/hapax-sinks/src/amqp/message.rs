@@ -1,0 +1,105 @@
+//! An event as a message: its properties, its headers, its routing key.
+//!
+//! In binary mode the CloudEvents attributes are headers with the prefix
+//! `cloudEvents:`, and the body is the payload. `traceparent`, `tracestate` and
+//! `correlation_id` are headers of their own in every mode.
+
+use bytes::Bytes;
+use hapax::{event::Event, sink::SinkError};
+use lapin::{
+    BasicProperties,
+    types::{AMQPValue, FieldTable, LongString, ShortString},
+};
+
+use crate::{
+    format::{self, Format},
+    pattern::Pattern,
+};
+
+const PREFIX: &str = "cloudEvents:";
+/// Written to disk before it is confirmed.
+const PERSISTENT: u8 = 2;
+/// Bytes of a content header beside the texts that are counted: class, size, flags, time, mode.
+const FIXED_BYTES: usize = 64;
+/// Bytes of a header beside its name and its value: their lengths and a type.
+const FIELD_BYTES: usize = 6;
+
+/// What is the same for every message of a sink.
+pub(super) struct Layout {
+    pub(super) source: String,
+    pub(super) exchange: ShortString,
+    pub(super) routing_key: Pattern,
+    pub(super) format: Format,
+}
+
+/// A message that can be published.
+pub(super) struct Message {
+    pub(super) id: ShortString,
+    pub(super) routing_key: ShortString,
+    pub(super) properties: BasicProperties,
+    /// Bytes of the properties on the wire, at most: they must fit into one frame.
+    pub(super) properties_bytes: usize,
+    pub(super) body: Bytes,
+}
+
+impl Layout {
+    /// Writes an event; one that no message can carry is rejected.
+    pub(super) fn write(&self, event: &Event) -> Result<Message, SinkError> {
+        let routing_key = self.routing_key.fill(event, |_, value| value.to_owned());
+        let routing_key = short("routing key", "routing_key", &routing_key)?;
+        let written = self.format.write(event, &self.source);
+        let id = short("event id", "event", &event.id.to_string())?;
+        let kind = short("event type", "event", &event.kind)?;
+        let content_type = short("content type", "content_type", &written.content_type)?;
+        let mut bytes = FIXED_BYTES + id.as_str().len() + kind.as_str().len();
+        bytes += written.content_type.len();
+
+        let mut headers = FieldTable::default();
+        let mut insert = |name: String, value: &str| {
+            // A name that AMQP cannot spell stays behind.
+            if let Ok(name) = ShortString::try_new(name) {
+                bytes += FIELD_BYTES + name.as_str().len() + value.len();
+                headers.insert(name, AMQPValue::LongString(LongString::from(value)));
+            }
+        };
+        for (name, value) in &written.attributes {
+            insert(format!("{PREFIX}{name}"), value);
+        }
+        for (name, value) in format::context(event) {
+            insert(name.to_owned(), value);
+        }
+        let seconds = u64::try_from(event.created_at.as_secs()).unwrap_or(0);
+        let properties = BasicProperties::default()
+            .with_delivery_mode(PERSISTENT)
+            .with_message_id(id.clone())
+            .with_type(kind)
+            .with_content_type(content_type)
+            .with_timestamp(seconds)
+            .with_headers(headers);
+        Ok(Message {
+            id,
+            routing_key,
+            properties,
+            properties_bytes: bytes,
+            body: written.body,
+        })
+    }
+}
+
+/// Why no message can carry an event.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} has {bytes} bytes, and AMQP has room for 255")]
+struct TooLong {
+    what: &'static str,
+    bytes: usize,
+}
+
+fn short(
+    what: &'static str,
+    error_type: &'static str,
+    text: &str,
+) -> Result<ShortString, SinkError> {
+    let bytes = text.len();
+    let too_long = |_| SinkError::rejected(error_type, TooLong { what, bytes });
+    ShortString::try_new(text).map_err(too_long)
+}

@@ -1,0 +1,215 @@
+//! Events to RabbitMQ, each confirmed by the broker.
+//!
+//! A batch is published at once and then its confirms are awaited. Every
+//! message is persistent and mandatory: an event is delivered when the broker
+//! has put it into a queue for good, and one that no queue listens for comes
+//! back and is unavailable. `message_id` is the event's id, by which consumers
+//! dedupe.
+//!
+//! The connection is made when it is first needed, and made again when it is
+//! lost. A broker that holds publishers back (memory, disk) is unavailable,
+//! and its connection is kept until it goes on.
+//!
+//! ```
+//! use hapax_sinks::amqp::{Amqp, AmqpError};
+//!
+//! # fn wire() -> Result<Amqp, AmqpError> {
+//! Amqp::to("amqps://shop:secret@rabbit.example.com/shop")
+//!     .source("/shop")
+//!     .exchange("events")
+//!     .routing_key("{aggregate_type}.{type}")
+//!     .build()
+//! # }
+//! ```
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use hapax::sink::{Offer, Outcome, Receipt, Sink};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout_at},
+};
+
+use crate::limits::{AMQP_BATCH, AMQP_CHANNELS_LOST_MAX};
+
+mod builder;
+mod server;
+mod message;
+mod link;
+mod flight;
+mod failure;
+
+pub use builder::{AmqpBuilder, AmqpError};
+use failure::Failure;
+use flight::Flight;
+use link::Link;
+use message::{Layout, Message};
+use server::Server;
+
+/// An exchange of a RabbitMQ broker.
+pub struct Amqp {
+    server: Server,
+    layout: Layout,
+    timeout: Duration,
+    link: Mutex<Option<Arc<Link>>>,
+}
+
+/// The offers of one call, with what is known of each so far.
+struct Batch {
+    messages: Vec<Option<Message>>,
+    outcomes: Vec<Option<Outcome>>,
+}
+
+impl Amqp {
+    /// Begins a sink that publishes to the broker at `url`.
+    ///
+    /// `amqp://user:password@host:port/vhost`, or `amqps://` for TLS; user, password and virtual
+    /// host are percent-encoded.
+    pub fn to(url: impl Into<String>) -> AmqpBuilder {
+        AmqpBuilder::new(url.into())
+    }
+
+    /// Publishes what is open, and once more, one by one, what a neighbour's refusal cut off.
+    async fn publish(&self, batch: &mut Batch, deadline: Instant) {
+        let open = batch.open();
+        let Some(failure) = self.fly(batch, &open, deadline).await else {
+            return;
+        };
+        if open.len() == 1 || !failure.concerns_one() {
+            return batch.fail(&open, &failure);
+        }
+        let mut channels_lost = 0;
+        for index in batch.open() {
+            let failed = self.fly(batch, &[index], deadline).await;
+            let Some(failure) = failed else { continue };
+            channels_lost += 1;
+            if channels_lost == AMQP_CHANNELS_LOST_MAX || !failure.concerns_one() {
+                return batch.fail(&open, &failure);
+            }
+            batch.fail(&[index], &failure);
+        }
+    }
+
+    /// Publishes these in one go; what it leaves open shares the failure that it returns.
+    async fn fly(&self, batch: &mut Batch, open: &[usize], deadline: Instant) -> Option<Failure> {
+        let link = match timeout_at(deadline, self.link()).await {
+            Ok(Ok(link)) => link,
+            Ok(Err(failure)) => return Some(failure),
+            Err(_) => return Some(Failure::Timeout),
+        };
+        let channel = match timeout_at(deadline, link.channel()).await {
+            Ok(Ok(channel)) => channel,
+            Ok(Err(failure)) => return Some(failure),
+            Err(_) => {
+                link.cut();
+                return Some(Failure::Timeout);
+            }
+        };
+        let Batch { messages, outcomes } = batch;
+        let mut flight = Flight::new(&link, &channel, deadline);
+        for index in open {
+            let Some(message) = &messages[*index] else {
+                continue;
+            };
+            if let Err(rejection) = flight.publish(*index, message, &self.layout.exchange).await {
+                outcomes[*index] = Some(Err(rejection));
+            }
+        }
+        let failure = flight.land(outcomes).await;
+        if failure.is_none() {
+            link.put_back(channel);
+        }
+        failure
+    }
+
+    /// The connection: the one there is, or a new one.
+    async fn link(&self) -> Result<Arc<Link>, Failure> {
+        let mut current = self.link.lock().await;
+        if let Some(link) = &*current
+            && link.is_alive()
+        {
+            return Ok(Arc::clone(link));
+        }
+        *current = None;
+        let link = Arc::new(Link::open(&self.server, self.timeout).await?);
+        *current = Some(Arc::clone(&link));
+        Ok(link)
+    }
+}
+
+impl Batch {
+    fn of(offers: &[Offer], layout: &Layout) -> Self {
+        let mut messages = Vec::with_capacity(offers.len());
+        let mut outcomes = Vec::with_capacity(offers.len());
+        for offer in offers {
+            let written = layout.write(offer.event());
+            let (message, outcome) = match written {
+                Ok(message) => (Some(message), None),
+                Err(rejection) => (None, Some(Err(rejection))),
+            };
+            messages.push(message);
+            outcomes.push(outcome);
+        }
+        Self { messages, outcomes }
+    }
+
+    /// The places of the offers that have no outcome yet.
+    fn open(&self) -> Vec<usize> {
+        let places = self.outcomes.iter().enumerate();
+        let open = places.filter(|(_, outcome)| outcome.is_none());
+        open.map(|(index, _)| index).collect()
+    }
+
+    fn fail(&mut self, open: &[usize], failure: &Failure) {
+        for index in open {
+            let outcome = &mut self.outcomes[*index];
+            if outcome.is_none() {
+                *outcome = Some(Err(failure.clone().into()));
+            }
+        }
+    }
+}
+
+impl Sink for Amqp {
+    fn kind(&self) -> &'static str {
+        "amqp"
+    }
+
+    fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(async move {
+            let deadline = Instant::now() + self.timeout;
+            let mut batch = Batch::of(offers, &self.layout);
+            if !batch.open().is_empty() {
+                self.publish(&mut batch, deadline).await;
+            }
+            let outcomes = batch.outcomes.into_iter();
+            let answered = outcomes.map(|outcome| match outcome {
+                Some(outcome) => outcome,
+                None => Err(Failure::Timeout.into()),
+            });
+            answered.collect()
+        })
+    }
+
+    fn batch_max(&self) -> usize {
+        AMQP_BATCH
+    }
+}
+
+impl fmt::Debug for Amqp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Amqp")
+            .field("server", &self.server)
+            .field("exchange", &self.layout.exchange.as_str())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the broker said, as a receipt.
+fn receipt(status: u16, text: String) -> Receipt {
+    Receipt {
+        status: Some(status),
+        head: text.into(),
+    }
+}

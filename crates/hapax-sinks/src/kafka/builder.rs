@@ -1,0 +1,241 @@
+//! The settings of a Kafka sink, checked before it is one.
+//!
+//! The client itself reads them, so that a setting that it does not know, or
+//! that this build has no part for (TLS, SCRAM, Kerberos), is refused at start.
+//! Whether the cluster can be reached is not asked.
+
+use std::{collections::BTreeMap, fmt, sync::Mutex, time::Duration};
+
+use hapax::limits::OFFER;
+use rdkafka::error::KafkaError as ClientError;
+use secrecy::SecretString;
+
+use super::{Kafka, Layout, Settings, client::OURS, record::is_topic};
+use crate::{format::Format, pattern::Pattern};
+
+/// The settings of a [`Kafka`] sink.
+#[derive(Clone)]
+pub struct KafkaBuilder {
+    servers: String,
+    source: String,
+    topic: String,
+    format: Format,
+    others: BTreeMap<String, SecretString>,
+    timeout: Duration,
+}
+
+impl KafkaBuilder {
+    pub(super) fn new(servers: String) -> Self {
+        Self {
+            servers,
+            source: String::new(),
+            topic: "{type}".to_owned(),
+            format: Format::default(),
+            others: BTreeMap::new(),
+            timeout: OFFER,
+        }
+    }
+
+    /// Says what the events come from, such as `/shop`: the CloudEvents attribute `source`.
+    #[must_use]
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = source.into();
+        self
+    }
+
+    /// Makes the topic of `{type}`, `{aggregate_type}`, `{aggregate_id}` and `{tenant}`; `_` stands
+    /// for what an event lacks and for what a topic cannot hold. It is `{type}` otherwise.
+    #[must_use]
+    pub fn topic(mut self, pattern: impl Into<String>) -> Self {
+        self.topic = pattern.into();
+        self
+    }
+
+    /// Writes events down like this; CloudEvents in binary mode otherwise.
+    #[must_use]
+    pub fn format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// Passes a setting on to librdkafka, such as `sasl.password`.
+    #[must_use]
+    pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.others.insert(name.into(), value.into().into());
+        self
+    }
+
+    /// Bounds a whole call: what is not acknowledged by then is unavailable.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Makes the sink.
+    ///
+    /// # Errors
+    /// Fails when a setting can never work; which one is in the error.
+    pub fn build(self) -> Result<Kafka, KafkaError> {
+        if self.servers.trim().is_empty() {
+            return Err(KafkaError::Servers);
+        }
+        if self.format != Format::Raw && self.source.is_empty() {
+            return Err(KafkaError::Source);
+        }
+        let topic = Pattern::parse(&self.topic).ok_or(KafkaError::Topic)?;
+        if !is_topic(&topic.sample()) {
+            return Err(KafkaError::Topic);
+        }
+        if let Some(name) = self
+            .others
+            .keys()
+            .find(|name| OURS.contains(&name.as_str()))
+        {
+            return Err(KafkaError::Ours { name: name.clone() });
+        }
+        let settings = Settings {
+            timeout: self.timeout,
+            others: self.others,
+        };
+        settings.check(&self.servers)?;
+        Ok(Kafka {
+            servers: self.servers,
+            settings,
+            layout: Layout {
+                source: self.source,
+                topic,
+                format: self.format,
+            },
+            timeout: self.timeout,
+            many: Mutex::default(),
+            alone: Mutex::default(),
+        })
+    }
+}
+
+impl fmt::Debug for KafkaBuilder {
+    /// Names the settings without their values: one may be a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaBuilder")
+            .field("servers", &self.servers)
+            .field("source", &self.source)
+            .field("topic", &self.topic)
+            .field("format", &self.format)
+            .field("settings", &self.others.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a Kafka sink cannot be set up; it never repeats a setting's value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KafkaError {
+    /// No broker was named.
+    #[error("kafka sink has no servers")]
+    Servers,
+    /// CloudEvents need a source, and none was given.
+    #[error("kafka sink has no source")]
+    Source,
+    /// The topic's pattern asks for what no event has, or makes no topic's name.
+    #[error(
+        "kafka topic is made of a-z, A-Z, 0-9, `.`, `_`, `-`, {{type}}, {{aggregate_type}}, \
+         {{aggregate_id}} and {{tenant}}"
+    )]
+    Topic,
+    /// A setting is not to be changed: the sink's promises rest on it.
+    #[error("kafka setting {name} is the sink's own")]
+    Ours {
+        /// Which one.
+        name: String,
+    },
+    /// The client does not know a setting, or its value.
+    #[error(
+        "kafka setting {name} is unknown, or its value is refused, or this build has no such part"
+    )]
+    Setting {
+        /// Which one.
+        name: String,
+    },
+    /// The client cannot be made of these settings.
+    #[error("kafka client cannot be made: {story}")]
+    Client {
+        /// What it says.
+        story: String,
+    },
+}
+
+impl KafkaError {
+    /// What the client says, without the values that it repeats.
+    pub(super) fn of(error: &ClientError) -> Self {
+        match error {
+            ClientError::ClientConfig(_, _, name, _) => Self::Setting { name: name.clone() },
+            ClientError::ClientCreation(story) => Self::Client {
+                story: story.clone(),
+            },
+            other => Self::Client {
+                story: other.to_string(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_can_never_work_is_refused_by_name() {
+        let good = Kafka::to("h:9092").source("/s");
+        assert!(good.clone().build().is_ok());
+        check(Kafka::to(" ").source("/s"), &KafkaError::Servers);
+        check(Kafka::to("h"), &KafkaError::Source);
+        for topic in ["", "{id}", "a b", "..", &"x".repeat(250)] {
+            check(good.clone().topic(topic), &KafkaError::Topic);
+        }
+        for name in ["acks", "enable.idempotence", "transactional.id"] {
+            let name = name.to_owned();
+            check(good.clone().set(&name, "1"), &KafkaError::Ours { name });
+        }
+        for (name, value) in [("no.such.setting", "1"), ("linger.ms", "soon")] {
+            let name = name.to_owned();
+            check(
+                good.clone().set(&name, value),
+                &KafkaError::Setting { name },
+            );
+        }
+    }
+
+    #[test]
+    fn what_this_build_has_no_part_for_is_refused_at_start() {
+        let good = Kafka::to("h:9092").source("/s");
+        let plain = good.clone().set("security.protocol", "sasl_plaintext");
+        let plain = plain
+            .set("sasl.username", "u")
+            .set("sasl.password", "s3cret");
+        assert!(plain.clone().set("sasl.mechanism", "PLAIN").build().is_ok());
+        for builder in [
+            good.set("security.protocol", "ssl"),
+            plain.clone().set("sasl.mechanism", "SCRAM-SHA-512"),
+            plain.set("sasl.mechanism", "GSSAPI"),
+        ] {
+            let error = builder.build().unwrap_err();
+            assert!(!error.to_string().contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_password() {
+        let builder = Kafka::to("h:9092")
+            .source("/s")
+            .set("sasl.password", "s3cret");
+        let text = format!("{builder:?} {:?}", builder.clone().build().unwrap());
+        assert!(!text.contains("s3cret"), "{text}");
+        assert!(text.contains("sasl.password"), "{text}");
+    }
+
+    #[track_caller]
+    fn check(builder: KafkaBuilder, expected: &KafkaError) {
+        assert_eq!(&builder.build().unwrap_err(), expected);
+    }
+}

@@ -1,0 +1,168 @@
+//! The producer: what it is told, and what it says of itself.
+//!
+//! Its settings are those of librdkafka. The ones that the promises rest on
+//! are set last and cannot be changed.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use rdkafka::{
+    ClientConfig, ClientContext,
+    config::RDKafkaLogLevel,
+    error::KafkaError as ClientError,
+    producer::{FutureProducer, Producer as _},
+};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{builder::KafkaError, failure::Failure};
+use crate::limits::{KAFKA_QUEUE_EVENTS, KAFKA_QUEUE_KBYTES, KAFKA_RECORD_BYTES_MAX};
+
+/// Settings that are this sink's: its promises rest on them.
+pub(super) const OURS: [&str; 15] = [
+    "acks",
+    "api.version.request.timeout.ms",
+    "bootstrap.servers",
+    "delivery.timeout.ms",
+    "enable.gapless.guarantee",
+    "enable.idempotence",
+    "max.in.flight",
+    "max.in.flight.requests.per.connection",
+    "message.timeout.ms",
+    "metadata.broker.list",
+    "request.required.acks",
+    "request.timeout.ms",
+    "socket.timeout.ms",
+    "transactional.id",
+    "topic.metadata.propagation.max.ms",
+];
+/// How long a record waits for others to share its request.
+const LINGER_MS: &str = "1";
+/// How late the client may be when it says that a record's time is over.
+const LOOK: Duration = Duration::from_millis(1_500);
+
+/// What a producer is made with.
+pub(super) struct Settings {
+    pub(super) timeout: Duration,
+    pub(super) others: BTreeMap<String, SecretString>,
+}
+
+/// A producer.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) producer: FutureProducer<Voice>,
+    /// Whether it sends each record in a request of its own.
+    pub(super) is_alone: bool,
+    voice: Voice,
+    is_spent: Arc<AtomicBool>,
+}
+
+/// The last that a producer said of its troubles.
+#[derive(Clone, Default)]
+pub(super) struct Voice(Arc<Mutex<Option<String>>>);
+
+impl Client {
+    /// Makes a producer; it connects by itself, when there is something to send.
+    pub(super) fn new(servers: &str, settings: &Settings, is_alone: bool) -> Result<Self, Failure> {
+        let config = settings.config(servers, is_alone);
+        let voice = Voice::default();
+        let made = config.create_with_context(voice.clone());
+        let producer = made.map_err(|error| Failure::Client(KafkaError::of(&error).to_string()))?;
+        let is_spent = Arc::default();
+        Ok(Self {
+            producer,
+            is_alone,
+            voice,
+            is_spent,
+        })
+    }
+
+    /// Whether it can still produce.
+    pub(super) fn is_sound(&self) -> bool {
+        !self.is_spent.load(Ordering::Relaxed) && self.producer.client().fatal_error().is_none()
+    }
+
+    /// Has it replaced: a topic that it may not write to stays closed to it for minutes, whatever
+    /// the broker says by then.
+    pub(super) fn replace(&self) {
+        self.is_spent.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn last_words(&self) -> Option<String> {
+        let words = self.voice.0.lock();
+        words.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Settings {
+    /// Whether a producer can be made of them.
+    pub(super) fn check(&self, servers: &str) -> Result<(), KafkaError> {
+        let config = self.config(servers, false);
+        let made = config.create_with_context::<_, FutureProducer<Voice>>(Voice::default());
+        made.map(drop).map_err(|error| KafkaError::of(&error))
+    }
+
+    fn config(&self, servers: &str, is_alone: bool) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set_log_level(RDKafkaLogLevel::Critical);
+        config.set("client.id", "hapax");
+        config.set("partitioner", "murmur2_random");
+        config.set("linger.ms", LINGER_MS);
+        config.set("reconnect.backoff.max.ms", "1000");
+        config.set("message.max.bytes", KAFKA_RECORD_BYTES_MAX.to_string());
+        config.set(
+            "queue.buffering.max.messages",
+            KAFKA_QUEUE_EVENTS.to_string(),
+        );
+        config.set("queue.buffering.max.kbytes", KAFKA_QUEUE_KBYTES.to_string());
+        for (name, value) in &self.others {
+            config.set(name, value.expose_secret());
+        }
+        config.set("bootstrap.servers", servers);
+        config.set("enable.idempotence", "true");
+        config.set("acks", "all");
+        // The client looks for records whose time is over about once a second; it is to say so
+        // before the call has to.
+        let patience = self.timeout.saturating_sub(LOOK).max(self.timeout / 2);
+        let millis = patience.as_millis().max(20);
+        config.set("message.timeout.ms", millis.to_string());
+        // What is not there, or does not answer, is told before that.
+        for name in [
+            "topic.metadata.propagation.max.ms",
+            "request.timeout.ms",
+            "socket.timeout.ms",
+            "api.version.request.timeout.ms",
+        ] {
+            config.set(name, (millis / 2).to_string());
+        }
+        if is_alone {
+            config.set("batch.num.messages", "1");
+        }
+        config
+    }
+}
+
+impl ClientContext for Voice {
+    fn log(&self, _: RDKafkaLogLevel, _: &str, _: &str) {}
+
+    fn error(&self, error: ClientError, reason: &str) {
+        let mut words = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *words = Some(match error.rdkafka_error_code() {
+            Some(code) => format!("{code}: {reason}"),
+            None => reason.to_owned(),
+        });
+    }
+}
+
+impl fmt::Debug for Settings {
+    /// Names what is set: a value may be a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.others.keys()).finish()
+    }
+}

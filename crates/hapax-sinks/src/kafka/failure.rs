@@ -1,0 +1,81 @@
+//! Why an event was not taken: again, or never?
+
+use hapax::sink::SinkError;
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+/// A failure, with the last that the client said where it adds something.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("client cannot be made: {0}")]
+    Client(String),
+    #[error("there is no topic `{topic}` that this client may see: create it")]
+    Topic { topic: String },
+    #[error("queue of the client stayed full")]
+    Full,
+    #[error("topic `{topic}`: {code}{}", said(words.as_deref()))]
+    Refused {
+        topic: String,
+        code: Code,
+        words: Option<String>,
+    },
+}
+
+impl Failure {
+    pub(super) fn of(code: Code, topic: &str, words: Option<String>) -> Self {
+        let topic = topic.to_owned();
+        match code {
+            Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
+                Self::Topic { topic }
+            }
+            Code::QueueFull => Self::Full,
+            _ => Self::Refused { topic, code, words },
+        }
+    }
+
+    /// Whether a broker that refuses a request of several records may mean one of them alone.
+    pub(super) fn concerns_one(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                code: Code::MessageSizeTooLarge
+                    | Code::MessageBatchTooLarge
+                    | Code::InvalidRecord
+                    | Code::InvalidMessage,
+                ..
+            }
+        )
+    }
+
+    fn error_type(&self) -> &'static str {
+        match self {
+            Self::Client(_) => "client",
+            Self::Topic { .. } => "topic",
+            Self::Full => "queue_full",
+            Self::Refused { code, .. } => match code {
+                Code::MessageTimedOut => "timeout",
+                Code::MessageSizeTooLarge | Code::MessageBatchTooLarge => "too_large",
+                Code::InvalidRecord | Code::InvalidMessage => "invalid",
+                Code::TopicAuthorizationFailed
+                | Code::ClusterAuthorizationFailed
+                | Code::Authentication => "refused",
+                _ => "kafka",
+            },
+        }
+    }
+}
+
+impl From<Failure> for SinkError {
+    /// What a record alone is refused for stays so; everything else may pass.
+    fn from(failure: Failure) -> Self {
+        let error_type = failure.error_type();
+        if failure.concerns_one() {
+            Self::rejected(error_type, failure)
+        } else {
+            Self::unavailable(error_type, failure)
+        }
+    }
+}
+
+fn said(words: Option<&str>) -> String {
+    words.map_or_else(String::new, |words| format!(" (client: {words})"))
+}

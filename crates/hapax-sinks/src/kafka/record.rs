@@ -1,0 +1,94 @@
+//! An event as a record: its topic, its key, its headers.
+//!
+//! In binary mode the CloudEvents attributes are headers with the prefix
+//! `ce_`, and the value is the payload; the media type is `content-type`. A raw
+//! record still says in `ce_id` and `ce_type` what it is.
+
+use bytes::Bytes;
+use hapax::{event::Event, sink::SinkError};
+use rdkafka::message::{Header, OwnedHeaders};
+
+use crate::{
+    format::{self, Format},
+    limits::TOPIC_BYTES_MAX,
+    pattern::Pattern,
+};
+
+/// What is the same for every record of a sink.
+pub(super) struct Layout {
+    pub(super) source: String,
+    pub(super) topic: Pattern,
+    pub(super) format: Format,
+}
+
+/// A record that can be produced.
+pub(super) struct Record {
+    pub(super) topic: String,
+    pub(super) key: Option<String>,
+    pub(super) headers: OwnedHeaders,
+    pub(super) timestamp: i64,
+    pub(super) body: Bytes,
+}
+
+impl Layout {
+    /// Writes an event; one that no record can carry is rejected.
+    pub(super) fn write(&self, event: &Event) -> Result<Record, SinkError> {
+        let topic = self.topic.fill(event, |_, value| spelt(value));
+        if !is_topic(&topic) {
+            return Err(SinkError::rejected("topic", NoTopic(topic)));
+        }
+        let written = self.format.write(event, &self.source);
+        let mut headers = OwnedHeaders::new();
+        let mut add = |name: &str, value: &str| {
+            let header = Header {
+                key: name,
+                value: Some(value),
+            };
+            let so_far = std::mem::replace(&mut headers, OwnedHeaders::new_with_capacity(0));
+            headers = so_far.insert(header);
+        };
+        for (name, value) in &written.attributes {
+            add(&format!("ce_{name}"), value);
+        }
+        if self.format != Format::Binary {
+            add("ce_id", &event.id.to_string());
+            add("ce_type", &event.kind);
+        }
+        add("content-type", &written.content_type);
+        for (name, value) in format::context(event) {
+            add(name, value);
+        }
+        let aggregate = event.aggregate.as_ref();
+        Ok(Record {
+            topic,
+            key: aggregate.map(|aggregate| aggregate.id.clone()),
+            headers,
+            timestamp: event.created_at.as_millis(),
+            body: written.body,
+        })
+    }
+}
+
+/// Whether Kafka takes this for a topic's name.
+pub(super) fn is_topic(name: &str) -> bool {
+    (1..=TOPIC_BYTES_MAX).contains(&name.len())
+        && name.chars().all(is_allowed)
+        && !matches!(name, "." | "..")
+}
+
+/// Why an event has no topic.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no topic's name: at most 249 of a-z, A-Z, 0-9, `.`, `_` and `-`")]
+struct NoTopic(String);
+
+/// What fills a place, with `_` for what a topic cannot hold.
+fn spelt(value: &str) -> String {
+    value
+        .chars()
+        .map(|c| if is_allowed(c) { c } else { '_' })
+        .collect()
+}
+
+fn is_allowed(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
+}

@@ -1,0 +1,104 @@
+//! What became of a message: again, or never?
+//!
+//! Only what lies in the event itself is for good: a message larger than the
+//! server or the stream takes, a subject that is too long. A stream that is
+//! missing or full, a permission, a lost connection can be mended by somebody.
+
+use std::sync::Arc;
+
+use async_nats::{
+    ConnectError, ConnectErrorKind,
+    jetstream::{ErrorCode, publish::PublishAck, response::Response},
+};
+use hapax::sink::{Outcome, Receipt, SinkError};
+
+use crate::tls;
+
+/// Why a message was not acknowledged.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("cannot connect to nats")]
+    Connect(#[source] Arc<ConnectError>),
+    #[error("nats did not let us in in time")]
+    Connecting,
+    #[error("connection to nats was lost{}", said(.0.as_deref()))]
+    Lost(Option<Arc<str>>),
+    #[error("nats did not acknowledge in time{}", said(.0.as_deref()))]
+    Silent(Option<Arc<str>>),
+    #[error("no stream takes subject {0}: create one on that server that lists it")]
+    NoStream(String),
+    #[error("stream did not store the message: {description} (error {code})")]
+    Refused { code: u64, description: String },
+    #[error("message is larger than the stream takes: {0}")]
+    LargerThanStream(String),
+    #[error("message of {bytes} bytes is larger than the server's max_payload of {max}")]
+    LargerThanServer { bytes: usize, max: usize },
+    #[error("subject of {0} bytes is too long")]
+    Subject(usize),
+    #[error("nats client refused the message: {0}")]
+    Client(String),
+    #[error("answer is no acknowledgement: {0}")]
+    Answer(String),
+}
+
+impl From<Failure> for SinkError {
+    fn from(failure: Failure) -> Self {
+        use Failure as F;
+        let error_type = match &failure {
+            F::Connect(error) if tls::is_at_fault(&**error) => "tls",
+            F::Connect(error) => connect_type(error.kind()),
+            F::Connecting | F::Silent(_) => "timeout",
+            F::Lost(_) => "disconnected",
+            F::NoStream(_) => "no_stream",
+            F::Refused { .. } => "refused",
+            F::LargerThanStream(_) | F::LargerThanServer { .. } => "too_large",
+            F::Subject(_) => "subject",
+            F::Client(_) => "client",
+            F::Answer(_) => "answer",
+        };
+        match failure {
+            F::LargerThanStream(_) | F::LargerThanServer { .. } | F::Subject(_) => {
+                Self::rejected(error_type, failure)
+            }
+            _ => Self::unavailable(error_type, failure),
+        }
+    }
+}
+
+/// Judges the answer to what was published to `subject`.
+pub(super) fn judge(message: &async_nats::Message, subject: &str) -> Outcome {
+    if message.status == Some(async_nats::StatusCode::NO_RESPONDERS) {
+        return Err(Failure::NoStream(subject.to_owned()).into());
+    }
+    // A duplicate is acknowledged like a first: the stream has it.
+    match serde_json::from_slice::<Response<PublishAck>>(&message.payload) {
+        Ok(Response::Ok(_)) => Ok(Receipt::default()),
+        Ok(Response::Err { error }) => {
+            let description = error.to_string();
+            let failure = match error.error_code() {
+                ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => Failure::LargerThanStream(description),
+                code => Failure::Refused {
+                    code: code.0,
+                    description,
+                },
+            };
+            Err(failure.into())
+        }
+        Err(error) => Err(Failure::Answer(error.to_string()).into()),
+    }
+}
+
+fn connect_type(kind: ConnectErrorKind) -> &'static str {
+    match kind {
+        ConnectErrorKind::Dns => "resolve",
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => "login",
+        ConnectErrorKind::TimedOut => "timeout",
+        ConnectErrorKind::Tls => "tls",
+        _ => "connect",
+    }
+}
+
+/// What the server had said before.
+fn said(words: Option<&str>) -> String {
+    words.map(|words| format!(": {words}")).unwrap_or_default()
+}

@@ -1,0 +1,141 @@
+//! The connection to NATS that the batches of one destination share.
+//!
+//! It is made by the batch that finds none, within the time that batch has,
+//! and given up as soon as it is lost: a message that waits in a dead
+//! connection would be sent behind the back of the relay that offers it again.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_nats::{Client, ConnectOptions, Event, ServerAddr};
+use rustls::ClientConfig;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::{Mutex, watch};
+
+use super::answer::Failure;
+use crate::limits::{CONNECT, NATS_BATCH, NATS_PING};
+
+/// How a server is told who we are.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Login {
+    #[default]
+    Nobody,
+    User(String, SecretString),
+    Token(SecretString),
+}
+
+/// The way to the servers, and the connection while there is one.
+pub(super) struct Links {
+    servers: Vec<ServerAddr>,
+    login: Login,
+    tls: ClientConfig,
+    current: Mutex<Option<Arc<Link>>>,
+}
+
+impl Links {
+    pub(super) fn new(servers: Vec<ServerAddr>, login: Login, tls: ClientConfig) -> Self {
+        Self {
+            servers,
+            login,
+            tls,
+            current: Mutex::new(None),
+        }
+    }
+
+    /// The connection, made if there is none that lives.
+    pub(super) async fn get(&self) -> Result<Arc<Link>, Failure> {
+        let mut current = self.current.lock().await;
+        if let Some(link) = current.as_ref().filter(|link| link.lives()) {
+            return Ok(Arc::clone(link));
+        }
+        *current = None;
+        let link = Arc::new(self.connect().await?);
+        *current = Some(Arc::clone(&link));
+        Ok(link)
+    }
+
+    async fn connect(&self) -> Result<Link, Failure> {
+        let (fate, seen) = watch::channel(Fate::default());
+        let fate = Arc::new(fate);
+        let theirs = Arc::clone(&fate);
+        let options = ConnectOptions::new()
+            .name(concat!("hapax/", env!("CARGO_PKG_VERSION")))
+            .connection_timeout(CONNECT)
+            .ping_interval(NATS_PING)
+            .client_capacity(NATS_BATCH)
+            .subscription_capacity(2 * NATS_BATCH)
+            .tls_client_config(self.tls.clone())
+            // The batch that comes next connects anew, with a story to tell when it cannot.
+            .max_reconnects(self.servers.len())
+            .reconnect_delay_callback(|_| Duration::ZERO)
+            .ignore_discovered_servers()
+            .event_callback(move |event| {
+                theirs.send_modify(|fate| fate.note(event));
+                std::future::ready(())
+            });
+        let options = match &self.login {
+            Login::Nobody => options,
+            Login::User(user, password) => {
+                options.user_and_password(user.clone(), password.expose_secret().to_owned())
+            }
+            Login::Token(token) => options.token(token.expose_secret().to_owned()),
+        };
+        let connected = options.connect(self.servers.as_slice()).await;
+        let client = connected.map_err(|error| Failure::Connect(Arc::new(error)))?;
+        Ok(Link { client, fate, seen })
+    }
+}
+
+impl fmt::Debug for Links {
+    /// Names the hosts alone: an address may carry a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts = self.servers.iter().map(|it| (it.host(), it.port()));
+        f.debug_list().entries(hosts).finish()
+    }
+}
+
+/// One connection, from its beginning to its end.
+pub(super) struct Link {
+    pub(super) client: Client,
+    fate: Arc<watch::Sender<Fate>>,
+    seen: watch::Receiver<Fate>,
+}
+
+/// What became of a connection.
+#[derive(Debug, Default)]
+struct Fate {
+    ended: bool,
+    said: Option<Arc<str>>,
+}
+
+impl Link {
+    /// Comes back when the connection is lost.
+    pub(super) async fn lost(&self) {
+        let mut seen = self.seen.clone();
+        // The sender lives as long as this does.
+        let _ended = seen.wait_for(|fate| fate.ended).await;
+    }
+
+    /// Makes this the last batch that uses the connection.
+    pub(super) fn give_up(&self) {
+        self.fate.send_modify(|fate| fate.ended = true);
+    }
+
+    /// The last thing that the server complained about.
+    pub(super) fn said(&self) -> Option<Arc<str>> {
+        self.seen.borrow().said.clone()
+    }
+
+    fn lives(&self) -> bool {
+        !self.seen.borrow().ended
+    }
+}
+
+impl Fate {
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::Disconnected | Event::Closed => self.ended = true,
+            Event::ServerError(error) => self.said = Some(error.to_string().into()),
+            _ => {}
+        }
+    }
+}

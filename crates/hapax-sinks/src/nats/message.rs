@@ -1,0 +1,80 @@
+//! An event as NATS carries it: a subject, headers, bytes.
+//!
+//! In binary mode the attributes of CloudEvents are headers `ce-...`, their
+//! values spelt as in its HTTP binding. The id, the media type and the trace
+//! are headers in every format.
+
+use std::fmt::Write as _;
+
+use async_nats::{HeaderMap, HeaderName};
+use bytes::Bytes;
+use hapax::event::Event;
+
+use super::{answer::Failure, subject};
+use crate::{
+    format::{self, Format},
+    limits::NATS_SUBJECT_BYTES_MAX,
+    pattern::Pattern,
+};
+
+const MESSAGE_ID: &str = "Nats-Msg-Id";
+const CONTENT_TYPE: &str = "content-type";
+
+/// What is published of one event.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) subject: String,
+    pub(super) headers: HeaderMap,
+    pub(super) payload: Bytes,
+}
+
+/// Writes an event down.
+pub(super) fn write(
+    event: &Event,
+    pattern: &Pattern,
+    format: Format,
+    source: &str,
+) -> Result<Message, Failure> {
+    let subject = subject::of(event, pattern);
+    if subject.len() > NATS_SUBJECT_BYTES_MAX {
+        // The server ends the connection over a line that is too long, and with it the batch.
+        return Err(Failure::Subject(subject.len()));
+    }
+    let written = format.write(event, source);
+    let mut headers = HeaderMap::new();
+    headers.insert(MESSAGE_ID, event.id.to_string());
+    headers.insert(CONTENT_TYPE, spell(&written.content_type, true));
+    for (name, value) in format::context(event) {
+        headers.insert(name, spell(value, true));
+    }
+    for (name, value) in &written.attributes {
+        if let Ok(name) = format!("ce-{name}").parse::<HeaderName>() {
+            headers.insert(name, spell(value, false));
+        }
+    }
+    Ok(Message {
+        subject,
+        headers,
+        payload: written.body,
+    })
+}
+
+/// Percent-encodes what a header's value cannot hold.
+fn spell(value: &str, blanks: bool) -> String {
+    let is_plain = |byte: u8| match byte {
+        b'"' | b'%' | b' ' => blanks,
+        _ => byte.is_ascii_graphic(),
+    };
+    if value.bytes().all(is_plain) {
+        return value.to_owned();
+    }
+    let mut spelt = String::with_capacity(value.len() + 16);
+    for byte in value.bytes() {
+        if is_plain(byte) {
+            spelt.push(char::from(byte));
+        } else {
+            write!(spelt, "%{byte:02X}").expect("a text takes what is written to it");
+        }
+    }
+    spelt
+}

@@ -1,0 +1,108 @@
+//! Events to NATS JetStream, acknowledged by the stream that stores them.
+//!
+//! A batch is published as a whole and then its acknowledgements are awaited,
+//! each for its own event. `Nats-Msg-Id` is the event's id: within the
+//! stream's duplicate window JetStream drops what it has already. A connection
+//! that broke is made anew by the next batch; what it left unanswered is
+//! offered again by the relay.
+//!
+//! ```
+//! use hapax_sinks::nats::{Nats, NatsError};
+//!
+//! # fn wire() -> Result<Nats, NatsError> {
+//! let nats = Nats::to("nats://nats.example.com:4222")
+//!     .subject("events.{type}")
+//!     .source("/shop")
+//!     .build()?;
+//! # Ok(nats)
+//! # }
+//! ```
+
+use std::{fmt, time::Duration};
+
+use futures_util::future::BoxFuture;
+use hapax::sink::{Offer, Outcome, Sink, SinkError};
+use tokio::time::{Instant, timeout_at};
+
+use crate::{format::Format, limits::NATS_BATCH, nats::link::Links, pattern::Pattern};
+
+mod builder;
+mod subject;
+mod message;
+mod link;
+mod batch;
+mod answer;
+
+pub use builder::{NatsBuilder, NatsError};
+
+/// Streams of NATS JetStream.
+pub struct Nats {
+    links: Links,
+    subject: Pattern,
+    format: Format,
+    source: String,
+    timeout: Duration,
+}
+
+impl Nats {
+    /// Begins a sink that publishes to the servers at these addresses, parted by commas.
+    pub fn to(servers: impl Into<String>) -> NatsBuilder {
+        NatsBuilder::new(servers.into())
+    }
+
+    async fn offer(&self, offers: &[Offer], deadline: Instant) -> Vec<Outcome> {
+        let link = match timeout_at(deadline, self.links.get()).await {
+            Ok(Ok(link)) => link,
+            Ok(Err(failure)) => return all(offers, || failure.clone().into()),
+            Err(_) => return all(offers, || answer::Failure::Connecting.into()),
+        };
+        let mut batch = batch::Batch::open(&link, offers.len(), deadline);
+        if let Err(failure) = batch.listen().await {
+            return all(offers, || failure.clone().into());
+        }
+        for (index, offer) in offers.iter().enumerate() {
+            let event = offer.event();
+            match message::write(event, &self.subject, self.format, &self.source) {
+                Ok(message) => batch.publish(index, message).await,
+                Err(refusal) => batch.answer(index, Err(refusal.into())),
+            }
+        }
+        batch.outcomes().await
+    }
+}
+
+impl Sink for Nats {
+    fn kind(&self) -> &'static str {
+        "nats"
+    }
+
+    fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(async move {
+            let deadline = Instant::now() + self.timeout;
+            let mut outcomes = Vec::with_capacity(offers.len());
+            // Answers that nobody has read yet are bounded, and what is beyond the bound is lost.
+            for batch in offers.chunks(NATS_BATCH) {
+                outcomes.append(&mut self.offer(batch, deadline).await);
+            }
+            outcomes
+        })
+    }
+
+    fn batch_max(&self) -> usize {
+        NATS_BATCH
+    }
+}
+
+impl fmt::Debug for Nats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nats")
+            .field("servers", &self.links)
+            .field("subject", &self.subject)
+            .field("format", &self.format)
+            .finish_non_exhaustive()
+    }
+}
+
+fn all(offers: &[Offer], failure: impl Fn() -> SinkError) -> Vec<Outcome> {
+    offers.iter().map(|_| Err(failure())).collect()
+}

@@ -1,0 +1,140 @@
+//! Names with holes: `events.{type}` is `events.order.created` for one event and another for the next.
+//!
+//! A hole is `{type}`, `{tenant}`, `{aggregate_type}` or `{aggregate_id}`;
+//! where an event has no such thing, `_` stands. What goes into a hole passes
+//! through the sink's own spelling, so that no event can say more than a name.
+
+use hapax::event::Event;
+
+/// A name with holes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pattern(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Hole(Hole),
+}
+
+/// What a hole is filled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hole {
+    /// The event's type.
+    Type,
+    /// Whose it is.
+    Tenant,
+    /// The kind of what it is about.
+    AggregateType,
+    /// Which one it is about.
+    AggregateId,
+}
+
+impl Pattern {
+    /// Reads a pattern; nothing where a brace does not belong to a hole that there is.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            let (before, hole) = rest.split_at(at);
+            let (name, after) = hole.strip_prefix('{')?.split_once('}')?;
+            if !before.is_empty() {
+                pieces.push(Piece::Text(before.to_owned()));
+            }
+            pieces.push(Piece::Hole(Hole::named(name)?));
+            rest = after;
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.to_owned()));
+        }
+        (!pieces.is_empty()).then_some(Self(pieces))
+    }
+
+    /// The name for an event, each hole filled with what `spell` makes of it.
+    pub(crate) fn fill(&self, event: &Event, spell: impl Fn(Hole, &str) -> String) -> String {
+        let mut name = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => name.push_str(text),
+                Piece::Hole(hole) => match hole.of(event) {
+                    Some(value) if !value.is_empty() => name.push_str(&spell(*hole, value)),
+                    _ => name.push('_'),
+                },
+            }
+        }
+        name
+    }
+
+    /// The name with `x` in every hole: what is wrong with this is wrong with all.
+    #[cfg(any(test, feature = "nats", feature = "redis", feature = "kafka"))]
+    pub(crate) fn sample(&self) -> String {
+        let pieces = self.0.iter().map(|piece| match piece {
+            Piece::Text(text) => text.as_str(),
+            Piece::Hole(_) => "x",
+        });
+        pieces.collect()
+    }
+}
+
+impl Hole {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "type" => Some(Self::Type),
+            "tenant" => Some(Self::Tenant),
+            "aggregate_type" => Some(Self::AggregateType),
+            "aggregate_id" => Some(Self::AggregateId),
+            _ => None,
+        }
+    }
+
+    fn of(self, event: &Event) -> Option<&str> {
+        let aggregate = event.aggregate.as_ref();
+        match self {
+            Self::Type => Some(&event.kind),
+            Self::Tenant => event.tenant.as_ref().map(hapax::key::Tenant::as_str),
+            Self::AggregateType => aggregate.map(|it| it.kind.as_str()),
+            Self::AggregateId => aggregate.map(|it| it.id.as_str()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hapax::{
+        Random, Timestamp,
+        event::{Headers, NewEvent},
+        outbox::seal,
+    };
+
+    use super::*;
+
+    #[test]
+    fn holes_are_filled_and_what_an_event_lacks_is_an_underscore() {
+        let bare = NewEvent::json("order.created", &1);
+        check("all", &bare, "all");
+        check("events.{type}", &bare, "events.order.created");
+        check("{tenant}/{aggregate_type}-{aggregate_id}!", &bare, "_/_-_!");
+        check(
+            "{aggregate_type}{aggregate_id}",
+            &bare.about("order", "7"),
+            "order7",
+        );
+    }
+
+    #[test]
+    fn a_hole_that_is_none_is_refused() {
+        for text in ["", "{", "}", "a{b}", "{type", "type}", "{}", "{type}}"] {
+            assert_eq!(Pattern::parse(text), None, "{text}");
+        }
+        assert_eq!(Pattern::parse("a {type}").unwrap().sample(), "a x");
+    }
+
+    #[track_caller]
+    fn check(text: &str, new: &NewEvent, expected: &str) {
+        let at = Timestamp::from_millis(1_700_000_000_000);
+        let event = seal(new.clone(), None, &Headers::new(), at, &Random::new(|| 7)).unwrap();
+        let name = Pattern::parse(text)
+            .unwrap()
+            .fill(&event, |_, value| value.to_owned());
+        assert_eq!(name, expected);
+    }
+}

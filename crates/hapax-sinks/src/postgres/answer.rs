@@ -1,0 +1,116 @@
+//! What the far database made of a batch: again, or never?
+//!
+//! What lies in the row itself is for good: a value that the column cannot
+//! hold, a constraint that it breaks. What somebody can mend (a partition that
+//! is missing), or what another row will mend (a foreign key whose row comes
+//! later), is not; neither is what a trigger raises, of which nothing is known.
+
+use std::sync::Arc;
+
+use hapax::sink::SinkError;
+use tokio_postgres::error::SqlState;
+
+/// Why an event was not written.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("connection to the far database failed")]
+    Link(#[source] Arc<tokio_postgres::Error>),
+    #[error("far database did not answer in time")]
+    Silent,
+    #[error("far database has no hapax.inbox_message: run `hapax migrate` on it")]
+    NoInbox,
+    #[error("far database has no table {0}")]
+    NoTable(String),
+    #[error("table {table} has no column {column}")]
+    NoColumn { table: String, column: String },
+    #[error("far database refused: {message} (SQLSTATE {})", code.code())]
+    Refused {
+        code: SqlState,
+        message: String,
+        /// Whether the far database names the constraint that is broken.
+        has_constraint: bool,
+    },
+    #[error("payload is no JSON, and its column is not bytea")]
+    Binary,
+    #[error("event id was taken before with another payload")]
+    Mismatch,
+    #[error("inbox forgot the event while it was looked up")]
+    Forgotten,
+}
+
+impl Failure {
+    /// Whether the statement failed for the sake of one of its rows.
+    pub(super) fn concerns_a_row(&self) -> bool {
+        let Self::Refused { code, .. } = self else {
+            return false;
+        };
+        matches!(class(code), "21" | "22" | "23" | "44" | "54" | "P0")
+    }
+
+    /// Whether the same event will always fare like this.
+    fn is_for_good(&self) -> bool {
+        match self {
+            Self::Binary | Self::Mismatch => true,
+            Self::Refused {
+                code,
+                has_constraint,
+                ..
+            } => match *code {
+                SqlState::FOREIGN_KEY_VIOLATION => false,
+                // A row that no partition takes breaks no check that has a name.
+                SqlState::CHECK_VIOLATION => *has_constraint,
+                _ => matches!(class(code), "21" | "22" | "23" | "44" | "54"),
+            },
+            _ => false,
+        }
+    }
+
+    fn error_type(&self) -> &'static str {
+        match self {
+            Self::Link(_) => "connect",
+            Self::Silent => "timeout",
+            Self::NoInbox | Self::NoTable(_) | Self::NoColumn { .. } => "schema",
+            Self::Binary => "payload",
+            Self::Mismatch => "mismatch",
+            Self::Forgotten => "forgotten",
+            Self::Refused { code, .. } => match class(code) {
+                "22" | "54" => "value",
+                "21" | "23" | "44" => "constraint",
+                "28" => "login",
+                "3D" | "3F" | "42" => "schema",
+                "40" => "serialization",
+                "53" => "full",
+                _ => "refused",
+            },
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            // Its detail repeats the row: that is nobody's business but the far side's.
+            Some(refusal) => Self::Refused {
+                code: refusal.code().clone(),
+                message: refusal.message().to_owned(),
+                has_constraint: refusal.constraint().is_some(),
+            },
+            None => Self::Link(Arc::new(error)),
+        }
+    }
+}
+
+impl From<Failure> for SinkError {
+    fn from(failure: Failure) -> Self {
+        let error_type = failure.error_type();
+        if failure.is_for_good() {
+            Self::rejected(error_type, failure)
+        } else {
+            Self::unavailable(error_type, failure)
+        }
+    }
+}
+
+fn class(code: &SqlState) -> &str {
+    code.code().get(..2).unwrap_or_default()
+}

@@ -1,0 +1,275 @@
+//! The settings of a PostgreSQL sink, checked before it is one.
+//!
+//! What can never work is refused here. A server that is not there, a table
+//! that is missing or a password that is wrong is not: each offer says so.
+
+use std::{fmt, net::IpAddr, time::Duration};
+
+use hapax::{inbox::Message, limits::OFFER};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::Mutex;
+use tokio_postgres::{
+    Config,
+    config::{Host, SslMode},
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::{
+    Postgres,
+    link::Links,
+    table::{Field, Table},
+};
+use crate::{limits::CONNECT, tls};
+
+/// How long an idle connection goes unasked whether it lives.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// The settings of a [`Postgres`].
+#[derive(Clone)]
+pub struct PostgresBuilder {
+    url: SecretString,
+    consumer: String,
+    table: String,
+    columns: Vec<(Field, String)>,
+    source: String,
+    trusted: Vec<Vec<u8>>,
+    timeout: Duration,
+}
+
+impl PostgresBuilder {
+    pub(super) fn new(url: String) -> Self {
+        let columns = Field::ALL.map(|(field, name)| (field, name.to_owned()));
+        Self {
+            url: url.into(),
+            consumer: "hapax".to_owned(),
+            table: "inbox_event".to_owned(),
+            columns: columns.into(),
+            source: "hapax".to_owned(),
+            trusted: Vec::new(),
+            timeout: OFFER,
+        }
+    }
+
+    /// Accepts events under this name, which must never change: the inbox knows it.
+    #[must_use]
+    pub fn consumer(mut self, name: impl Into<String>) -> Self {
+        self.consumer = name.into();
+        self
+    }
+
+    /// Inserts into this table, such as `billing.inbox_event`; `inbox_event` when not said.
+    #[must_use]
+    pub fn table(mut self, name: impl Into<String>) -> Self {
+        self.table = name.into();
+        self
+    }
+
+    /// Writes a field into this column.
+    #[must_use]
+    pub fn column(mut self, field: Field, name: impl Into<String>) -> Self {
+        self = self.without(field);
+        self.columns.push((field, name.into()));
+        self
+    }
+
+    /// Leaves a field out.
+    #[must_use]
+    pub fn without(mut self, field: Field) -> Self {
+        self.columns.retain(|(known, _)| *known != field);
+        self
+    }
+
+    /// Says in the inbox who sent the events; `hapax` when not said.
+    #[must_use]
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = source.into();
+        self
+    }
+
+    /// Trusts the authorities in this PEM text beside the web's.
+    #[must_use]
+    pub fn trust(mut self, certificates: impl Into<Vec<u8>>) -> Self {
+        self.trusted.push(certificates.into());
+        self
+    }
+
+    /// Bounds a whole batch, from the connection to the last answer.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Makes the sink; it connects when it has something to deliver.
+    ///
+    /// # Errors
+    /// Fails when a setting can never work; which one is in the error.
+    pub fn build(self) -> Result<Postgres, PostgresError> {
+        let config = config(self.url.expose_secret(), self.timeout)?;
+        if Message::new(&self.consumer, &self.source, "probe", b"").is_err() {
+            return Err(PostgresError::Consumer);
+        }
+        let parts: Vec<_> = self.table.split('.').collect();
+        let columns = || self.columns.iter().map(|(_, name)| name.as_str());
+        let names = parts.iter().copied().chain(columns());
+        if parts.len() > 2 || !names.clone().all(is_name) {
+            return Err(PostgresError::Name);
+        }
+        if columns().count() == 0 {
+            return Err(PostgresError::Columns);
+        }
+        let tls = tls::client(&self.trusted).map_err(|_| PostgresError::Certificate)?;
+        let (name, columns) = (self.table, self.columns);
+        Ok(Postgres {
+            links: Links {
+                config,
+                tls: MakeRustlsConnect::new(tls),
+                consumer: self.consumer,
+                source: self.source,
+                table: Table { name, columns },
+                current: Mutex::new(None),
+            },
+            timeout: self.timeout,
+        })
+    }
+}
+
+impl fmt::Debug for PostgresBuilder {
+    /// Leaves the address out: it may carry a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresBuilder")
+            .field("consumer", &self.consumer)
+            .field("table", &self.table)
+            .field("columns", &self.columns)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a PostgreSQL sink cannot be set up; it never repeats the address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostgresError {
+    /// The address is none.
+    #[error("far database's address is no url such as postgres://user@host/database")]
+    Address,
+    /// The consumer or the source is empty or too long.
+    #[error("consumer and source are names of 1 to 255 bytes")]
+    Consumer,
+    /// The table or a column has no name or one with a brace, or the table has more than a schema
+    /// and a name.
+    #[error("table is no name or schema.name, or a column has no name, or one has `{{` or `}}`")]
+    Name,
+    /// Every field was left out.
+    #[error("no field of the event goes into the table")]
+    Columns,
+    /// A certificate to trust is none.
+    #[error("certificate to trust is no PEM")]
+    Certificate,
+}
+
+fn config(url: &str, timeout: Duration) -> Result<Config, PostgresError> {
+    // A certificate is always checked whole, so the stricter modes say what `require` says here.
+    let url = ["verify-full", "verify-ca"]
+        .iter()
+        .fold(url.to_owned(), |url, mode| {
+            url.replace(&format!("sslmode={mode}"), "sslmode=require")
+        });
+    let mut config: Config = url.parse().map_err(|_| PostgresError::Address)?;
+    if config.get_hosts().is_empty() {
+        return Err(PostgresError::Address);
+    }
+    // A certificate that is not checked proves nothing: TLS is all or, on request, nothing.
+    if config.get_ssl_mode() == SslMode::Prefer {
+        let mode = if is_local(&config) {
+            SslMode::Disable
+        } else {
+            SslMode::Require
+        };
+        config.ssl_mode(mode);
+    }
+    config.connect_timeout(CONNECT);
+    config.keepalives_idle(KEEP_ALIVE);
+    config.tcp_user_timeout(timeout);
+    if config.get_application_name().is_none() {
+        config.application_name("hapax");
+    }
+    Ok(config)
+}
+
+/// Whether a table or a column can be called so here; the statement is filled in between braces.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['\0', '{', '}'])
+}
+
+/// Whether no packet leaves this machine.
+fn is_local(config: &Config) -> bool {
+    config.get_hosts().iter().all(|host| match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => {
+            name == "localhost"
+                || name
+                    .parse()
+                    .is_ok_and(|address: IpAddr| address.is_loopback())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_never_work_is_refused_by_name() {
+        for url in ["", "http://h", "postgres://h:x/d", "postgres:///d"] {
+            check(Postgres::to(url), &PostgresError::Address);
+        }
+        let builder = || Postgres::to("postgres://h/d");
+        check(builder().consumer(""), &PostgresError::Consumer);
+        check(builder().source("x".repeat(256)), &PostgresError::Consumer);
+        for table in ["", "a.", "a.b.c", "a\0", "{columns}", "a}.b"] {
+            check(builder().table(table), &PostgresError::Name);
+        }
+        for column in ["", "{values}", "a}"] {
+            check(builder().column(Field::Type, column), &PostgresError::Name);
+        }
+        let none = Field::ALL
+            .iter()
+            .fold(builder(), |it, (field, _)| it.without(*field));
+        check(none, &PostgresError::Columns);
+        check(builder().trust("none"), &PostgresError::Certificate);
+        assert!(builder().build().is_ok());
+    }
+
+    #[test]
+    fn what_leaves_the_machine_is_encrypted_unless_it_is_said_otherwise() {
+        for (url, mode) in [
+            ("postgres://localhost/d", SslMode::Disable),
+            ("postgres://127.0.0.1/d", SslMode::Disable),
+            ("postgres://localhost/d?sslmode=require", SslMode::Require),
+            ("postgres://db.example.com/d", SslMode::Require),
+            (
+                "postgres://db.example.com/d?sslmode=verify-full",
+                SslMode::Require,
+            ),
+            (
+                "postgres://db.example.com/d?sslmode=disable",
+                SslMode::Disable,
+            ),
+        ] {
+            assert_eq!(config(url, OFFER).unwrap().get_ssl_mode(), mode, "{url}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_password() {
+        let builder = Postgres::to("postgres://shop:secret@h/d");
+        let text = format!("{builder:?} {:?}", builder.clone().build().unwrap());
+        assert!(!text.contains("secret"), "{text}");
+    }
+
+    #[track_caller]
+    fn check(builder: PostgresBuilder, expected: &PostgresError) {
+        assert_eq!(&builder.build().unwrap_err(), expected);
+    }
+}

@@ -1,0 +1,4 @@
+-- Reads what known messages said, to tell duplicates from mismatches.
+SELECT message_id, payload_hash
+FROM hapax.inbox_message
+WHERE consumer = $1::text AND message_id = ANY ($2::text[])

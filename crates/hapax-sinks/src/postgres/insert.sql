@@ -1,0 +1,28 @@
+-- Accepts a batch of events and inserts those that are new, in one transaction: this statement.
+-- The inbox is written in the order of the ids, so that two relays with the same events wait for
+-- each other and never in a circle; the table in the order of the batch.
+WITH offered AS MATERIALIZED (
+    SELECT event_id, hash, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
+           created_at, number
+    FROM unnest($3::text[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[],
+                $9::int8[], $10::{payloads}[], $11::text[], $12::text[])
+         WITH ORDINALITY
+         AS offered (event_id, hash, type, tenant, aggregate_type, aggregate_id, sequence, payload,
+                     headers, created_at, number)
+), taken AS (
+    INSERT INTO hapax.inbox_message
+        (consumer, message_id, source, payload_hash, received_at, processed_at)
+    SELECT $1::text, event_id, $2::text, hash, at, at
+    FROM offered, (SELECT clock_timestamp() AS at) AS clock
+    ORDER BY event_id
+    ON CONFLICT (message_id, consumer) DO NOTHING
+    RETURNING message_id
+), written AS (
+    INSERT INTO {table} ({columns})
+    SELECT {values}
+    FROM offered
+    JOIN taken ON taken.message_id = offered.event_id
+    ORDER BY number
+)
+SELECT message_id
+FROM taken

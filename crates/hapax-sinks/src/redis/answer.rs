@@ -1,0 +1,101 @@
+//! What Redis made of an `XADD`: it is never for good.
+//!
+//! A server that is full, loading, read-only or busy comes round; a key that
+//! is no stream, a login or a permission is mended by somebody. The story says
+//! which it is.
+
+use std::sync::Arc;
+
+use hapax::sink::SinkError;
+use redis::{ErrorKind, RedisError, ServerError, Value};
+
+use crate::tls;
+
+/// Why an event was not added.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("connection to redis failed")]
+    Link(#[source] Arc<RedisError>),
+    #[error("redis did not answer in time")]
+    Silent,
+    #[error("redis answered another number of commands than it was sent")]
+    Answers,
+    #[error("redis answered with no entry's id")]
+    NoId,
+    #[error("key {0} holds something that is no stream: rename it, or choose another stream")]
+    WrongType(String),
+    #[error("redis is out of memory (maxmemory): {0}")]
+    Full(String),
+    #[error("redis wants a login: {0}")]
+    Login(String),
+    #[error("redis refused the entry: {code} {detail}")]
+    Refused { code: String, detail: String },
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        Self::Link(Arc::new(error))
+    }
+}
+
+impl From<Failure> for SinkError {
+    fn from(failure: Failure) -> Self {
+        let error_type = match &failure {
+            Failure::Link(error) => link_type(error),
+            Failure::Silent => "timeout",
+            Failure::Answers | Failure::NoId => "answer",
+            Failure::WrongType(_) => "wrong_type",
+            Failure::Full(_) => "full",
+            Failure::Login(_) => "login",
+            Failure::Refused { code, .. } => refusal_type(code),
+        };
+        Self::unavailable(error_type, failure)
+    }
+}
+
+/// Judges the answer to what was added to `stream`.
+pub(super) fn judge(answer: &Value, stream: &str) -> Result<(), Failure> {
+    match answer {
+        Value::BulkString(_) | Value::SimpleString(_) => Ok(()),
+        Value::ServerError(error) => Err(refusal(error, stream)),
+        _ => Err(Failure::NoId),
+    }
+}
+
+fn refusal(error: &ServerError, stream: &str) -> Failure {
+    let detail = error.details().unwrap_or_default().to_owned();
+    match error.code() {
+        "WRONGTYPE" => Failure::WrongType(stream.to_owned()),
+        "OOM" => Failure::Full(detail),
+        // Who has not logged in may not even say much.
+        "ERR" if detail.contains("unauthenticated") => Failure::Login(detail),
+        "NOAUTH" | "NOPERM" | "WRONGPASS" => Failure::Login(detail),
+        code => Failure::Refused {
+            code: code.to_owned(),
+            detail,
+        },
+    }
+}
+
+fn refusal_type(code: &str) -> &'static str {
+    match code {
+        "LOADING" => "loading",
+        "READONLY" => "read_only",
+        "BUSY" => "busy",
+        "MISCONF" => "full",
+        "NOAUTH" | "NOPERM" | "WRONGPASS" => "login",
+        _ => "refused",
+    }
+}
+
+fn link_type(error: &RedisError) -> &'static str {
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => "login",
+        _ if tls::is_at_fault(error) => "tls",
+        _ if error.is_timeout() => "timeout",
+        _ => match error.code() {
+            Some(code) => refusal_type(code),
+            None => "connect",
+        },
+    }
+}

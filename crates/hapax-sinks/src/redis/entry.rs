@@ -1,0 +1,50 @@
+//! An event as an entry of a stream: fields with fixed names.
+//!
+//! Binary mode has a field for each attribute of CloudEvents, `data` and
+//! `datacontenttype`; structured mode has the document in `data`. `id` and the
+//! trace are fields in every format.
+
+use hapax::event::Event;
+use redis::Cmd;
+
+use crate::format::{self, Format};
+
+/// Where and how an event is added.
+#[derive(Debug)]
+pub(super) struct Entry<'a> {
+    pub(super) stream: &'a str,
+    pub(super) length_max: Option<u64>,
+    pub(super) format: Format,
+    pub(super) source: &'a str,
+}
+
+impl Entry<'_> {
+    /// The command that adds an event.
+    pub(super) fn add(&self, event: &Event) -> Cmd {
+        let mut command = redis::cmd("XADD");
+        command.arg(self.stream);
+        if let Some(length) = self.length_max {
+            command.arg("MAXLEN").arg("~").arg(length);
+        }
+        command.arg("*");
+        let written = self.format.write(event, self.source);
+        if self.format != Format::Binary {
+            command.arg("id").arg(event.id.to_string());
+        }
+        for (name, value) in &written.attributes {
+            command.arg(name.as_bytes()).arg(value);
+        }
+        for (name, value) in format::context(event) {
+            if !written
+                .attributes
+                .iter()
+                .any(|(attribute, _)| attribute == name)
+            {
+                command.arg(name).arg(value);
+            }
+        }
+        command.arg("datacontenttype").arg(&written.content_type);
+        command.arg("data").arg(&written.body[..]);
+        command
+    }
+}

@@ -1,0 +1,525 @@
+//! Events to RabbitMQ: what a message carries, and what the broker's troubles come to.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hapax::{
+    Random,
+    event::{NewEvent, Payload},
+    inbox::{Acceptance, Message},
+    sink::{Offer, Outcome, Sink as _, SinkError},
+    store::{Keys as _, Transaction as _},
+};
+use hapax_sinks::{
+    amqp::{Amqp, AmqpBuilder},
+    format::Format,
+};
+use hapax_sqlite::{Settings, Sqlite};
+use hapax_testkit::{proxy::Proxy, wait::eventually};
+use lapin::{
+    options::{QueueBindOptions, QueueDeclareOptions},
+    types::FieldTable,
+};
+use tokio::time::{Instant, timeout};
+
+use crate::{
+    amqp_broker::{BROKER, Corner, Node, Taken, drain},
+    events::{any_offer, clock, deliver, offer},
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_message_carries_the_event_and_its_attributes() {
+    let corner = Corner::at(BROKER).await;
+    let new = NewEvent::json("order.created", &1)
+        .about("order", "o-1")
+        .sequence(7)
+        .header("traceparent", "00-aa-bb-01")
+        .header("correlation_id", "c-1");
+    let sink = to(&corner).routing_key("{aggregate_type}.{type}.{tenant}");
+    let offer = offer(1, new);
+    deliver(&sink.build().unwrap(), offer.clone())
+        .await
+        .unwrap();
+    let message = only(&corner).await;
+    assert_eq!(message.routing_key, "order.order.created._");
+    assert_eq!(message.body, b"1");
+    let properties = &message.properties;
+    assert_eq!(message.id(), offer.event().id.to_string());
+    assert_eq!(*properties.delivery_mode(), Some(2));
+    assert_eq!(*properties.timestamp(), Some(1_700_000_000));
+    let text = |text: &Option<lapin::types::ShortString>| text.clone().unwrap().as_str().to_owned();
+    assert_eq!(text(properties.content_type()), "application/json");
+    assert_eq!(text(properties.kind()), "order.created");
+    let id = offer.event().id.to_string();
+    for (name, value) in [
+        ("cloudEvents:specversion", "1.0"),
+        ("cloudEvents:id", id.as_str()),
+        ("cloudEvents:source", "/test"),
+        ("cloudEvents:type", "order.created"),
+        ("cloudEvents:time", "2023-11-14T22:13:20.000Z"),
+        ("cloudEvents:subject", "order/o-1"),
+        ("cloudEvents:sequence", "7"),
+        ("cloudEvents:correlationid", "c-1"),
+        ("traceparent", "00-aa-bb-01"),
+        ("correlation_id", "c-1"),
+    ] {
+        assert_eq!(message.header(name).as_deref(), Some(value), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_is_structured_or_raw_where_that_is_asked_for() {
+    let corner = Corner::at(BROKER).await;
+    let sink = to(&corner).format(Format::Structured).build().unwrap();
+    deliver(&sink, any_offer()).await.unwrap();
+    let message = only(&corner).await;
+    let document: serde_json::Value = serde_json::from_slice(&message.body).unwrap();
+    assert_eq!(document["id"], message.id());
+    assert_eq!(document["data"]["amount"], 500);
+    let content_type = message.properties.content_type().clone().unwrap();
+    assert_eq!(content_type.as_str(), "application/cloudevents+json");
+    let sink = to(&corner).format(Format::Raw).build().unwrap();
+    deliver(&sink, any_offer()).await.unwrap();
+    let message = corner.taken().await.remove(1);
+    assert_eq!(message.body, br#"{"amount":500}"#);
+    assert_eq!(message.header("cloudEvents:id"), None);
+    assert_eq!(message.id(), any_offer().event().id.to_string());
+}
+
+#[tokio::test]
+async fn an_event_that_no_queue_listens_for_says_so_and_its_neighbours_arrive() {
+    let corner = Corner::empty(BROKER).await;
+    corner.queue("all", &[]).await;
+    corner.bind("all", "heard").await;
+    let sink = to(&corner).build().unwrap();
+    let heard = |number: u64| !number.is_multiple_of(3);
+    let batch: Vec<_> = (1..=200)
+        .map(|number| {
+            let kind = if heard(number) { "heard" } else { "unheard" };
+            offer(number, NewEvent::json(kind, &number))
+        })
+        .collect();
+    for (outcome, number) in sink.deliver(&batch).await.iter().zip(1..) {
+        if heard(number) {
+            assert!(outcome.is_ok(), "{number}: {outcome:?}");
+        } else {
+            let story = unavailable(outcome, "unroutable");
+            assert!(
+                story.contains(&corner.name) && story.contains("`unheard`"),
+                "{story}"
+            );
+            let receipt = outcome.as_ref().unwrap_err().receipt();
+            assert_eq!(receipt.status, Some(312));
+        }
+    }
+    let ids: Vec<_> = corner.taken().await.iter().map(Taken::id).collect();
+    let expected = batch.iter().zip(1..).filter(|(_, number)| heard(*number));
+    let expected: Vec<_> = expected
+        .map(|(offer, _)| offer.event().id.to_string())
+        .collect();
+    assert_eq!(ids, expected);
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_and_its_neighbours_arrive() {
+    let corner = Corner::empty(BROKER).await;
+    corner.queue("all", &[]).await;
+    corner.bind("all", "good").await;
+    corner
+        .queue(
+            "full",
+            &[
+                ("x-max-length", 0.into()),
+                (
+                    "x-overflow",
+                    lapin::types::LongString::from("reject-publish").into(),
+                ),
+            ],
+        )
+        .await;
+    corner.bind("full", "full").await;
+    let sink = to(&corner).build().unwrap();
+    let kinds = ["good", "full", "good", "full", "good"];
+    let batch = (1..)
+        .zip(kinds)
+        .map(|(n, kind)| offer(n, NewEvent::json(kind, &n)));
+    let outcomes = sink.deliver(&batch.collect::<Vec<_>>()).await;
+    for (outcome, kind) in outcomes.iter().zip(kinds) {
+        match kind {
+            "good" => assert!(outcome.is_ok(), "{outcome:?}"),
+            _ => drop(unavailable(outcome, "nack")),
+        }
+    }
+    assert_eq!(corner.taken().await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_missing_exchange_is_told_in_the_brokers_words_and_found_when_it_is_there() {
+    let name = format!("hapax_missing_{}", std::process::id());
+    let sink = at(BROKER).exchange(&name).build().unwrap();
+    let batch: Vec<_> = (1..=50)
+        .map(|n| offer(n, NewEvent::json("a", &n)))
+        .collect();
+    for outcome in sink.deliver(&batch).await {
+        let story = unavailable(&outcome, "closed");
+        assert!(
+            story.contains("no exchange") && story.contains(&name),
+            "{story}"
+        );
+        assert_eq!(outcome.unwrap_err().receipt().status, Some(404));
+    }
+    let corner = Corner::at(BROKER).await;
+    let there = to(&corner).build().unwrap();
+    assert!(there.deliver(&batch).await.iter().all(Result::is_ok));
+    // The sink that lost its channel goes on with another one, on the same connection.
+    unavailable(&deliver(&sink, any_offer()).await, "closed");
+}
+
+#[tokio::test]
+async fn a_wrong_password_and_a_missing_virtual_host_are_told_without_the_password() {
+    for (url, word) in [
+        ("amqp://guest:s3cret@127.0.0.1", "ACCESS_REFUSED"),
+        (
+            "amqp://guest:guest@127.0.0.1/nowhere_at_all",
+            "nowhere_at_all",
+        ),
+    ] {
+        let sink = Amqp::to(url).source("/test").build().unwrap();
+        let outcome = deliver(&sink, any_offer()).await;
+        let story = unavailable(&outcome, "refused");
+        assert!(story.contains(word) && !story.contains("s3cret"), "{story}");
+        assert!(!format!("{sink:?}").contains("s3cret"));
+    }
+}
+
+#[tokio::test]
+async fn a_broker_that_is_down_from_the_start_is_found_when_it_is_up() {
+    let corner = Corner::at(BROKER).await;
+    let proxy = Proxy::to(BROKER);
+    proxy.refuse(true).await;
+    let sink = at(&proxy.address().to_string()).exchange(&corner.name);
+    let sink = sink.build().unwrap();
+    for _ in 0..3 {
+        unavailable(&deliver(&sink, any_offer()).await, "connect");
+    }
+    proxy.heal().await;
+    deliver(&sink, any_offer()).await.unwrap();
+    assert_eq!(corner.taken().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_listener_that_never_speaks_costs_the_timeout_and_leaves_no_thread() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let bound = Duration::from_millis(300);
+    let sink = at(&address).timeout(bound).build().unwrap();
+    let start = Instant::now();
+    unavailable(&deliver(&sink, any_offer()).await, "connect");
+    assert!(start.elapsed() < bound + Duration::from_secs(2));
+    // The connection was cut, not left to the driver.
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut heard = Vec::new();
+    let read = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut heard);
+    timeout(PATIENCE, read).await.unwrap().unwrap();
+    assert_eq!(heard, b"AMQP\x00\x00\x09\x01");
+}
+
+#[tokio::test]
+async fn large_events_and_5000_in_order_arrive() {
+    let corner = Corner::at(BROKER).await;
+    let sink = to(&corner).build().unwrap();
+    let bytes: Bytes = (0..1024 * 1024).map(|n: u32| n.to_le_bytes()[1]).collect();
+    let content_type = "application/x-thing".to_owned();
+    let large = offer(
+        1,
+        NewEvent::new(
+            "large",
+            Payload::Binary {
+                content_type,
+                bytes: bytes.clone(),
+            },
+        ),
+    );
+    deliver(&sink, large).await.unwrap();
+    assert!(
+        corner.taken().await[0].body == bytes,
+        "a large event changed"
+    );
+
+    let all: Vec<_> = (2..5_002)
+        .map(|n| offer(n, NewEvent::json("a", &n)))
+        .collect();
+    for batch in all.chunks(sink.batch_max()) {
+        assert!(sink.deliver(batch).await.iter().all(Result::is_ok));
+    }
+    let bodies: Vec<u64> = corner.taken().await[1..]
+        .iter()
+        .map(|message| serde_json::from_slice(&message.body).unwrap())
+        .collect();
+    assert!(bodies.iter().copied().eq(2..5_002), "order was not kept");
+}
+
+#[tokio::test]
+async fn attributes_that_no_frame_holds_are_rejected_and_harm_no_neighbour() {
+    let corner = Corner::at(BROKER).await;
+    let sink = to(&corner).build().unwrap();
+    let mut new = NewEvent::json("a", &2);
+    for number in 0..60 {
+        new = new.header(format!("h{number}"), "x".repeat(4_000));
+    }
+    let small = |number: u64| offer(number, NewEvent::json("a", &number));
+    let batch = [small(1), offer(2, new), small(3)];
+    let outcomes = sink.deliver(&batch).await;
+    assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+    let story = rejected(&outcomes[1], "headers");
+    assert!(story.contains("structured"), "{story}");
+    let sink = to(&corner).format(Format::Structured).build().unwrap();
+    assert!(sink.deliver(&batch).await.iter().all(Result::is_ok));
+    assert_eq!(corner.taken().await.len(), 5);
+}
+
+#[tokio::test]
+async fn an_inbox_sees_each_event_once_however_often_the_line_is_cut() {
+    let corner = Corner::at(BROKER).await;
+    let proxy = Proxy::to(BROKER);
+    let sink = at(&proxy.address().to_string()).exchange(&corner.name);
+    let sink = sink.timeout(Duration::from_secs(5)).build().unwrap();
+    let all: Vec<_> = (1..=600)
+        .map(|n| offer(n, NewEvent::json("a", &n)))
+        .collect();
+    let mut open = all.clone();
+    let mut cuts = 0;
+    while !open.is_empty() {
+        if cuts < 4 {
+            let (toward, bytes) = match cuts % 2 {
+                0 => (hapax_testkit::proxy::Direction::ToClient, 700),
+                _ => (hapax_testkit::proxy::Direction::ToServer, 40_000),
+            };
+            proxy.set(toward, hapax_testkit::proxy::Fault::CutAfter(bytes));
+        } else {
+            proxy.heal().await;
+        }
+        cuts += 1;
+        open = still_open(open.clone(), &sink.deliver(&open).await);
+        proxy.heal().await;
+    }
+    assert!(proxy.tally().cut > 0, "{:?}", proxy.tally());
+    let effects = accept_all(&corner.taken().await).await;
+    assert_eq!(effects.len(), all.len());
+    assert!(effects.values().all(|times| *times == 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_private_node_is_killed_runs_full_and_bounds_its_messages() {
+    let mut node = Node::start().await;
+    a_large_message_is_rejected_alone(&node).await;
+    an_alarm_holds_events_back_and_nothing_hangs(&node).await;
+    a_node_that_is_killed_in_mid_batch_loses_nothing(&mut node).await;
+}
+
+async fn a_large_message_is_rejected_alone(node: &Node) {
+    node.eval("application:set_env(rabbit, max_message_size, 100000), persistent_term:put(max_message_size, 100000).").await;
+    let corner = Corner::at(&node.address()).await;
+    let sink = at(&node.address()).exchange(&corner.name).build().unwrap();
+    let sized = |number: u64, size: usize| offer(number, NewEvent::json("a", &"x".repeat(size)));
+    let batch = [
+        sized(1, 10),
+        sized(2, 200_000),
+        sized(3, 10),
+        sized(4, 200_000),
+        sized(5, 10),
+    ];
+    let outcomes = sink.deliver(&batch).await;
+    for index in [0, 2, 4] {
+        assert!(outcomes[index].is_ok(), "{:?}", outcomes[index]);
+    }
+    for index in [1, 3] {
+        let story = rejected(&outcomes[index], "too_large");
+        assert!(story.contains("message size"), "{story}");
+    }
+    let taken = corner.taken().await;
+    let distinct: HashSet<_> = taken.iter().map(Taken::id).collect();
+    assert_eq!(distinct.len(), 3);
+}
+
+async fn an_alarm_holds_events_back_and_nothing_hangs(node: &Node) {
+    let corner = Corner::at(&node.address()).await;
+    let sink = at(&node.address())
+        .exchange(&corner.name)
+        .timeout(Duration::from_secs(3));
+    let sink = sink.build().unwrap();
+    deliver(&sink, any_offer()).await.unwrap();
+    node.eval("rabbit_disk_monitor:set_disk_free_limit(1000000000000000).")
+        .await;
+    let first = offer(2, NewEvent::json("a", &2));
+    eventually(PATIENCE, async || {
+        let start = Instant::now();
+        let outcome = deliver(&sink, first.clone()).await;
+        assert!(
+            start.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            start.elapsed()
+        );
+        matches!(
+            outcome,
+            Err(SinkError::Unavailable {
+                error_type: "blocked",
+                ..
+            })
+        )
+    })
+    .await;
+    // While it lasts nobody waits, and no further connection is made.
+    let start = Instant::now();
+    for _ in 0..20 {
+        let story = unavailable(&deliver(&sink, first.clone()).await, "blocked");
+        assert!(story.contains("disk"), "{story}");
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        start.elapsed()
+    );
+    node.eval("rabbit_disk_monitor:set_disk_free_limit(1000000).")
+        .await;
+    eventually(PATIENCE, async || {
+        deliver(&sink, first.clone()).await.is_ok()
+    })
+    .await;
+}
+
+async fn a_node_that_is_killed_in_mid_batch_loses_nothing(node: &mut Node) {
+    let corner = Corner::empty(&node.address()).await;
+    let durable = QueueDeclareOptions {
+        durable: true,
+        ..QueueDeclareOptions::default()
+    };
+    let (exchange, queue) = ("amq.topic", "kept");
+    let no_arguments = FieldTable::default;
+    corner
+        .channel
+        .queue_declare(queue.into(), durable, no_arguments())
+        .await
+        .unwrap();
+    let options = QueueBindOptions::default();
+    let bound = corner.channel.queue_bind(
+        queue.into(),
+        exchange.into(),
+        "#".into(),
+        options,
+        no_arguments(),
+    );
+    bound.await.unwrap();
+    drop(corner);
+
+    let sink = at(&node.address())
+        .exchange(exchange)
+        .timeout(Duration::from_secs(10));
+    let sink = Arc::new(sink.build().unwrap());
+    let (confirmed, mut first_confirmed) = tokio::sync::watch::channel(0);
+    let delivering = tokio::spawn({
+        let sink = Arc::clone(&sink);
+        // It goes on until it meets the death of the node.
+        async move {
+            let (mut all, mut open) = (Vec::new(), Vec::new());
+            while open.is_empty() {
+                let first = all.len() as u64 + 1;
+                let batch = (first..first + 500).map(|n| offer(n, NewEvent::json("a", &n)));
+                let batch: Vec<_> = batch.collect();
+                let outcomes = sink.deliver(&batch).await;
+                all.extend(batch.iter().cloned());
+                open = still_open(batch, &outcomes);
+                confirmed.send_replace(all.len() - open.len());
+            }
+            (all, open)
+        }
+    });
+    drop(first_confirmed.wait_for(|taken| *taken > 0).await.unwrap());
+    node.kill();
+    let (all, mut open) = timeout(PATIENCE, delivering).await.unwrap().unwrap();
+    node.start_again().await;
+    let mut told = Vec::new();
+    let again = async {
+        while !open.is_empty() {
+            told = sink.deliver(&open).await;
+            open = still_open(open.clone(), &told);
+        }
+    };
+    let again = timeout(PATIENCE, again).await;
+    assert!(again.is_ok(), "{:?}", told.iter().find(|it| it.is_err()));
+    let corner = Corner::empty(&node.address()).await;
+    let taken = drain(&corner.channel, queue).await;
+    let distinct: HashSet<_> = taken.iter().map(Taken::id).collect();
+    assert_eq!(distinct.len(), all.len(), "of {} messages", taken.len());
+}
+
+/// What a consumer with an inbox makes of these messages: effects by event.
+async fn accept_all(taken: &[Taken]) -> HashMap<String, u32> {
+    let directory = tempfile::tempdir().unwrap();
+    let random = Random::new(|| 7);
+    let settings = Settings::new(directory.path().join("inbox.db"), clock(), random);
+    let store = Sqlite::open(settings).unwrap();
+    store.migrate("test", &[]).await.unwrap();
+    let mut effects = HashMap::new();
+    for message in taken {
+        let received = Message::new("consumer", "rabbit", message.id(), &message.body).unwrap();
+        let mut tx = store
+            .begin(None, hapax::event::Headers::new())
+            .await
+            .unwrap();
+        if tx.accept(&received).await.unwrap() == Acceptance::First {
+            *effects.entry(message.id()).or_insert(0) += 1;
+        }
+        tx.commit().await.unwrap();
+    }
+    effects
+}
+
+fn still_open(offers: Vec<Offer>, outcomes: &[Outcome]) -> Vec<Offer> {
+    assert_eq!(offers.len(), outcomes.len());
+    let pairs = offers.into_iter().zip(outcomes);
+    pairs
+        .filter(|(_, outcome)| outcome.is_err())
+        .map(|(offer, _)| offer)
+        .collect()
+}
+
+async fn only(corner: &Corner) -> Taken {
+    let mut taken = corner.taken().await;
+    assert_eq!(taken.len(), 1);
+    taken.remove(0)
+}
+
+fn to(corner: &Corner) -> AmqpBuilder {
+    at(BROKER).exchange(&corner.name)
+}
+
+fn at(broker: &str) -> AmqpBuilder {
+    Amqp::to(format!("amqp://guest:guest@{broker}")).source("/test")
+}
+
+#[track_caller]
+fn unavailable(outcome: &Outcome, expected: &str) -> String {
+    match outcome {
+        Err(error @ SinkError::Unavailable { error_type, .. }) if *error_type == expected => {
+            error.story()
+        }
+        other => panic!("not unavailable for {expected}: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn rejected(outcome: &Outcome, expected: &str) -> String {
+    match outcome {
+        Err(error @ SinkError::Rejected { error_type, .. }) if *error_type == expected => {
+            error.story()
+        }
+        other => panic!("not rejected for {expected}: {other:?}"),
+    }
+}

@@ -1,0 +1,265 @@
+//! A corner of the RabbitMQ broker of this machine, and a private node that a test may kill.
+
+use std::{
+    fs,
+    net::TcpListener,
+    process::{self, Child, Command, Stdio},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use hapax_testkit::wait::eventually;
+use lapin::{
+    BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind,
+    options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    types::{AMQPValue, FieldTable},
+};
+use tempfile::TempDir;
+
+/// The broker of this machine.
+pub(crate) const BROKER: &str = "127.0.0.1:5672";
+const START: Duration = Duration::from_mins(1);
+const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
+/// Starts a program in a session of its own, and kills that when our side of its input closes.
+const GUARD: &str = "setsid \"$0\" </dev/null & job=$!; read -r _; kill -9 -$job";
+
+/// An exchange with a queue bound to it; both end with it.
+pub(crate) struct Corner {
+    pub(crate) name: String,
+    _connection: Connection,
+    pub(crate) channel: Channel,
+    taken: Mutex<Vec<Taken>>,
+}
+
+/// A message as it lay in the queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Taken {
+    pub(crate) properties: BasicProperties,
+    pub(crate) routing_key: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Corner {
+    /// A topic exchange of the broker at `host:port`, and a queue that hears everything.
+    pub(crate) async fn at(broker: &str) -> Self {
+        let corner = Self::empty(broker).await;
+        corner.queue("all", &[]).await;
+        corner.bind("all", "#").await;
+        corner
+    }
+
+    /// A topic exchange that nobody listens to.
+    pub(crate) async fn empty(broker: &str) -> Self {
+        let name = unique("hapax");
+        let url = format!("amqp://guest:guest@{broker}");
+        let connection = Connection::connect(&url, ConnectionProperties::default()).await;
+        let connection = connection.expect("RabbitMQ runs on this machine");
+        let channel = connection.create_channel().await.unwrap();
+        let options = ExchangeDeclareOptions {
+            auto_delete: true,
+            durable: false,
+            ..ExchangeDeclareOptions::default()
+        };
+        let none = FieldTable::default();
+        let exchange = name.as_str().into();
+        let declared = channel.exchange_declare(exchange, ExchangeKind::Topic, options, none);
+        declared.await.unwrap();
+        Self {
+            name,
+            _connection: connection,
+            channel,
+            taken: Mutex::default(),
+        }
+    }
+
+    /// Declares a queue of this corner that ends with it.
+    pub(crate) async fn queue(&self, queue: &str, arguments: &[(&str, AMQPValue)]) {
+        let options = QueueDeclareOptions {
+            exclusive: true,
+            ..QueueDeclareOptions::default()
+        };
+        let mut table = FieldTable::default();
+        for (name, value) in arguments {
+            table.insert((*name).into(), value.clone());
+        }
+        let name = self.queue_name(queue).as_str().into();
+        self.channel
+            .queue_declare(name, options, table)
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn bind(&self, queue: &str, key: &str) {
+        let (queue, exchange) = (self.queue_name(queue), self.name.as_str());
+        let (options, none) = (QueueBindOptions::default(), FieldTable::default());
+        let bound = self.channel.queue_bind(
+            queue.as_str().into(),
+            exchange.into(),
+            key.into(),
+            options,
+            none,
+        );
+        bound.await.unwrap();
+    }
+
+    pub(crate) async fn unbind(&self, queue: &str, key: &str) {
+        let (queue, exchange) = (self.queue_name(queue), self.name.as_str());
+        let none = FieldTable::default();
+        let unbound =
+            self.channel
+                .queue_unbind(queue.as_str().into(), exchange.into(), key.into(), none);
+        unbound.await.unwrap();
+    }
+
+    pub(crate) fn queue_name(&self, queue: &str) -> String {
+        format!("{}.{queue}", self.name)
+    }
+
+    /// All that has come to the queue `all`, in order.
+    pub(crate) async fn taken(&self) -> Vec<Taken> {
+        let new = drain(&self.channel, &self.queue_name("all")).await;
+        let mut taken = self.taken.lock().unwrap();
+        taken.extend(new);
+        taken.clone()
+    }
+}
+
+impl Taken {
+    pub(crate) fn id(&self) -> String {
+        let id = self.properties.message_id().clone();
+        id.expect("a message id").as_str().to_owned()
+    }
+
+    /// A header that is a text.
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        let headers = self.properties.headers().as_ref()?;
+        match headers.inner().get(name)? {
+            AMQPValue::LongString(text) => Some(text.to_string()),
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+}
+
+/// Takes everything from a queue.
+pub(crate) async fn drain(channel: &Channel, queue: &str) -> Vec<Taken> {
+    let mut taken = Vec::new();
+    let options = BasicGetOptions { no_ack: true };
+    while let Some(message) = channel.basic_get(queue.into(), options).await.unwrap() {
+        let delivery = message.delivery;
+        taken.push(Taken {
+            properties: delivery.properties,
+            routing_key: delivery.routing_key.as_str().to_owned(),
+            body: delivery.data,
+        });
+    }
+    taken
+}
+
+/// A RabbitMQ node of its own; it ends with its value, or with this process.
+pub(crate) struct Node {
+    directory: TempDir,
+    name: String,
+    ports: [u16; 2],
+    guard: Option<Child>,
+}
+
+impl Node {
+    /// Makes a node and starts it.
+    pub(crate) async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("plugins"), "[].").unwrap();
+        let settings = "disk_free_limit.absolute = 1MB\nlog.file.level = error\n";
+        fs::write(directory.path().join("rabbit.conf"), settings).unwrap();
+        let mut node = Self {
+            directory,
+            name: format!("{}@localhost", unique("hapax")),
+            ports: [free_port(), free_port()],
+            guard: None,
+        };
+        node.start_again().await;
+        node
+    }
+
+    /// Starts it with what it had; returns when it takes connections.
+    pub(crate) async fn start_again(&mut self) {
+        let mut command = self.command("sh");
+        command.args(["-c", GUARD, &format!("{PROGRAMS}/rabbitmq-server")]);
+        let log = fs::File::create(self.directory.path().join("out")).unwrap();
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        let started = command.stdin(Stdio::piped()).spawn();
+        self.guard = Some(started.expect("rabbitmq-server is installed"));
+        let url = format!("amqp://guest:guest@{}", self.address());
+        eventually(START, async || {
+            let connected = Connection::connect(&url, ConnectionProperties::default()).await;
+            connected.is_ok()
+        })
+        .await;
+    }
+
+    /// Kills it, with SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut guard) = self.guard.take() {
+            drop(guard.stdin.take());
+            let _status = guard.wait();
+        }
+    }
+
+    /// Runs an expression in it.
+    pub(crate) async fn eval(&self, expression: &str) {
+        let mut command = self.command(&format!("{PROGRAMS}/rabbitmqctl"));
+        command.args(["--quiet", "eval", expression]);
+        let run = tokio::task::spawn_blocking(move || command.output());
+        let output = run.await.unwrap().expect("rabbitmqctl is installed");
+        assert!(output.status.success(), "{expression}: {output:?}");
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.ports[0])
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let path = |name: &str| self.directory.path().join(name);
+        command.env("HOME", path("home"));
+        fs::create_dir_all(path("home")).unwrap();
+        command.env("RABBITMQ_NODENAME", &self.name);
+        command.env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1");
+        command.env("RABBITMQ_NODE_PORT", self.ports[0].to_string());
+        command.env("RABBITMQ_DIST_PORT", self.ports[1].to_string());
+        command.env("RABBITMQ_MNESIA_BASE", path("mnesia"));
+        command.env("RABBITMQ_LOG_BASE", path("log"));
+        command.env("RABBITMQ_LOGS", path("log/node.log"));
+        command.env("RABBITMQ_ENABLED_PLUGINS_FILE", path("plugins"));
+        command.env("RABBITMQ_CONFIG_FILE", path("rabbit"));
+        command.env("RABBITMQ_PID_FILE", path("pid"));
+        command.env("RABBITMQ_CONF_ENV_FILE", "/dev/null");
+        command
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn unique(prefix: &str) -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{prefix}_{}_{number}", process::id())
+}
+
+/// Outside the range that outgoing connections get.
+fn free_port() -> u16 {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    loop {
+        let next = process::id() as usize * 13 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + u16::try_from(next % 5_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Events to Kafka: what a record carries, and what the cluster's troubles come to.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hapax::{
+    Random,
+    event::{Headers, NewEvent, Payload},
+    inbox::{Acceptance, Message},
+    sink::{Offer, Outcome, Sink as _, SinkError},
+    store::{Keys as _, Transaction as _},
+};
+use hapax_sinks::{
+    format::Format,
+    kafka::{Kafka, KafkaBuilder},
+};
+use hapax_sqlite::{Settings, Sqlite};
+use rdkafka::{
+    Message as _,
+    message::OwnedMessage,
+    types::{RDKafkaApiKey, RDKafkaRespErr as Error},
+};
+use tokio::time::Instant;
+
+use crate::{
+    events::{any_offer, clock, deliver, offer},
+    kafka_cluster::{Cluster, header},
+};
+
+#[tokio::test]
+async fn a_record_carries_the_event_and_its_attributes() {
+    let cluster = Cluster::start(&[("shop.order", 1)]);
+    let sink = to(&cluster).topic("shop.{aggregate_type}").build().unwrap();
+    let new = NewEvent::json("order.created", &1)
+        .about("order", "o-1")
+        .sequence(7)
+        .header("traceparent", "00-aa-bb-01")
+        .header("correlation_id", "c-1");
+    let offer = offer(1, new);
+    deliver(&sink, offer.clone()).await.unwrap();
+    let record = only(&cluster, "shop.order").await;
+    assert_eq!(
+        (record.key(), record.payload()),
+        (Some(&b"o-1"[..]), Some(&b"1"[..]))
+    );
+    assert_eq!(record.timestamp().to_millis(), Some(1_700_000_000_000));
+    let id = offer.event().id.to_string();
+    for (name, value) in [
+        ("ce_specversion", "1.0"),
+        ("ce_id", id.as_str()),
+        ("ce_source", "/test"),
+        ("ce_type", "order.created"),
+        ("ce_time", "2023-11-14T22:13:20.000Z"),
+        ("ce_subject", "order/o-1"),
+        ("ce_sequence", "7"),
+        ("content-type", "application/json"),
+        ("traceparent", "00-aa-bb-01"),
+        ("correlation_id", "c-1"),
+    ] {
+        assert_eq!(header(&record, name).as_deref(), Some(value), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_record_is_structured_or_raw_where_that_is_asked_for() {
+    let cluster = Cluster::start(&[("s", 1), ("r", 1)]);
+    let id = any_offer().event().id.to_string();
+    for (topic, format) in [("s", Format::Structured), ("r", Format::Raw)] {
+        let sink = to(&cluster).topic(topic).format(format).build().unwrap();
+        deliver(&sink, any_offer()).await.unwrap();
+        let record = only(&cluster, topic).await;
+        assert_eq!(header(&record, "ce_id"), Some(id.clone()));
+        assert_eq!(header(&record, "ce_source"), None);
+        let document: serde_json::Value =
+            serde_json::from_slice(record.payload().unwrap()).unwrap();
+        match format {
+            Format::Raw => assert_eq!(document["amount"], 500),
+            _ => assert_eq!(document["data"]["amount"], 500),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_topic_that_is_not_there_says_so_and_its_neighbours_arrive() {
+    let cluster = Cluster::start(&[("there", 1)]);
+    let missing = Error::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+    cluster.tell(move |broker| broker.topic_error("missing", missing).unwrap());
+    let sink = to(&cluster)
+        .timeout(Duration::from_secs(4))
+        .build()
+        .unwrap();
+    let kinds = ["there", "missing", "there"];
+    let batch = (1..)
+        .zip(kinds)
+        .map(|(n, kind)| offer(n, NewEvent::json(kind, &n)));
+    let start = Instant::now();
+    let outcomes = sink.deliver(&batch.collect::<Vec<_>>()).await;
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
+    assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+    let story = unavailable(&outcomes[1], "topic");
+    assert!(
+        story.contains("`missing`") && story.contains("create it"),
+        "{story}"
+    );
+    assert_eq!(cluster.records("there").await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_type_that_no_topic_can_be_called_is_spelt_and_a_long_one_rejected() {
+    let cluster = Cluster::start(&[("a_b_c", 1)]);
+    let sink = to(&cluster).build().unwrap();
+    let odd = offer(1, NewEvent::json("a/b:c", &1));
+    let long = offer(2, NewEvent::json("x".repeat(250), &2));
+    let outcomes = sink.deliver(&[odd, long]).await;
+    assert!(outcomes[0].is_ok(), "{outcomes:?}");
+    rejected(&outcomes[1], "topic");
+    assert_eq!(cluster.records("a_b_c").await.len(), 1);
+}
+
+#[tokio::test]
+async fn large_events_and_5000_in_order_arrive() {
+    let cluster = Cluster::start(&[("large", 1), ("a", 4)]);
+    let sink = to(&cluster).build().unwrap();
+    let bytes: Bytes = (0..1024 * 1024).map(|n: u32| n.to_le_bytes()[1]).collect();
+    let content_type = "application/x-thing".to_owned();
+    let payload = Payload::Binary {
+        content_type,
+        bytes: bytes.clone(),
+    };
+    deliver(&sink, offer(1, NewEvent::new("large", payload)))
+        .await
+        .unwrap();
+    let record = only(&cluster, "large").await;
+    assert!(
+        record.payload() == Some(&bytes[..]),
+        "a large event changed"
+    );
+
+    let of = |n: u64| NewEvent::json("a", &n).about("order", format!("o-{}", n % 7));
+    let all: Vec<_> = (1..=5_000).map(|n| offer(n, of(n))).collect();
+    for batch in all.chunks(sink.batch_max()) {
+        assert!(sink.deliver(batch).await.iter().all(Result::is_ok));
+    }
+    let mut last: HashMap<Vec<u8>, (u64, i32)> = HashMap::new();
+    let records = cluster.records("a").await;
+    assert_eq!(records.len(), all.len());
+    for record in records {
+        let number: u64 = serde_json::from_slice(record.payload().unwrap()).unwrap();
+        let key = record.key().unwrap().to_vec();
+        if let Some((before, partition)) = last.insert(key, (number, record.partition())) {
+            assert!(before < number, "order was not kept");
+            assert_eq!(partition, record.partition(), "a key is in two partitions");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_of_the_client_is_waited_for() {
+    let cluster = Cluster::start(&[("a", 1)]);
+    let sink = to(&cluster)
+        .set("queue.buffering.max.messages", "10")
+        .build()
+        .unwrap();
+    let batch: Vec<_> = (1..=500)
+        .map(|n| offer(n, NewEvent::json("a", &n)))
+        .collect();
+    for outcome in sink.deliver(&batch).await {
+        assert!(outcome.is_ok(), "{outcome:?}");
+    }
+    assert_eq!(cluster.records("a").await.len(), batch.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_goes_down_in_mid_batch_loses_nothing() {
+    let cluster = Cluster::start(&[("a", 1)]);
+    let sink = to(&cluster)
+        .timeout(Duration::from_secs(3))
+        .build()
+        .unwrap();
+    let all: Vec<_> = (1..=3_000)
+        .map(|n| offer(n, NewEvent::json("a", &n)))
+        .collect();
+    let mut outcomes = sink.deliver(&all[..1_000]).await;
+    assert!(outcomes.iter().all(Result::is_ok));
+    // It is slow, so that the batch is on its way when it goes.
+    cluster.tell(|broker| {
+        broker
+            .broker_round_trip_time(1, Duration::from_millis(200))
+            .unwrap();
+    });
+    let (more, ()) = tokio::join!(sink.deliver(&all[1_000..]), async {
+        tokio::task::yield_now().await;
+        cluster.tell(|broker| broker.broker_down(1).unwrap());
+    });
+    outcomes.extend(more);
+    let mut open = still_open(all.clone(), &outcomes);
+    assert!(!open.is_empty(), "the broker was not down");
+    for outcome in outcomes.iter().filter(|outcome| outcome.is_err()) {
+        unavailable(outcome, "timeout");
+    }
+    cluster.heal();
+    while !open.is_empty() {
+        open = still_open(open.clone(), &sink.deliver(&open).await);
+    }
+    let records = cluster.records("a").await;
+    let distinct: HashSet<_> = records.iter().map(|it| header(it, "ce_id")).collect();
+    assert_eq!(distinct.len(), all.len());
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_down_from_the_start_is_found_when_it_is_up() {
+    let cluster = Cluster::start(&[("order.created", 1)]);
+    cluster.tell(|broker| broker.broker_down(1).unwrap());
+    let sink = to(&cluster)
+        .timeout(Duration::from_secs(3))
+        .build()
+        .unwrap();
+    let story = unavailable(&deliver(&sink, any_offer()).await, "timeout");
+    assert!(story.contains("client: "), "{story}");
+    cluster.heal();
+    deliver(&sink, any_offer()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_failed_for_good_is_replaced() {
+    let cluster = Cluster::start(&[("order.created", 1)]);
+    let sink = to(&cluster)
+        .timeout(Duration::from_secs(3))
+        .build()
+        .unwrap();
+    let fatal = Error::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED;
+    cluster.tell(move |broker| broker.request_errors(RDKafkaApiKey::InitProducerId, &[fatal; 50]));
+    for _ in 0..2 {
+        let outcome = deliver(&sink, any_offer()).await;
+        assert!(
+            matches!(outcome, Err(SinkError::Unavailable { .. })),
+            "{outcome:?}"
+        );
+    }
+    cluster.tell(|broker| broker.clear_request_errors(RDKafkaApiKey::InitProducerId));
+    deliver(&sink, any_offer()).await.unwrap();
+    assert_eq!(cluster.records("order.created").await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_inbox_sees_each_event_once_whatever_the_broker_answers() {
+    let cluster = Cluster::start(&[("a", 2)]);
+    let sink = to(&cluster)
+        .timeout(Duration::from_secs(4))
+        .build()
+        .unwrap();
+    let all: Vec<_> = (1..=600)
+        .map(|n| offer(n, NewEvent::json("a", &n)))
+        .collect();
+    let mut open = all.clone();
+    for error in [
+        Error::RD_KAFKA_RESP_ERR__TRANSPORT,
+        Error::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+        Error::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED,
+        Error::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
+        Error::RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT,
+    ] {
+        cluster.refuse(error, 1);
+        for outcome in sink.deliver(&open).await {
+            assert!(
+                !matches!(outcome, Err(SinkError::Rejected { .. })),
+                "{outcome:?}"
+            );
+        }
+    }
+    while !open.is_empty() {
+        open = still_open(open.clone(), &sink.deliver(&open).await);
+    }
+    let effects = accept_all(&cluster.records("a").await).await;
+    assert_eq!(effects.len(), all.len());
+    assert!(effects.values().all(|times| *times == 1));
+}
+
+/// What a consumer with an inbox makes of these records: effects by event.
+async fn accept_all(records: &[OwnedMessage]) -> HashMap<String, u32> {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = Settings::new(
+        directory.path().join("inbox.db"),
+        clock(),
+        Random::new(|| 7),
+    );
+    let store = Sqlite::open(settings).unwrap();
+    store.migrate("test", &[]).await.unwrap();
+    let mut effects = HashMap::new();
+    let mut tx = store.begin(None, Headers::new()).await.unwrap();
+    for record in records {
+        let id = header(record, "ce_id").unwrap();
+        let received = Message::new("consumer", "kafka", &id, record.payload().unwrap()).unwrap();
+        if tx.accept(&received).await.unwrap() == Acceptance::First {
+            *effects.entry(id).or_insert(0) += 1;
+        }
+    }
+    tx.commit().await.unwrap();
+    effects
+}
+
+fn still_open(offers: Vec<Offer>, outcomes: &[Outcome]) -> Vec<Offer> {
+    assert_eq!(offers.len(), outcomes.len());
+    let pairs = offers.into_iter().zip(outcomes);
+    pairs
+        .filter(|(_, outcome)| outcome.is_err())
+        .map(|(offer, _)| offer)
+        .collect()
+}
+
+async fn only(cluster: &Cluster, topic: &str) -> OwnedMessage {
+    let mut records = cluster.records(topic).await;
+    assert_eq!(records.len(), 1);
+    records.remove(0)
+}
+
+pub(crate) fn to(cluster: &Cluster) -> KafkaBuilder {
+    // A broker that is back is found before the time of the next offer is over.
+    Kafka::to(&cluster.servers)
+        .source("/test")
+        .set("reconnect.backoff.ms", "10")
+        .set("reconnect.backoff.max.ms", "50")
+}
+
+#[track_caller]
+fn unavailable(outcome: &Outcome, expected: &str) -> String {
+    match outcome {
+        Err(error @ SinkError::Unavailable { error_type, .. }) if *error_type == expected => {
+            error.story()
+        }
+        other => panic!("not unavailable for {expected}: {other:?}"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn rejected(outcome: &Outcome, expected: &str) -> String {
+    match outcome {
+        Err(error @ SinkError::Rejected { error_type, .. }) if *error_type == expected => {
+            error.story()
+        }
+        other => panic!("not rejected for {expected}: {other:?}"),
+    }
+}

@@ -1,0 +1,93 @@
+//! The AMQP sink under the law, with the RabbitMQ broker of this machine behind a proxy.
+
+use std::{sync::Arc, time::Duration};
+
+use hapax::sink::Sink;
+use hapax_sinks::amqp::Amqp;
+use hapax_testkit::{
+    proxy::Proxy,
+    sink::{Arrival, Mood, SinkUnderTest},
+    sink_suite,
+};
+
+use crate::amqp_broker::{BROKER, Corner};
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+struct Exchange {
+    sink: Arc<Amqp>,
+    proxy: Proxy,
+    corner: Corner,
+}
+
+sink_suite!(Exchange);
+
+impl SinkUnderTest for Exchange {
+    async fn fresh() -> Self {
+        let corner = Corner::at(BROKER).await;
+        corner
+            .queue(
+                "full",
+                &[
+                    ("x-max-length", 0.into()),
+                    (
+                        "x-overflow",
+                        lapin::types::LongString::from("reject-publish").into(),
+                    ),
+                ],
+            )
+            .await;
+        let proxy = Proxy::to(BROKER);
+        let sink = Amqp::to(format!("amqp://guest:guest@{}", proxy.address()))
+            .source("/law")
+            .exchange(&corner.name)
+            .timeout(TIMEOUT)
+            .build()
+            .unwrap();
+        let sink = Arc::new(sink);
+        Self {
+            sink,
+            proxy,
+            corner,
+        }
+    }
+
+    fn sink(&self) -> Arc<dyn Sink> {
+        self.sink.clone()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        Some(TIMEOUT)
+    }
+
+    async fn tell(&self, mood: Mood) -> bool {
+        self.proxy.heal().await;
+        match mood {
+            Mood::Accept => {
+                self.corner.bind("all", "#").await;
+                self.corner.unbind("full", "#").await;
+            }
+            Mood::Fail => {
+                self.corner.bind("full", "#").await;
+                self.corner.unbind("all", "#").await;
+            }
+            Mood::Hang => self.proxy.black_hole(),
+            Mood::Down => {
+                self.proxy.refuse(true).await;
+                self.proxy.reset();
+            }
+            Mood::Refuse | Mood::Gone | Mood::Talk => return false,
+        }
+        true
+    }
+
+    async fn arrivals(&self) -> Vec<Arrival> {
+        let taken = self.corner.taken().await.into_iter();
+        taken
+            .map(|message| Arrival {
+                id: message.id(),
+                payload: Some(message.body.into()),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,109 @@
+//! The NATS sink under the law, with a stream of its own behind a proxy.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_nats::jetstream::{self, stream};
+use hapax::sink::Sink;
+use hapax_sinks::nats::Nats;
+use hapax_testkit::{
+    proxy::Proxy,
+    sink::{Arrival, Mood, SinkUnderTest},
+    sink_suite,
+};
+
+use crate::nats::{context, read};
+
+const SERVER: &str = "127.0.0.1:4222";
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+struct Stream {
+    sink: Arc<Nats>,
+    proxy: Proxy,
+    name: String,
+    direct: jetstream::Context,
+}
+
+sink_suite!(Stream);
+
+impl SinkUnderTest for Stream {
+    async fn fresh() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("hapax-law-{}-{number}", std::process::id());
+        let proxy = Proxy::to(SERVER);
+        let direct = context(SERVER).await;
+        let sink = Nats::to(format!("nats://{}", proxy.address()))
+            .subject(format!("{name}.{{type}}"))
+            .timeout(TIMEOUT)
+            .build()
+            .unwrap();
+        let made = direct.create_stream(config(&name)).await;
+        made.unwrap_or_else(|error| panic!("no JetStream at {SERVER}: {error}"));
+        Self {
+            sink: Arc::new(sink),
+            proxy,
+            name,
+            direct,
+        }
+    }
+
+    fn sink(&self) -> Arc<dyn Sink> {
+        self.sink.clone()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        Some(TIMEOUT)
+    }
+
+    async fn tell(&self, mood: Mood) -> bool {
+        let mut settings = config(&self.name);
+        match mood {
+            Mood::Accept => self.proxy.heal().await,
+            Mood::Fail => {
+                // Full, and the new is what is turned away.
+                settings.max_bytes = 1;
+                settings.discard = stream::DiscardPolicy::New;
+            }
+            Mood::Refuse => settings.max_message_size = 1,
+            Mood::Hang => self.proxy.black_hole(),
+            Mood::Down => {
+                self.proxy.refuse(true).await;
+                self.proxy.reset();
+            }
+            Mood::Talk | Mood::Gone => return false,
+        }
+        self.direct.update_stream(settings).await.unwrap();
+        true
+    }
+
+    async fn arrivals(&self) -> Vec<Arrival> {
+        let messages = read(&self.direct, &self.name).await;
+        let arrivals = messages.into_iter().map(|(id, payload)| Arrival {
+            id,
+            payload: Some(payload.into()),
+        });
+        arrivals.collect()
+    }
+}
+
+fn config(name: &str) -> stream::Config {
+    stream::Config {
+        name: name.to_owned(),
+        subjects: vec![format!("{name}.>")],
+        storage: stream::StorageType::Memory,
+        ..stream::Config::default()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let (direct, name) = (self.direct.clone(), self.name.clone());
+        tokio::spawn(async move { direct.delete_stream(name).await });
+    }
+}

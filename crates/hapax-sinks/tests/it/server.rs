@@ -1,0 +1,143 @@
+//! Private servers that a test may break: real programs on a port and in a directory of their own.
+//!
+//! They end with their value, and with the test's process where that dies first.
+
+use std::{
+    fs,
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use hapax_testkit::wait::eventually;
+use tempfile::TempDir;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Ends the server at once when our side of its input closes, however the test ends.
+const GUARD: &str =
+    "( { read -r _; kill -KILL $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
+
+/// A running server, or one that was killed.
+pub(crate) struct Server {
+    program: &'static str,
+    arguments: Vec<String>,
+    directory: TempDir,
+    port: u16,
+    child: Option<Child>,
+}
+
+impl Server {
+    /// A NATS server with JetStream and these lines in its configuration.
+    pub(crate) async fn nats(lines: &str) -> Self {
+        Self::start("nats-server", |port, directory| {
+            let store = directory.join("store");
+            let file = directory.join("nats.conf");
+            let text = lines.replace("STORE", &store.display().to_string());
+            fs::write(&file, format!("listen: 127.0.0.1:{port}\n{text}\n")).unwrap();
+            vec!["--config".to_owned(), file.display().to_string()]
+        })
+        .await
+    }
+
+    /// A Redis server with these arguments.
+    pub(crate) async fn redis(arguments: &[&str]) -> Self {
+        Self::start("redis-server", |port, directory| {
+            let (port, directory) = (port.to_string(), directory.display().to_string());
+            let own = [
+                "--port",
+                &port,
+                "--bind",
+                "127.0.0.1",
+                "--dir",
+                &directory,
+                "--save",
+                "",
+            ];
+            own.iter()
+                .chain(arguments)
+                .map(|&it| it.to_owned())
+                .collect()
+        })
+        .await
+    }
+
+    /// A server that is about to be: its port, with nobody behind it.
+    pub(crate) fn absent_port() -> u16 {
+        free_port()
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// SIGKILL; returns when it is dead.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts it again where it was.
+    pub(crate) async fn start_again(&mut self) {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", GUARD, self.program])
+            .args(&self.arguments);
+        let log = fs::File::create(self.directory.path().join("log")).unwrap();
+        command.stdin(Stdio::piped());
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        self.child = Some(command.spawn().unwrap());
+        let (address, log) = (self.address(), self.directory.path().join("log"));
+        let child = &mut self.child;
+        eventually(PATIENCE, async || {
+            let ended = child.as_mut().unwrap().try_wait().unwrap();
+            assert!(ended.is_none(), "server ended: {}", read(&log));
+            TcpStream::connect(&address).is_ok()
+        })
+        .await;
+    }
+
+    async fn start(program: &'static str, arguments: impl Fn(u16, &Path) -> Vec<String>) -> Self {
+        let found = Command::new("sh")
+            .args(["-c", &format!("command -v {program}")])
+            .output();
+        assert!(found.unwrap().status.success(), "no {program}: install it");
+        let directory = tempfile::tempdir().unwrap();
+        let port = free_port();
+        let mut server = Self {
+            program,
+            arguments: arguments(port, directory.path()),
+            directory,
+            port,
+            child: None,
+        };
+        server.start_again().await;
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn read(log: &PathBuf) -> String {
+    fs::read_to_string(log).unwrap_or_default()
+}
+
+/// Below the ports that outgoing connections get, and apart for processes that run at once.
+fn free_port() -> u16 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id() * 7_919 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 15_000 + u16::try_from(next % 17_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
