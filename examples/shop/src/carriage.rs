@@ -51,13 +51,11 @@ impl Carriage {
                 handle,
                 destinations,
             }) => {
-                let is = |why| {
-                    let mut stopped = destinations.iter().map(|name| handle.stopped(name));
-                    stopped.any(|stopped| stopped == Some(why))
-                };
-                if is("fenced") {
+                let mut stopped = destinations.iter().map(|name| handle.stopped(name));
+                let all_stand_by = stopped.clone().all(|why| why == Some("standby"));
+                if stopped.any(|why| why == Some("fenced")) {
                     Standing::Fenced
-                } else if is("standby") {
+                } else if all_stand_by && !destinations.is_empty() {
                     Standing::Standby
                 } else {
                     Standing::Running

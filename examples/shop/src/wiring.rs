@@ -6,6 +6,7 @@
 use std::{
     fs,
     hash::{BuildHasher as _, RandomState},
+    net::SocketAddr,
     path::PathBuf,
     sync::{
         Arc,
@@ -19,7 +20,7 @@ use axum::Router;
 use hapax::{
     Clock, Random,
     failpoint::Failpoints,
-    limits::{GRACE, RETENTION_WARN, TAKE_OVER},
+    limits::{GRACE, RETENTION_WARN},
     relay::{self, Relay},
     signature::Signer,
 };
@@ -150,15 +151,16 @@ async fn open<D: Database>(store: D, ground: Ground) -> anyhow::Result<Open<D>> 
     } else {
         Vec::new()
     };
+    let address = listener.local_addr()?;
     let announcement = announce::written(&Announcement {
-        address: listener.local_addr()?,
+        address,
         database: &config.storage.place,
         destinations: &places,
         mail: demo.as_ref().map(|demo| demo.folder.as_path()),
         new_secret: new_secret.as_deref(),
         demo: config.demo,
     });
-    let carriage = carry(&store, destinations, &config, &around);
+    let carriage = carry(&store, destinations, &config, &around, address);
     let idempotency = idempotency(&store, &config.idempotency, &around);
     let retention = retention::Retention {
         idempotency: idempotency.clone(),
@@ -340,13 +342,15 @@ fn carry<D: Database>(
     described: Vec<Described>,
     config: &Config,
     around: &Around,
+    address: SocketAddr,
 ) -> Carriage {
     let carriage = Carriage::default();
     if config.relay {
-        let mut settings = relay::Settings::new(around.clock.clone(), around.random.clone());
+        let clock = store.relay_clock(&around.clock);
+        let mut settings = relay::Settings::new(clock, around.random.clone());
         settings.failpoints = around.failpoints.clone();
         if matches!(config.storage.place, Place::Server(_)) {
-            settings.take_over = Some(TAKE_OVER);
+            settings.node = Some(relay::Node::new(node(address)));
         }
         let names = described
             .iter()
@@ -360,6 +364,14 @@ fn carry<D: Database>(
         carriage.start(handle, names);
     }
     carriage
+}
+
+/// Who this shop is among those that share its database: whoever listens at its address after it
+/// is the same.
+fn node(address: SocketAddr) -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname");
+    let host = host.unwrap_or_else(|_| "localhost".to_owned());
+    format!("{}:{}", host.trim(), address.port())
 }
 
 fn idempotency<D: Database>(

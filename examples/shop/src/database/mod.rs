@@ -13,6 +13,7 @@ pub(crate) mod postgres;
 use std::{fmt, future::Future};
 
 use hapax::{
+    Clock,
     relay::wake::Wake,
     store::{Deliveries, Outbox, Phases, StoreError, Transaction},
 };
@@ -43,6 +44,12 @@ pub(crate) trait Database: Phases<Tx: Rows> + Outbox + Deliveries + fmt::Debug {
         query: Query,
         params: Vec<Value>,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// What the relay goes by on a node whose own clock is `own`: the database's, where nodes share
+    /// it.
+    fn relay_clock(&self, own: &Clock) -> Clock {
+        own.clone()
+    }
 
     /// What rings after each commit that the relay should look at.
     fn wake(&self) -> Wake;

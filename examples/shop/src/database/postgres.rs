@@ -1,6 +1,6 @@
 //! The shop's rows in a PostgreSQL database that many instances may share.
 
-use hapax::{relay::wake::Wake, store::StoreError};
+use hapax::{Clock, relay::wake::Wake, store::StoreError};
 use hapax_postgres::{
     Migration, OpenError, Postgres, Settings, Statement, Tx,
     tokio_postgres::{self, types::ToSql},
@@ -42,6 +42,10 @@ pub(crate) async fn open(settings: Settings, place: &Place) -> anyhow::Result<Po
 }
 
 impl Database for Postgres {
+    fn relay_clock(&self, _: &Clock) -> Clock {
+        self.database_clock()
+    }
+
     fn statement(query: Query, params: Vec<Value>) -> Statement {
         Statement::each(query.postgres, owned(params))
     }

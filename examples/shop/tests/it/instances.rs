@@ -118,11 +118,15 @@ async fn an_answer_of_one_instance_is_replayed_by_the_other() {
 #[tokio::test]
 async fn one_instance_carries_and_the_other_takes_over_when_it_is_killed() {
     let receiver = HttpReceiver::start().await;
-    let [waiting, mut owner] = two(&webhook(&receiver.url("/hook"))).await;
-    assert_eq!(relay_of(&owner).await, "running");
-    let before = owner.post("/orders", Some("1"), ORDER).await;
+    let [one, other] = two(&webhook(&receiver.url("/hook"))).await;
+    let before = one.post("/orders", Some("1"), ORDER).await;
     assert_eq!(before.status, 201);
     receiver.received_at_least(1).await;
+    let (mut owner, waiting) = if carries_the_webhook(&one).await {
+        (one, other)
+    } else {
+        (other, one)
+    };
     owner.signal("KILL");
     owner.ended().await;
     let killed = Instant::now();
@@ -145,9 +149,14 @@ async fn one_instance_carries_and_the_other_takes_over_when_it_is_killed() {
 #[tokio::test]
 async fn one_instance_takes_over_when_the_other_stops() {
     let receiver = HttpReceiver::start().await;
-    let [waiting, owner] = two(&webhook(&receiver.url("/hook"))).await;
-    owner.post("/orders", Some("1"), ORDER).await;
+    let [one, other] = two(&webhook(&receiver.url("/hook"))).await;
+    one.post("/orders", Some("1"), ORDER).await;
     receiver.received_at_least(1).await;
+    let (owner, waiting) = if carries_the_webhook(&one).await {
+        (one, other)
+    } else {
+        (other, one)
+    };
     owner.stop().await;
     waiting.post("/orders", Some("2"), ORDER).await;
     let stopped = Instant::now();
@@ -187,8 +196,14 @@ async fn two(flags: &[&str]) -> [Shop; 2] {
     })
     .await;
     let second = Shop::start_in(home.beside(), flags);
-    eventually(PATIENCE, async || relay_of(&first).await == "standby").await;
+    eventually(PATIENCE, async || relay_of(&second).await == "running").await;
     [first, second]
+}
+
+/// Whether this instance has delivered to the webhook, which is one's to carry.
+async fn carries_the_webhook(shop: &Shop) -> bool {
+    let attempts = "hapax_relay_attempts_total{destination=\"webhook-";
+    shop.metric(attempts).await > 0.0
 }
 
 fn webhook(url: &str) -> [&str; 4] {
@@ -206,10 +221,8 @@ async fn relay_of(shop: &Shop) -> String {
 #[track_caller]
 fn check_quiet(shop: &Shop) {
     let log = shop.log();
-    for said in ["waits to take it over", "takes it over"] {
-        // Once for each destination: the webhook, the demo's receiver, mail.
-        assert_eq!(log.matches(said).count(), 3, "{said}: {log}");
-    }
+    // What it did not carry is not carried once, however long it waits.
+    assert!(log.matches("is not carried here").count() <= 3, "{log}");
     assert!(!log.contains("ERROR"), "{log}");
 }
 

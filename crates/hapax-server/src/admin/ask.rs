@@ -1,0 +1,257 @@
+//! What is asked for: filters and pages, in the words of a query string, a body or flags.
+
+use hapax::{Timestamp, event::EventId, key::Tenant};
+use hapax_postgres::operate::{Filter, events::Standing};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::destination::SpecError;
+
+/// Events, deliveries or dead letters, and which page of them.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema, IntoParams, clap::Args)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Ask {
+    /// Events whose type matches, such as `order.*`
+    #[arg(long = "type", value_name = "PATTERN")]
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<String>,
+    /// Events of this tenant
+    #[arg(long)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<String>,
+    /// Events about this kind of thing, such as `order`
+    #[arg(long, value_name = "TYPE")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) aggregate_type: Option<String>,
+    /// Events about this one
+    #[arg(long, value_name = "ID")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) aggregate_id: Option<String>,
+    /// The event with this id
+    #[arg(long, value_name = "UUID")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) event_id: Option<String>,
+    /// Events created at or after this moment (RFC 3339)
+    #[arg(long, value_name = "MOMENT")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<String>,
+    /// Events created before this moment (RFC 3339)
+    #[arg(long, value_name = "MOMENT")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) until: Option<String>,
+    /// Deliveries with at least so many attempts
+    #[arg(long, value_name = "COUNT")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) attempts_min: Option<u32>,
+    /// Deliveries whose last error contains this
+    #[arg(long, value_name = "WORDS")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+    /// Deliveries of this destination
+    #[arg(long, value_name = "NAME")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) destination: Option<String>,
+    /// Deliveries in one of these states, with commas between
+    #[arg(long, value_name = "STATES")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<String>,
+    /// Where the page begins: `next` of the page before
+    #[arg(long, value_name = "CURSOR")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) before: Option<String>,
+    /// How many at most
+    #[arg(long, value_name = "COUNT")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) limit: Option<usize>,
+}
+
+/// Items of a page when nobody says how many.
+const PAGE: usize = 50;
+
+impl Ask {
+    /// The filter that it spells.
+    pub(crate) fn filter(&self) -> Result<Filter, SpecError> {
+        Ok(Filter {
+            kind: self.kind.clone(),
+            tenant: read(
+                "tenant",
+                self.tenant.as_ref(),
+                |it| Tenant::new(it).ok(),
+                "a tenant",
+            )?,
+            aggregate_type: self.aggregate_type.clone(),
+            aggregate_id: self.aggregate_id.clone(),
+            event_id: read(
+                "event_id",
+                self.event_id.as_ref(),
+                |it| it.parse::<EventId>().ok(),
+                "a UUID",
+            )?,
+            since: read("since", self.since.as_ref(), when, MOMENT)?,
+            until: read("until", self.until.as_ref(), when, MOMENT)?,
+            attempts_min: self.attempts_min.unwrap_or(0),
+            error: self.error.clone(),
+        })
+    }
+
+    /// The states that it names.
+    pub(crate) fn states(&self) -> Result<Vec<Standing>, SpecError> {
+        let words = self.state.as_deref().unwrap_or_default().split(',');
+        let words = words.map(str::trim).filter(|word| !word.is_empty());
+        words
+            .map(|word| {
+                let all = [
+                    Standing::Scheduled,
+                    Standing::Retrying,
+                    Standing::Blocked,
+                    Standing::Dead,
+                    Standing::Delivered,
+                    Standing::Discarded,
+                ];
+                let found = all.into_iter().find(|it| it.as_str() == word);
+                found.ok_or_else(|| {
+                    wrong(
+                        "state",
+                        "is scheduled, retrying, blocked, dead, delivered or discarded",
+                    )
+                })
+            })
+            .collect()
+    }
+
+    /// Refuses what is said of deliveries alone, where events are meant: a filter that nobody
+    /// applies would fit everything.
+    pub(crate) fn check_of_events(&self) -> Result<(), SpecError> {
+        for (field, is_given) in [
+            ("destination", self.destination.is_some()),
+            ("state", self.state.is_some()),
+            ("error", self.error.is_some()),
+            ("attempts_min", self.attempts_min.is_some()),
+        ] {
+            if is_given {
+                return Err(wrong(field, "is of deliveries, and events are asked for"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a state where dead letters are meant.
+    pub(crate) fn check_of_dead(&self) -> Result<(), SpecError> {
+        if self.state.is_some() {
+            return Err(wrong("state", "is dead: dead letters are asked for"));
+        }
+        Ok(())
+    }
+
+    /// The number below which the page begins.
+    pub(crate) fn before_number(&self) -> Result<Option<i64>, SpecError> {
+        read(
+            "before",
+            self.before.as_ref(),
+            |it| it.parse().ok(),
+            "`next` of the page before",
+        )
+    }
+
+    /// How many items the page has at most.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.unwrap_or(PAGE)
+    }
+}
+
+/// Many events or dead letters, and what is to be done with them.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Many {
+    /// The destination whose dead letters are meant, or that the events are offered to.
+    pub(crate) destination: String,
+    /// Which; `destination`, `state`, `before` and `limit` have no meaning here.
+    #[serde(default)]
+    pub(crate) filter: Ask,
+    /// At most so many per second.
+    #[serde(default)]
+    pub(crate) per_second: Option<u32>,
+    /// Why, where they are discarded.
+    #[serde(default)]
+    pub(crate) reason: Option<String>,
+    /// Whether they are only counted.
+    #[serde(default)]
+    pub(crate) dry_run: bool,
+}
+
+const MOMENT: &str = "a moment such as 2026-01-31T12:00:00Z";
+
+fn when(text: &str) -> Option<Timestamp> {
+    let moment: jiff::Timestamp = text.parse().ok()?;
+    Some(Timestamp::from_millis(moment.as_millisecond()))
+}
+
+fn read<T>(
+    field: &str,
+    text: Option<&String>,
+    read: impl FnOnce(&str) -> Option<T>,
+    what: &str,
+) -> Result<Option<T>, SpecError> {
+    let Some(text) = text else { return Ok(None) };
+    read(text)
+        .map(Some)
+        .ok_or_else(|| wrong(field, &format!("is {what}")))
+}
+
+pub(crate) fn wrong(field: &str, problem: &str) -> SpecError {
+    SpecError {
+        field: field.to_owned(),
+        problem: problem.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_would_not_be_applied_is_refused() {
+        let some = || Some("x".to_owned());
+        let asks = [
+            (
+                "destination",
+                Ask {
+                    destination: some(),
+                    ..Ask::default()
+                },
+            ),
+            (
+                "state",
+                Ask {
+                    state: some(),
+                    ..Ask::default()
+                },
+            ),
+            (
+                "error",
+                Ask {
+                    error: some(),
+                    ..Ask::default()
+                },
+            ),
+            (
+                "attempts_min",
+                Ask {
+                    attempts_min: Some(1),
+                    ..Ask::default()
+                },
+            ),
+        ];
+        for (field, ask) in asks {
+            assert_eq!(ask.check_of_events().unwrap_err().field, field);
+            assert_eq!(ask.check_of_dead().is_err(), field == "state");
+        }
+        Ask {
+            kind: some(),
+            ..Ask::default()
+        }
+        .check_of_events()
+        .unwrap();
+    }
+}

@@ -1,0 +1,108 @@
+//! `/admin/v1/deliveries` and `/admin/v1/dead-letters`.
+
+use axum::{Json, extract::State, http::StatusCode};
+use hapax_postgres::{
+    Postgres,
+    operate::{Actor, dead_letters, deliveries, events::Standing},
+};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::{
+    Admin, Refusal,
+    ask::{Ask, wrong},
+    door::Caller,
+    problem::{Body, Path, Problem, Query},
+    view::{DeliveryView, PageView, cursor_of, cursor_word},
+};
+
+/// Why a dead letter is given up for good.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Reason {
+    /// Up to 1024 bytes, for whoever asks later.
+    reason: String,
+}
+
+/// Lists deliveries that have a row: parked, dead, or ended after they were parked.
+#[utoipa::path(get, path = "/admin/v1/deliveries", tag = "deliveries", params(Ask),
+    responses((status = 200, body = PageView<DeliveryView>), (status = 400, body = Problem)))]
+pub(super) async fn list(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Query(ask): Query<Ask>,
+) -> Result<Json<PageView<DeliveryView>>, Problem> {
+    let states = ask.states().map_err(Refusal::from)?;
+    Ok(Json(
+        page(admin.store(), &caller.actor, &ask, &states).await?,
+    ))
+}
+
+/// Lists dead letters.
+#[utoipa::path(get, path = "/admin/v1/dead-letters", tag = "dead letters", params(Ask),
+    responses((status = 200, body = PageView<DeliveryView>), (status = 400, body = Problem)))]
+pub(super) async fn dead(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Query(ask): Query<Ask>,
+) -> Result<Json<PageView<DeliveryView>>, Problem> {
+    ask.check_of_dead().map_err(Refusal::from)?;
+    Ok(Json(
+        page(admin.store(), &caller.actor, &ask, &[Standing::Dead]).await?,
+    ))
+}
+
+/// Makes one dead letter due again.
+#[utoipa::path(post, path = "/admin/v1/dead-letters/{part}/{position}/replay",
+    tag = "dead letters",
+    params(("part" = String, Path), ("position" = i64, Path)),
+    responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn replay(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Path((part, position)): Path<(String, i64)>,
+) -> Result<StatusCode, Problem> {
+    dead_letters::replay(admin.store(), &caller.actor, &part, position).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Gives one dead letter up for good.
+#[utoipa::path(post, path = "/admin/v1/dead-letters/{part}/{position}/discard",
+    tag = "dead letters", request_body = Reason,
+    params(("part" = String, Path), ("position" = i64, Path)),
+    responses((status = 204), (status = 400, body = Problem), (status = 404, body = Problem),
+        (status = 409, body = Problem)))]
+pub(super) async fn discard(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Path((part, position)): Path<(String, i64)>,
+    Body(body): Body<Reason>,
+) -> Result<StatusCode, Problem> {
+    let discarded =
+        dead_letters::discard(admin.store(), &caller.actor, &part, position, &body.reason);
+    discarded.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A page of deliveries.
+pub(crate) async fn page(
+    store: &Postgres,
+    actor: &Actor,
+    ask: &Ask,
+    states: &[Standing],
+) -> Result<PageView<DeliveryView>, Refusal> {
+    let filter = ask.filter()?;
+    let before = match &ask.before {
+        None => None,
+        Some(word) => {
+            let bad = || wrong("before", "is `next` of the page before");
+            Some(cursor_of(word).ok_or_else(bad)?)
+        }
+    };
+    let destination = ask.destination.as_deref();
+    let (before, limit) = (before.as_ref(), ask.limit());
+    let found = deliveries::list(store, actor, &filter, destination, states, before, limit).await?;
+    Ok(PageView::of(found, DeliveryView::from, |next| {
+        cursor_word(&next)
+    }))
+}

@@ -1,0 +1,212 @@
+//! What the operators' verbs share: who acts, whether they mean it, and what went wrong.
+
+use std::{
+    fs,
+    io::{self, BufRead as _, Write as _},
+    os::unix::fs::MetadataExt as _,
+    time::Duration,
+};
+
+use hapax_postgres::{
+    Postgres,
+    operate::{Actor, OperateError, jobs},
+};
+use tokio::time::sleep;
+
+use super::{
+    Ask, Declare, Keys, Many, Refusal,
+    jobs::{Act, begin, count},
+    view::JobView,
+};
+use crate::{
+    command::{Context, Failure},
+    output::{self, FAILED, NOT_FOUND, Output, REFUSED, USAGE},
+};
+
+/// How often a job that is waited for is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A store, who acts on it, and where to say what came of it.
+pub(crate) struct Desk {
+    pub(crate) store: Postgres,
+    pub(crate) actor: Actor,
+    pub(crate) declare: Declare,
+    pub(crate) output: Output,
+}
+
+/// Whether the operator means it.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Consent {
+    /// Does it without asking
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// What is done with many, besides which.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct How {
+    /// Counts what fits, and does nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// At most so many per second
+    #[arg(long, value_name = "COUNT")]
+    per_second: Option<u32>,
+    /// A name for this request: given again, nothing is begun twice
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Works on it here, until it has ended; otherwise a relay does
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+impl Desk {
+    /// Opens the store of the settings, for the user who runs this.
+    pub(crate) async fn open(context: &Context) -> Result<Self, Failure> {
+        let keys = Keys::of(&context.config)?;
+        let store = context.store().await?;
+        Ok(Self {
+            declare: Declare::new(store.clone(), &context.config, keys),
+            store,
+            actor: Actor::new(user()),
+            output: context.output,
+        })
+    }
+
+    /// Asks whether an act is meant; without a person to ask it is not.
+    pub(crate) fn confirm(&self, consent: Consent, question: &str) -> Result<(), Failure> {
+        // A program that reads JSON is nobody to ask.
+        if consent.yes {
+            return Ok(());
+        }
+        if self.output.json || !output::is_watched() {
+            let story = format!("{question} Nobody is here to ask: give --yes");
+            return Err(Failure::new(REFUSED, story));
+        }
+        write!(io::stderr(), "{question} [y/N] ")?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        if matches!(answer.trim(), "y" | "Y" | "yes") {
+            return Ok(());
+        }
+        Err(Failure::new(REFUSED, "nothing was done"))
+    }
+
+    /// Does something with all that a filter fits: counts, asks, begins the job, waits for it.
+    pub(crate) async fn many(
+        &self,
+        act: Act,
+        destination: String,
+        mut filter: Ask,
+        reason: Option<String>,
+        how: How,
+    ) -> Result<(), Failure> {
+        // The destination is the job's: it is no part of the filter.
+        filter.destination = None;
+        let many = Many {
+            destination,
+            filter,
+            per_second: how.per_second,
+            reason,
+            dry_run: how.dry_run,
+        };
+        let count = count(&self.store, &self.declare, &self.actor, &many, act).await?;
+        if how.dry_run {
+            return self.say(&serde_json::json!({ "count": count }), || count.to_string());
+        }
+        let (verb, what) = match act {
+            Act::ReplayDeadLetters => ("Replay", "dead letters of"),
+            Act::DiscardDeadLetters => ("Discard", "dead letters of"),
+            Act::ReplayEvents => ("Offer", "events again to"),
+        };
+        let question = format!("{verb} {count} {what} {}?", many.destination);
+        self.confirm(how.consent, &question)?;
+        let key = how.idempotency_key;
+        let begun = begin(&self.store, &self.declare, &self.actor, &many, act, key).await?;
+        let job = if how.wait {
+            self.wait(begun.id).await?
+        } else {
+            begun
+        };
+        let failed = job.state == "failed";
+        self.job(&job.into())?;
+        if failed {
+            return Err(Failure::new(FAILED, "the job was given up"));
+        }
+        Ok(())
+    }
+
+    /// Says how a job stands.
+    pub(crate) fn job(&self, job: &JobView) -> Result<(), Failure> {
+        self.say(job, || {
+            let total = job
+                .total
+                .map(|total| format!(" of {total}"))
+                .unwrap_or_default();
+            format!("job {} is {}: {}{total}", job.id, job.state, job.done)
+        })
+    }
+
+    /// Says something, as JSON or as a line.
+    pub(crate) fn say(
+        &self,
+        value: &impl serde::Serialize,
+        line: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        if self.output.json {
+            self.output.json(value)?;
+        } else {
+            self.output.line(line())?;
+        }
+        Ok(())
+    }
+
+    async fn wait(&self, id: i64) -> Result<jobs::Job, Failure> {
+        loop {
+            let ran = jobs::run_one(&self.store).await?;
+            let job = jobs::get(&self.store, &self.actor, id).await?;
+            if job.ended_at.is_some() {
+                return Ok(job);
+            }
+            output::note(format_args!("{} done", job.done));
+            if ran == jobs::Ran::Nothing {
+                sleep(LOOK).await;
+            }
+        }
+    }
+}
+
+impl From<OperateError> for Failure {
+    fn from(error: OperateError) -> Self {
+        let code = match &error {
+            OperateError::NotFound { .. } => NOT_FOUND,
+            OperateError::Conflict { .. } => REFUSED,
+            OperateError::Invalid { .. } => USAGE,
+            OperateError::Store(error) => return Self::new(FAILED, error.story()),
+            _ => FAILED,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Spec(wrong) => Self::new(USAGE, wrong.to_string()),
+            Refusal::Store(error) => error.into(),
+        }
+    }
+}
+
+/// The name of the user whose process this is, for the audit log.
+fn user() -> String {
+    let id = fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = users.lines().find_map(|line| {
+        let mut words = line.split(':');
+        let name = words.next()?;
+        (words.nth(1)?.parse() == Ok(id)).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| format!("uid {id}"))
+}

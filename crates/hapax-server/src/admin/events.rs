@@ -1,0 +1,87 @@
+//! `/admin/v1/events`: listed, and one of them with its way to every destination.
+
+use axum::{Json, extract::State};
+use hapax_postgres::{
+    Postgres,
+    operate::{Actor, OperateError, destination_of, events},
+};
+
+use super::{
+    Admin, Declare, Refusal,
+    ask::Ask,
+    door::Caller,
+    problem::{Path, Problem, Query},
+    view::{PageView, SummaryView},
+    way::EventView,
+};
+
+/// Lists events, the newest first; a page may be empty and have a next one.
+#[utoipa::path(get, path = "/admin/v1/events", tag = "events", params(Ask),
+    responses((status = 200, body = PageView<SummaryView>), (status = 400, body = Problem)))]
+pub(super) async fn list(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Query(ask): Query<Ask>,
+) -> Result<Json<PageView<SummaryView>>, Problem> {
+    Ok(Json(page(admin.store(), &caller.actor, &ask).await?))
+}
+
+/// Shows one event, by its id or its position.
+#[utoipa::path(get, path = "/admin/v1/events/{id}", tag = "events",
+    params(("id" = String, Path)),
+    responses((status = 200, body = EventView), (status = 404, body = Problem)))]
+pub(super) async fn show(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<EventView>, Problem> {
+    Ok(Json(
+        one(admin.store(), &admin.0.declare, &caller.actor, &id).await?,
+    ))
+}
+
+/// A page of events.
+pub(crate) async fn page(
+    store: &Postgres,
+    actor: &Actor,
+    ask: &Ask,
+) -> Result<PageView<SummaryView>, Refusal> {
+    ask.check_of_events()?;
+    let (filter, before) = (ask.filter()?, ask.before_number()?);
+    let found = events::list(store, actor, &filter, before, ask.limit()).await?;
+    Ok(PageView::of(found, SummaryView::from, |next| {
+        next.to_string()
+    }))
+}
+
+/// One event by its id or its position.
+pub(crate) async fn one(
+    store: &Postgres,
+    declare: &Declare,
+    actor: &Actor,
+    id: &str,
+) -> Result<EventView, OperateError> {
+    let found = match (id.parse::<i64>(), id.parse()) {
+        (Ok(position), _) => events::at(store, actor, position).await?,
+        (_, Ok(id)) => events::find(store, actor, id).await?,
+        _ => None,
+    };
+    let event = found.ok_or_else(|| OperateError::NotFound {
+        what: format!("event {}", id.escape_debug()),
+    })?;
+    let mut traces = events::trace(store, event.position).await?;
+    if actor.tenant.is_some() {
+        // Where others' events go is not a tenant's business; where its own go is, and what a far
+        // side that is not its own has answered is that one's.
+        use events::Standing::{Passed, Unread};
+        traces.retain(|trace| !matches!(trace.standing, Unread | Passed));
+        for trace in &mut traces {
+            if !declare.is_own(actor, destination_of(&trace.part)).await? {
+                for attempt in &mut trace.log {
+                    attempt.response_head = bytes::Bytes::new();
+                }
+            }
+        }
+    }
+    Ok(EventView::of(&event, traces))
+}

@@ -1,0 +1,303 @@
+//! `/admin/v1/jobs`, what begins them, and `/admin/v1/audit`.
+
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse as _, Response},
+};
+use hapax::key::Tenant;
+use hapax_postgres::{
+    Postgres,
+    operate::{
+        Actor, Filter, OperateError,
+        audit::{self as log, Acts},
+        dead_letters, events,
+        jobs::{self, Asked, Job},
+    },
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    Admin, Declare, Refusal,
+    ask::{Many, wrong},
+    door::Caller,
+    problem::{Body, Path, Problem, Query},
+    view::{EntryView, JobView, PageView},
+};
+
+/// How many a job would be about.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub(crate) struct Counted {
+    /// So many events or dead letters fit now.
+    pub(crate) count: u64,
+}
+
+/// What is to be done with many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Dead letters are made due again.
+    ReplayDeadLetters,
+    /// Dead letters are given up for good.
+    DiscardDeadLetters,
+    /// Events are offered again, whatever came of them.
+    ReplayEvents,
+}
+
+/// Which jobs.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AskJobs {
+    /// Jobs of this destination.
+    destination: Option<String>,
+    /// Jobs in this state.
+    state: Option<String>,
+    /// `next` of the page before.
+    before: Option<i64>,
+    /// How many at most.
+    limit: Option<usize>,
+}
+
+/// Which acts.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AskActs {
+    /// Acts of this actor.
+    actor: Option<String>,
+    /// Acts of this kind, such as `pause`.
+    action: Option<String>,
+    /// Acts on this, such as `destination orders`.
+    object: Option<String>,
+    /// `next` of the page before.
+    before: Option<i64>,
+    /// How many at most.
+    limit: Option<usize>,
+}
+
+/// Replays the dead letters that a filter fits, by a job; `Idempotency-Key` begins it once.
+#[utoipa::path(post, path = "/admin/v1/dead-letters/replay", tag = "dead letters",
+    request_body = Many, params(("Idempotency-Key" = Option<String>, Header)),
+    responses((status = 200, body = Counted), (status = 202, body = JobView),
+        (status = 400, body = Problem), (status = 404, body = Problem),
+        (status = 409, body = Problem)))]
+pub(super) async fn replay_dead_letters(
+    State(admin): State<Admin>,
+    caller: Caller,
+    headers: HeaderMap,
+    Body(many): Body<Many>,
+) -> Result<Response, Problem> {
+    answer(&admin, &caller, &headers, &many, Act::ReplayDeadLetters).await
+}
+
+/// Discards the dead letters that a filter fits, by a job.
+#[utoipa::path(post, path = "/admin/v1/dead-letters/discard", tag = "dead letters",
+    request_body = Many, params(("Idempotency-Key" = Option<String>, Header)),
+    responses((status = 200, body = Counted), (status = 202, body = JobView),
+        (status = 400, body = Problem), (status = 404, body = Problem),
+        (status = 409, body = Problem)))]
+pub(super) async fn discard_dead_letters(
+    State(admin): State<Admin>,
+    caller: Caller,
+    headers: HeaderMap,
+    Body(many): Body<Many>,
+) -> Result<Response, Problem> {
+    answer(&admin, &caller, &headers, &many, Act::DiscardDeadLetters).await
+}
+
+/// Offers the events that a filter fits to a destination again, by a job.
+#[utoipa::path(post, path = "/admin/v1/events/replay", tag = "events",
+    request_body = Many, params(("Idempotency-Key" = Option<String>, Header)),
+    responses((status = 200, body = Counted), (status = 202, body = JobView),
+        (status = 400, body = Problem), (status = 404, body = Problem),
+        (status = 409, body = Problem)))]
+pub(super) async fn replay_events(
+    State(admin): State<Admin>,
+    caller: Caller,
+    headers: HeaderMap,
+    Body(many): Body<Many>,
+) -> Result<Response, Problem> {
+    answer(&admin, &caller, &headers, &many, Act::ReplayEvents).await
+}
+
+/// Lists jobs, the newest first.
+#[utoipa::path(get, path = "/admin/v1/jobs", tag = "jobs", params(AskJobs),
+    responses((status = 200, body = PageView<JobView>), (status = 400, body = Problem)))]
+pub(super) async fn list(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Query(ask): Query<AskJobs>,
+) -> Result<Json<PageView<JobView>>, Problem> {
+    let (destination, state) = (ask.destination.as_deref(), ask.state.as_deref());
+    let limit = ask.limit.unwrap_or(50);
+    let page = jobs::list(
+        admin.store(),
+        &caller.actor,
+        destination,
+        state,
+        ask.before,
+        limit,
+    )
+    .await?;
+    Ok(Json(PageView::of(page, JobView::from, |next| {
+        next.to_string()
+    })))
+}
+
+/// Shows one job, and how far it has come.
+#[utoipa::path(get, path = "/admin/v1/jobs/{id}", tag = "jobs",
+    params(("id" = i64, Path)),
+    responses((status = 200, body = JobView), (status = 404, body = Problem)))]
+pub(super) async fn show(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Path(id): Path<i64>,
+) -> Result<Json<JobView>, Problem> {
+    Ok(Json(
+        jobs::get(admin.store(), &caller.actor, id).await?.into(),
+    ))
+}
+
+/// Ends a job; what it did stays done.
+#[utoipa::path(post, path = "/admin/v1/jobs/{id}/cancel", tag = "jobs",
+    params(("id" = i64, Path)),
+    responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn cancel(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Path(id): Path<i64>,
+) -> Result<StatusCode, Problem> {
+    jobs::cancel(admin.store(), &caller.actor, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Lists what was done, the newest first.
+#[utoipa::path(get, path = "/admin/v1/audit", tag = "audit", params(AskActs),
+    responses((status = 200, body = PageView<EntryView>), (status = 400, body = Problem)))]
+pub(super) async fn audit(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Query(ask): Query<AskActs>,
+) -> Result<Json<PageView<EntryView>>, Problem> {
+    let acts = Acts {
+        actor: ask.actor,
+        action: ask.action,
+        object: ask.object,
+    };
+    let limit = ask.limit.unwrap_or(50);
+    let page = log::list(admin.store(), &caller.actor, &acts, ask.before, limit).await?;
+    Ok(Json(PageView::of(page, EntryView::from, |next| {
+        next.to_string()
+    })))
+}
+
+async fn answer(
+    admin: &Admin,
+    caller: &Caller,
+    headers: &HeaderMap,
+    many: &Many,
+    act: Act,
+) -> Result<Response, Problem> {
+    let store = admin.store();
+    if many.dry_run {
+        let count = count(store, &admin.0.declare, &caller.actor, many, act).await?;
+        return Ok(Json(Counted { count }).into_response());
+    }
+    let request_key = match headers.get("idempotency-key").map(|key| key.to_str()) {
+        None => None,
+        Some(Ok(key)) => Some(key.trim_matches('"').to_owned()),
+        Some(Err(_)) => return Err(Problem::member("Idempotency-Key", "is no visible ASCII")),
+    };
+    let job = begin(
+        store,
+        &admin.0.declare,
+        &caller.actor,
+        many,
+        act,
+        request_key,
+    )
+    .await?;
+    Ok((StatusCode::ACCEPTED, Json(JobView::from(job))).into_response())
+}
+
+/// How many a job would be about.
+pub(crate) async fn count(
+    store: &Postgres,
+    declare: &Declare,
+    actor: &Actor,
+    many: &Many,
+    act: Act,
+) -> Result<u64, Refusal> {
+    let (filter, _) = filter(declare, actor, many, act).await?;
+    Ok(match act {
+        Act::ReplayEvents => events::count(store, actor, &filter).await?,
+        _ => dead_letters::count(store, actor, &many.destination, &filter).await?,
+    })
+}
+
+/// Begins the job.
+pub(crate) async fn begin(
+    store: &Postgres,
+    declare: &Declare,
+    actor: &Actor,
+    many: &Many,
+    act: Act,
+    request_key: Option<String>,
+) -> Result<Job, Refusal> {
+    let (filter, parts) = filter(declare, actor, many, act).await?;
+    let asked = Asked {
+        per_second: many.per_second,
+        request_key,
+    };
+    let name = many.destination.as_str();
+    let job = match act {
+        Act::ReplayDeadLetters => {
+            jobs::replay_dead_letters(store, actor, name, &filter, &asked).await
+        }
+        Act::DiscardDeadLetters => {
+            let reason = many.reason.as_deref().unwrap_or_default();
+            jobs::discard_dead_letters(store, actor, name, &filter, reason, &asked).await
+        }
+        Act::ReplayEvents => jobs::replay_events(store, actor, name, &filter, parts, &asked).await,
+    };
+    Ok(job?)
+}
+
+/// The filter of a job, and in how many parts its destination is carried.
+///
+/// A destination that takes one tenant's events alone is offered no other's, and a tenant pushes
+/// events to its own destinations alone.
+async fn filter(
+    declare: &Declare,
+    actor: &Actor,
+    many: &Many,
+    act: Act,
+) -> Result<(Filter, Option<u8>), Refusal> {
+    let ask = &many.filter;
+    let paged = ask.destination.is_some() || ask.state.is_some() || ask.before.is_some();
+    if paged || ask.limit.is_some() {
+        let problem = "has no destination, state, before or limit: a job is about all that fits";
+        return Err(wrong("filter", problem).into());
+    }
+    let mut filter = ask.filter()?;
+    if act != Act::ReplayEvents {
+        return Ok((filter, None));
+    }
+    ask.check_of_events()?;
+    let (parts, tenant) = declare.carried(actor, &many.destination).await?;
+    let only = tenant.and_then(|name| Tenant::new(name).ok());
+    if actor.tenant.is_some() && actor.tenant != only {
+        let what = format!("destination {}", many.destination);
+        return Err(OperateError::NotFound { what }.into());
+    }
+    if let Some(only) = only {
+        if filter.tenant.as_ref().is_some_and(|asked| *asked != only) {
+            let problem = "is not the one whose events the destination takes";
+            return Err(wrong("tenant", problem).into());
+        }
+        filter.tenant = Some(only);
+    }
+    Ok((filter, parts))
+}

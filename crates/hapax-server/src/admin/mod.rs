@@ -1,0 +1,143 @@
+//! The admin API: destinations, events, deliveries, dead letters, jobs and the audit log over HTTP.
+//!
+//! Every route stands below `/admin/v1` and is described in `/admin/v1/openapi.json`. A bearer
+//! token says who asks, in which role, and for which tenant; a viewer sees, an operator acts.
+//! Without tokens the API answers on loopback alone, and to no page of a browser. The verbs of the
+//! command line do the same things by the same functions.
+
+mod seal;
+mod watch;
+mod work;
+mod problem;
+mod door;
+mod view;
+mod way;
+mod ask;
+mod declare;
+pub(crate) mod desk;
+mod destinations;
+pub(crate) mod events;
+pub(crate) mod deliveries;
+pub(crate) mod jobs;
+mod openapi;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    middleware,
+    routing::{MethodRouter, get, post},
+};
+use hapax_postgres::Postgres;
+
+pub(crate) use ask::{Ask, Many};
+pub(crate) use declare::{Declare, Refusal};
+pub(crate) use seal::Keys;
+pub(crate) use view::{DeliveryView, DestinationView, EntryView, JobView, PageView};
+pub(crate) use watch::Watch;
+pub(crate) use way::EventView;
+pub(crate) use work::work;
+
+use crate::config::{Config, Wrong};
+use door::Tokens;
+
+/// Bytes of a request's body: a destination's declaration, or a filter.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// What every route is given.
+#[derive(Clone)]
+pub(crate) struct Admin(Arc<Inner>);
+
+struct Inner {
+    store: Postgres,
+    tokens: Tokens,
+    declare: Declare,
+}
+
+impl Admin {
+    /// The API over a store, as the configuration says.
+    pub(crate) fn new(store: Postgres, config: &Config, keys: Keys) -> Result<Self, Wrong> {
+        let tokens = Tokens::of(&config.admin.tokens)?;
+        let declare = Declare::new(store.clone(), config, keys);
+        Ok(Self(Arc::new(Inner {
+            store,
+            tokens,
+            declare,
+        })))
+    }
+
+    fn store(&self) -> &Postgres {
+        &self.0.store
+    }
+}
+
+/// Finds the first key or token that can never work.
+pub(crate) fn check(config: &Config) -> Result<(), Wrong> {
+    Keys::of(config)?;
+    Tokens::of(&config.admin.tokens).map(drop)
+}
+
+/// The routes, behind the door.
+pub(crate) fn router(admin: Admin) -> Router {
+    let routes = routes()
+        .into_iter()
+        .fold(Router::new(), |router, (path, route)| {
+            router.route(path, route)
+        });
+    routes
+        .fallback(problem::no_route)
+        .method_not_allowed_fallback(problem::no_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(admin.clone(), door::pass))
+        .with_state(admin)
+}
+
+fn routes() -> Vec<(&'static str, MethodRouter<Admin>)> {
+    vec![
+        ("/admin/v1/openapi.json", get(openapi::show)),
+        (
+            "/admin/v1/destinations",
+            get(destinations::list).post(destinations::create),
+        ),
+        (
+            "/admin/v1/destinations/{name}",
+            get(destinations::show)
+                .put(destinations::change)
+                .delete(destinations::remove),
+        ),
+        (
+            "/admin/v1/destinations/{name}/pause",
+            post(destinations::pause),
+        ),
+        (
+            "/admin/v1/destinations/{name}/resume",
+            post(destinations::resume),
+        ),
+        ("/admin/v1/events", get(events::list)),
+        ("/admin/v1/events/{id}", get(events::show)),
+        ("/admin/v1/events/replay", post(jobs::replay_events)),
+        ("/admin/v1/deliveries", get(deliveries::list)),
+        ("/admin/v1/dead-letters", get(deliveries::dead)),
+        (
+            "/admin/v1/dead-letters/{part}/{position}/replay",
+            post(deliveries::replay),
+        ),
+        (
+            "/admin/v1/dead-letters/{part}/{position}/discard",
+            post(deliveries::discard),
+        ),
+        (
+            "/admin/v1/dead-letters/replay",
+            post(jobs::replay_dead_letters),
+        ),
+        (
+            "/admin/v1/dead-letters/discard",
+            post(jobs::discard_dead_letters),
+        ),
+        ("/admin/v1/jobs", get(jobs::list)),
+        ("/admin/v1/jobs/{id}", get(jobs::show)),
+        ("/admin/v1/jobs/{id}/cancel", post(jobs::cancel)),
+        ("/admin/v1/audit", get(jobs::audit)),
+    ]
+}

@@ -1,0 +1,227 @@
+//! What goes wrong, as `application/problem+json` with a code that does not change.
+
+use axum::{
+    Json,
+    extract::{
+        FromRequest, FromRequestParts, Request,
+        rejection::{BytesRejection, JsonRejection},
+    },
+    http::{StatusCode, header, request::Parts},
+    response::{IntoResponse, Response},
+};
+use hapax::store::StoreError;
+use hapax_postgres::operate::OperateError;
+use serde::{Serialize, de::DeserializeOwned};
+use utoipa::ToSchema;
+
+use super::Refusal;
+
+/// An error as it is answered.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Problem {
+    /// A URI for the kind of problem.
+    #[serde(rename = "type")]
+    #[schema(value_type = String)]
+    kind: Box<str>,
+    /// What went wrong, for people.
+    #[schema(value_type = String)]
+    title: &'static str,
+    /// The status of the answer.
+    pub(super) status: u16,
+    /// What is wrong with this request.
+    detail: String,
+    /// What programs switch on.
+    #[schema(value_type = String)]
+    code: &'static str,
+    /// Whether the same request may succeed later.
+    retryable: bool,
+    /// The member of the request that is at fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<String>,
+}
+
+impl Problem {
+    pub(super) fn new(
+        status: StatusCode,
+        code: &'static str,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind: format!("https://hapax.dev/problems/{code}").into(),
+            title,
+            status: status.as_u16(),
+            detail: detail.into(),
+            code,
+            retryable: status == StatusCode::SERVICE_UNAVAILABLE,
+            member: None,
+        }
+    }
+
+    pub(super) fn member(member: impl Into<String>, problem: &str) -> Self {
+        let member = member.into();
+        let detail = format!("{member} {problem}");
+        Self {
+            member: Some(member),
+            ..Self::new(
+                StatusCode::BAD_REQUEST,
+                "VALIDATION.member",
+                "A member is wrong",
+                detail,
+            )
+        }
+    }
+
+    fn request(detail: impl Into<String>) -> Self {
+        let title = "The request cannot be understood";
+        Self::new(StatusCode::BAD_REQUEST, "VALIDATION.request", title, detail)
+    }
+
+    pub(super) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "NOT_FOUND",
+            "There is no such thing",
+            detail,
+        )
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status);
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
+        let mut response = (status, kind, Json(self)).into_response();
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            header::HeaderValue::from_static("application/problem+json"),
+        );
+        response
+    }
+}
+
+impl From<OperateError> for Problem {
+    fn from(error: OperateError) -> Self {
+        match error {
+            OperateError::NotFound { what } => Self::not_found(format!("there is no {what}")),
+            OperateError::Conflict { what } => {
+                let title = "Somebody else was first, or it is not the time for it";
+                Self::new(StatusCode::CONFLICT, "CONFLICT.state", title, what)
+            }
+            OperateError::Invalid { field, problem } => Self::member(field, &problem),
+            OperateError::Store(error) => Self::from(error),
+            other => {
+                tracing::error!(error = %other, "an act failed");
+                let title = "Something went wrong here";
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                Self::new(status, "INTERNAL", title, "the log says more")
+            }
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        tracing::error!(
+            error = error.story(),
+            "the store did not do what it was asked"
+        );
+        match error {
+            StoreError::Unavailable { .. } | StoreError::TimedOut | StoreError::Conflict { .. } => {
+                let title = "The store cannot answer now";
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                Self::new(status, "UNAVAILABLE.store", title, "try again later")
+            }
+            _ => {
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                Self::new(
+                    status,
+                    "INTERNAL",
+                    "Something went wrong here",
+                    "the log says more",
+                )
+            }
+        }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Spec(wrong) => Self::member(wrong.field, &wrong.problem),
+            Refusal::Store(error) => Self::from(error),
+        }
+    }
+}
+
+/// A body of JSON; whatever is wrong with it is a problem.
+pub(super) struct Body<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Self(body)),
+            Err(rejection) => Err(rejected(&rejection)),
+        }
+    }
+}
+
+fn rejected(rejection: &JsonRejection) -> Problem {
+    match rejection {
+        JsonRejection::MissingJsonContentType(_) => Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "VALIDATION.content_type",
+            "The body is no JSON",
+            "send application/json",
+        ),
+        JsonRejection::BytesRejection(BytesRejection::FailedToBufferBody(_)) => Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "VALIDATION.body.too_large",
+            "The body is too large or broke off",
+            "send at most 64 KiB",
+        ),
+        other => Problem::request(other.body_text()),
+    }
+}
+
+/// What stands behind the question mark; a word that nobody knows is a problem.
+pub(super) struct Query<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let read = axum::extract::Query::<T>::from_request_parts(parts, state).await;
+        let read = read.map_err(|rejection| Problem::request(rejection.body_text()))?;
+        Ok(Self(read.0))
+    }
+}
+
+/// The names in the path.
+pub(super) struct Path<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let read = axum::extract::Path::<T>::from_request_parts(parts, state).await;
+        let read = read.map_err(|_| Problem::not_found("there is nothing under this path"))?;
+        Ok(Self(read.0))
+    }
+}
+
+pub(super) async fn no_route() -> Problem {
+    Problem::not_found("there is no such route: see /admin/v1/openapi.json")
+}
+
+pub(super) async fn no_method() -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "VALIDATION.method",
+        "The route has no such method",
+        "see /admin/v1/openapi.json",
+    )
+}

@@ -1,0 +1,128 @@
+//! The destinations that the database declares, as a relay hears of them.
+//!
+//! A relay looks once a second; a look that finds nothing costs one cheap statement. What cannot
+//! be read, because it is newer or its secrets do not open, is left as it was, loudly: a relay
+//! goes on with what it knows. A pause and a removal hold whatever else can be read.
+
+use std::collections::BTreeMap;
+
+use hapax_postgres::{
+    Postgres,
+    operate::{OperateError, destinations::Declared},
+};
+use serde_json::Value;
+
+use super::Keys;
+use crate::destination::{Reach, Spec, Written};
+
+/// What the database says about destinations, as far as was heard.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    store: Postgres,
+    keys: Keys,
+    reach: Reach,
+    version: i64,
+    known: BTreeMap<String, Known>,
+}
+
+/// What is declared about one destination.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// What it is; `None` where the configuration says that.
+    spec: Option<Spec>,
+    is_paused: bool,
+    is_removed: bool,
+}
+
+impl Watch {
+    /// Knows of nothing yet.
+    pub(crate) fn new(store: Postgres, keys: Keys, reach: Reach) -> Self {
+        Self {
+            store,
+            keys,
+            reach,
+            version: 0,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// Hears of what has changed; false when nothing has.
+    pub(crate) async fn look(&mut self) -> Result<bool, OperateError> {
+        let changes = self.store.changes(self.version).await?;
+        let is_changed = !changes.is_empty();
+        for declared in changes {
+            self.version = self.version.max(declared.version);
+            let name = declared.name.clone();
+            match self.read(&declared) {
+                Ok(known) => {
+                    self.known.insert(name, known);
+                }
+                Err(problem) => {
+                    let known = self.known.entry(name.clone()).or_default();
+                    known.is_paused = is_paused(&declared);
+                    known.is_removed = declared.removed_at.is_some();
+                    let destination = name;
+                    tracing::error!(destination, problem, "declared destination cannot be read");
+                }
+            }
+        }
+        Ok(is_changed)
+    }
+
+    /// The destinations of the configuration, with what the database says about them and besides.
+    ///
+    /// A destination that both declare is the database's.
+    pub(crate) fn over(&self, configured: &BTreeMap<String, Spec>) -> BTreeMap<String, Spec> {
+        let mut all = configured.clone();
+        for (name, known) in &self.known {
+            if known.is_removed {
+                if all.remove(name).is_some() && configured.contains_key(name) {
+                    let destination = name;
+                    tracing::warn!(
+                        destination,
+                        "destination was removed, and stands in the configuration still"
+                    );
+                }
+                continue;
+            }
+            if let Some(spec) = &known.spec {
+                all.insert(name.clone(), spec.clone());
+            }
+            if let Some(spec) = all.get_mut(name) {
+                spec.paused |= known.is_paused;
+            }
+        }
+        all
+    }
+
+    fn read(&self, declared: &Declared) -> Result<Known, String> {
+        let known = Known {
+            spec: None,
+            is_paused: is_paused(declared),
+            is_removed: declared.removed_at.is_some(),
+        };
+        let Some(text) = declared.spec.as_deref().filter(|_| !known.is_removed) else {
+            return Ok(known);
+        };
+        let json: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let mut spec = Spec::read(&json).map_err(|wrong| wrong.to_string())?;
+        let secrets = self.keys.open(&declared.name, declared.sealed.as_deref());
+        let secrets = secrets.map_err(|bad| format!("its secrets {bad}"))?;
+        spec.put_secrets(&secrets)
+            .map_err(|wrong| wrong.to_string())?;
+        let written = Written::AtRunTime(&self.reach);
+        spec.check(&declared.name, written)
+            .map_err(|wrong| wrong.to_string())?;
+        Ok(Known {
+            spec: Some(spec),
+            ..known
+        })
+    }
+}
+
+/// Whether somebody has paused it, or its own setting does, where that much can be read.
+fn is_paused(declared: &Declared) -> bool {
+    let text = declared.spec.as_deref().unwrap_or_default();
+    let spec: Value = serde_json::from_str(text).unwrap_or_default();
+    declared.paused_at.is_some() || spec["paused"] == true
+}

@@ -1,0 +1,111 @@
+//! `hapax config`: what the settings are, where each came from, and whether they can work.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Again, Failure};
+use crate::{
+    admin,
+    config::{DEFAULT, Layers, Wrong},
+    output::Output,
+    roster::{Declared, Roster},
+    surroundings,
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Prints every setting with its default and what it means
+    Default,
+    /// Reads all layers, keys and tokens, makes the destinations, and says what is wrong
+    Check,
+    /// Prints every setting as it is, and where it came from; secrets are ***
+    Show,
+}
+
+/// One setting.
+#[derive(Debug, Serialize)]
+struct Setting {
+    name: String,
+    value: Value,
+    origin: String,
+}
+
+pub(crate) fn run(args: &Args, again: &Again, output: Output) -> Result<ExitCode, Failure> {
+    match args.what {
+        What::Default => output.text(DEFAULT)?,
+        What::Check => {
+            let config = again.layers()?.config()?;
+            config.database.url()?;
+            admin::check(&config)?;
+            Roster::new(surroundings::clock()).check(&Declared::in_configuration(&config))?;
+            if output.json {
+                output.json(&serde_json::json!({ "ok": true }))?;
+            } else {
+                let count = config.destinations.len();
+                output.line(format_args!(
+                    "the configuration can work: destinations {count}"
+                ))?;
+            }
+        }
+        What::Show => show(&settings(&again.layers()?)?, output)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn settings(layers: &Layers) -> Result<Vec<Setting>, Wrong> {
+    let config = layers.config()?;
+    let tree = serde_json::to_value(&config)
+        .map_err(|error| Wrong::at("configuration", error.to_string()))?;
+    let mut settings = Vec::new();
+    flatten(layers, &mut Vec::new(), &tree, &mut settings);
+    Ok(settings)
+}
+
+fn flatten<'a>(
+    layers: &Layers,
+    path: &mut Vec<&'a str>,
+    value: &'a Value,
+    into: &mut Vec<Setting>,
+) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                path.push(name);
+                flatten(layers, path, value, into);
+                path.pop();
+            }
+        }
+        value => into.push(Setting {
+            name: path.join("."),
+            value: value.clone(),
+            origin: layers.origin(path).to_string(),
+        }),
+    }
+}
+
+fn show(settings: &[Setting], output: Output) -> std::io::Result<()> {
+    if output.json {
+        return output.json(&settings);
+    }
+    let row = |setting: &Setting| {
+        let Setting {
+            name,
+            value,
+            origin,
+        } = setting;
+        let value = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        [name.clone(), value, origin.clone()]
+    };
+    let rows: Vec<_> = settings.iter().map(row).collect();
+    output.table(["SETTING", "VALUE", "FROM"], &rows)
+}

@@ -1,0 +1,205 @@
+//! `hapax dead-letters`: lists them, replays or discards one or all that a filter fits, by a job.
+
+use std::process::ExitCode;
+
+use hapax_postgres::operate::{dead_letters, events::Standing, jobs};
+
+use super::{Context, Failure};
+use crate::{
+    admin::{
+        Ask, JobView, PageView, Refusal,
+        desk::{Consent, Desk, How},
+        events,
+        jobs::Act,
+    },
+    output::USAGE,
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Lists dead letters, of the newest events first
+    List(Box<Ask>),
+    /// Shows the event of a dead letter, with every attempt
+    Show {
+        /// Its position
+        position: i64,
+    },
+    /// Makes one dead letter due again, as if never tried
+    Replay {
+        #[command(flatten)]
+        one: One,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Gives one dead letter up for good
+    Discard {
+        #[command(flatten)]
+        one: One,
+        /// Why
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Makes all dead letters of --destination due again that the filter fits
+    ReplayAll {
+        #[command(flatten)]
+        filter: Box<Ask>,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Gives all dead letters of --destination up for good that the filter fits
+    DiscardAll {
+        #[command(flatten)]
+        filter: Box<Ask>,
+        /// Why
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Lists the jobs, or shows one
+    Jobs {
+        /// Its number
+        id: Option<i64>,
+    },
+    /// Ends a job; what it did stays done
+    Cancel {
+        /// Its number
+        id: i64,
+        #[command(flatten)]
+        consent: Consent,
+    },
+}
+
+/// One dead letter.
+#[derive(Debug, clap::Args)]
+struct One {
+    /// Its destination, as listed: of a divided one the part, such as orders/3
+    destination: String,
+    /// Its position, as listed
+    position: i64,
+}
+
+pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
+    let desk = Desk::open(&context).await?;
+    match args.verb {
+        Verb::List(ask) => {
+            ask.check_of_dead().map_err(Refusal::from)?;
+            super::deliveries::list(&desk, *ask, &[Standing::Dead]).await?;
+        }
+        Verb::Show { position } => {
+            let id = position.to_string();
+            let found = events::one(&desk.store, &desk.declare, &desk.actor, &id).await?;
+            super::events::show(&desk, &found)?;
+        }
+        Verb::Replay { one, consent } => replay(&desk, &one, consent).await?,
+        Verb::Discard {
+            one,
+            reason,
+            consent,
+        } => discard(&desk, &one, &reason, consent).await?,
+        Verb::ReplayAll { filter, how } => {
+            let of = destination(&filter)?;
+            desk.many(Act::ReplayDeadLetters, of, *filter, None, how)
+                .await?;
+        }
+        Verb::DiscardAll {
+            filter,
+            reason,
+            how,
+        } => {
+            let of = destination(&filter)?;
+            desk.many(Act::DiscardDeadLetters, of, *filter, Some(reason), how)
+                .await?;
+        }
+        Verb::Jobs { id: Some(id) } => {
+            desk.job(&jobs::get(&desk.store, &desk.actor, id).await?.into())?;
+        }
+        Verb::Jobs { id: None } => list_jobs(&desk).await?,
+        Verb::Cancel { id, consent } => {
+            desk.confirm(consent, &format!("Cancel job {id}?"))?;
+            jobs::cancel(&desk.store, &desk.actor, id).await?;
+            desk.job(&jobs::get(&desk.store, &desk.actor, id).await?.into())?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The destination that a filter names: a job has one.
+pub(super) fn destination(filter: &Ask) -> Result<String, Failure> {
+    let missing = || Failure::new(USAGE, "--destination is missing: a job is about one");
+    filter.destination.clone().ok_or_else(missing)
+}
+
+async fn replay(desk: &Desk, one: &One, consent: Consent) -> Result<(), Failure> {
+    let One {
+        destination,
+        position,
+    } = one;
+    desk.confirm(
+        consent,
+        &format!("Replay dead letter {position} of {destination}?"),
+    )?;
+    dead_letters::replay(&desk.store, &desk.actor, destination, *position).await?;
+    let said = serde_json::json!({"destination": destination, "position": position});
+    desk.say(&said, || {
+        format!("dead letter {position} of {destination} is due again")
+    })
+}
+
+async fn discard(desk: &Desk, one: &One, reason: &str, consent: Consent) -> Result<(), Failure> {
+    let One {
+        destination,
+        position,
+    } = one;
+    desk.confirm(
+        consent,
+        &format!("Discard dead letter {position} of {destination} for good?"),
+    )?;
+    dead_letters::discard(&desk.store, &desk.actor, destination, *position, reason).await?;
+    let said = serde_json::json!({"destination": destination, "position": position});
+    desk.say(&said, || {
+        format!("dead letter {position} of {destination} is discarded")
+    })
+}
+
+async fn list_jobs(desk: &Desk) -> Result<(), Failure> {
+    let page = jobs::list(&desk.store, &desk.actor, None, None, None, 50).await?;
+    let page = PageView::of(page, JobView::from, |next| next.to_string());
+    if desk.output.json {
+        return Ok(desk.output.json(&page)?);
+    }
+    let row = |it: JobView| {
+        let total = it
+            .total
+            .map_or_else(|| "?".to_owned(), |total| total.to_string());
+        [
+            it.id.to_string(),
+            it.kind.to_owned(),
+            it.destination,
+            it.state,
+            format!("{} of {total}", it.done),
+            it.actor,
+            it.error.unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = page.items.into_iter().map(row).collect();
+    let header = [
+        "JOB",
+        "KIND",
+        "DESTINATION",
+        "STATE",
+        "DONE",
+        "ACTOR",
+        "ERROR",
+    ];
+    desk.output.table(header, &rows)?;
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! `hapax deliveries`: lists deliveries that are parked, dead, or ended after they were parked.
+
+use std::process::ExitCode;
+
+use hapax_postgres::operate::events::Standing;
+
+use super::{Context, Failure};
+use crate::admin::{Ask, deliveries, desk::Desk};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Lists deliveries, of the newest events first
+    List(Box<Ask>),
+}
+
+pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
+    let desk = Desk::open(&context).await?;
+    let Verb::List(ask) = args.verb;
+    let states = ask
+        .states()
+        .map_err(|wrong| Failure::new(crate::output::USAGE, wrong.to_string()))?;
+    list(&desk, *ask, &states).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Looks at page after page, until there are enough or no more.
+pub(super) async fn list(desk: &Desk, mut ask: Ask, states: &[Standing]) -> Result<(), Failure> {
+    let limit = ask.limit();
+    let mut page = deliveries::page(&desk.store, &desk.actor, &ask, states).await?;
+    while page.items.len() < limit {
+        let Some(next) = page.next.take() else { break };
+        (ask.before, ask.limit) = (Some(next), Some(limit - page.items.len()));
+        let more = deliveries::page(&desk.store, &desk.actor, &ask, states).await?;
+        page.items.extend(more.items);
+        page.next = more.next;
+    }
+    if desk.output.json {
+        return Ok(desk.output.json(&page)?);
+    }
+    let row = |it: crate::admin::DeliveryView| {
+        [
+            it.part,
+            it.position.to_string(),
+            it.state,
+            it.kind,
+            it.attempts.to_string(),
+            it.changed_at,
+            it.reason.or(it.last_error).unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = page.items.into_iter().map(row).collect();
+    let header = [
+        "DESTINATION",
+        "POSITION",
+        "STATE",
+        "TYPE",
+        "ATTEMPTS",
+        "CHANGED",
+        "WHY",
+    ];
+    desk.output.table(header, &rows)?;
+    Ok(())
+}

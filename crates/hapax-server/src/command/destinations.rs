@@ -1,0 +1,244 @@
+//! `hapax destinations`: lists, shows, declares, changes, pauses, resumes and removes them, and shows
+//! who did what.
+
+use std::{
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use hapax_postgres::operate::{
+    audit::{self, Acts},
+    destinations,
+};
+use serde_json::{Value, json};
+
+use super::{Context, Failure};
+use crate::{
+    admin::{
+        DestinationView, EntryView, PageView,
+        desk::{Consent, Desk},
+    },
+    output::USAGE,
+};
+
+/// Bytes of a declaration: more is a mistake.
+const SPEC_BYTES_MAX: u64 = 64 * 1024;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Lists every destination
+    List,
+    /// Shows one, and how far it is
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Declares one; every relay carries to it within two seconds
+    Create {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        spec: SpecFile,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Changes one that was declared at run time
+    Change {
+        /// Its name
+        name: String,
+        /// The version that `show` has shown; another one is a conflict
+        #[arg(long, value_name = "NUMBER")]
+        version: i64,
+        #[command(flatten)]
+        spec: SpecFile,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Has one offer nothing
+    Pause {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Lets a paused one go on
+    Resume {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Removes one, with its parked deliveries and dead letters
+    Remove {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Shows who did what, the newest first
+    Log,
+}
+
+/// What a destination is.
+#[derive(Debug, clap::Args)]
+struct SpecFile {
+    /// A file with what it is, as JSON or (.toml) TOML; "-" reads JSON from standard input
+    #[arg(long, value_name = "FILE")]
+    spec: PathBuf,
+}
+
+pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
+    let desk = Desk::open(&context).await?;
+    let actor = &desk.actor;
+    match args.verb {
+        Verb::List => list(&desk).await?,
+        Verb::Show { name } => show(&desk, &desk.declare.show(actor, &name).await?)?,
+        Verb::Create {
+            name,
+            spec,
+            consent,
+        } => {
+            let spec = read(&spec.spec)?;
+            desk.confirm(consent, &format!("Declare destination {name}?"))?;
+            show(&desk, &desk.declare.create(actor, &name, &spec).await?)?;
+        }
+        Verb::Change {
+            name,
+            version,
+            spec,
+            consent,
+        } => {
+            let spec = read(&spec.spec)?;
+            desk.confirm(consent, &format!("Change destination {name}?"))?;
+            show(
+                &desk,
+                &desk.declare.change(actor, &name, version, &spec).await?,
+            )?;
+        }
+        Verb::Pause { name, consent } => {
+            desk.confirm(consent, &format!("Pause destination {name}?"))?;
+            let turned = destinations::pause(&desk.store, actor, &name).await?;
+            desk.say(&json!({"name": name, "paused": true}), || {
+                let was = if turned {
+                    "is paused"
+                } else {
+                    "was paused already"
+                };
+                format!("destination {name} {was}")
+            })?;
+        }
+        Verb::Resume { name, consent } => {
+            desk.confirm(consent, &format!("Resume destination {name}?"))?;
+            let turned = desk.declare.resume(actor, &name).await?;
+            desk.say(&json!({"name": name, "paused": false}), || {
+                let was = if turned { "goes on" } else { "was not paused" };
+                format!("destination {name} {was}")
+            })?;
+        }
+        Verb::Remove { name, consent } => remove(&desk, &name, consent).await?,
+        Verb::Log => log(&desk).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn remove(desk: &Desk, name: &str, consent: Consent) -> Result<(), Failure> {
+    let found = desk.declare.show(&desk.actor, name).await?;
+    let standing = found.standing.unwrap_or_default();
+    let question = format!(
+        "Remove destination {name}? {} events never reach it, and {} parked deliveries and {} \
+         dead letters are deleted.",
+        standing.backlog, standing.parked, standing.dead
+    );
+    desk.confirm(consent, &question)?;
+    let job = destinations::remove(&desk.store, &desk.actor, name).await?;
+    desk.job(&job.into())
+}
+
+async fn list(desk: &Desk) -> Result<(), Failure> {
+    let items = desk.declare.list(&desk.actor).await?;
+    if desk.output.json {
+        let page = PageView { items, next: None };
+        return Ok(desk.output.json(&page)?);
+    }
+    let rows: Vec<_> = items.iter().map(row).collect();
+    desk.output.table(HEADER, &rows)?;
+    Ok(())
+}
+
+const HEADER: [&str; 5] = ["NAME", "SINK", "STATE", "DECLARED IN", "WHY"];
+
+fn row(it: &DestinationView) -> [String; 5] {
+    let sink = it.spec.as_ref().and_then(|spec| spec["sink"].as_object());
+    let sink = sink.and_then(|sink| sink.keys().next().cloned());
+    let paused = it.paused_by.as_ref().map(|by| format!("by {by}"));
+    [
+        it.name.clone(),
+        sink.unwrap_or_default(),
+        it.state.to_owned(),
+        it.declared_in.to_owned(),
+        it.reason.clone().or(paused).unwrap_or_default(),
+    ]
+}
+
+fn show(desk: &Desk, it: &DestinationView) -> Result<(), Failure> {
+    if desk.output.json {
+        return Ok(desk.output.json(it)?);
+    }
+    desk.output.table(HEADER, &[row(it)])?;
+    if let Some(standing) = it.standing {
+        desk.output.line(format_args!(
+            "backlog {}, parked {}, dead {}",
+            standing.backlog, standing.parked, standing.dead
+        ))?;
+    }
+    if let (Some(version), Some(spec)) = (it.version, &it.spec) {
+        let spec = serde_json::to_string_pretty(spec).map_err(anyhow::Error::from)?;
+        desk.output
+            .line(format_args!("version {version}\n{spec}"))?;
+    }
+    Ok(())
+}
+
+async fn log(desk: &Desk) -> Result<(), Failure> {
+    let page = audit::list(&desk.store, &desk.actor, &Acts::default(), None, 50).await?;
+    let page = PageView::of(page, EntryView::from, |next| next.to_string());
+    if desk.output.json {
+        return Ok(desk.output.json(&page)?);
+    }
+    let row = |it: EntryView| [it.at, it.actor, it.action, it.object, it.outcome];
+    let rows: Vec<_> = page.items.into_iter().map(row).collect();
+    desk.output
+        .table(["AT", "ACTOR", "ACTION", "OBJECT", "OUTCOME"], &rows)?;
+    Ok(())
+}
+
+/// Reads a declaration; nothing of it is repeated in an error, for it may hold a secret.
+fn read(path: &Path) -> Result<Value, Failure> {
+    let shown = path.display();
+    let unreadable = |error| Failure::new(USAGE, format!("{shown}: {error}"));
+    let mut text = String::new();
+    if path == Path::new("-") {
+        io::stdin()
+            .take(SPEC_BYTES_MAX)
+            .read_to_string(&mut text)
+            .map_err(unreadable)?;
+    } else {
+        let file = fs::File::open(path).map_err(unreadable)?;
+        file.take(SPEC_BYTES_MAX)
+            .read_to_string(&mut text)
+            .map_err(unreadable)?;
+    }
+    if path.extension().is_some_and(|it| it == "toml") {
+        let read: Result<Value, _> = toml::from_str(&text);
+        return read.map_err(|_| Failure::new(USAGE, format!("{shown} is no TOML")));
+    }
+    serde_json::from_str(&text).map_err(|_| Failure::new(USAGE, format!("{shown} is no JSON")))
+}

@@ -1,0 +1,76 @@
+//! How far this machine's clock is from the database's.
+//!
+//! Leases and keys are judged by the database's clock alone; schedules and the timestamps of
+//! webhooks are this machine's.
+
+use hapax_postgres::tokio_postgres::Client;
+
+use super::{Finding, Unanswered, word};
+use crate::surroundings;
+
+/// Milliseconds from which schedules are visibly off.
+const WARN: i64 = 2_000;
+/// Milliseconds at which receivers refuse webhooks as too old or too new, five minutes, less what
+/// their own clocks take.
+const ERROR: i64 = 240_000;
+
+pub(super) async fn look(client: &Client) -> Result<Finding, Unanswered> {
+    let clock = surroundings::clock();
+    // The first one pays for a connection that a pooler makes.
+    word(client, "SELECT 1").await?;
+    let before = clock.now().as_millis();
+    let theirs = word(
+        client,
+        "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8",
+    )
+    .await?;
+    let after = clock.now().as_millis();
+    let theirs = theirs.parse::<i64>().unwrap_or(before);
+    // Somewhere in between it was asked: what lies outside is the difference.
+    let ahead = if theirs < before {
+        before - theirs
+    } else {
+        (after - theirs).min(0)
+    };
+    Ok(judged(ahead))
+}
+
+fn judged(ahead_ms: i64) -> Finding {
+    let off = ahead_ms.abs();
+    let side = if ahead_ms < 0 { "behind" } else { "ahead of" };
+    let found = format!("this machine's clock is {off} ms {side} the database's");
+    let remedy = "run an NTP client on both machines";
+    match off {
+        ERROR.. => Finding::error(
+            "clock",
+            format!("{found}: receivers refuse its webhooks"),
+            remedy,
+        ),
+        WARN.. => Finding::warning(
+            "clock",
+            format!("{found}: schedules are off by as much"),
+            remedy,
+        ),
+        0 => Finding::ok("clock", "this machine's clock agrees with the database's"),
+        _ => Finding::ok("clock", found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::doctor::Severity;
+
+    #[test]
+    fn a_clock_is_judged_by_what_it_breaks() {
+        for (ahead, severity) in [
+            (0, Severity::Ok),
+            (-1_999, Severity::Ok),
+            (2_000, Severity::Warning),
+            (-3_600_000, Severity::Error),
+        ] {
+            assert_eq!(judged(ahead).severity, severity, "{ahead}");
+        }
+        assert!(judged(-5_000).found.contains("5000 ms behind"));
+    }
+}

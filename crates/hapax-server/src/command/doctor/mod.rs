@@ -1,0 +1,199 @@
+//! `hapax doctor`: looks for what is wrong, and says what to do about it.
+//!
+//! Each finding has a severity and a remedy. It looks, and changes nothing. What it cannot find
+//! out, because the database or the right to ask is missing, is a finding too. The exit code is
+//! the worst severity: 0 nothing but notes, 1 warnings, 2 errors.
+
+mod server;
+mod schema;
+mod pooler;
+mod sessions;
+mod clock;
+mod reach;
+
+use std::{process::ExitCode, time::Duration};
+
+use hapax::retry::parse_duration;
+use hapax_postgres::tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
+use serde::Serialize;
+
+use super::{Context, Failure};
+use crate::{output::note, surroundings, wiring};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Leaves the destinations alone: nothing is connected to but the database
+    #[arg(long)]
+    database_only: bool,
+    /// How long a transaction may be open before it is a finding
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
+    open_max: Duration,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Severity {
+    /// It was looked at, and is as it should be.
+    Ok,
+    /// Good to know.
+    Note,
+    /// It will hurt some day, or hurts already.
+    Warning,
+    /// It does not work, or loses events.
+    Error,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+struct Finding {
+    severity: Severity,
+    /// What was looked at: a word or two that do not change.
+    check: &'static str,
+    /// What is the matter.
+    found: String,
+    /// What to do; empty where nothing is to be done.
+    remedy: String,
+}
+
+impl Finding {
+    fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(Severity::Ok, check, found, "")
+    }
+
+    fn note(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Severity::Note, check, found, remedy)
+    }
+
+    fn warning(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, check, found, remedy)
+    }
+
+    fn error(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Severity::Error, check, found, remedy)
+    }
+
+    fn new(
+        severity: Severity,
+        check: &'static str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            severity,
+            check,
+            found: found.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+/// A question that the database did not answer: what it said, for a finding.
+type Unanswered = Error;
+
+pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
+    note("looking at the database ...");
+    let mut findings = database(&context, args.open_max).await?;
+    if !args.database_only {
+        note("looking at the destinations ...");
+        findings.extend(reach::look(&context).await);
+    }
+    tell(&findings, context.output)?;
+    let worst = findings.iter().map(|finding| finding.severity).max();
+    Ok(ExitCode::from(match worst {
+        Some(Severity::Error) => 2,
+        Some(Severity::Warning) => 1,
+        _ => 0,
+    }))
+}
+
+/// Looks at the database, as far as it lets itself be looked at.
+async fn database(context: &Context, open_max: Duration) -> Result<Vec<Finding>, Failure> {
+    let url = context.config.database.url()?;
+    let settings = wiring::store(&context.config, &url, context.failpoints.clone());
+    let client = match hapax_postgres::dial(&settings).await {
+        Ok(client) => client,
+        Err(error) => {
+            let remedy = "check [database] url: the host, the port, the role, its password, \
+                          sslmode, and pg_hba.conf on the server";
+            let story = surroundings::story(&error);
+            return Ok(vec![Finding::error("connection", story, remedy)]);
+        }
+    };
+    let mut findings = Vec::new();
+    if let Err(error) = ask_all(context, &settings, &client, open_max, &mut findings).await {
+        let story = surroundings::story(&error);
+        let remedy = "look into the server's log; then run `hapax doctor` again";
+        findings.push(Finding::error("questions", story, remedy));
+    }
+    Ok(findings)
+}
+
+async fn ask_all(
+    context: &Context,
+    settings: &hapax_postgres::Settings,
+    client: &Client,
+    open_max: Duration,
+    findings: &mut Vec<Finding>,
+) -> Result<(), Unanswered> {
+    findings.extend(server::version(client).await?);
+    if server::is_standby(client).await? {
+        let remedy = "connect to the primary: a standby does not show which transactions are open";
+        findings.push(Finding::error(
+            "standby",
+            "the database is a read-only standby",
+            remedy,
+        ));
+        return Ok(());
+    }
+    findings.push(Finding::ok("standby", "the database is a primary"));
+    findings.push(pooler::look(client, settings).await?);
+    findings.extend(schema::look(context, settings, client).await?);
+    findings.push(clock::look(client).await?);
+    findings.extend(server::durability(client).await?);
+    findings.extend(server::room(client, settings).await?);
+    findings.extend(sessions::look(client, open_max).await?);
+    Ok(())
+}
+
+fn tell(findings: &[Finding], output: crate::output::Output) -> std::io::Result<()> {
+    if output.json {
+        return output.json(&findings);
+    }
+    for finding in findings {
+        let Finding {
+            severity,
+            check,
+            found,
+            remedy,
+        } = finding;
+        let word = match severity {
+            Severity::Ok => "ok",
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        output.line(format_args!("{word:<8} {check}: {found}"))?;
+        if !remedy.is_empty() {
+            output.line(format_args!("         -> {remedy}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Asks without preparing: a pooler may stand in between.
+async fn rows(client: &Client, sql: &str) -> Result<Vec<SimpleQueryRow>, Unanswered> {
+    let messages = client.simple_query(sql).await?;
+    let row = |message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    };
+    Ok(messages.into_iter().filter_map(row).collect())
+}
+
+/// The first column of the first row, as text.
+async fn word(client: &Client, sql: &str) -> Result<String, Unanswered> {
+    let rows = rows(client, sql).await?;
+    let first = rows.first().and_then(|row| row.get(0));
+    Ok(first.unwrap_or_default().to_owned())
+}

@@ -1,0 +1,53 @@
+//! Whether a pooler in transaction mode stands before the database.
+//!
+//! It shows in that two connections to it, one idle and one in a transaction, are on the same
+//! server process. A pooler with many idle server connections may hide; one that is found is there.
+
+use hapax_postgres::{Settings, tokio_postgres::Client};
+
+use super::{Finding, Unanswered, word};
+
+/// How often it is tried: another client may take the server connection in between.
+const TRIES: usize = 8;
+const PROCESS: &str = "SELECT pg_backend_pid()";
+
+pub(super) async fn look(client: &Client, settings: &Settings) -> Result<Finding, Unanswered> {
+    let Ok(other) = hapax_postgres::dial(settings).await else {
+        let remedy = "raise max_connections or the pooler's limit";
+        return Ok(Finding::warning(
+            "pooler",
+            "a second connection was refused",
+            remedy,
+        ));
+    };
+    let is_pooled = shares_process(client, &other).await?;
+    Ok(match (is_pooled, settings.pooled) {
+        (true, true) => Finding::ok(
+            "pooler",
+            "a transaction-mode pooler, as [database] pooled says",
+        ),
+        (true, false) => {
+            let found = "a pooler in transaction mode stands before the database";
+            Finding::error("pooler", found, "set [database] pooled = true")
+        }
+        (false, true) => {
+            let found = "[database] pooled is true, and no pooler shows";
+            let remedy = "set it to false where there is none: statements are then prepared once";
+            Finding::note("pooler", found, remedy)
+        }
+        (false, false) => Finding::ok("pooler", "none in transaction mode shows"),
+    })
+}
+
+async fn shares_process(one: &Client, other: &Client) -> Result<bool, Unanswered> {
+    for _ in 0..TRIES {
+        let free = word(one, PROCESS).await?;
+        other.batch_execute("BEGIN").await?;
+        let taken = word(other, PROCESS).await;
+        other.batch_execute("ROLLBACK").await?;
+        if free == taken? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,212 @@
+//! Whether the far sides of the destinations can be reached from here.
+//!
+//! A TCP connection is made and closed; no event, no password and no greeting goes over it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures_util::future::join_all;
+use hapax_postgres::{Postgres, Schema};
+use secrecy::ExposeSecret as _;
+use tokio::{net::TcpStream, time::timeout};
+
+use super::{Context, Finding};
+use crate::{
+    admin::{Keys, Watch},
+    config::Secret,
+    destination::{Spec, build, sinks::Sink},
+    surroundings, wiring,
+};
+
+const CHECK: &str = "destinations";
+/// How long a far side may take to take a connection.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) async fn look(context: &Context) -> Vec<Finding> {
+    let (destinations, unread) = destinations(context).await;
+    let mut findings = join_all(destinations.iter().map(|(name, spec)| one(name, spec))).await;
+    if destinations.is_empty() {
+        let remedy = "add [destinations.NAME] to the configuration, or `hapax destinations create`";
+        findings.push(Finding::note(CHECK, "there are no destinations", remedy));
+    }
+    findings.extend(unread);
+    findings
+}
+
+/// Those of the configuration and of the database, and why the latter could not be read.
+async fn destinations(context: &Context) -> (BTreeMap<String, Spec>, Option<Finding>) {
+    let configured = &context.config.destinations;
+    // Without a database or its tables there are none declared, and that is found elsewhere.
+    let Some(store) = store(context).await else {
+        return (configured.clone(), None);
+    };
+    let unread = |problem| {
+        let remedy = "give the configuration that the relays have, its [secrets] key too";
+        Some(Finding::warning(
+            CHECK,
+            format!("declared ones cannot be read: {problem}"),
+            remedy,
+        ))
+    };
+    let keys = match Keys::of(&context.config) {
+        Ok(keys) => keys,
+        Err(wrong) => return (configured.clone(), unread(wrong.to_string())),
+    };
+    let mut watch = Watch::new(store, keys, context.config.relay.reach());
+    let looked = watch.look().await;
+    let problem = looked
+        .err()
+        .and_then(|error| unread(surroundings::story(&error)));
+    (watch.over(configured), problem)
+}
+
+/// Opens the database and makes no tables, whatever the configuration says: a doctor looks.
+async fn store(context: &Context) -> Option<Postgres> {
+    let url = context.config.database.url().ok()?;
+    let mut settings = wiring::store(&context.config, &url, context.failpoints.clone());
+    settings.schema = Schema::Check;
+    Postgres::open(settings).await.ok()
+}
+
+async fn one(name: &str, spec: &Spec) -> Finding {
+    let kind = spec.sink.kind();
+    if let Err(wrong) = build::sink(spec, &surroundings::clock()) {
+        let found = format!("{name}: {wrong}");
+        return Finding::error(CHECK, found, format!("correct [destinations.{name}]"));
+    }
+    if let Some(blocked) = build::blocked(spec, &surroundings::clock()) {
+        let found = format!("{name}: nothing will be sent: {blocked}");
+        let remedy = format!("add the network to allow in [destinations.{name}], if it is meant");
+        return Finding::error(CHECK, found, remedy);
+    }
+    if spec.paused {
+        return Finding::note(CHECK, format!("{name} ({kind}) is paused"), "");
+    }
+    let places = places(&spec.sink);
+    let mut reached = Vec::new();
+    for (host, port) in &places {
+        match timeout(PATIENCE, TcpStream::connect((host.as_str(), *port))).await {
+            Ok(Ok(_)) => reached.push(format!("{host}:{port}")),
+            failed => {
+                let why = failed.map_or("no answer".to_owned(), |failed| {
+                    failed.map_or_else(|error| error.to_string(), |_| String::new())
+                });
+                let found = format!("{name} ({kind}): {host}:{port} cannot be reached: {why}");
+                let remedy =
+                    "events wait meanwhile; check the address, and the way there from this machine";
+                return Finding::warning(CHECK, found, remedy);
+            }
+        }
+    }
+    let reached = if reached.is_empty() {
+        "it can be used".to_owned()
+    } else {
+        format!("{} can be reached", reached.join(", "))
+    };
+    Finding::ok(CHECK, format!("{name} ({kind}): {reached}"))
+}
+
+/// Where a sink connects to, as far as its settings say.
+fn places(sink: &Sink) -> Vec<(String, u16)> {
+    let of_secret = |url: &Secret, plain, scheme: &str, tls| {
+        let url = url.reveal().ok();
+        url.map_or_else(Vec::new, |url| {
+            let url = url.expose_secret();
+            of_url(url, if url.starts_with(scheme) { tls } else { plain })
+        })
+    };
+    match sink {
+        Sink::Webhook(it) => of_url(&it.url, if it.url.starts_with("https") { 443 } else { 80 }),
+        Sink::Smtp(it) => of_secret(&it.url, 587, "smtps", 465),
+        Sink::Nats(it) => of_secret(&it.url, 4222, "tls", 4222),
+        Sink::Amqp(it) => of_secret(&it.url, 5672, "amqps", 5671),
+        Sink::Kafka(it) => it
+            .brokers
+            .iter()
+            .filter_map(|it| place(it.trim(), 9092))
+            .collect(),
+        Sink::Redis(it) => of_secret(&it.url, 6379, "rediss", 6379),
+        Sink::Postgres(it) => of_secret(&it.url, 5432, "postgres", 5432),
+        Sink::File(_) => Vec::new(),
+    }
+}
+
+/// The hosts and ports of a URL, or of several with commas between; users and passwords, in which
+/// a comma may stand, are left behind first.
+fn of_url(urls: &str, default: u16) -> Vec<(String, u16)> {
+    // A list of whole URLs, as NATS has it, or one with a list of hosts, as PostgreSQL has it.
+    let urls: Vec<&str> = if urls.matches("://").count() > 1 {
+        urls.split(',').collect()
+    } else {
+        vec![urls]
+    };
+    let authority = |url: &'_ str| {
+        let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+        let whole = rest.split(['/', '?']).next().unwrap_or_default();
+        let hosts = whole.rsplit_once('@').map_or(whole, |(_, hosts)| hosts);
+        hosts.to_owned()
+    };
+    let hosts = urls.into_iter().map(authority);
+    let hosts: Vec<String> = hosts.collect();
+    let hosts = hosts.iter().flat_map(|hosts| hosts.split(','));
+    hosts.filter_map(|it| place(it.trim(), default)).collect()
+}
+
+/// The host and the port of `host:port`.
+fn place(address: &str, default: u16) -> Option<(String, u16)> {
+    let (host, port) = match address.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
+        _ => (address, default),
+    };
+    let host = host.trim_matches(['[', ']']);
+    (!host.is_empty() && !host.contains('%')).then(|| (host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_url_is_its_host_and_port() {
+        check("https://example.com/hooks?a=b", &[("example.com", 1)]);
+        check("nats://user:pa@ss@127.0.0.1:4222", &[("127.0.0.1", 4222)]);
+        check("redis://[::1]:6379/0", &[("::1", 6379)]);
+        check("redis://[::1]/0", &[("::1", 1)]);
+        check("broker-1:9093", &[("broker-1", 9093)]);
+        check("postgres://%2Frun%2Fpostgresql/db", &[]);
+        check("", &[]);
+    }
+
+    #[test]
+    fn a_password_with_a_comma_is_no_host() {
+        let two = [("one", 5432), ("two", 1)];
+        check("postgres://u:hunter,2@one:5432,two/db", &two);
+        check("tls://u:p@one:5432, tls://two", &two);
+        check("amqp://u:hunter,2:3@one", &[("one", 1)]);
+    }
+
+    #[test]
+    fn a_url_without_a_port_has_that_of_its_scheme() {
+        let of = |kind: &str, url: &str| {
+            let json = json!({kind: {"url": url, "from": "", "recipient": "", "templates": "",
+                "mails": {}}});
+            let amqp = json!({kind: {"url": url}});
+            let json = if kind == "smtp" { json } else { amqp };
+            let sink: Sink = serde_json::from_value(json).unwrap();
+            places(&sink)[0].1
+        };
+        assert_eq!(of("smtp", "smtps://h"), 465);
+        assert_eq!(of("smtp", "smtp://h"), 587);
+        assert_eq!(of("smtp", "smtp://h:25"), 25);
+        assert_eq!(of("amqp", "amqps://h"), 5671);
+        assert_eq!(of("amqp", "amqp://h"), 5672);
+    }
+
+    #[track_caller]
+    fn check(url: &str, places: &[(&str, u16)]) {
+        let found = of_url(url, 1);
+        let found: Vec<_> = found.iter().map(|(host, port)| (&**host, *port)).collect();
+        assert_eq!(found, places);
+    }
+}

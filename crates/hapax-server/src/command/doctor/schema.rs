@@ -1,0 +1,110 @@
+//! The tables: whether they are there, the ones this version knows, and ours to use.
+
+use hapax_postgres::{OpenError, Postgres, Schema, SchemaError, Settings, tokio_postgres::Client};
+
+use super::{Context, Finding, Unanswered, rows, word};
+use crate::surroundings::story;
+
+/// What the role lacks, an object a row: what a service needs by the guide to roles.
+const LACKS: &str = "
+    SELECT format('USAGE ON SCHEMA %I', 'hapax')
+     WHERE NOT has_schema_privilege('hapax', 'USAGE')
+    UNION ALL
+    SELECT format('%s ON hapax.%I', string_agg(privilege, ', '), relname)
+      FROM pg_class
+     CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege
+     WHERE relnamespace = 'hapax'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+       AND (relname <> 'migration' OR privilege = 'SELECT')
+       AND NOT has_table_privilege(pg_class.oid, privilege)
+     GROUP BY relname
+    UNION ALL
+    SELECT format('USAGE, SELECT ON SEQUENCE hapax.%I', relname)
+      FROM pg_class
+     WHERE relnamespace = 'hapax'::regnamespace AND relkind = 'S'
+       AND NOT (has_sequence_privilege(oid, 'USAGE') AND has_sequence_privilege(oid, 'SELECT'))";
+const CACHE: &str = "SELECT cache_size FROM pg_sequences
+    WHERE schemaname = 'hapax' AND sequencename = 'outbox_event_id'";
+const IS_THERE: &str = "SELECT to_regnamespace('hapax') IS NOT NULL";
+
+pub(super) async fn look(
+    context: &Context,
+    settings: &Settings,
+    client: &Client,
+) -> Result<Vec<Finding>, Unanswered> {
+    if word(client, IS_THERE).await? != "t" {
+        let found = "there is no schema hapax in this database";
+        return Ok(vec![Finding::error(
+            "schema",
+            found,
+            "run `hapax migrate`, as the owner",
+        )]);
+    }
+    let mut findings = grants(client).await?;
+    // Without rights the version cannot be read either.
+    if findings.is_empty() {
+        findings.push(Finding::ok(
+            "grants",
+            "the role may use every table and sequence",
+        ));
+        findings.push(version(context, settings).await);
+        let cache = word(client, CACHE).await?;
+        if !matches!(cache.as_str(), "1" | "") {
+            let found =
+                format!("the sequence of events has CACHE {cache}: the order of a key is not kept");
+            let remedy = "ALTER SEQUENCE hapax.outbox_event_id CACHE 1";
+            findings.push(Finding::error("sequence", found, remedy));
+        }
+    }
+    Ok(findings)
+}
+
+async fn grants(client: &Client) -> Result<Vec<Finding>, Unanswered> {
+    let role = word(client, "SELECT quote_ident(current_user)").await?;
+    let lacking = rows(client, LACKS).await?;
+    let lacking = lacking.iter().filter_map(|row| row.get(0));
+    Ok(lacking
+        .map(|right| {
+            let found = format!("the role {role} lacks {right}");
+            Finding::error(
+                "grants",
+                found,
+                format!("as the owner: GRANT {right} TO {role}"),
+            )
+        })
+        .collect())
+}
+
+async fn version(context: &Context, settings: &Settings) -> Finding {
+    let mut settings = settings.clone();
+    settings.schema = Schema::Check;
+    match Postgres::open(settings).await {
+        Ok(store) => {
+            store.close();
+            let known = hapax_postgres::MIGRATIONS
+                .last()
+                .map_or(0, |(version, ..)| *version);
+            Finding::ok(
+                "schema",
+                format!("version {known}, the one that this program knows"),
+            )
+        }
+        Err(error) => {
+            let remedy = match &error {
+                OpenError::Schema {
+                    source: SchemaError::Older { .. },
+                } => "run `hapax migrate`, as the owner",
+                OpenError::Schema {
+                    source: SchemaError::Newer { .. },
+                } => "run the version of hapax that migrated the database, or a later one",
+                OpenError::Schema {
+                    source: SchemaError::Changed { .. },
+                } => {
+                    "somebody has edited a migration: compare `hapax migrate --print` with the tables"
+                }
+                _ if context.config.database.pooled => "look into the pooler's log",
+                _ => "look into the server's log",
+            };
+            Finding::error("schema", story(&error), remedy)
+        }
+    }
+}

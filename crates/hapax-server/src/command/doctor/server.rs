@@ -1,0 +1,112 @@
+//! What the server is, and whether what it says is committed stays committed.
+
+use hapax_postgres::tokio_postgres::Client;
+
+use super::{Finding, Unanswered, rows, word};
+
+/// The oldest version whose snapshots and functions are what the store is built on.
+const VERSION_MIN: u32 = 140_000;
+/// Transactions until the server stops to save itself, of about two thousand millions.
+const WRAP_WARN: i64 = 1_500_000_000;
+
+pub(super) async fn version(client: &Client) -> Result<Option<Finding>, Unanswered> {
+    let number = word(client, "SHOW server_version_num").await?;
+    let shown = word(client, "SHOW server_version").await?;
+    let found = format!("PostgreSQL {shown}");
+    Ok(Some(match number.parse::<u32>() {
+        Ok(number) if number < VERSION_MIN => {
+            Finding::error("version", found, "upgrade to PostgreSQL 14 or later")
+        }
+        _ => Finding::ok("version", found),
+    }))
+}
+
+pub(super) async fn is_standby(client: &Client) -> Result<bool, Unanswered> {
+    Ok(word(client, "SELECT pg_is_in_recovery()").await? == "t")
+}
+
+/// The settings that decide what a crash costs.
+pub(super) async fn durability(client: &Client) -> Result<Vec<Finding>, Unanswered> {
+    let mut findings = Vec::new();
+    for setting in ["fsync", "full_page_writes"] {
+        findings.push(
+            if word(client, &format!("SHOW {setting}")).await? == "off" {
+                let found = format!(
+                    "{setting} is off: a crash of the machine can lose or tear committed rows"
+                );
+                Finding::error(
+                    setting,
+                    found,
+                    format!("set {setting} = on in postgresql.conf"),
+                )
+            } else {
+                Finding::ok(setting, "on")
+            },
+        );
+    }
+    let commit = word(client, "SHOW synchronous_commit").await?;
+    findings.push(if commit == "off" {
+        let found = "synchronous_commit is off for this role: a crash loses the last commits, \
+                     their events and what was settled";
+        let remedy =
+            "ALTER ROLE ... SET synchronous_commit = on, for the services that emit events too";
+        Finding::warning("synchronous_commit", found, remedy)
+    } else {
+        Finding::ok("synchronous_commit", commit)
+    });
+    findings.push(if word(client, "SHOW autovacuum").await? == "off" {
+        let remedy = "set autovacuum = on in postgresql.conf";
+        Finding::warning(
+            "autovacuum",
+            "autovacuum is off: tables grow without end",
+            remedy,
+        )
+    } else {
+        Finding::ok("autovacuum", "on")
+    });
+    Ok(findings)
+}
+
+/// What is about to run out.
+pub(super) async fn room(
+    client: &Client,
+    settings: &hapax_postgres::Settings,
+) -> Result<Vec<Finding>, Unanswered> {
+    const ROOM: &str = "SELECT current_setting('max_connections')::int
+            - current_setting('superuser_reserved_connections')::int
+            - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+        pg_notification_queue_usage(),
+        (SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database())";
+    let rows = rows(client, ROOM).await?;
+    let number = |column| {
+        rows.first()
+            .and_then(|row| row.get(column)?.parse::<f64>().ok())
+    };
+    let mut findings = Vec::new();
+    let (free, wanted) = (number(0).unwrap_or_default(), settings.connections);
+    let found = format!("{free} connections are free, [database] connections is {wanted}");
+    findings.push(
+        if !settings.pooled && free < f64::from(u16::try_from(wanted).unwrap_or(u16::MAX)) {
+            let remedy = "raise max_connections, or lower [database] connections, or use a pooler";
+            Finding::warning("connections", found, remedy)
+        } else {
+            Finding::ok("connections", found)
+        },
+    );
+    if number(1).is_some_and(|used| used > 0.5) {
+        let found = "the queue of NOTIFY is more than half full: when it is full, commits fail";
+        let remedy = "end the session that listens and does not read: the oldest in pg_stat_activity \
+                      with a LISTEN and an open transaction";
+        findings.push(Finding::warning("notify", found, remedy));
+    }
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "it is compared with a count of this size"
+    )]
+    if number(2).is_some_and(|age| age > WRAP_WARN as f64) {
+        let found = "transaction numbers are about to run out: then the database takes no writes";
+        let remedy = "end what pins old rows (see sessions), then VACUUM the database";
+        findings.push(Finding::error("wraparound", found, remedy));
+    }
+    Ok(findings)
+}

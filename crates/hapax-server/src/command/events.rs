@@ -1,0 +1,138 @@
+//! `hapax events`: lists events, shows one with its way to every destination, offers them again.
+
+use std::process::ExitCode;
+
+use super::{Context, Failure};
+use crate::admin::{
+    Ask, EventView,
+    desk::{Desk, How},
+    events,
+    jobs::Act,
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Lists events, the newest first
+    List(Box<Ask>),
+    /// Shows an event, and where it stands at every destination
+    Show {
+        /// Its id, or its position
+        id: String,
+    },
+    /// Offers the events that a filter fits to a destination again, whatever came of them
+    Replay {
+        #[command(flatten)]
+        filter: Box<Ask>,
+        #[command(flatten)]
+        how: How,
+    },
+}
+
+pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
+    let desk = Desk::open(&context).await?;
+    match args.verb {
+        Verb::List(ask) => list(&desk, *ask).await?,
+        Verb::Show { id } => {
+            let found = events::one(&desk.store, &desk.declare, &desk.actor, &id).await?;
+            show(&desk, &found)?;
+        }
+        Verb::Replay { filter, how } => {
+            let to = super::dead_letters::destination(&filter)?;
+            desk.many(Act::ReplayEvents, to, *filter, None, how).await?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Looks at page after page, until there are enough or no more.
+async fn list(desk: &Desk, mut ask: Ask) -> Result<(), Failure> {
+    let limit = ask.limit();
+    let mut page = events::page(&desk.store, &desk.actor, &ask).await?;
+    while page.items.len() < limit {
+        let Some(next) = page.next.take() else { break };
+        (ask.before, ask.limit) = (Some(next), Some(limit - page.items.len()));
+        let more = events::page(&desk.store, &desk.actor, &ask).await?;
+        page.items.extend(more.items);
+        page.next = more.next;
+    }
+    if desk.output.json {
+        return Ok(desk.output.json(&page)?);
+    }
+    let rows = page.items.into_iter().map(|it| {
+        let about = it.aggregate_type.zip(it.aggregate_id);
+        let about = about.map(|(kind, id)| format!("{kind} {id}"));
+        let none = String::new;
+        [
+            it.id,
+            it.kind,
+            it.tenant.unwrap_or_else(none),
+            about.unwrap_or_else(none),
+            it.created_at,
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    desk.output
+        .table(["ID", "TYPE", "TENANT", "ABOUT", "CREATED"], &rows)?;
+    Ok(())
+}
+
+/// Shows one event.
+pub(super) fn show(desk: &Desk, event: &EventView) -> Result<(), Failure> {
+    if desk.output.json {
+        return Ok(desk.output.json(event)?);
+    }
+    let out = desk.output;
+    let mut facts = vec![
+        ["id".to_owned(), event.id.clone()],
+        ["position".to_owned(), event.position.to_string()],
+        ["type".to_owned(), event.kind.clone()],
+        ["created".to_owned(), event.created_at.clone()],
+    ];
+    facts.extend(event.tenant.clone().map(|it| ["tenant".to_owned(), it]));
+    let about = event
+        .aggregate_type
+        .as_ref()
+        .zip(event.aggregate_id.as_ref());
+    facts.extend(about.map(|(kind, id)| ["about".to_owned(), format!("{kind} {id}")]));
+    for (name, value) in &event.headers {
+        facts.push([format!("header {name}"), value.clone()]);
+    }
+    facts.push(["payload".to_owned(), event.payload.clone()]);
+    out.table(["EVENT", ""], &facts)?;
+    out.line("")?;
+    let mut rows = Vec::new();
+    for trace in &event.destinations {
+        let behind = trace.behind.map(|position| format!("behind {position}"));
+        let reason = trace
+            .reason
+            .clone()
+            .or(behind)
+            .or_else(|| trace.last_error.clone());
+        let when = trace.next_at.clone().unwrap_or_default();
+        rows.push([
+            trace.part.clone(),
+            trace.state.to_owned(),
+            when,
+            reason.unwrap_or_default(),
+        ]);
+        for attempt in &trace.attempts {
+            let took = format!("{} ms", attempt.duration_ms);
+            let status = attempt.status.map(|it| it.to_string());
+            let said = attempt.error.clone().or(status).unwrap_or_default();
+            rows.push([
+                format!("  attempt {}", attempt.number),
+                attempt.outcome.to_owned(),
+                attempt.started_at.clone(),
+                format!("{took} {said}"),
+            ]);
+        }
+    }
+    out.table(["DESTINATION", "STATE", "WHEN", "WHY"], &rows)?;
+    Ok(())
+}

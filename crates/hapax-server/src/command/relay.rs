@@ -1,0 +1,39 @@
+//! `hapax relay`: carries events until it is told to stop.
+
+use std::process::ExitCode;
+
+use super::{Context, Failure};
+use crate::{config::Given, wiring};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The name of this relay among those that share the database
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Where /metrics, /healthz and /readyz are served, or "off"
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Where the admin API is served, or "off"
+    #[arg(long, value_name = "ADDR")]
+    admin_listen: Option<String>,
+}
+
+impl Args {
+    /// The settings that its flags give.
+    pub(super) fn given(&self) -> [Given; 3] {
+        [
+            (&["relay", "node"], "--node", self.node.clone()),
+            (&["relay", "listen"], "--listen", self.listen.clone()),
+            (
+                &["admin", "listen"],
+                "--admin-listen",
+                self.admin_listen.clone(),
+            ),
+        ]
+    }
+}
+
+pub(crate) async fn run(_: Args, context: Context) -> Result<ExitCode, Failure> {
+    wiring::relay(context).await?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,269 @@
+//! The layers of the configuration, put over one another.
+
+use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
+
+use super::{
+    Config, Wrong,
+    node::{Node, Origin},
+};
+
+/// What the program comes with; the file is also the documentation of every setting.
+pub(crate) const DEFAULT: &str = include_str!("../hapax.default.toml");
+/// What marks a variable of the environment as a setting.
+const PREFIX: &str = "HAPAX__";
+
+/// A setting from the command line: its path, its flag, and its text.
+pub(crate) type Given = (&'static [&'static str], &'static str, Option<String>);
+
+/// The settings of all layers.
+#[derive(Clone, Debug)]
+pub(crate) struct Layers(Node);
+
+impl Layers {
+    /// Reads all layers.
+    pub(crate) fn read(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        flags: impl IntoIterator<Item = Given>,
+    ) -> Result<Self, Wrong> {
+        let mut tree = parse(DEFAULT, &Origin::Default)?;
+        if let Some(path) = file {
+            let shown = path.display().to_string();
+            let text = fs::read_to_string(path);
+            let text =
+                text.map_err(|error| Wrong::at(shown, format!("cannot be read: {error}")))?;
+            tree.put_over(parse(&text, &Origin::file(path))?);
+        }
+        for (name, value) in environment {
+            put_variable(&mut tree, &name, value)?;
+        }
+        for (path, flag, text) in flags {
+            if let Some(text) = text {
+                put(&mut tree, path, Node::text(text, Origin::Flag(flag)));
+            }
+        }
+        Ok(Self(tree))
+    }
+
+    /// The settings as types, each checked by itself.
+    pub(crate) fn config(&self) -> Result<Config, Wrong> {
+        let config: Config = self.0.read()?;
+        config.check().map_err(|wrong| {
+            let node = self.0.at(&steps(wrong.path()));
+            wrong.came_from(node)
+        })?;
+        Ok(config)
+    }
+
+    /// Where a setting came from.
+    pub(crate) fn origin(&self, path: &[&str]) -> Origin {
+        let origin = self.0.at(path).and_then(Node::origin);
+        origin.cloned().unwrap_or(Origin::Default)
+    }
+}
+
+fn parse(text: &str, origin: &Origin) -> Result<Node, Wrong> {
+    let table: Result<toml::Table, _> = text.parse();
+    let table = table.map_err(|error: toml::de::Error| {
+        // The message quotes no line of the file: it may hold a secret.
+        let line = error
+            .span()
+            .map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        Wrong::at(
+            format!("{origin}"),
+            format!("is no TOML in line {line}: {}", error.message()),
+        )
+    })?;
+    Ok(Node::from_toml(&toml::Value::Table(table), origin))
+}
+
+fn put_variable(tree: &mut Node, name: &OsString, value: OsString) -> Result<(), Wrong> {
+    let Some(path) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else {
+        return Ok(());
+    };
+    let name = format!("{PREFIX}{path}");
+    let text = value.into_string();
+    let text = text.map_err(|_| Wrong::at(name.clone(), "is not UTF-8"))?;
+    let mut steps = Vec::new();
+    let mut node = Some(&*tree);
+    for step in path.split("__") {
+        let step = spelled(node, &step.to_ascii_lowercase());
+        node = node.and_then(|node| node.at(&[&step]));
+        steps.push(step);
+    }
+    let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+    put(
+        tree,
+        &steps,
+        Node::text(text, Origin::Variable(name.into())),
+    );
+    Ok(())
+}
+
+/// A name as the layers below spell it: a variable can be neither in small letters nor hold `-`.
+fn spelled(node: Option<&Node>, step: &str) -> String {
+    let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '.'], "_");
+    let Some(Node::Table(table)) = node else {
+        return step.to_owned();
+    };
+    let mut known = table.keys().filter(|name| plain(name) == step);
+    known.next().map_or_else(|| step.to_owned(), Clone::clone)
+}
+
+fn put(tree: &mut Node, path: &[&str], value: Node) {
+    let wrap = |inner, name: &&str| Node::Table(BTreeMap::from([((*name).to_owned(), inner)]));
+    tree.put_over(path.iter().rev().fold(value, wrap));
+}
+
+/// `a.b[2].c` as the steps that lead there.
+fn steps(path: &str) -> Vec<&str> {
+    path.split(['.', '['])
+        .map(|step| step.trim_end_matches(']'))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_complete_and_sound() {
+        let config = layers("", &[], []).unwrap().config().unwrap();
+        assert!(config.destinations.is_empty());
+        assert!(config.database.url.is_none());
+    }
+
+    #[test]
+    fn a_later_layer_goes_over_an_earlier_one() {
+        let file = "[relay]\nlease = \"7s\"\npoll = \"70ms\"\n[log]\nlevel = \"warn\"\n";
+        let env = [
+            ("HAPAX__RELAY__POLL", "60ms"),
+            ("HAPAX__LOG__LEVEL", "error"),
+        ];
+        let flag = (
+            &["log", "level"][..],
+            "--log-level",
+            Some("debug".to_owned()),
+        );
+        let layers = layers(file, &env, [flag]).unwrap();
+        let config = layers.config().unwrap();
+        assert_eq!(config.relay.lease.to_string(), "7s");
+        assert_eq!(config.relay.poll.to_string(), "60ms");
+        assert_eq!(config.log.level, super::super::Level::Debug);
+        assert_eq!(
+            layers.origin(&["log", "level"]),
+            Origin::Flag("--log-level")
+        );
+        let variable = Origin::Variable("HAPAX__RELAY__POLL".into());
+        assert_eq!(layers.origin(&["relay", "poll"]), variable);
+        assert_eq!(layers.origin(&["relay", "listen"]), Origin::Default);
+    }
+
+    #[test]
+    fn a_name_that_nobody_knows_is_refused_with_the_nearest_one() {
+        check(
+            "[relay]\nleese = \"7s\"\n",
+            &[],
+            "relay.leese is unknown: did you mean lease?",
+        );
+        check(
+            "[relai]\nlease = \"7s\"\n",
+            &[],
+            "relai is unknown: did you mean relay?",
+        );
+        check(
+            "",
+            &[("HAPAX__RELAY__LEESE", "7s")],
+            "HAPAX__RELAY__LEESE is unknown: did you mean lease?",
+        );
+        check(
+            "[log]\nlevel = \"wran\"\n",
+            &[],
+            "log.level is one of error, warn, info, debug, trace, not \"wran\": did you mean warn?",
+        );
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_is_refused_without_being_shown() {
+        check(
+            "[database]\nconnections = \"hunter2\"\n",
+            &[],
+            "database.connections is a whole number from 0 to 65535",
+        );
+        check(
+            "",
+            &[("HAPAX__DATABASE__POOLED", "hunter2")],
+            "HAPAX__DATABASE__POOLED is true or false",
+        );
+        check(
+            "[database]\nurl = 7\n",
+            &[],
+            "database.url is a text or { file = \"/path\" }",
+        );
+        check(
+            "[relay]\nlease = \"1ms\"\n",
+            &[],
+            "relay.lease is between 1s and 10m, not 1ms",
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_no_toml_is_refused_by_line_and_not_quoted() {
+        let error = layers("[database]\nurl = hunter2\n", &[], [])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("line 2") && !error.contains("hunter2"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_environment_speaks_of_destinations_as_the_file_spells_them() {
+        let file = "[destinations.Order-Desk]\nsink.file.path = \"-\"\n";
+        let env = [
+            ("HAPAX__DESTINATIONS__ORDER_DESK__EVENTS", "a.*, b.*"),
+            ("HAPAX__DESTINATIONS__ORDER_DESK__PARTS", "4"),
+            ("HAPAX__DESTINATIONS__ORDER_DESK__PAUSED", "true"),
+            ("HAPAX__DATABASE__URL__FILE", "/run/secrets/url"),
+        ];
+        let config = layers(file, &env, []).unwrap().config().unwrap();
+        let spec = &config.destinations["Order-Desk"];
+        assert_eq!((spec.events.len(), spec.parts, spec.paused), (2, 4, true));
+        let file = super::super::Secret::File("/run/secrets/url".into());
+        assert_eq!(config.database.url, Some(file));
+    }
+
+    #[test]
+    fn an_admin_api_for_the_network_needs_tokens() {
+        let open = "[admin]\nlisten = \"0.0.0.0:9465\"\n";
+        let error = layers(open, &[], []).unwrap().config().unwrap_err();
+        assert_eq!(error.path(), "admin.listen");
+        let tokens = format!("{open}[admin.tokens.ann]\ntoken = \"t\"\nrole = \"viewer\"\n");
+        layers(&tokens, &[], []).unwrap().config().unwrap();
+    }
+
+    #[track_caller]
+    fn check(file: &str, environment: &[(&str, &str)], expected: &str) {
+        let read = layers(file, environment, []).and_then(|layers| layers.config());
+        let error = read.unwrap_err().to_string();
+        let said = error
+            .rsplit_once("file.toml: ")
+            .map_or(error.as_str(), |(_, rest)| rest);
+        assert_eq!(said, expected);
+    }
+
+    fn layers<const N: usize>(
+        file: &str,
+        environment: &[(&str, &str)],
+        flags: [Given; N],
+    ) -> Result<Layers, Wrong> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file.toml");
+        fs::write(&path, file).unwrap();
+        let environment = environment
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()));
+        Layers::read(Some(&path), environment, flags)
+    }
+}

@@ -1,0 +1,162 @@
+//! Settings as they were given, in a tree, each with where it came from.
+//!
+//! Every layer speaks of the same tree, so a setting has one name in the file,
+//! in the environment and in an error. A later layer replaces a value whole and
+//! adds to a table. `read` turns the tree, or a part of it, into a type.
+
+use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::read::Wrong;
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// It is what the program comes with.
+    Default,
+    /// A configuration file.
+    File(Arc<str>),
+    /// A variable of the environment, by name.
+    Variable(Arc<str>),
+    /// A flag of the command line, by name.
+    Flag(&'static str),
+    /// A text that is not of this process: a request, or a row.
+    Elsewhere,
+}
+
+impl Origin {
+    /// A configuration file.
+    pub(crate) fn file(path: &Path) -> Self {
+        Self::File(path.display().to_string().into())
+    }
+
+    /// Whether its values are texts that stand for numbers, switches and lists too.
+    pub(super) fn is_text(&self) -> bool {
+        matches!(self, Self::Variable(_) | Self::Flag(_))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(name) | Self::Variable(name) => f.write_str(name),
+            Self::Flag(name) => f.write_str(name),
+            Self::Elsewhere => f.write_str("elsewhere"),
+        }
+    }
+}
+
+/// A part of the tree.
+#[derive(Clone, Debug)]
+pub(crate) enum Node {
+    /// Parts by name.
+    Table(BTreeMap<String, Node>),
+    /// Parts in a row, and where all of them came from.
+    List(Vec<Node>, Origin),
+    /// One value.
+    Leaf(Leaf, Origin),
+}
+
+/// One value.
+#[derive(Clone, Debug)]
+pub(crate) enum Leaf {
+    Text(String),
+    Whole(i64),
+    Fraction(f64),
+    Switch(bool),
+    Nothing,
+}
+
+impl Node {
+    /// A text.
+    pub(crate) fn text(text: impl Into<String>, origin: Origin) -> Self {
+        Self::Leaf(Leaf::Text(text.into()), origin)
+    }
+
+    /// What a request or a row holds.
+    pub(crate) fn from_json(value: &Value) -> Self {
+        let leaf = |leaf| Self::Leaf(leaf, Origin::Elsewhere);
+        match value {
+            Value::Null => leaf(Leaf::Nothing),
+            Value::Bool(switch) => leaf(Leaf::Switch(*switch)),
+            Value::String(text) => leaf(Leaf::Text(text.clone())),
+            Value::Number(number) => leaf(match number.as_i64() {
+                Some(whole) => Leaf::Whole(whole),
+                None => Leaf::Fraction(number.as_f64().unwrap_or(f64::NAN)),
+            }),
+            Value::Array(items) => Self::List(
+                items.iter().map(Self::from_json).collect(),
+                Origin::Elsewhere,
+            ),
+            Value::Object(members) => {
+                let member =
+                    |(name, value): (&String, &Value)| (name.clone(), Self::from_json(value));
+                Self::Table(members.iter().map(member).collect())
+            }
+        }
+    }
+
+    /// What a file holds.
+    pub(crate) fn from_toml(value: &toml::Value, origin: &Origin) -> Self {
+        let leaf = |leaf| Self::Leaf(leaf, origin.clone());
+        match value {
+            toml::Value::String(text) => leaf(Leaf::Text(text.clone())),
+            toml::Value::Integer(whole) => leaf(Leaf::Whole(*whole)),
+            toml::Value::Float(fraction) => leaf(Leaf::Fraction(*fraction)),
+            toml::Value::Boolean(switch) => leaf(Leaf::Switch(*switch)),
+            toml::Value::Datetime(moment) => leaf(Leaf::Text(moment.to_string())),
+            toml::Value::Array(items) => {
+                let items = items.iter().map(|item| Self::from_toml(item, origin));
+                Self::List(items.collect(), origin.clone())
+            }
+            toml::Value::Table(table) => {
+                let part = |(name, value): (&String, &toml::Value)| {
+                    (name.clone(), Self::from_toml(value, origin))
+                };
+                Self::Table(table.iter().map(part).collect())
+            }
+        }
+    }
+
+    /// Puts a later layer over this one.
+    pub(crate) fn put_over(&mut self, later: Self) {
+        match (self, later) {
+            (Self::Table(table), Self::Table(later)) => {
+                for (name, part) in later {
+                    match table.get_mut(&name) {
+                        Some(under) => under.put_over(part),
+                        None => {
+                            table.insert(name, part);
+                        }
+                    }
+                }
+            }
+            (under, later) => *under = later,
+        }
+    }
+
+    /// The part at a path, where there is one.
+    pub(crate) fn at(&self, path: &[&str]) -> Option<&Self> {
+        path.iter().try_fold(self, |node, name| match node {
+            Self::Table(table) => table.get(*name),
+            Self::List(items, _) => items.get(name.parse::<usize>().ok()?),
+            Self::Leaf(..) => None,
+        })
+    }
+
+    /// Where it came from; a table came from where its first part did.
+    pub(crate) fn origin(&self) -> Option<&Origin> {
+        match self {
+            Self::Table(table) => table.values().find_map(Self::origin),
+            Self::List(_, origin) | Self::Leaf(_, origin) => Some(origin),
+        }
+    }
+
+    /// Reads it as a type, strictly.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Wrong> {
+        T::deserialize(self)
+    }
+}

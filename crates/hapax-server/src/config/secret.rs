@@ -1,0 +1,163 @@
+//! Secrets: values that do not print.
+//!
+//! A secret stands in the settings as a text, or as `{ file = "/run/secrets/x" }`
+//! where it is read when it is used. Written out it is `***`, and `***` read back
+//! means the one that is kept apart already: what an operator was shown can be
+//! sent back unchanged.
+
+use std::{fmt, fs, path::PathBuf};
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, MapAccess, Visitor},
+    ser::SerializeMap as _,
+};
+
+/// What is shown instead of a secret.
+pub(crate) const HIDDEN: &str = "***";
+/// Bytes of a file that holds a secret: a key or a URL, not a database.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// A value that is never printed.
+#[derive(Clone)]
+pub(crate) enum Secret {
+    /// The text itself.
+    Text(SecretString),
+    /// The file that holds it.
+    File(PathBuf),
+    /// It is kept apart, and has to be put back before it is used.
+    Apart,
+}
+
+impl Secret {
+    /// A secret that is this text.
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self::Text(SecretString::from(text.into()))
+    }
+
+    /// The secret itself; a file is read now, without the line end that editors leave.
+    pub(crate) fn reveal(&self) -> Result<SecretString, String> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::Apart => Err("is kept apart, and was not put back".to_owned()),
+            Self::File(path) => {
+                let shown = path.display();
+                let length = fs::metadata(path).map(|file| file.len());
+                let length = length.map_err(|error| format!("file {shown}: {error}"))?;
+                if length > FILE_BYTES_MAX {
+                    return Err(format!("file {shown} is longer than any secret"));
+                }
+                let text = fs::read_to_string(path);
+                let text = text.map_err(|error| format!("file {shown}: {error}"))?;
+                let text = text.trim_end_matches(['\r', '\n']);
+                if text.is_empty() {
+                    return Err(format!("file {shown} is empty"));
+                }
+                Ok(SecretString::from(text))
+            }
+        }
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Text(one), Self::Text(other)) => one.expose_secret() == other.expose_secret(),
+            (Self::File(one), Self::File(other)) => one == other,
+            (Self::Apart, Self::Apart) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Secret {}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Text(_) | Self::Apart => f.write_str(HIDDEN),
+        }
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::File(path) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("file", path)?;
+                map.end()
+            }
+            Self::Text(_) | Self::Apart => serializer.serialize_str(HIDDEN),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Secret;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or { file = \"/path\" }")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Secret, E> {
+                Ok(match text {
+                    "" => return Err(E::custom("is empty")),
+                    HIDDEN => Secret::Apart,
+                    text => Secret::text(text),
+                })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Secret, A::Error> {
+                let mut path = None;
+                while let Some(name) = map.next_key::<String>()? {
+                    if name != "file" {
+                        return Err(de::Error::unknown_field(&name, &["file"]));
+                    }
+                    path = Some(map.next_value()?);
+                }
+                path.map(Secret::File)
+                    .ok_or_else(|| de::Error::missing_field("file"))
+            }
+        }
+
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_never_shows() {
+        let secret = Secret::text("hunter2");
+        assert_eq!(format!("{secret:?}"), HIDDEN);
+        assert_eq!(serde_json::to_string(&secret).unwrap(), "\"***\"");
+    }
+
+    #[test]
+    fn what_was_shown_and_comes_back_is_the_one_kept_apart() {
+        let read: Secret = serde_json::from_str("\"***\"").unwrap();
+        assert_eq!(read, Secret::Apart);
+        assert!(read.reveal().unwrap_err().contains("apart"));
+    }
+
+    #[test]
+    fn a_file_is_read_when_it_is_used_and_loses_its_line_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        let secret: Secret = serde_json::from_value(serde_json::json!({ "file": path })).unwrap();
+        assert!(secret.reveal().unwrap_err().contains("secret"));
+        fs::write(&path, "hunter2\n").unwrap();
+        assert_eq!(secret.reveal().unwrap().expose_secret(), "hunter2");
+        fs::write(&path, "\n").unwrap();
+        assert!(secret.reveal().unwrap_err().contains("empty"));
+    }
+}

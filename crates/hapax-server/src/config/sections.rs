@@ -1,0 +1,291 @@
+//! The sections of the configuration, as types; what each setting means is in `hapax.default.toml`.
+
+use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
+
+use ipnet::IpNet;
+use secrecy::SecretString;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{Secret, Span, Wrong, sources::Source};
+use crate::destination::{Reach, Spec, Written};
+
+/// All settings.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    pub(crate) database: Database,
+    pub(crate) relay: Relay,
+    pub(crate) admin: Admin,
+    pub(crate) secrets: Secrets,
+    pub(crate) retention: Retention,
+    pub(crate) log: Log,
+    #[serde(default)]
+    pub(crate) destinations: BTreeMap<String, Spec>,
+    #[serde(default)]
+    pub(crate) sources: BTreeMap<String, Source>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Database {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) url: Option<Secret>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) root_certificates: Option<PathBuf>,
+    pub(crate) connections: u16,
+    pub(crate) pooled: bool,
+    pub(crate) schema: Schema,
+    pub(crate) connect_timeout: Span,
+    pub(crate) statement_timeout: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Schema {
+    Check,
+    Apply,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Relay {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
+    pub(crate) lease: Span,
+    pub(crate) poll: Span,
+    pub(crate) listen: Listen,
+    pub(crate) allow: Vec<IpNet>,
+    pub(crate) kinds_at_run_time: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Admin {
+    pub(crate) listen: Listen,
+    #[serde(default)]
+    pub(crate) tokens: BTreeMap<String, Token>,
+}
+
+/// Who may do what with the admin API.
+#[expect(
+    clippy::struct_field_names,
+    reason = "the settings are named as people write them"
+)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Token {
+    pub(crate) token: Secret,
+    pub(crate) role: Role,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    Viewer,
+    Operator,
+}
+
+/// The keys that seal the secrets of destinations that are declared at run time.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Secrets {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<Secret>,
+    #[serde(default)]
+    pub(crate) previous: Vec<Secret>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Retention {
+    pub(crate) events: Span,
+    pub(crate) inbox: Span,
+    pub(crate) every: Span,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Log {
+    pub(crate) format: LogFormat,
+    pub(crate) level: Level,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    Human,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// An address to listen on, or `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("off"),
+        }
+    }
+}
+
+impl Serialize for Listen {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let address = text.parse().map(|address| Self(Some(address)));
+        address.map_err(|_| {
+            let problem = format!("is an address such as 127.0.0.1:9464 or \"off\", not {text:?}");
+            de::Error::custom(problem)
+        })
+    }
+}
+
+impl Config {
+    /// Finds the first setting that can never work.
+    pub(super) fn check(&self) -> Result<(), Wrong> {
+        self.database.check()?;
+        self.relay.check()?;
+        self.admin.check()?;
+        self.retention.check()?;
+        for (name, source) in &self.sources {
+            source.check(name)?;
+        }
+        for (name, spec) in &self.destinations {
+            let checked = spec.check(name, Written::InConfiguration);
+            checked.map_err(|wrong| {
+                Wrong::at(
+                    format!("destinations.{name}.{}", wrong.field),
+                    wrong.problem,
+                )
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Database {
+    /// Where the database is.
+    pub(crate) fn url(&self) -> Result<SecretString, Wrong> {
+        let Some(url) = &self.url else {
+            let how = "is missing: give --database URL, HAPAX__DATABASE__URL, or [database] url \
+                       in the file of --config";
+            return Err(Wrong::at("database.url", how));
+        };
+        url.reveal().map_err(|bad| Wrong::at("database.url", bad))
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        if self.connections < 2 || self.connections > 1_000 {
+            return Err(Wrong::at("database.connections", "is 2 to 1000"));
+        }
+        let (least, most) = (Duration::from_millis(100), Duration::from_hours(1));
+        within(
+            "database.connect_timeout",
+            self.connect_timeout,
+            least,
+            most,
+        )?;
+        within(
+            "database.statement_timeout",
+            self.statement_timeout,
+            least,
+            most,
+        )
+    }
+}
+
+/// The kinds that `relay.kinds_at_run_time` may name: the others are files of the relay.
+const KINDS_AT_RUN_TIME: [&str; 6] = ["webhook", "nats", "amqp", "kafka", "redis", "postgres"];
+
+impl Relay {
+    /// How far an operator at run time gets.
+    pub(crate) fn reach(&self) -> Reach {
+        Reach {
+            allow: self.allow.clone(),
+            kinds: self.kinds_at_run_time.clone(),
+        }
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        let bad = |name: &String| name.is_empty() || name.len() > 200 || !name.is_ascii();
+        if self.node.as_ref().is_some_and(bad) {
+            return Err(Wrong::at("relay.node", "is 1 to 200 letters of ASCII"));
+        }
+        let may = |kind: &String| KINDS_AT_RUN_TIME.contains(&kind.as_str());
+        if !self.kinds_at_run_time.iter().all(may) {
+            let problem = "has webhook, nats, amqp, kafka, redis and postgres: file and smtp stand \
+                           in the configuration file alone";
+            return Err(Wrong::at("relay.kinds_at_run_time", problem));
+        }
+        within(
+            "relay.lease",
+            self.lease,
+            Duration::from_secs(1),
+            Duration::from_mins(10),
+        )?;
+        within(
+            "relay.poll",
+            self.poll,
+            Duration::from_millis(1),
+            Duration::from_mins(1),
+        )
+    }
+}
+
+impl Admin {
+    fn check(&self) -> Result<(), Wrong> {
+        let Some(address) = self.listen.0 else {
+            return Ok(());
+        };
+        if self.tokens.is_empty() && !address.ip().is_loopback() {
+            let how = "is open to the network, and there are no [admin.tokens]: give some, or \
+                       listen on 127.0.0.1";
+            return Err(Wrong::at("admin.listen", how));
+        }
+        Ok(())
+    }
+}
+
+impl Retention {
+    fn check(&self) -> Result<(), Wrong> {
+        let (second, years) = (Duration::from_secs(1), Duration::from_hours(24 * 3660));
+        within("retention.events", self.events, second, years)?;
+        within("retention.inbox", self.inbox, second, years)?;
+        within(
+            "retention.every",
+            self.every,
+            second,
+            Duration::from_hours(24),
+        )
+    }
+}
+
+fn within(path: &str, span: Span, least: Duration, most: Duration) -> Result<(), Wrong> {
+    if (least..=most).contains(&span.0) {
+        return Ok(());
+    }
+    let problem = format!("is between {} and {}, not {span}", Span(least), Span(most));
+    Err(Wrong::at(path, problem))
+}

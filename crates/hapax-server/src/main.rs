@@ -1,0 +1,48 @@
+//! The `hapax` binary: the relay beside any service's database, and what its operators need.
+//!
+//! The modules stand in the order in which they are met: what it is told, how it speaks, what
+//! it is made of, what it does.
+
+mod config;
+mod telemetry;
+mod output;
+mod surroundings;
+mod failpoint;
+mod destination;
+mod wiring;
+mod roster;
+mod health;
+mod retention;
+mod admin;
+mod shutdown;
+mod command;
+
+use std::{io::Write as _, process::ExitCode};
+
+use clap::Parser as _;
+
+use crate::{
+    command::{Cli, Failure},
+    output::USAGE,
+};
+
+/// Events are many small allocations that one thread makes and another frees.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE));
+        }
+    };
+    match command::run(cli, std::env::vars_os()) {
+        Ok(code) => code,
+        Err(Failure { code, story }) => {
+            let _ = writeln!(std::io::stderr(), "hapax: {story}");
+            ExitCode::from(code)
+        }
+    }
+}

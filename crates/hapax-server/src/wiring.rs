@@ -1,0 +1,300 @@
+//! Puts the relay together: the only place that sees a store and a sink at once.
+//!
+//! What can be wrong is found out in the order in which it is cheap to find: settings, ports,
+//! destinations, database. Nothing is carried before all of it stands. A destination that is
+//! down is not wrong: its events wait.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use hapax::{
+    Clock,
+    failpoint::Failpoints,
+    relay::{self, Destination, Node, Relay},
+};
+use hapax_postgres::{Imported, Postgres};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+    time::timeout,
+};
+
+use crate::{
+    admin::{self, Admin, Keys, Watch},
+    command::{Context, Failure},
+    config::{Config, Listen, Schema},
+    destination::{Spec, SpecError, build},
+    health::{self, Health},
+    output::FAILED,
+    retention,
+    roster::{Declared, Roster},
+    shutdown::{Asked, Signals},
+    surroundings, telemetry,
+};
+
+/// How a database is opened.
+pub(crate) fn store(
+    config: &Config,
+    url: &SecretString,
+    failpoints: Failpoints,
+) -> hapax_postgres::Settings {
+    let database = &config.database;
+    let (clock, random) = (surroundings::clock(), surroundings::random());
+    let mut settings = hapax_postgres::Settings::new(url.expose_secret(), clock, random);
+    settings
+        .root_certificates
+        .clone_from(&database.root_certificates);
+    settings.failpoints = failpoints;
+    settings.pooled = database.pooled;
+    settings.connections = database.connections.into();
+    settings.connect_max = database.connect_timeout.0;
+    settings.statement_max = database.statement_timeout.0;
+    settings.schema = match database.schema {
+        Schema::Check => hapax_postgres::Schema::Check,
+        Schema::Apply => hapax_postgres::Schema::Apply,
+    };
+    settings
+}
+
+/// Makes what the relay carries to of what a person wrote down.
+pub(crate) fn destination(
+    name: &str,
+    spec: &Spec,
+    clock: &Clock,
+) -> Result<Destination, SpecError> {
+    let mut destination = Destination::new(name, build::sink(spec, clock)?)
+        .order(spec.order.into())
+        .schedule(spec.schedule())
+        .paused(spec.paused);
+    destination.patterns = spec.patterns();
+    destination.tenant = spec.tenant()?;
+    destination.per_second = spec.per_second.map(std::num::NonZeroU32::get);
+    if let Some(concurrency) = spec.concurrency {
+        destination.concurrency = concurrency.into();
+    }
+    if let Some(timeout) = spec.timeout {
+        destination.timeout = timeout.0;
+    }
+    destination.parts(spec.parts).map_err(|error| SpecError {
+        field: "parts".to_owned(),
+        problem: format!("is wrong: {error}"),
+    })
+}
+
+/// Carries events until a signal asks to stop.
+pub(crate) async fn relay(context: Context) -> Result<(), Failure> {
+    let began = Instant::now();
+    let mut signals = Signals::listen().context("signals cannot be heard")?;
+    // Before anything counts: what is counted earlier is lost.
+    let metrics = telemetry::count().context("metrics cannot be counted")?;
+    let config = &context.config;
+    let health_listener = listen("relay.listen", config.relay.listen).await?;
+    let admin_listener = listen("admin.listen", config.admin.listen).await?;
+    let address = address(health_listener.as_ref())?;
+    let admin_address = self::address(admin_listener.as_ref())?;
+    let keys = Keys::of(config)?;
+    let mut roster = Roster::new(surroundings::clock());
+    let mut declared = Declared::in_configuration(config);
+    roster.check(&declared)?;
+    let store = context.store().await?;
+    let admin = Admin::new(store.clone(), config, keys.clone())?;
+
+    let imported = imported(config, &store).await?;
+
+    // What the database declares is there from the first moment, or a relay that starts would
+    // carry for a second what was paused.
+    let mut watch = Watch::new(store.clone(), keys, config.relay.reach());
+    watch
+        .look()
+        .await
+        .context("declared destinations cannot be read")?;
+    let destinations = roster.destinations(&declared.and(&watch));
+    let settings = settings(&context, store.database_clock());
+    let node = settings.node.as_ref().map(|node| node.name.clone());
+    let handle = Relay::spawn(&store, destinations, &settings, &store.wake());
+
+    let health = Health::new(store.clone(), metrics.clone());
+    health.shows(roster.all(), &handle);
+    let (stop, stopping) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    let served = [
+        (health_listener, health.router()),
+        (admin_listener, admin::router(admin)),
+    ];
+    for (listener, router) in served {
+        if let Some(listener) = listener {
+            tasks.spawn(health::serve(listener, router, stopping.clone()));
+        }
+    }
+    for imported in imported {
+        tasks.spawn(imported.run(told(stopping.clone())));
+    }
+    tasks.spawn(admin::work(store.clone(), stopping));
+    let keeping = retention::spawn(store.clone(), config.retention.clone(), metrics);
+
+    tracing::info!(
+        node,
+        destinations = roster.all().len(),
+        listen = address.map(tracing::field::display),
+        admin_listen = admin_address.map(tracing::field::display),
+        ready_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        from_state = "starting",
+        to_state = "carrying",
+        "relay carries"
+    );
+    let mut looks = tokio::time::interval(LOOKS);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let signal = loop {
+        tokio::select! {
+            asked = signals.heard() => match asked {
+                Asked::Stop(signal) => break signal,
+                Asked::Reload => if let Some(now) = reread(&context, &mut roster) {
+                    declared = now;
+                    handle.set(roster.destinations(&declared.and(&watch)));
+                },
+            },
+            _ = looks.tick() => {
+                if looked(&mut watch).await || roster.lags() {
+                    handle.set(roster.destinations(&declared.and(&watch)));
+                }
+                health.shows(roster.all(), &handle);
+            }
+        }
+    };
+    tracing::info!(
+        signal,
+        from_state = "carrying",
+        to_state = "draining",
+        "relay stops"
+    );
+    health.drains();
+    let ending = async {
+        handle.drain().await;
+        end(keeping, store, stop, tasks).await;
+    };
+    signals.unless_heard(ending).await;
+    tracing::info!(
+        from_state = "draining",
+        to_state = "stopped",
+        "relay stopped"
+    );
+    Ok(())
+}
+
+/// How often the database is asked for what operators have changed.
+const LOOKS: Duration = Duration::from_secs(1);
+/// How long it may take to answer that: a signal waits as long.
+const LOOK_MAX: Duration = Duration::from_secs(2);
+
+/// How long requests and batches in flight may take to end once the relay has drained.
+const END_MAX: Duration = Duration::from_secs(3);
+/// How long they may take to go when they are cut off.
+const ABORT_MAX: Duration = Duration::from_secs(1);
+
+/// Whether the database declares something new; one that does not answer declares nothing.
+async fn looked(watch: &mut Watch) -> bool {
+    match timeout(LOOK_MAX, watch.look()).await {
+        Ok(Ok(is_changed)) => is_changed,
+        Ok(Err(error)) => {
+            let error = surroundings::story(&error);
+            tracing::warn!(error, "declared destinations cannot be read");
+            false
+        }
+        Err(_) => {
+            tracing::warn!("declared destinations cannot be read: the database does not answer");
+            false
+        }
+    }
+}
+
+/// The tables that events are moved from; one that cannot be is refused with its name.
+async fn imported(config: &Config, store: &Postgres) -> Result<Vec<Imported>, Failure> {
+    let mut opened = Vec::new();
+    for (name, source) in &config.sources {
+        let described = source.described(name);
+        let table = Imported::open(store, described).await.map_err(|error| {
+            let why = surroundings::story(&error);
+            Failure::new(FAILED, format!("sources.{name}: {why}"))
+        })?;
+        opened.push(table);
+    }
+    Ok(opened)
+}
+
+async fn told(mut stop: watch::Receiver<bool>) {
+    let _told = stop.wait_for(|stop| *stop).await;
+}
+
+async fn end(
+    keeping: JoinHandle<()>,
+    store: Postgres,
+    stop: watch::Sender<bool>,
+    mut tasks: JoinSet<()>,
+) {
+    keeping.abort();
+    stop.send_replace(true);
+    let ended = async { while tasks.join_next().await.is_some() {} };
+    if timeout(END_MAX, ended).await.is_err() {
+        // A request that never ends, or a batch: the store takes a crash there as well.
+        tracing::warn!(tasks = tasks.len(), "what did not end by itself is cut off");
+        tasks.abort_all();
+        let gone = async { while tasks.join_next().await.is_some() {} };
+        let _hung = timeout(ABORT_MAX, gone).await;
+    }
+    store.close();
+}
+
+/// The destinations of the configuration as they are now; a wrong one changes nothing.
+fn reread(context: &Context, roster: &mut Roster) -> Option<Declared> {
+    let read = context.again.layers().and_then(|layers| layers.config());
+    let read = read.map(|config| Declared::in_configuration(&config));
+    let read = read.and_then(|declared| roster.check(&declared).map(|()| declared));
+    match read {
+        Ok(declared) => {
+            tracing::info!("configuration was read again: its destinations are in force");
+            Some(declared)
+        }
+        Err(wrong) => {
+            tracing::error!(error = %wrong, "configuration is wrong, and stays as it was");
+            None
+        }
+    }
+}
+
+fn settings(context: &Context, clock: Clock) -> relay::Settings {
+    let relay = &context.config.relay;
+    let random = surroundings::random();
+    let name = relay.node.clone();
+    let mut node = Node::new(name.unwrap_or_else(|| surroundings::node(&random)));
+    node.lease = relay.lease.0;
+    relay::Settings {
+        clock,
+        random,
+        failpoints: context.failpoints.clone(),
+        poll_idle: relay.poll.0,
+        node: Some(node),
+    }
+}
+
+fn address(listener: Option<&TcpListener>) -> anyhow::Result<Option<SocketAddr>> {
+    let address = listener.map(TcpListener::local_addr).transpose();
+    address.context("a listener has no address")
+}
+
+async fn listen(setting: &str, listen: Listen) -> Result<Option<TcpListener>, Failure> {
+    let Some(address) = listen.0 else {
+        return Ok(None);
+    };
+    let bound = TcpListener::bind(address).await;
+    let bound = bound.map_err(|error| {
+        let story =
+            format!("cannot listen on {address}: {error}: give another {setting}, or \"off\"");
+        Failure::new(FAILED, story)
+    })?;
+    Ok(Some(bound))
+}

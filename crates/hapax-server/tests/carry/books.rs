@@ -1,0 +1,107 @@
+//! What the database says: what was committed, what never was, and how each first offer ended.
+
+use std::collections::{HashMap, HashSet};
+
+use tokio_postgres::Client;
+
+use crate::receiver::Arrival;
+
+/// The truth, and the store's own account.
+#[derive(Debug)]
+pub(crate) struct Books {
+    /// What was committed.
+    pub(crate) written: HashSet<String>,
+    /// What was rolled back.
+    pub(crate) rolled_back: HashSet<String>,
+    /// How often the end of an attempt at an event was not seen, by the event's id, at the hook.
+    pub(crate) interrupted: HashMap<String, u64>,
+    /// How often an attempt at an event failed, by the event's id, at the hook.
+    pub(crate) failed: HashMap<String, u64>,
+    /// How often each consumer had each effect.
+    pub(crate) effects: HashMap<String, HashMap<String, u64>>,
+    /// How often a part has changed owners.
+    pub(crate) takeovers: i64,
+    /// Deliveries that were given up.
+    pub(crate) dead: i64,
+}
+
+const INTERRUPTED: &str = "
+    SELECT event.event_id::text, attempt.outcome, count(*)
+    FROM hapax.attempt AS attempt
+    JOIN hapax.outbox_event AS event ON event.id = attempt.position
+    WHERE split_part(attempt.destination, '/', 1) = 'hook'
+      AND attempt.outcome IN ('interrupted', 'unavailable')
+    GROUP BY 1, 2";
+
+impl Books {
+    pub(crate) async fn read(client: &Client, sinks: &[String]) -> Self {
+        let texts = async |sql: &str| -> HashSet<String> {
+            let rows = client.query(sql, &[]).await.unwrap();
+            rows.iter().map(|row| row.get(0)).collect()
+        };
+        let number = async |sql: &str| -> i64 { client.query_one(sql, &[]).await.unwrap().get(0) };
+        let (mut interrupted, mut failed) = (HashMap::new(), HashMap::new());
+        for row in client.query(INTERRUPTED, &[]).await.unwrap() {
+            let (id, outcome, count): (String, String, i64) = (row.get(0), row.get(1), row.get(2));
+            let ends = if outcome == "interrupted" {
+                &mut interrupted
+            } else {
+                &mut failed
+            };
+            ends.insert(id, count.unsigned_abs());
+        }
+        let mut effects: HashMap<_, HashMap<_, _>> = sinks
+            .iter()
+            .filter(|sink| *sink != "webhook")
+            .map(|sink| (sink.clone(), HashMap::new()))
+            .collect();
+        let counted = "SELECT consumer, nonce, count(*) FROM effect GROUP BY 1, 2";
+        for row in client.query(counted, &[]).await.unwrap() {
+            let (consumer, nonce, count): (String, String, i64) =
+                (row.get(0), row.get(1), row.get(2));
+            let theirs = effects.entry(consumer).or_default();
+            theirs.insert(nonce, count.unsigned_abs());
+        }
+        Self {
+            written: texts("SELECT nonce FROM written").await,
+            rolled_back: texts("SELECT nonce FROM tried").await,
+            interrupted,
+            failed,
+            effects,
+            takeovers: number("SELECT coalesce(sum(epoch - 1), 0)::int8 FROM hapax.position").await,
+            dead: number("SELECT count(*) FROM hapax.delivery WHERE state = 'dead'").await,
+        }
+    }
+
+    /// How much of what was committed is not in the ledger.
+    pub(crate) fn misses(&self, ledger: &[Arrival]) -> usize {
+        let arrived: HashSet<_> = ledger
+            .iter()
+            .map(|arrival| arrival.nonce.as_str())
+            .collect();
+        let written = self.written.iter();
+        written
+            .filter(|nonce| !arrived.contains(nonce.as_str()))
+            .count()
+    }
+
+    /// Whether nothing waits to be delivered again.
+    pub(crate) async fn are_settled(&self, client: &Client) -> bool {
+        let waiting = "SELECT count(*) FROM hapax.delivery
+            WHERE state IN ('scheduled', 'retrying', 'blocked')";
+        client
+            .query_one(waiting, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0)
+            == 0
+    }
+
+    /// Whether every consumer has had an effect of everything.
+    pub(crate) fn have_effects(&self) -> bool {
+        let all = |theirs: &HashMap<String, u64>| {
+            self.written.iter().all(|nonce| theirs.contains_key(nonce))
+        };
+        self.effects.values().all(all)
+    }
+}

@@ -1,0 +1,101 @@
+//! RabbitMQ: a durable queue, read by a channel that acknowledges each message.
+
+use std::time::Duration;
+
+use lapin::{
+    Channel, Connection, ConnectionProperties,
+    options::{BasicAckOptions, BasicGetOptions, QueueDeclareOptions, QueueDeleteOptions},
+    types::FieldTable,
+};
+
+use super::{Inlet, Message};
+
+const URL: &str = "amqp://guest:guest@127.0.0.1:5672";
+
+pub(crate) struct Queue {
+    name: String,
+    connection: Connection,
+    channel: Channel,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    pub(super) async fn fresh(name: &str) -> Self {
+        let (connection, channel) = connect().await;
+        let options = QueueDeclareOptions {
+            durable: true,
+            ..QueueDeclareOptions::default()
+        };
+        let made = channel.queue_declare(name.into(), options, FieldTable::default());
+        made.await.unwrap();
+        Self {
+            name: name.to_owned(),
+            connection,
+            channel,
+        }
+    }
+
+    /// The default exchange leads to the queue of the routing key's name.
+    pub(super) fn settings(&self) -> String {
+        format!("{{ url = \"{URL}\", routing_key = \"{}\" }}", self.name)
+    }
+}
+
+impl Inlet for Queue {
+    type Receipt = u64;
+
+    async fn take(&mut self, max: usize) -> Vec<Message<u64>> {
+        let mut messages = Vec::new();
+        while messages.len() < max {
+            let options = BasicGetOptions { no_ack: false };
+            let taken = self.channel.basic_get(self.name.as_str().into(), options);
+            let Some(taken) = taken.await.unwrap() else {
+                break;
+            };
+            let delivery = taken.delivery;
+            let id = delivery.properties.message_id().clone().unwrap();
+            messages.push(Message {
+                id: id.as_str().to_owned(),
+                payload: delivery.data,
+                receipt: delivery.delivery_tag,
+            });
+        }
+        if messages.is_empty() {
+            tokio::time::sleep_until(tokio::time::Instant::now() + Duration::from_millis(20)).await;
+        }
+        messages
+    }
+
+    async fn acknowledge(&mut self, receipts: Vec<u64>) {
+        let all = BasicAckOptions { multiple: true };
+        let last = receipts.into_iter().max().unwrap();
+        self.channel.basic_ack(last, all).await.unwrap();
+    }
+
+    async fn break_off(&mut self) {
+        self.connection.close(200, "gone".into()).await.unwrap();
+        (self.connection, self.channel) = connect().await;
+    }
+
+    async fn clear(&mut self) {
+        let options = QueueDeleteOptions::default();
+        let gone = self
+            .channel
+            .queue_delete(self.name.as_str().into(), options);
+        gone.await.unwrap();
+    }
+}
+
+async fn connect() -> (Connection, Channel) {
+    let connected = Connection::connect(URL, ConnectionProperties::default()).await;
+    let connection = connected.unwrap_or_else(|error| panic!("no RabbitMQ at {URL}: {error}"));
+    let channel = connection.create_channel().await.unwrap();
+    (connection, channel)
+}

@@ -1,0 +1,117 @@
+//! Kafka: a cluster of librdkafka's own in this process, and a group that commits its offsets.
+
+use std::{sync::mpsc, thread, time::Duration};
+
+use rdkafka::{
+    ClientConfig, Message as _,
+    consumer::{BaseConsumer, CommitMode, Consumer as _},
+    message::{Headers as _, OwnedMessage},
+    mocking::MockCluster,
+};
+
+use super::{Inlet, Message};
+
+/// The cluster keeps 5 MiB of a partition and drops what is older, read or not: all of the longest
+/// run must fit.
+const PARTITIONS: i32 = 32;
+
+pub(crate) struct Topic {
+    name: String,
+    servers: String,
+    consumer: BaseConsumer,
+    /// What is read and handed over so far ends with the sender.
+    _cluster: mpsc::Sender<()>,
+}
+
+impl std::fmt::Debug for Topic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Topic")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Topic {
+    pub(super) fn fresh(name: &str) -> Self {
+        let (ready, is_ready) = mpsc::channel();
+        let (cluster, over) = mpsc::channel::<()>();
+        let topic = name.to_owned();
+        thread::spawn(move || {
+            // It may not leave its thread.
+            let broker = MockCluster::new(1).expect("librdkafka has a cluster of its own");
+            broker.create_topic(&topic, PARTITIONS, 1).unwrap();
+            ready.send(broker.bootstrap_servers()).unwrap();
+            let _over = over.recv();
+        });
+        let servers = is_ready.recv().unwrap();
+        Self {
+            consumer: consumer(&servers, name),
+            name: name.to_owned(),
+            servers,
+            _cluster: cluster,
+        }
+    }
+
+    pub(super) fn settings(&self) -> String {
+        format!(
+            "{{ brokers = [\"{}\"], topic = \"{}\" }}",
+            self.servers, self.name
+        )
+    }
+}
+
+impl Inlet for Topic {
+    type Receipt = ();
+
+    async fn take(&mut self, max: usize) -> Vec<Message<()>> {
+        let poll = || {
+            let mut messages = Vec::new();
+            let mut wait = Duration::from_millis(100);
+            while messages.len() < max {
+                // What goes wrong on the way is the broker's to mend.
+                let Some(Ok(taken)) = self.consumer.poll(wait) else {
+                    break;
+                };
+                wait = Duration::ZERO;
+                let taken = taken.detach();
+                messages.push(Message {
+                    id: header(&taken, "ce_id"),
+                    payload: taken.payload().unwrap_or_default().to_vec(),
+                    receipt: (),
+                });
+            }
+            messages
+        };
+        tokio::task::block_in_place(poll)
+    }
+
+    async fn acknowledge(&mut self, _: Vec<()>) {
+        let commit = || self.consumer.commit_consumer_state(CommitMode::Sync);
+        tokio::task::block_in_place(commit).unwrap();
+    }
+
+    async fn break_off(&mut self) {
+        self.consumer = tokio::task::block_in_place(|| consumer(&self.servers, &self.name));
+    }
+
+    async fn clear(&mut self) {}
+}
+
+fn consumer(servers: &str, topic: &str) -> BaseConsumer {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", servers)
+        .set("group.id", "carry")
+        .set("enable.auto.commit", "false")
+        .set("auto.offset.reset", "earliest")
+        .set("session.timeout.ms", "6000")
+        .create()
+        .unwrap();
+    consumer.subscribe(&[topic]).unwrap();
+    consumer
+}
+
+fn header(record: &OwnedMessage, name: &str) -> String {
+    let mut headers = record.headers().unwrap().iter();
+    let header = headers.find(|header| header.key == name).unwrap();
+    String::from_utf8(header.value.unwrap().to_vec()).unwrap()
+}

@@ -1,0 +1,161 @@
+//! Consumers behind brokers: the inbox in the effect's transaction, and then the acknowledgement.
+//!
+//! Each dies now and then between the two, as far as its broker can tell: the connection ends and
+//! what was taken comes again. The effect must not.
+
+mod nats;
+mod amqp;
+mod redis;
+#[cfg(feature = "kafka")]
+mod kafka;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use hapax_testkit::postgres::connect;
+use tokio::task::JoinHandle;
+use tokio_postgres::Client;
+
+use amqp::Queue;
+#[cfg(feature = "kafka")]
+use kafka::Topic;
+use nats::Subject;
+use redis::Stream;
+
+/// Messages that are taken together.
+const BATCH: usize = 200;
+
+/// What a broker handed over.
+#[derive(Debug)]
+struct Message<R> {
+    id: String,
+    payload: Vec<u8>,
+    /// What it is acknowledged by.
+    receipt: R,
+}
+
+/// A place at a broker that nobody else uses.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are at most four of them")]
+pub(crate) enum Broker {
+    Nats(Subject),
+    Amqp(Queue),
+    Redis(Stream),
+    #[cfg(feature = "kafka")]
+    Kafka(Topic),
+}
+
+impl Broker {
+    /// Makes the place of this name at the broker that the sink is for.
+    pub(crate) async fn fresh(sink: &str, name: &str) -> Self {
+        match sink {
+            "nats" => Self::Nats(Subject::fresh(name).await),
+            "amqp" => Self::Amqp(Queue::fresh(name).await),
+            "redis" => Self::Redis(Stream::fresh(name).await),
+            #[cfg(feature = "kafka")]
+            "kafka" => Self::Kafka(Topic::fresh(name)),
+            other => panic!("there is no consumer behind {other:?} in this build"),
+        }
+    }
+
+    /// The settings of the sink that leads there.
+    pub(crate) fn settings(&self) -> String {
+        match self {
+            Self::Nats(it) => it.settings(),
+            Self::Amqp(it) => it.settings(),
+            Self::Redis(it) => it.settings(),
+            #[cfg(feature = "kafka")]
+            Self::Kafka(it) => it.settings(),
+        }
+    }
+}
+
+/// A consumer at work.
+#[derive(Debug)]
+pub(crate) struct Consumer(JoinHandle<u64>);
+
+impl Consumer {
+    /// Takes what comes until it is told that nothing more does.
+    pub(crate) fn start(broker: Broker, database: &str, done: Arc<AtomicBool>) -> Self {
+        let database = database.to_owned();
+        Self(tokio::spawn(async move {
+            let client = connect(&database).await;
+            match broker {
+                Broker::Nats(it) => consume(it, "nats", &client, &done).await,
+                Broker::Amqp(it) => consume(it, "amqp", &client, &done).await,
+                Broker::Redis(it) => consume(it, "redis", &client, &done).await,
+                #[cfg(feature = "kafka")]
+                Broker::Kafka(it) => consume(it, "kafka", &client, &done).await,
+            }
+        }))
+    }
+
+    /// Waits for its end; how often it has forgotten to acknowledge.
+    pub(crate) async fn end(self) -> u64 {
+        self.0.await.unwrap()
+    }
+}
+
+/// What a consumer asks of a broker.
+trait Inlet {
+    type Receipt;
+
+    /// What has come, at most so much; waits a moment where nothing has.
+    async fn take(&mut self, max: usize) -> Vec<Message<Self::Receipt>>;
+
+    /// These are done with.
+    async fn acknowledge(&mut self, receipts: Vec<Self::Receipt>);
+
+    /// The connection ends: what was not acknowledged comes again.
+    async fn break_off(&mut self);
+
+    /// Leaves nothing behind.
+    async fn clear(&mut self);
+}
+
+async fn consume(mut inlet: impl Inlet, consumer: &str, client: &Client, done: &AtomicBool) -> u64 {
+    let mut random = fastrand::Rng::with_seed(9);
+    let mut forgotten = 0;
+    while !done.load(Ordering::Relaxed) {
+        let messages = inlet.take(BATCH).await;
+        if messages.is_empty() {
+            continue;
+        }
+        take_effect(client, consumer, &messages).await;
+        if random.u32(0..20) == 0 {
+            forgotten += 1;
+            inlet.break_off().await;
+            continue;
+        }
+        let receipts = messages.into_iter().map(|message| message.receipt);
+        inlet.acknowledge(receipts.collect()).await;
+    }
+    inlet.clear().await;
+    forgotten
+}
+
+/// Inbox and effect are one statement, and so one transaction.
+async fn take_effect<R>(client: &Client, consumer: &str, messages: &[Message<R>]) {
+    const TAKE: &str = "
+        INSERT INTO effect (consumer, nonce)
+        SELECT $1::text, payload::json ->> 'nonce'
+        FROM (
+            SELECT payload,
+                   hapax.accept($1::text, id, sha256(convert_to(payload, 'UTF8')), 'carry') AS taken
+            FROM unnest($2::text[], $3::text[]) AS message (id, payload)
+            OFFSET 0
+        ) AS message
+        WHERE taken = 'first' OR 1 / (taken = 'duplicate')::int4 = 0";
+    let ids: Vec<_> = messages.iter().map(|message| message.id.as_str()).collect();
+    let payloads = messages
+        .iter()
+        .map(|message| String::from_utf8_lossy(&message.payload));
+    let payloads: Vec<_> = payloads.collect();
+    let payloads: Vec<&str> = payloads.iter().map(AsRef::as_ref).collect();
+    client
+        .execute(TAKE, &[&consumer, &ids, &payloads])
+        .await
+        .unwrap();
+}

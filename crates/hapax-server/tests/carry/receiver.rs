@@ -1,0 +1,104 @@
+//! A receiver of webhooks on a thread of its own, with a ledger: what came, and when.
+//!
+//! It takes everything and knows nothing: no database, no ids but those that it is sent.
+
+use std::{
+    convert::Infallible,
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, Mutex},
+    thread,
+    time::Instant,
+};
+
+use http_body_util::{BodyExt as _, Empty};
+use hyper::{
+    Request, Response, body::Bytes, body::Incoming, server::conn::http1, service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+
+/// One request, as the ledger has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) at: Instant,
+    pub(crate) id: String,
+    pub(crate) nonce: String,
+    pub(crate) key: String,
+    pub(crate) number: i64,
+}
+
+type Ledger = Arc<Mutex<Vec<Arrival>>>;
+
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    address: SocketAddr,
+    ledger: Ledger,
+}
+
+impl Receiver {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let ledger = Ledger::default();
+        let theirs = Arc::clone(&ledger);
+        thread::spawn(move || serve(listener, &theirs));
+        Self { address, ledger }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/hook", self.address)
+    }
+
+    /// All that came so far, in the order in which it came.
+    pub(crate) fn ledger(&self) -> Vec<Arrival> {
+        self.ledger.lock().unwrap().clone()
+    }
+}
+
+/// Ends with the process: a relay that is killed may still have a connection open.
+fn serve(listener: TcpListener, ledger: &Ledger) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                continue;
+            };
+            let ledger = Arc::clone(ledger);
+            tokio::spawn(async move {
+                let service = service_fn(|request| take(request, Arc::clone(&ledger)));
+                let io = TokioIo::new(stream);
+                // Whoever is killed in the middle of a request is no news.
+                let _ended = http1::Builder::new().serve_connection(io, service).await;
+            });
+        }
+    });
+}
+
+async fn take(
+    request: Request<Incoming>,
+    ledger: Ledger,
+) -> Result<Response<Empty<Bytes>>, Infallible> {
+    let id = request.headers().get("webhook-id");
+    let id = id
+        .and_then(|id| id.to_str().ok())
+        .unwrap_or_default()
+        .to_owned();
+    // A request that was cut off has not come.
+    if let Ok(body) = request.into_body().collect().await {
+        let body: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+        let said = &body["data"];
+        let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+        ledger.lock().unwrap().push(Arrival {
+            at: Instant::now(),
+            id,
+            nonce: text("nonce"),
+            key: text("key"),
+            number: said["number"].as_i64().unwrap_or_default(),
+        });
+    }
+    Ok(Response::new(Empty::new()))
+}

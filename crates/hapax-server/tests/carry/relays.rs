@@ -1,0 +1,244 @@
+//! Four relays, and what is done to them: killed, paused past their lease, told to stop.
+//!
+//! A relay that was killed comes back under its own name, which it takes up at once, or under
+//! another one, which has to wait for the lease; each happens.
+
+use std::{
+    fs::File,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use hapax_testkit::wait::Patience;
+use tempfile::TempDir;
+
+const RELAYS: usize = 4;
+/// How long a relay may be silent before others take its parts.
+const LEASE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_mins(1);
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const SCHEDULE: &str = "schedule = [\"0s\", \"100ms\", \"200ms\", \"500ms\", \"1s\", \"1s\", \"2s\", \
+    \"2s\", \"5s\", \"5s\", \"5s\", \"5s\", \"5s\", \"5s\", \"5s\", \"5s\"]\n";
+
+/// What was done to a relay, and when it was over.
+#[derive(Clone, Debug)]
+pub(crate) struct Blow {
+    pub(crate) kind: &'static str,
+    pub(crate) from: Instant,
+    pub(crate) until: Instant,
+}
+
+#[derive(Debug)]
+struct Relay {
+    number: usize,
+    generation: u32,
+    child: Child,
+}
+
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    url: String,
+    folder: TempDir,
+    relays: Vec<Relay>,
+    blows: Vec<Blow>,
+    random: fastrand::Rng,
+}
+
+/// Makes the tables of the store.
+pub(crate) fn migrate(url: &str) {
+    let ran = hapax(&["migrate", "--database", url]).output().unwrap();
+    assert!(
+        ran.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+}
+
+/// The destination that keeps order, as lines of a configuration.
+pub(crate) fn webhook(url: &str) -> String {
+    format!(
+        "[destinations.hook]\norder = \"key\"\nparts = 4\nconcurrency = 16\n{SCHEDULE}\
+         sink.webhook = {{ url = \"{url}\", secret = \"{SECRET}\", allow = [\"127.0.0.0/8\"] }}\n"
+    )
+}
+
+/// A destination behind a broker.
+pub(crate) fn broker(sink: &str, settings: &str) -> String {
+    format!("[destinations.{sink}]\nparts = 2\n{SCHEDULE}sink.{sink} = {settings}\n")
+}
+
+impl Fleet {
+    pub(crate) async fn start(url: &str, destinations: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = format!(
+            "[relay]\nlease = \"{}s\"\n[database]\nconnections = 4\n{destinations}",
+            LEASE.as_secs()
+        );
+        std::fs::write(folder.path().join("hapax.toml"), config).unwrap();
+        let mut fleet = Self {
+            url: url.to_owned(),
+            folder,
+            relays: Vec::new(),
+            blows: Vec::new(),
+            random: fastrand::Rng::with_seed(4),
+        };
+        for number in 0..RELAYS {
+            let relay = fleet.relay(number, 0);
+            fleet.relays.push(relay);
+        }
+        for number in 0..RELAYS {
+            fleet.carries(number).await;
+        }
+        fleet
+    }
+
+    /// Strikes one relay after the other until so much time has passed.
+    pub(crate) async fn harass(&mut self, length: Duration) {
+        let end = Instant::now() + length;
+        let mut round = 0;
+        loop {
+            let pause = Duration::from_millis(self.random.u64(1_000..2_500));
+            if Instant::now() + pause > end {
+                return;
+            }
+            // What the relays carry meanwhile is what the next blow hits.
+            tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;
+            let number = self.random.usize(0..RELAYS);
+            match round % 5 {
+                2 => self.pause(number).await,
+                4 => self.replace(number, "TERM").await,
+                _ => self.replace(number, "KILL").await,
+            }
+            round += 1;
+        }
+    }
+
+    /// Waits until all of them carry.
+    pub(crate) async fn leave_alone(&mut self) {
+        for number in 0..RELAYS {
+            self.carries(number).await;
+        }
+    }
+
+    /// Tells all to stop, which they do; what was done to them in the meantime.
+    pub(crate) async fn stop(mut self) -> Vec<Blow> {
+        for relay in &self.relays {
+            signal(&relay.child, "TERM");
+        }
+        for number in 0..RELAYS {
+            let ended = self.ended(number).await;
+            assert!(
+                ended,
+                "a relay that was told to stop failed: {}",
+                self.log(number)
+            );
+        }
+        std::mem::take(&mut self.blows)
+    }
+
+    async fn replace(&mut self, number: usize, name: &'static str) {
+        let from = Instant::now();
+        signal(&self.relays[number].child, name);
+        let well = self.ended(number).await;
+        assert!(
+            well || name == "KILL",
+            "a relay failed: {}",
+            self.log(number)
+        );
+        self.blow(name, from);
+        let generation = self.relays[number].generation + 1;
+        self.relays[number] = self.relay(number, generation);
+    }
+
+    /// Past its lease: others take its parts, and it finds that out when it wakes up.
+    async fn pause(&mut self, number: usize) {
+        let from = Instant::now();
+        signal(&self.relays[number].child, "STOP");
+        tokio::time::sleep_until(tokio::time::Instant::now() + LEASE + Duration::from_secs(2))
+            .await;
+        signal(&self.relays[number].child, "CONT");
+        self.blow("STOP", from);
+    }
+
+    fn blow(&mut self, kind: &'static str, from: Instant) {
+        let until = Instant::now();
+        self.blows.push(Blow { kind, from, until });
+    }
+
+    fn relay(&self, number: usize, generation: u32) -> Relay {
+        // Every second time it is another node for the others.
+        let node = format!("relay-{number}-{}", generation / 2);
+        let config = self.folder.path().join("hapax.toml");
+        let log = File::create(self.file(number, generation)).unwrap();
+        let mut command = hapax(&["relay", "--listen", "127.0.0.1:0", "--log", "json"]);
+        let child = command
+            .args(["--node", &node, "--database", &self.url, "--config"])
+            .arg(config)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Relay {
+            number,
+            generation,
+            child,
+        }
+    }
+
+    async fn carries(&mut self, number: usize) {
+        let patience = Patience::within(PATIENCE);
+        while !self.log(number).contains("relay carries") {
+            let ended = self.relays[number].child.try_wait().unwrap();
+            assert!(ended.is_none(), "a relay ended: {}", self.log(number));
+            patience.pause().await;
+        }
+    }
+
+    /// Waits for its end; whether it ended well.
+    async fn ended(&mut self, number: usize) -> bool {
+        let patience = Patience::within(PATIENCE);
+        loop {
+            if let Some(status) = self.relays[number].child.try_wait().unwrap() {
+                return status.success();
+            }
+            patience.pause().await;
+        }
+    }
+
+    fn log(&self, number: usize) -> String {
+        let relay = &self.relays[number];
+        let log = std::fs::read(self.file(relay.number, relay.generation));
+        String::from_utf8_lossy(&log.unwrap_or_default()).into_owned()
+    }
+
+    fn file(&self, number: usize, generation: u32) -> PathBuf {
+        self.folder
+            .path()
+            .join(format!("relay-{number}-{generation}.log"))
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for relay in &mut self.relays {
+            let _ended = relay.child.kill();
+            let _reaped = relay.child.wait();
+        }
+    }
+}
+
+fn hapax(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
+    command.args(arguments).env_clear().stdin(Stdio::null());
+    command
+}
+
+fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args(["-s", name, &id]).status();
+    assert!(
+        sent.unwrap().success(),
+        "a relay was gone before its signal {name}"
+    );
+}

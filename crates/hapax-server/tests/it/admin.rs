@@ -1,0 +1,729 @@
+//! The admin API over real HTTP, on a running relay.
+
+use hapax_testkit::{
+    http::{HttpAnswer, HttpClient, HttpReceiver, HttpReply},
+    postgres::Database,
+    wait::eventually,
+};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::hapax::{PATIENCE, Relay, SECRET, emit, migrate};
+
+const OPERATOR: &str = "operator-0123456789";
+const VIEWER: &str = "viewer-0123456789";
+const ALICE: &str = "alice-of-acme-0123456789";
+/// 32 bytes in base64.
+const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+/// A relay with the API.
+pub(crate) struct Served {
+    pub(crate) relay: Relay,
+    url: String,
+    client: HttpClient,
+}
+
+impl Served {
+    pub(crate) async fn start(database: &Database, more: &str) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let configuration = format!(
+            "[admin]\nlisten = \"{address}\"\n\
+             [secrets]\nkey = \"{KEY}\"\n\
+             [relay]\nallow = [\"127.0.0.0/8\"]\n\
+             {more}"
+        );
+        let relay = Relay::start(&database.url(), &configuration).await;
+        Self {
+            relay,
+            url: format!("http://{address}/admin/v1"),
+            client: HttpClient::new(),
+        }
+    }
+
+    pub(crate) async fn with_tokens(database: &Database) -> Self {
+        let tokens = format!(
+            "[admin.tokens.ops]\ntoken = \"{OPERATOR}\"\nrole = \"operator\"\n\
+             [admin.tokens.eve]\ntoken = \"{VIEWER}\"\nrole = \"viewer\"\n\
+             [admin.tokens.alice]\ntoken = \"{ALICE}\"\nrole = \"operator\"\ntenant = \"acme\"\n"
+        );
+        Self::start(database, &tokens).await
+    }
+
+    async fn ask(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> HttpAnswer {
+        let bearer = format!("Bearer {token}");
+        let mut headers = vec![("content-type", "application/json")];
+        if !token.is_empty() {
+            headers.push(("authorization", &bearer));
+        }
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let url = format!("{}{path}", self.url);
+        self.client
+            .send(method, &url, &headers, body.into())
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        let answer = self.ask(OPERATOR, Method::GET, path, None).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        answer.json().unwrap()
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpAnswer {
+        self.ask(OPERATOR, Method::POST, path, Some(body)).await
+    }
+}
+
+#[tokio::test]
+async fn who_has_no_token_is_not_let_in_and_a_viewer_does_not_act() {
+    let database = migrated().await;
+    let served = Served::with_tokens(&database).await;
+    for token in [
+        "",
+        "wrong",
+        &OPERATOR[1..],
+        &format!("{OPERATOR}x"),
+        "operator",
+    ] {
+        let answer = served.ask(token, Method::GET, "/destinations", None).await;
+        check(&answer, 401, "AUTH.invalid");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+    }
+    let seen = served.ask(VIEWER, Method::GET, "/destinations", None).await;
+    assert_eq!(seen.status, 200);
+    assert_eq!(seen.header("cache-control"), Some("no-store"));
+    for (method, path) in [
+        (Method::POST, "/destinations"),
+        (Method::PUT, "/destinations/a"),
+        (Method::DELETE, "/destinations/a"),
+        (Method::POST, "/destinations/a/pause"),
+        (Method::POST, "/dead-letters/replay"),
+        (Method::POST, "/dead-letters/a/1/discard"),
+        (Method::POST, "/jobs/1/cancel"),
+        (Method::POST, "/nowhere"),
+    ] {
+        let answer = served.ask(VIEWER, method, path, Some(&json!({}))).await;
+        check(&answer, 403, "AUTH.forbidden");
+    }
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn without_tokens_this_machine_is_answered_and_no_page_of_a_browser() {
+    let database = migrated().await;
+    let served = Served::start(&database, "").await;
+    let url = format!("{}/destinations", served.url);
+    let get = async |headers: &[(&str, &str)]| {
+        let sent = served
+            .client
+            .send(Method::GET, &url, headers, Vec::new().into());
+        sent.await.unwrap().status
+    };
+    assert_eq!(get(&[]).await, 200);
+    assert_eq!(get(&[("origin", "http://evil.example")]).await, 403);
+    assert_eq!(get(&[("host", "evil.example")]).await, 403);
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one story from the declaration to the removal"
+)]
+async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
+    let database = migrated().await;
+    let (one, two) = (HttpReceiver::start().await, HttpReceiver::start().await);
+    let served = Served::with_tokens(&database).await;
+    let client = database.client().await;
+    let created = served
+        .post("/destinations", &declaration("orders", &one.url("/")))
+        .await;
+    assert_eq!(created.status, 201, "{}", created.text());
+    assert!(!created.text().contains(SECRET));
+    emit(&client, "order.created", 3).await;
+    one.received_at_least(3).await;
+    let shown = served.get("/destinations/orders").await;
+    assert_eq!(shown["spec"]["sink"]["webhook"]["secret"], "***");
+    assert_eq!(shown["state"], "active");
+    check(
+        &served
+            .post("/destinations", &declaration("orders", &one.url("/")))
+            .await,
+        409,
+        "CONFLICT.state",
+    );
+
+    // What was shown can be sent back, and changes nothing but what was changed.
+    let mut change = json!({"version": shown["version"], "spec": shown["spec"]});
+    change["spec"]["concurrency"] = json!(4);
+    let put = async |change: &Value| {
+        served
+            .ask(OPERATOR, Method::PUT, "/destinations/orders", Some(change))
+            .await
+    };
+    assert_eq!(put(&change).await.status, 200);
+    check(&put(&change).await, 409, "CONFLICT.state");
+    emit(&client, "order.created", 1).await;
+    one.received_at_least(4).await;
+
+    // To another address the secret does not go along by itself.
+    let shown = served.get("/destinations/orders").await;
+    let mut change = json!({"version": shown["version"], "spec": shown["spec"]});
+    change["spec"]["sink"]["webhook"]["url"] = json!(two.url("/"));
+    let refused = put(&change).await;
+    check(&refused, 400, "VALIDATION.member");
+    assert_eq!(refused.json().unwrap()["member"], "sink.webhook.secret");
+    change["spec"]["sink"]["webhook"]["secret"] = json!(SECRET);
+    assert_eq!(put(&change).await.status, 200);
+    eventually(PATIENCE, async || {
+        emit(&client, "order.created", 1).await;
+        !two.received().is_empty()
+    })
+    .await;
+
+    for pausing in [204, 204] {
+        let answer = served.post("/destinations/orders/pause", &json!({})).await;
+        assert_eq!(answer.status, pausing);
+    }
+    assert_eq!(served.get("/destinations/orders").await["state"], "paused");
+    assert_eq!(
+        served
+            .post("/destinations/orders/resume", &json!({}))
+            .await
+            .status,
+        204
+    );
+    let removed = served
+        .ask(OPERATOR, Method::DELETE, "/destinations/orders", None)
+        .await;
+    assert_eq!(removed.status, 202, "{}", removed.text());
+    let job = removed.json().unwrap()["id"].clone();
+    eventually(PATIENCE, async || {
+        served.get(&format!("/jobs/{job}")).await["state"] == "done"
+    })
+    .await;
+    assert_eq!(served.get("/destinations").await["items"], json!([]));
+
+    let dumped = client
+        .query("SELECT spec, sealed::text FROM hapax.declaration", &[])
+        .await
+        .unwrap();
+    for row in dumped {
+        let spec: Option<String> = row.get(0);
+        assert!(!spec.unwrap_or_default().contains(SECRET));
+    }
+    let audited = served.get("/audit").await;
+    assert!(!audited.to_string().contains(SECRET) && !served.relay.log().contains(SECRET));
+    let acts: Vec<_> = audited["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .rev()
+        .map(|it| {
+            format!(
+                "{} {}",
+                it["action"].as_str().unwrap(),
+                it["outcome"].as_str().unwrap()
+            )
+        })
+        .collect();
+    assert_eq!(
+        acts,
+        [
+            "create done",
+            "create refused",
+            "change done",
+            "change refused",
+            "change done",
+            "pause done",
+            "pause nothing",
+            "resume done",
+            "remove done",
+            "remove_destination done",
+        ]
+    );
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_a_problem_with_a_code() {
+    let database = migrated().await;
+    let served = Served::with_tokens(&database).await;
+    let spec = |member: &str, value: Value| {
+        let mut body = declaration("a", "http://127.0.0.1:1/");
+        body["spec"][member] = value;
+        body
+    };
+    for (body, member) in [
+        (spec("parts", json!(3)), "parts"),
+        (spec("evnts", json!([])), "evnts"),
+        (
+            spec("sink", json!({"file": {"path": "/etc/passwd"}})),
+            "sink.file.path",
+        ),
+        (declaration("a/b", "http://127.0.0.1:1/"), "name"),
+        (
+            spec("sink", json!({"redis": {"url": "redis://127.0.0.1"}})),
+            "sink.redis",
+        ),
+        // What can never be made is refused before it is kept.
+        (declaration("a", "ftp://127.0.0.1:1/"), "sink.webhook"),
+    ] {
+        let answer = served.post("/destinations", &body).await;
+        check(&answer, 400, "VALIDATION.member");
+        assert_eq!(answer.json().unwrap()["member"], member);
+    }
+    for query in [
+        "?since=yesterday",
+        "?event_id=1",
+        "?limit=-1",
+        "?limit=x",
+        "?nonsense=1",
+        "?tenant=",
+        "?before=x",
+        "?attempts_min=-1",
+    ] {
+        for list in ["/events", "/deliveries", "/dead-letters"] {
+            if (list, query) == ("/events", "?state=x") {
+                continue;
+            }
+            let answer = served
+                .ask(OPERATOR, Method::GET, &format!("{list}{query}"), None)
+                .await;
+            assert_eq!(answer.status, 400, "{list}{query}: {}", answer.text());
+        }
+    }
+    let hostile = "/events?type=%27%3B%20DROP%20TABLE%20hapax.outbox_event--&limit=0";
+    assert_eq!(served.get(hostile).await["items"], json!([]));
+    for path in [
+        "/events/1",
+        "/events/x",
+        "/jobs/7",
+        "/destinations/nobody",
+        "/nowhere",
+        "/jobs/x",
+    ] {
+        check(
+            &served.ask(OPERATOR, Method::GET, path, None).await,
+            404,
+            "NOT_FOUND",
+        );
+    }
+    check(
+        &served.ask(OPERATOR, Method::PUT, "/events", None).await,
+        405,
+        "VALIDATION.method",
+    );
+    let large = json!({"name": "a".repeat(70_000), "spec": {}});
+    check(
+        &served.post("/destinations", &large).await,
+        413,
+        "VALIDATION.body.too_large",
+    );
+    check(
+        &served.post("/destinations", &json!([])).await,
+        400,
+        "VALIDATION.request",
+    );
+    let bearer = format!("Bearer {OPERATOR}");
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "text/plain"),
+    ];
+    let url = format!("{}/destinations", served.url);
+    let plain = served
+        .client
+        .send(Method::POST, &url, &headers, "{}".into())
+        .await
+        .unwrap();
+    check(&plain, 415, "VALIDATION.content_type");
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_filter_that_nobody_applies_is_refused() {
+    let database = migrated().await;
+    let served = Served::with_tokens(&database).await;
+    for query in [
+        "/events?destination=a",
+        "/events?state=dead",
+        "/events?error=x",
+        "/events?attempts_min=1",
+        "/dead-letters?state=delivered",
+    ] {
+        let answer = served.ask(OPERATOR, Method::GET, query, None).await;
+        check(&answer, 400, "VALIDATION.member");
+    }
+    for filter in [json!({"error": "x"}), json!({"attempts_min": 2})] {
+        let many = json!({"destination": "nobody", "filter": filter, "dry_run": true});
+        let answer = served.post("/events/replay", &many).await;
+        check(&answer, 400, "VALIDATION.member");
+    }
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn dead_letters_are_listed_replayed_and_discarded_over_http() {
+    let database = migrated().await;
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(500));
+    let served = Served::with_tokens(&database).await;
+    let client = database.client().await;
+    let mut body = declaration("orders", &receiver.url("/"));
+    body["spec"]["schedule"] = json!(["0s"]);
+    assert_eq!(served.post("/destinations", &body).await.status, 201);
+    emit(&client, "order.created", 4).await;
+    eventually(PATIENCE, async || {
+        served.get("/dead-letters").await["items"]
+            .as_array()
+            .unwrap()
+            .len()
+            == 4
+    })
+    .await;
+    let dead = served
+        .get("/dead-letters?destination=orders&error=500&type=order.*")
+        .await;
+    assert_eq!(dead["items"].as_array().unwrap().len(), 4);
+    let first = &dead["items"][0];
+    let event = served
+        .get(&format!("/events/{}", first["event_id"].as_str().unwrap()))
+        .await;
+    assert_eq!(event["position"], first["position"]);
+    let way = &event["destinations"][0];
+    assert_eq!(
+        (&way["state"], &way["attempts"][0]["status"]),
+        (&json!("dead"), &json!(500))
+    );
+
+    receiver.reply(HttpReply::status(200));
+    let one = format!("/dead-letters/orders/{}", first["position"]);
+    assert_eq!(
+        served
+            .post(&format!("{one}/replay"), &json!({}))
+            .await
+            .status,
+        204
+    );
+    check(
+        &served.post(&format!("{one}/replay"), &json!({})).await,
+        409,
+        "CONFLICT.state",
+    );
+    receiver.received_at_least(5).await;
+    let other = format!("/dead-letters/orders/{}", dead["items"][1]["position"]);
+    let discard = format!("{other}/discard");
+    check(
+        &served.post(&discard, &json!({"reason": ""})).await,
+        400,
+        "VALIDATION.member",
+    );
+    assert_eq!(
+        served
+            .post(&discard, &json!({"reason": "test"}))
+            .await
+            .status,
+        204
+    );
+
+    let mut many = json!({"destination": "orders", "filter": {"type": "order.*"}, "dry_run": true});
+    let counted = served.post("/dead-letters/replay", &many).await;
+    assert_eq!(counted.json().unwrap(), json!({"count": 2}));
+    many["dry_run"] = json!(false);
+    let bearer = format!("Bearer {OPERATOR}");
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+        ("idempotency-key", "once"),
+    ];
+    let url = format!("{}/dead-letters/replay", served.url);
+    let mut jobs = Vec::new();
+    for _ in 0..2 {
+        let sent = served
+            .client
+            .send(Method::POST, &url, &headers, many.to_string().into());
+        let begun = sent.await.unwrap();
+        assert_eq!(begun.status, 202, "{}", begun.text());
+        jobs.push(begun.json().unwrap()["id"].clone());
+    }
+    assert_eq!(jobs[0], jobs[1]);
+    receiver.received_at_least(7).await;
+    eventually(PATIENCE, async || {
+        served.get(&format!("/jobs/{}", jobs[0])).await["state"] == "done"
+    })
+    .await;
+    // All of them once more, whatever came of them.
+    let again = json!({"destination": "orders", "filter": {"type": "order.*"}});
+    assert_eq!(served.post("/events/replay", &again).await.status, 202);
+    let all = receiver.received_at_least(11).await;
+    let ids: std::collections::HashSet<_> = all
+        .iter()
+        .map(|it| it.header("webhook-id").unwrap().to_owned())
+        .collect();
+    assert_eq!(ids.len(), 4);
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one story of two tenants' events and what one of them sees"
+)]
+async fn a_token_of_a_tenant_sees_and_touches_that_tenants_rows_alone() {
+    let database = migrated().await;
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(500).body("of the far side"));
+    let served = Served::with_tokens(&database).await;
+    let client = database.client().await;
+    let mut body = declaration("all", &receiver.url("/"));
+    body["spec"]["schedule"] = json!(["0s"]);
+    assert_eq!(served.post("/destinations", &body).await.status, 201);
+    let emit = "SELECT hapax.emit('a', '1', tenant => t) FROM unnest(ARRAY['acme', 'other']) AS t";
+    client.batch_execute(emit).await.unwrap();
+    eventually(PATIENCE, async || {
+        served.get("/dead-letters").await["items"]
+            .as_array()
+            .unwrap()
+            .len()
+            == 2
+    })
+    .await;
+    let hers = async |path: &str| served.ask(ALICE, Method::GET, path, None).await;
+    for list in ["/events", "/deliveries", "/dead-letters"] {
+        let items = hers(list).await.json().unwrap()["items"].clone();
+        assert_eq!(items.as_array().unwrap().len(), 1, "{list}");
+        assert_eq!(items[0]["tenant"], "acme");
+        let foreign = hers(&format!("{list}?tenant=other")).await.json().unwrap();
+        assert_eq!(foreign["items"], json!([]));
+    }
+    let all = served.get("/dead-letters").await["items"].clone();
+    let other = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["tenant"] == "other")
+        .unwrap();
+    check(
+        &hers(&format!("/events/{}", other["position"])).await,
+        404,
+        "NOT_FOUND",
+    );
+    check(
+        &hers(&format!("/events/{}", other["event_id"].as_str().unwrap())).await,
+        404,
+        "NOT_FOUND",
+    );
+    check(&hers("/destinations/all").await, 404, "NOT_FOUND");
+    let replay = format!("/dead-letters/all/{}/replay", other["position"]);
+    let told = served
+        .ask(ALICE, Method::POST, &replay, Some(&json!({})))
+        .await;
+    check(&told, 404, "NOT_FOUND");
+    let many = json!({"destination": "all", "dry_run": true});
+    let counted = served
+        .ask(ALICE, Method::POST, "/dead-letters/replay", Some(&many))
+        .await;
+    assert_eq!(counted.json().unwrap(), json!({"count": 1}));
+    let pause = served
+        .ask(
+            ALICE,
+            Method::POST,
+            "/destinations/all/pause",
+            Some(&json!({})),
+        )
+        .await;
+    check(&pause, 404, "NOT_FOUND");
+    // A destination of one tenant is offered no other's events, whoever asks.
+    let mut others = declaration("others", &receiver.url("/"));
+    others["spec"]["tenant"] = json!("other");
+    assert_eq!(served.post("/destinations", &others).await.status, 201);
+    // Nor does a tenant push events to one that is not its own.
+    for name in ["others", "all", "nobody"] {
+        let again = json!({"destination": name});
+        let told = served
+            .ask(ALICE, Method::POST, "/events/replay", Some(&again))
+            .await;
+        check(&told, 404, "NOT_FOUND");
+    }
+    // It sees where its events went, and not what a far side that is not its own has answered.
+    let own = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["tenant"] == "acme")
+        .unwrap();
+    let path = format!("/events/{}", own["position"]);
+    eventually(PATIENCE, async || {
+        let ways = served.get(&path).await["destinations"].clone();
+        let ways = ways.as_array().unwrap();
+        ways.iter().any(|way| way["state"] == "passed")
+    })
+    .await;
+    let whole = served.get(&path).await;
+    assert!(whole.to_string().contains("of the far side"), "{whole}");
+    let seen = hers(&path).await.json().unwrap();
+    assert_eq!(seen["destinations"].as_array().unwrap().len(), 1, "{seen}");
+    assert_eq!(seen["destinations"][0]["attempts"][0]["status"], 500);
+    assert!(!seen.to_string().contains("of the far side"), "{seen}");
+    let again = json!({"destination": "others", "filter": {"tenant": "acme"}});
+    check(
+        &served.post("/events/replay", &again).await,
+        400,
+        "VALIDATION.member",
+    );
+    let again = json!({"destination": "others", "dry_run": true});
+    let counted = served.post("/events/replay", &again).await;
+    assert_eq!(counted.json().unwrap(), json!({"count": 1}));
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_change_reaches_two_relays_within_two_seconds() {
+    let database = migrated().await;
+    let receiver = HttpReceiver::start().await;
+    let served = Served::with_tokens(&database).await;
+    let other = Relay::start(
+        &database.url(),
+        &format!("[secrets]\nkey = \"{KEY}\"\n[relay]\nallow = [\"127.0.0.0/8\"]\n"),
+    )
+    .await;
+    let mut body = declaration("orders", &receiver.url("/"));
+    body["spec"]["parts"] = json!(2);
+    let began = tokio::time::Instant::now();
+    assert_eq!(served.post("/destinations", &body).await.status, 201);
+    let shown = async |state: &str| {
+        eventually(PATIENCE, async || {
+            served.relay.state("orders").await == state && other.state("orders").await == state
+        })
+        .await;
+    };
+    eventually(PATIENCE, async || {
+        !served.relay.state("orders").await.is_empty() && !other.state("orders").await.is_empty()
+    })
+    .await;
+    let heard = began.elapsed();
+    assert!(heard.as_secs() < 3, "{heard:?}");
+    let began = tokio::time::Instant::now();
+    assert_eq!(
+        served
+            .post("/destinations/orders/pause", &json!({}))
+            .await
+            .status,
+        204
+    );
+    shown("paused").await;
+    let heard = began.elapsed();
+    assert!(heard.as_secs() < 3, "{heard:?}");
+    served.relay.stop().await;
+    other.stop().await;
+}
+
+#[tokio::test]
+async fn a_pause_holds_where_the_declaration_cannot_be_read_and_a_setting_is_not_resumed() {
+    let database = migrated().await;
+    let receiver = HttpReceiver::start().await;
+    let served = Served::start(
+        &database,
+        "[destinations.filed]\npaused = true\nsink.file.path = \"/dev/null\"\n",
+    )
+    .await;
+    let mut body = declaration("orders", &receiver.url("/"));
+    assert_eq!(served.post("/destinations", &body).await.status, 201);
+    let is = async |state: &str| {
+        eventually(PATIENCE, async || {
+            served.relay.state("orders").await == state
+        })
+        .await;
+    };
+    is("carrying").await;
+    let client = database.client().await;
+    client
+        .batch_execute("UPDATE hapax.declaration SET sealed = '\\x00'")
+        .await
+        .unwrap();
+    let act = async |act: &str| {
+        served
+            .post(&format!("/destinations/{act}"), &json!({}))
+            .await
+    };
+    assert_eq!(act("orders/pause").await.status, 204);
+    is("paused").await;
+    assert_eq!(act("orders/resume").await.status, 204);
+    is("carrying").await;
+
+    // What its own setting pauses goes on when that is changed, and is shown so.
+    body["name"] = json!("later");
+    body["spec"]["paused"] = json!(true);
+    assert_eq!(served.post("/destinations", &body).await.status, 201);
+    for (name, setting) in [("later", "declaration"), ("filed", "[destinations.filed]")] {
+        let shown = served.get(&format!("/destinations/{name}")).await;
+        assert_eq!(shown["state"], "paused", "{shown}");
+        let refused = act(&format!("{name}/resume")).await;
+        check(&refused, 409, "CONFLICT.state");
+        assert!(refused.text().contains(setting), "{}", refused.text());
+    }
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn the_description_names_every_status_that_was_seen_here() {
+    let database = migrated().await;
+    let served = Served::with_tokens(&database).await;
+    let description = served.get("/openapi.json").await;
+    assert!(description["openapi"].as_str().unwrap().starts_with("3.1"));
+    let paths = description["paths"].as_object().unwrap();
+    for (path, methods) in paths {
+        let concrete = path
+            .replace("/admin/v1", "")
+            .replace("{name}", "nobody")
+            .replace("{id}", "1")
+            .replace("{part}", "nobody")
+            .replace("{position}", "1");
+        for (method, described) in methods.as_object().unwrap() {
+            let name = method.to_uppercase();
+            let method: Method = name.parse().unwrap();
+            let body = json!({"destination": "nobody", "reason": "x", "version": 1, "name": "b",
+                "spec": {}});
+            let answer = served.ask(OPERATOR, method, &concrete, Some(&body)).await;
+            let known = &described["responses"][answer.status.to_string()];
+            assert!(
+                known.is_object(),
+                "{name} {path} answered {}: {}",
+                answer.status,
+                answer.text()
+            );
+        }
+    }
+    served.relay.stop().await;
+}
+
+/// A destination that posts to `url`.
+fn declaration(name: &str, url: &str) -> Value {
+    json!({"name": name, "spec": {
+        "sink": {"webhook": {"url": url, "secret": SECRET, "allow": ["127.0.0.0/8"]}},
+    }})
+}
+
+#[track_caller]
+fn check(answer: &HttpAnswer, status: u16, code: &str) {
+    assert_eq!(answer.status, status, "{}", answer.text());
+    assert_eq!(
+        answer.header("content-type"),
+        Some("application/problem+json")
+    );
+    assert_eq!(answer.json().unwrap()["code"], code);
+}
+
+async fn migrated() -> Database {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    database
+}

@@ -1,0 +1,239 @@
+//! What the binary is told: layers, typos, secrets, and what it says about them.
+
+use std::fs;
+
+use crate::hapax::{Ran, hapax, run, run_to_end};
+
+#[test]
+fn the_defaults_are_printed_as_the_file_they_are() {
+    let printed = run(&["config", "default"]).ended(0).stdout;
+    assert_eq!(printed, include_str!("../../src/hapax.default.toml"));
+    let read = with_file(&printed, &["config", "show"], &[]);
+    read.ended(0);
+}
+
+#[test]
+fn each_setting_is_shown_with_where_it_came_from() {
+    let file = "[relay]\nlease = \"7s\"\npoll = \"70ms\"\n";
+    let environment = [
+        ("HAPAX__RELAY__POLL", "60ms"),
+        ("HAPAX__DATABASE__CONNECTIONS", "9"),
+    ];
+    let shown = with_file(
+        file,
+        &["config", "show", "--json", "--log-level", "warn"],
+        &environment,
+    );
+    let settings = shown.ended(0).json();
+    let check = |name: &str, value: serde_json::Value, origin: &str| {
+        let settings = settings.as_array().unwrap();
+        let setting = settings
+            .iter()
+            .find(|setting| setting["name"] == name)
+            .unwrap();
+        assert_eq!(setting["value"], value, "{setting}");
+        assert!(
+            setting["origin"].as_str().unwrap().ends_with(origin),
+            "{setting}"
+        );
+    };
+    check("relay.lease", "7s".into(), "hapax.toml");
+    check("relay.poll", "60ms".into(), "HAPAX__RELAY__POLL");
+    check(
+        "database.connections",
+        9.into(),
+        "HAPAX__DATABASE__CONNECTIONS",
+    );
+    check("log.level", "warn".into(), "--log-level");
+    check("retention.events", "7d".into(), "default");
+}
+
+#[test]
+fn a_secret_is_shown_nowhere() {
+    let key = format!("{}A=", "hunter2".repeat(6));
+    let file = format!(
+        "[database]\nurl = \"postgres://a:hunter2@db/a\"\n\
+         [destinations.a]\nsink.redis.url = \"redis://:hunter2@r/0\"\n\
+         [destinations.b]\nsink.nats.url = \"nats://a:hunter2@n\"\n\
+         [admin.tokens.ann]\ntoken = \"hunter2hunter2hunter2\"\nrole = \"viewer\"\n\
+         [secrets]\nkey = \"{key}\"\nprevious = [\"{key}\"]\n"
+    );
+    let file = file.as_str();
+    for arguments in [
+        &["config", "show"][..],
+        &["config", "show", "--json"],
+        &["config", "check"],
+    ] {
+        let ran = with_file(file, arguments, &[]).ended(0);
+        assert!(!format!("{ran:?}").contains("hunter2"), "{ran:?}");
+    }
+    let shown = with_file(file, &["config", "show"], &[]);
+    assert!(shown.stdout.contains("***"), "{shown:?}");
+}
+
+#[test]
+fn a_typo_is_refused_with_the_nearest_name() {
+    refused(
+        "[relay]\nleese = \"7s\"\n",
+        &[],
+        "relay.leese is unknown: did you mean lease?",
+    );
+    refused(
+        "",
+        &[("HAPAX__RELAI__LEASE", "7s")],
+        "HAPAX__RELAI__LEASE is unknown: did you mean relay?",
+    );
+    refused(
+        "[destinations.a]\nevnts = [\"x\"]\nsink.file.path = \"-\"\n",
+        &[],
+        "destinations.a.evnts is unknown: did you mean events?",
+    );
+    refused(
+        "[destinations.a]\nsink.webhok.url = \"http://x/\"\n",
+        &[],
+        "destinations.a.sink.webhok is unknown: did you mean webhook?",
+    );
+    refused(
+        "[destinations.a]\nevents = [\"x\"]\n",
+        &[],
+        "destinations.a.sink is missing",
+    );
+}
+
+#[test]
+fn a_destination_that_can_never_work_is_refused_by_its_setting() {
+    refused(
+        "[destinations.a]\nsink.webhook = { url = \"ftp://x/\", secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\" }\n",
+        &[],
+        "destinations.a.sink.webhook cannot work: webhook url begins with neither",
+    );
+    refused(
+        "[destinations.a]\nsink.webhook = { url = \"http://x/\", secret = \"hunter2\" }\n",
+        &[],
+        "destinations.a.sink.webhook.secret is wrong",
+    );
+    refused(
+        "[destinations.a]\nsink.redis.url = { file = \"/nowhere/at/all\" }\n",
+        &[],
+        "destinations.a.sink.redis.url file /nowhere/at/all: No such file",
+    );
+    refused(
+        "[destinations.a]\nparts = 3\nsink.file.path = \"-\"\n",
+        &[],
+        "destinations.a.parts is 1, 2, 4, 8 or 16",
+    );
+    refused(
+        "[destinations.\"a/b\"]\nsink.file.path = \"-\"\n",
+        &[],
+        "destinations.a/b.name is 1 to 64 of",
+    );
+}
+
+#[test]
+fn keys_and_tokens_that_can_never_work_are_refused() {
+    refused(
+        "[secrets]\nkey = \"hunter2\"\n",
+        &[],
+        "secrets.key is no 32 bytes in base64",
+    );
+    let token = |name: &str, text: &str| {
+        format!("[admin.tokens.{name}]\ntoken = \"{text}\"\nrole = \"viewer\"\n")
+    };
+    refused(
+        &token("ann", "hunter2"),
+        &[],
+        "admin.tokens.ann.token has fewer than 16 letters",
+    );
+    let same = "hunter2hunter2hunter2";
+    refused(
+        &format!("{}{}", token("ann", same), token("bob", same)),
+        &[],
+        "admin.tokens.bob.token is that of ann too",
+    );
+    refused(
+        "[relay]\nkinds_at_run_time = [\"webhook\", \"file\"]\n",
+        &[],
+        "relay.kinds_at_run_time has webhook, nats",
+    );
+    let file = "[database]\nurl = { file = \"/nowhere/at/all\" }\n";
+    let ran = with_file(file, &["config", "check"], &[]).ended(2);
+    assert!(ran.stderr.contains("database.url file /nowhere"), "{ran:?}");
+}
+
+#[cfg(not(feature = "kafka"))]
+#[test]
+fn a_sink_that_this_build_has_not_is_refused_by_its_feature() {
+    let kafka = "[destinations.a]\nsink.kafka = { brokers = [\"k:9092\"], topic = \"t\" }\n";
+    let said = "is not in this build: build hapax-server with the feature \"kafka\"";
+    refused(kafka, &[], &format!("destinations.a.sink.kafka {said}"));
+}
+
+#[test]
+fn without_a_database_it_says_how_to_name_one() {
+    let ran = run(&["migrate"]).ended(2);
+    for way in ["--database", "HAPAX__DATABASE__URL", "[database] url"] {
+        assert!(ran.stderr.contains(way), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_secret_may_come_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("url");
+    fs::write(&path, "postgres://postgres@127.0.0.1:1/none\n").unwrap();
+    let file = format!("[database]\nurl = {{ file = {path:?} }}\n");
+    let ran = with_file(&file, &["migrate"], &[]).ended(1);
+    assert!(ran.stderr.contains("cannot be reached"), "{ran:?}");
+    let path = path.to_str().unwrap();
+    let ran = with_file("", &["migrate"], &[("HAPAX__DATABASE__URL__FILE", path)]).ended(1);
+    assert!(ran.stderr.contains("cannot be reached"), "{ran:?}");
+}
+
+#[test]
+fn completions_know_every_verb() {
+    for shell in ["bash", "zsh", "fish"] {
+        let printed = run(&["completions", shell]).ended(0).stdout;
+        for verb in [
+            "relay",
+            "migrate",
+            "doctor",
+            "events",
+            "deliveries",
+            "dead-letters",
+            "destinations",
+            "config",
+        ] {
+            assert!(printed.contains(verb), "{shell} {verb}");
+        }
+    }
+}
+
+#[test]
+fn help_and_wrong_usage_have_their_exit_codes() {
+    run(&["--help"]).ended(0);
+    run(&["--version"]).ended(0);
+    run(&[]).ended(2);
+    run(&["rely"]).ended(2);
+    run(&["config", "check", "--config", "/nowhere/at/all"]).ended(2);
+}
+
+#[track_caller]
+fn refused(file: &str, environment: &[(&str, &str)], expected: &str) {
+    let arguments = ["config", "check", "--database", "postgres://db/a"];
+    let ran = with_file(file, &arguments, environment).ended(2);
+    assert!(ran.stderr.contains(expected), "{expected}: {ran:?}");
+    assert!(!ran.stderr.contains("hunter2"), "{ran:?}");
+}
+
+#[track_caller]
+fn with_file(file: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Ran {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hapax.toml");
+    fs::write(&path, file).unwrap();
+    let mut command = hapax(arguments);
+    command
+        .arg("--config")
+        .arg(path)
+        .envs(environment.iter().copied());
+    run_to_end(command)
+}

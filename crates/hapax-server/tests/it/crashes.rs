@@ -1,0 +1,100 @@
+//! Bad days: the relay dies, or its database does.
+
+use std::collections::HashMap;
+
+use hapax_testkit::{
+    http::{HttpReceiver, HttpReply},
+    postgres::{Cluster, Database},
+    wait::eventually,
+};
+
+use crate::hapax::{PATIENCE, Relay, emit, migrate, webhook};
+
+/// What a crash may repeat: what was on the wire.
+const WINDOW: usize = 32;
+
+#[tokio::test]
+async fn a_kill_in_the_middle_loses_nothing_and_repeats_at_most_what_was_on_the_wire() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(200).after(std::time::Duration::from_millis(20)));
+    let configuration = format!(
+        "[relay]\nnode = \"one\"\nlease = \"1s\"\n{}concurrency = {WINDOW}\n",
+        webhook("orders", &receiver.url("/"))
+    );
+    let relay = Relay::start(&database.url(), &configuration).await;
+    emit(&database.client().await, "order.created", 500).await;
+    receiver.received_at_least(100).await;
+    relay.kill().await;
+    let relay = Relay::start(&database.url(), &configuration).await;
+    eventually(PATIENCE, async || counted(&receiver).len() == 500).await;
+    relay.stop().await;
+    let repeated: usize = counted(&receiver).values().map(|count| count - 1).sum();
+    assert!(repeated <= 2 * WINDOW, "{repeated} were repeated");
+}
+
+#[cfg(debug_assertions)]
+#[tokio::test]
+async fn a_death_before_and_after_each_commit_and_send_loses_nothing() {
+    for place in [
+        "relay.settle.before",
+        "relay.settle.after",
+        "relay.offer.before",
+        "relay.offer.after",
+    ] {
+        let database = Database::fresh().await;
+        migrate(&database.url());
+        let receiver = HttpReceiver::start().await;
+        let configuration = format!(
+            "[relay]\nnode = \"one\"\nlease = \"1s\"\n{}",
+            webhook("orders", &receiver.url("/"))
+        );
+        let fatal = format!("{place}:2");
+        let environment = [("HAPAX_FAILPOINT", fatal.as_str())];
+        let mut relay = Relay::start_with(&database.url(), &configuration, &environment).await;
+        let client = database.client().await;
+        // One at a time: each is a turn of its own.
+        for _ in 0..3 {
+            emit(&client, "order.created", 1).await;
+        }
+        let ended = relay.ended().await;
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&ended),
+            Some(9),
+            "{place}"
+        );
+        drop(relay);
+        let relay = Relay::start(&database.url(), &configuration).await;
+        eventually(PATIENCE, async || counted(&receiver).len() == 3).await;
+        relay.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_crashes_and_comes_back_is_carried_on_from() {
+    let mut cluster = Cluster::start().await;
+    migrate(&cluster.url());
+    let receiver = HttpReceiver::start().await;
+    let configuration = webhook("orders", &receiver.url("/"));
+    let relay = Relay::start(&cluster.url(), &configuration).await;
+    emit(&cluster.client().await, "order.created", 20).await;
+    receiver.received_at_least(20).await;
+    cluster.stop_immediate().await;
+    eventually(PATIENCE, async || relay.get("/readyz").await.status == 503).await;
+    assert_eq!(relay.get("/healthz").await.status, 200);
+    cluster.start_again().await;
+    emit(&cluster.client().await, "order.created", 20).await;
+    eventually(PATIENCE, async || counted(&receiver).len() == 40).await;
+    eventually(PATIENCE, async || relay.get("/readyz").await.status == 200).await;
+    relay.stop().await;
+}
+
+fn counted(receiver: &HttpReceiver) -> HashMap<String, usize> {
+    let mut counts = HashMap::new();
+    for received in receiver.received() {
+        let id = received.header("webhook-id").unwrap().to_owned();
+        *counts.entry(id).or_default() += 1;
+    }
+    counts
+}

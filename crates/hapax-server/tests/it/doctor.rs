@@ -1,0 +1,244 @@
+//! `hapax doctor`, before databases that lack something.
+
+use std::{fs, net::TcpListener};
+
+use hapax_testkit::{
+    http::HttpReceiver,
+    postgres::{Cluster, Database},
+};
+use serde_json::Value;
+
+use crate::{
+    hapax::{SECRET, hapax, migrate, run, run_to_end, webhook},
+    pooler::Pooler,
+};
+
+#[tokio::test]
+async fn a_healthy_database_has_no_errors() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let receiver = HttpReceiver::start().await;
+    let (code, findings) = examined(&database.url(), &webhook("orders", &receiver.url("/")), &[]);
+    // Another test may hold a transaction open, or most connections: a warning at worst.
+    assert!(code < 2, "{findings:#}");
+    for check in [
+        "version",
+        "standby",
+        "pooler",
+        "grants",
+        "schema",
+        "clock",
+        "fsync",
+        "destinations",
+    ] {
+        has(&findings, "ok", check, "");
+    }
+}
+
+#[tokio::test]
+async fn a_database_without_the_schema_is_told_to_migrate() {
+    let database = Database::fresh().await;
+    let (code, findings) = examined(&database.url(), "", &[]);
+    assert_eq!(code, 2);
+    let finding = has(&findings, "error", "schema", "no schema");
+    assert!(
+        finding["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("hapax migrate")
+    );
+}
+
+#[tokio::test]
+async fn a_doctor_makes_no_tables_whatever_the_configuration_says() {
+    let database = Database::fresh().await;
+    let apply = "[database]\nschema = \"apply\"\n";
+    let (code, findings) = examined(&database.url(), apply, &[]);
+    assert_eq!(code, 2);
+    has(&findings, "error", "schema", "no schema");
+    let client = database.client().await;
+    let there = "SELECT to_regnamespace('hapax') IS NOT NULL";
+    let there: bool = client.query_one(there, &[]).await.unwrap().get(0);
+    assert!(!there, "the doctor made the tables");
+}
+
+#[tokio::test]
+async fn a_database_behind_this_version_is_told_to_migrate() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let client = database.client().await;
+    client
+        .batch_execute("DELETE FROM hapax.migration WHERE version = 5")
+        .await
+        .unwrap();
+    let (code, findings) = examined(&database.url(), "", &[]);
+    assert_eq!(code, 2);
+    has(&findings, "error", "schema", "is at version 4");
+}
+
+#[tokio::test]
+async fn a_missing_grant_is_named_with_the_statement_that_gives_it() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let (role, name) = (format!("{}_service", database.name()), database.name());
+    let client = database.client().await;
+    let roles = format!(
+        "CREATE ROLE {role} LOGIN;
+         GRANT USAGE ON SCHEMA hapax TO {role};
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hapax TO {role};
+         GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA hapax TO {role};
+         REVOKE INSERT, UPDATE, DELETE ON hapax.migration FROM {role}"
+    );
+    client.batch_execute(&roles).await.unwrap();
+    let url = format!("postgres://{role}@{}/{name}", database.address());
+    let (code, findings) = examined(&url, "", &[]);
+    assert!(code < 2, "{findings:#}");
+    client
+        .batch_execute(&format!("REVOKE INSERT ON hapax.attempt FROM {role}"))
+        .await
+        .unwrap();
+    let (code, findings) = examined(&url, "", &[]);
+    assert_eq!(code, 2);
+    let finding = has(&findings, "error", "grants", "INSERT ON hapax.attempt");
+    let remedy = finding["remedy"].as_str().unwrap();
+    let statement = remedy.split_once(": ").unwrap().1;
+    client.batch_execute(statement).await.unwrap();
+    let (code, findings) = examined(&url, "", &[]);
+    assert!(code < 2, "{findings:#}");
+    let gone = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+    client.batch_execute(&gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_standby_and_an_unsafe_primary_are_errors() {
+    let cluster = Cluster::start().await;
+    migrate(&cluster.url());
+    let standby = cluster.standby().await;
+    let (code, findings) = examined(&standby.url(), "", &[]);
+    assert_eq!(code, 2);
+    has(&findings, "error", "standby", "read-only standby");
+    cluster
+        .settings(&[("fsync", "off"), ("synchronous_commit", "off")])
+        .await;
+    let (code, findings) = examined(&cluster.url(), "", &[]);
+    assert_eq!(code, 2);
+    has(&findings, "error", "fsync", "off");
+    has(&findings, "warning", "synchronous_commit", "off");
+}
+
+#[tokio::test]
+async fn a_pooler_is_found_whichever_server_connection_it_takes_next() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    for connections in [1, 2, 3] {
+        let pooler = Pooler::before(&database.url(), connections).await;
+        let url = pooler.url(database.name());
+        let (code, findings) = examined(&url, "", &[]);
+        assert_eq!(code, 2, "{connections}: {findings:#}");
+        let finding = has(&findings, "error", "pooler", "transaction mode");
+        assert!(
+            finding["remedy"]
+                .as_str()
+                .unwrap()
+                .contains("pooled = true")
+        );
+        let (code, findings) = examined(&url, "[database]\npooled = true\n", &[]);
+        assert!(code < 2, "{connections}: {findings:#}");
+        has(&findings, "ok", "pooler", "transaction-mode");
+    }
+    let (_, findings) = examined(&database.url(), "[database]\npooled = true\n", &[]);
+    has(&findings, "note", "pooler", "no pooler shows");
+}
+
+#[tokio::test]
+async fn a_destination_that_cannot_be_reached_is_a_warning_and_one_that_is_blocked_an_error() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let down = webhook("down", &format!("http://{closed}/"));
+    let (code, findings) = examined(&database.url(), &down, &[]);
+    assert_eq!(code, 1, "{findings:#}");
+    has(&findings, "warning", "destinations", "down (webhook)");
+    let blocked = format!(
+        "[destinations.inside]\nsink.webhook = {{ url = \"http://{closed}/\", secret = \"{SECRET}\" }}\n"
+    );
+    let (code, findings) = examined(&database.url(), &blocked, &[]);
+    assert_eq!(code, 2);
+    has(&findings, "error", "destinations", "nothing will be sent");
+    let (code, _) = examined(&database.url(), &blocked, &["--database-only"]);
+    assert!(code < 2);
+}
+
+#[tokio::test]
+async fn what_holds_back_the_others_is_named() {
+    let cluster = Cluster::start_with(&[("max_prepared_transactions", "4")]).await;
+    migrate(&cluster.url());
+    let client = cluster.client().await;
+    let prepared = "CREATE TABLE public.t (); BEGIN; INSERT INTO public.t DEFAULT VALUES;
+        PREPARE TRANSACTION 'lost'";
+    client.batch_execute(prepared).await.unwrap();
+    let idle = cluster.client().await;
+    idle.batch_execute("SET application_name = 'sleeper'; BEGIN; SELECT 1")
+        .await
+        .unwrap();
+    // Young ones are nobody's fault.
+    let (code, findings) = examined(&cluster.url(), "", &[]);
+    assert!(code < 1, "{findings:#}");
+    let (code, findings) = examined(&cluster.url(), "", &["--open-max", "0s"]);
+    assert_eq!(code, 1);
+    has(&findings, "warning", "prepared", "'lost'");
+    has(&findings, "warning", "sessions", "(sleeper)");
+}
+
+#[test]
+fn a_database_that_is_not_there_is_an_error_and_no_failure() {
+    let ran = run(&[
+        "doctor",
+        "--json",
+        "--database",
+        "postgres://postgres@127.0.0.1:1/none",
+    ])
+    .ended(2);
+    has(&ran.json(), "error", "connection", "cannot be reached");
+}
+
+#[tokio::test]
+async fn people_get_lines_with_remedies() {
+    let database = Database::fresh().await;
+    let said = run(&["doctor", "--database", &database.url()])
+        .ended(2)
+        .stdout;
+    assert!(
+        said.contains("error    schema: there is no schema"),
+        "{said}"
+    );
+    assert!(said.contains("-> run `hapax migrate`"), "{said}");
+}
+
+fn examined(url: &str, configuration: &str, arguments: &[&str]) -> (i32, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hapax.toml");
+    fs::write(&path, configuration).unwrap();
+    let mut command = hapax(&["doctor", "--json", "--database", url]);
+    command.args(arguments).arg("--config").arg(path);
+    let ran = run_to_end(command);
+    (ran.code.unwrap(), ran.json())
+}
+
+/// Asserts that there is such a finding, and returns it.
+#[track_caller]
+fn has(findings: &Value, severity: &str, check: &str, found: &str) -> Value {
+    let all = findings.as_array().unwrap();
+    let fits = |finding: &&Value| {
+        finding["severity"] == severity
+            && finding["check"] == check
+            && finding["found"].as_str().unwrap().contains(found)
+    };
+    let finding = all.iter().find(fits);
+    finding
+        .unwrap_or_else(|| panic!("no {severity} {check} {found}: {findings:#}"))
+        .clone()
+}

@@ -1,0 +1,20 @@
+//! The `hapax` binary, as a user runs it.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so by failing"
+)]
+
+mod hapax;
+mod config;
+mod migrate;
+mod doctor;
+mod relay;
+mod sources;
+mod sharing;
+mod crashes;
+mod admin;
+mod operate;
+mod beside_python;
+#[path = "../../../hapax-postgres/tests/it/matrix/pooler.rs"]
+mod pooler;

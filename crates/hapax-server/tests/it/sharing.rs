@@ -1,0 +1,87 @@
+//! Several relays on one database: they share, hand over, and take over.
+
+use std::collections::{BTreeSet, HashMap};
+
+use hapax_testkit::{http::HttpReceiver, postgres::Database, wait::eventually};
+
+use crate::hapax::{PATIENCE, Relay, emit, migrate, webhook};
+
+#[tokio::test]
+async fn two_relays_share_the_destinations_and_repeat_nothing() {
+    let (database, receiver) = setting().await;
+    let configuration = many(&receiver);
+    let one = Relay::start(&database.url(), &configuration).await;
+    let two = Relay::start(&database.url(), &configuration).await;
+    // Each has its half, and none has what the other has.
+    eventually(PATIENCE, async || {
+        let (one, two) = (carried(&one).await, carried(&two).await);
+        one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
+    })
+    .await;
+    emit(&database.client().await, "order.created", 100).await;
+    receiver.received_at_least(400).await;
+    one.stop().await;
+    two.stop().await;
+    let counts = counted(&receiver);
+    assert_eq!(counts.len(), 400);
+    assert!(counts.values().all(|count| *count == 1));
+}
+
+#[tokio::test]
+async fn one_that_stops_hands_over_at_once() {
+    let (database, receiver) = setting().await;
+    // Nobody could take over from a dead one in the time of this test.
+    let configuration = format!("[relay]\nlease = \"5m\"\n{}", many(&receiver));
+    let one = Relay::start(&database.url(), &configuration).await;
+    eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
+    one.stop().await;
+    let two = Relay::start(&database.url(), &configuration).await;
+    emit(&database.client().await, "order.created", 10).await;
+    receiver.received_at_least(40).await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_killed_one_carried_goes_on_at_another() {
+    let (database, receiver) = setting().await;
+    let configuration = format!("[relay]\nlease = \"1s\"\n{}", many(&receiver));
+    let one = Relay::start(&database.url(), &configuration).await;
+    let two = Relay::start(&database.url(), &configuration).await;
+    eventually(PATIENCE, async || !carried(&one).await.is_empty()).await;
+    let client = database.client().await;
+    emit(&client, "order.created", 100).await;
+    one.kill().await;
+    emit(&client, "order.created", 100).await;
+    eventually(PATIENCE, async || counted(&receiver).len() == 800).await;
+    two.stop().await;
+}
+
+async fn setting() -> (Database, HttpReceiver) {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    (database, HttpReceiver::start().await)
+}
+
+/// Four destinations, each with a path of its own.
+fn many(receiver: &HttpReceiver) -> String {
+    let one = |name: &str| webhook(name, &receiver.url(&format!("/{name}")));
+    ["a", "b", "c", "d"].map(one).concat()
+}
+
+/// The destinations that a relay carries.
+async fn carried(relay: &Relay) -> BTreeSet<String> {
+    let ready = relay.get("/readyz").await.json().unwrap();
+    let states = ready["destinations"].as_object().unwrap();
+    let carried = states.iter().filter(|(_, state)| *state == "carrying");
+    carried.map(|(name, _)| name.clone()).collect()
+}
+
+/// How often each event came to each destination.
+fn counted(receiver: &HttpReceiver) -> HashMap<(String, String), usize> {
+    let mut counts = HashMap::new();
+    for received in receiver.received() {
+        let id = received.header("webhook-id").unwrap().to_owned();
+        *counts.entry((received.path, id)).or_default() += 1;
+    }
+    counts
+}
