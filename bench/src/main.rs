@@ -11,6 +11,10 @@ mod serve;
 mod transact;
 mod delay;
 mod backlog;
+mod relay;
+mod queue;
+mod receive;
+mod publish;
 mod run;
 
 use std::{
@@ -54,6 +58,14 @@ enum Part {
     Delay(delay::Flags),
     /// Fills an outbox, or drains it
     Backlog(backlog::Flags),
+    /// Fills an outbox on PostgreSQL, or runs a relay on it
+    Relay(relay::Flags),
+    /// Fills or empties a queue of rows that are deleted
+    Queue(queue::Flags),
+    /// Publishes to a broker
+    Publish(publish::Flags),
+    /// Takes webhooks
+    Receive(receive::Flags),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +91,10 @@ fn start(part: Part) -> anyhow::Result<()> {
         Part::Delay(flags) => flags.run(),
         Part::Transact(flags) => tell(flags.run()),
         Part::Backlog(flags) => tell(flags.run()),
+        Part::Relay(flags) => tell(flags.run()),
+        Part::Publish(flags) => tell(flags.run()),
+        Part::Queue(flags) => tell(flags.run()),
+        Part::Receive(flags) => alone()?.block_on(flags.run()),
     }
 }
 

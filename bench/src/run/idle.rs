@@ -21,7 +21,7 @@ pub(super) async fn idle(bench: &Bench) -> anyhow::Result<Section> {
     for _ in 0..STARTS {
         let folder = Folder::make(&bench.dir, "start")?;
         for series in [&mut new, &mut again] {
-            let service = start_whole(&bench.shop, folder.path()).await?;
+            let service = start_whole(bench.shop()?, folder.path()).await?;
             series.push(service.ready_after.as_secs_f64() * 1e3);
         }
     }
@@ -33,7 +33,7 @@ pub(super) async fn idle(bench: &Bench) -> anyhow::Result<Section> {
     let mut idling = Vec::new();
     for shop in 0..bench.rounds {
         let folder = Folder::make(&bench.dir, &format!("idle-{shop}"))?;
-        let service = start_whole(&bench.shop, folder.path()).await?;
+        let service = start_whole(bench.shop()?, folder.path()).await?;
         fresh.push(service.resident()?);
         idling.push((service, folder));
     }

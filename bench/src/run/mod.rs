@@ -5,6 +5,7 @@
 //! that is missed is reported and is no failure; an answer that is wrong is one.
 
 mod report;
+mod page;
 mod folder;
 mod service;
 mod shop;
@@ -18,6 +19,7 @@ mod capacity;
 mod idle;
 mod backlog;
 mod postgres;
+mod relay;
 
 use std::{
     collections::BTreeSet,
@@ -26,6 +28,7 @@ use std::{
     io::{Write as _, stdout},
     path::{Path, PathBuf},
     pin::Pin,
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -35,9 +38,11 @@ use tokio::sync::OnceCell;
 use crate::load::Until;
 
 use machine::Machine;
+use page::{Part, Written, page};
 use postgres::Server;
-use report::{COMMAND, Section, summary};
+use report::{Section, summary};
 pub(crate) use service::mebibytes;
+use shop::build;
 
 /// What is measured, and how thoroughly.
 #[derive(Debug, clap::Args)]
@@ -48,6 +53,9 @@ pub(crate) struct Flags {
     /// Measures only these, such as replay,writes
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Measures the whole of these parts, and leaves the others of the page as they are
+    #[arg(long, value_delimiter = ',', conflicts_with = "only")]
+    part: Vec<Part>,
     /// Where databases are made: a folder on a real disk
     #[arg(long, default_value = "target/bench")]
     dir: PathBuf,
@@ -58,6 +66,19 @@ pub(crate) struct Flags {
     /// The shop to measure; built and found beside this program when absent
     #[arg(long)]
     shop: Option<PathBuf>,
+    /// The `hapax` program to start; built and found beside this program when absent
+    #[arg(long)]
+    hapax: Option<PathBuf>,
+    /// The RabbitMQ server to measure on
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "amqp://guest:guest@127.0.0.1:5672/%2f"
+    )]
+    amqp: String,
+    /// Leaves out the queues of others, which are installed from their registries
+    #[arg(long)]
+    no_peers: bool,
     /// Rounds of each measurement
     #[arg(long)]
     rounds: Option<usize>,
@@ -76,7 +97,9 @@ pub(crate) struct Flags {
 #[derive(Debug)]
 struct Bench {
     dir: PathBuf,
-    shop: PathBuf,
+    shop: OnceLock<PathBuf>,
+    hapax: OnceLock<PathBuf>,
+    amqp: String,
     rounds: usize,
     connections: usize,
     warm_up: Duration,
@@ -85,7 +108,10 @@ struct Bench {
     /// First writes before a storm.
     steady: u64,
     backlogs: Vec<u64>,
+    relay: relay::Sizes,
     postgres: Option<String>,
+    // Dropped before the server that its database is on.
+    deep: OnceCell<relay::Deep>,
     server: OnceCell<Server>,
 }
 
@@ -119,12 +145,29 @@ impl Bench {
         self.server.get_or_try_init(start).await
     }
 
+    /// The shop, which is built once somebody asks for it.
+    fn shop(&self) -> anyhow::Result<&Path> {
+        built(&self.shop, "shop", "shop")
+    }
+
+    /// The `hapax` program, likewise.
+    fn hapax(&self) -> anyhow::Result<&Path> {
+        built(&self.hapax, "hapax-server", "hapax")
+    }
+
+    /// What came of the deep backlog, once for all who ask.
+    async fn deep(&self) -> anyhow::Result<&relay::Deep> {
+        self.deep.get_or_try_init(|| relay::Deep::of(self)).await
+    }
+
     /// Tells whoever waits that a round is over.
     fn progress(&self, round: usize) {
         say(&format!("  round {} of {}\n", round + 1, self.rounds));
     }
 }
 
+/// A measurement, its name and its part.
+type Chosen<'a> = (Part, &'static str, Measurement<'a>);
 type Measurement<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Section>> + 'a>>;
 
 impl Flags {
@@ -134,14 +177,27 @@ impl Flags {
         let bench = self.bench()?;
         let machine = Machine::look(&bench.dir)?;
         say(&format!("{machine}\n"));
-        let (mut sections, mut missing) = (Vec::new(), Vec::new());
-        for (name, measurement) in self.chosen(&bench)? {
+        let mut written: Vec<Written> = Vec::new();
+        let mut missing = Vec::new();
+        for (part, name, measurement) in self.chosen(&bench)? {
             say(&format!("{name}\n"));
+            let began = Instant::now();
             match measurement.await {
                 Ok(mut section) => {
                     section.name = name;
                     say(&format!("\n{section}\n"));
-                    sections.push(section);
+                    let took = began.elapsed();
+                    match written.last_mut().filter(|last| last.part == part) {
+                        Some(last) => {
+                            last.sections.push(section);
+                            last.took += took;
+                        }
+                        None => written.push(Written {
+                            part,
+                            sections: vec![section],
+                            took,
+                        }),
+                    }
                 }
                 Err(error) => {
                     say(&format!("  FAILED: {error:#}\n\n"));
@@ -149,6 +205,8 @@ impl Flags {
                 }
             }
         }
+        let sections = written.iter().flat_map(|it| it.sections.clone());
+        let sections: Vec<_> = sections.collect();
         let took = start.elapsed();
         say(&format!("{}\nmeasured in {took:.0?}\n", summary(&sections)));
         if !missing.is_empty() {
@@ -157,54 +215,69 @@ impl Flags {
                 missing.join(", ")
             );
         }
-        let out = self.out(&bench.dir);
         let server = bench.server.get().map(ToString::to_string);
-        let machine = format!("{machine}{}", server.unwrap_or_default());
-        fs::write(&out, self.page(&machine, &sections, took))?;
+        let server = server.unwrap_or_default();
+        let texts: Vec<_> = written
+            .iter()
+            .map(|it| (it.part, self.text(it, &machine.to_string(), &server)))
+            .collect();
+        let (out, is_kept) = self.out(&bench.dir);
+        let kept = match fs::read_to_string(&out) {
+            Ok(kept) if is_kept => kept,
+            _ => String::new(),
+        };
+        fs::write(&out, page(&kept, &texts))?;
         say(&format!("written to {}\n", out.display()));
         Ok(())
     }
 
+    /// A part as it is written down, with the server where it has one.
+    fn text(&self, written: &Written, machine: &str, server: &str) -> String {
+        let kind = if self.quick { " --quick" } else { "" };
+        let server = match written.part {
+            Part::Embedded => "",
+            Part::Postgres | Part::Relay => server,
+        };
+        written.text(&format!("{machine}{server}"), kind)
+    }
+
     /// The measurements that are asked for, by name.
-    fn chosen<'a>(&self, bench: &'a Bench) -> anyhow::Result<Vec<(&'static str, Measurement<'a>)>> {
-        let mut all: Vec<(_, Measurement<'a>)> = vec![
-            ("replay", Box::pin(replay::cached(bench, Store::Sqlite))),
-            ("replay-uncached", Box::pin(replay::uncached(bench))),
-            ("storm", Box::pin(storm::storm(bench, Store::Sqlite))),
-            ("writes", Box::pin(writes::writes(bench))),
-            (
-                "capacity",
-                Box::pin(capacity::capacity(bench, Store::Sqlite)),
-            ),
-            ("idle", Box::pin(idle::idle(bench))),
-            ("backlog", Box::pin(backlog::backlog(bench))),
-        ];
-        all.extend(on_postgres(bench));
+    fn chosen<'a>(&self, bench: &'a Bench) -> anyhow::Result<Vec<Chosen<'a>>> {
+        let parts = [embedded(bench), on_postgres(bench), of_relay(bench)];
+        let mut all: Vec<Chosen<'a>> = Part::ALL
+            .into_iter()
+            .zip(parts)
+            .flat_map(|(part, of)| of.into_iter().map(move |(name, it)| (part, name, it)))
+            .collect();
         for only in &self.only {
-            if all.iter().all(|(name, _)| name != only) {
-                let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+            if all.iter().all(|(_, name, _)| name != only) {
+                let names: Vec<_> = all.iter().map(|(_, name, _)| *name).collect();
                 bail!(
                     "--only {only}: there is no such measurement, but {}",
                     names.join(", ")
                 );
             }
         }
-        all.retain(|(name, _)| self.only.is_empty() || self.only.iter().any(|only| only == name));
+        all.retain(|(part, name, _)| {
+            let is_named = self.only.is_empty() || self.only.iter().any(|only| only == name);
+            is_named && (self.part.is_empty() || self.part.contains(part))
+        });
         Ok(all)
     }
 
     fn bench(&self) -> anyhow::Result<Bench> {
         let dir = &self.dir;
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let shop = match &self.shop {
-            Some(shop) => shop.clone(),
-            None => shop::build()?,
-        };
+        let given =
+            |program: &Option<PathBuf>| program.clone().map(OnceLock::from).unwrap_or_default();
+        let rounds = self.rounds.unwrap_or(5).max(1);
         let of = |full, quick| Duration::from_millis(if self.quick { quick } else { full });
         Ok(Bench {
             dir: dir.clone(),
-            shop,
-            rounds: self.rounds.unwrap_or(5).max(1),
+            shop: given(&self.shop),
+            hapax: given(&self.hapax),
+            amqp: self.amqp.clone(),
+            rounds,
             connections: 64,
             warm_up: of(1_000, 200),
             window: self
@@ -213,7 +286,15 @@ impl Flags {
             idle: of(10_000, 2_000),
             steady: if self.quick { 1_000 } else { 10_000 },
             backlogs: self.backlogs(),
+            relay: relay::Sizes::new(
+                self.quick,
+                self.no_peers,
+                rounds,
+                self.events,
+                self.window_ms.map(Duration::from_millis),
+            ),
             postgres: self.postgres.clone(),
+            deep: OnceCell::new(),
             server: OnceCell::new(),
         })
     }
@@ -230,25 +311,56 @@ impl Flags {
         }
     }
 
-    /// Only a whole run of the whole list replaces the figures that are kept.
-    fn out(&self, dir: &Path) -> PathBuf {
+    /// Where the figures go, and whether what stands there is kept: only a run of whole parts
+    /// replaces figures that are kept, and those of its parts alone.
+    fn out(&self, dir: &Path) -> (PathBuf, bool) {
         match &self.out {
-            Some(out) => out.clone(),
-            None if self.quick || !self.only.is_empty() => dir.join("RESULTS.md"),
-            None => Path::new(env!("CARGO_MANIFEST_DIR")).join("RESULTS.md"),
+            Some(out) => (out.clone(), false),
+            None if self.quick || !self.only.is_empty() => (dir.join("RESULTS.md"), false),
+            None => (
+                Path::new(env!("CARGO_MANIFEST_DIR")).join("RESULTS.md"),
+                true,
+            ),
         }
     }
+}
 
-    fn page(&self, machine: &str, sections: &[Section], took: Duration) -> String {
-        let kind = if self.quick { " --quick" } else { "" };
-        let details: Vec<_> = sections.iter().map(ToString::to_string).collect();
-        format!(
-            "# Figures\n\nWritten by `{COMMAND}{kind}`, in {took:.0?}. \
-             How to repeat and how to read them: [README.md](README.md).\n\n{machine}\n{}\n{}",
-            summary(sections),
-            details.join("\n")
-        )
+/// What the embedded store is measured by.
+fn embedded(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
+    let store = Store::Sqlite;
+    vec![
+        ("replay", Box::pin(replay::cached(bench, store))),
+        ("replay-uncached", Box::pin(replay::uncached(bench))),
+        ("storm", Box::pin(storm::storm(bench, store))),
+        ("writes", Box::pin(writes::writes(bench))),
+        ("capacity", Box::pin(capacity::capacity(bench, store))),
+        ("idle", Box::pin(idle::idle(bench))),
+        ("backlog", Box::pin(backlog::backlog(bench))),
+    ]
+}
+
+/// What the relay is measured by.
+fn of_relay(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
+    vec![
+        ("relay-drain", Box::pin(relay::drain(bench))),
+        ("relay-stress", Box::pin(relay::stress(bench))),
+        ("relay-latency", Box::pin(relay::latency(bench))),
+        ("webhooks", Box::pin(relay::webhooks(bench))),
+        ("broker-sinks", Box::pin(relay::broker_sinks(bench))),
+        ("relay-memory", Box::pin(relay::memory(bench))),
+        ("relay-growth", Box::pin(relay::growth(bench))),
+        ("neighbours", Box::pin(relay::neighbours(bench))),
+        ("tenants", Box::pin(relay::tenants(bench))),
+    ]
+}
+
+/// A program of this project: where it is, or where a build has put it, beside this very program.
+fn built<'a>(place: &'a OnceLock<PathBuf>, package: &str, name: &str) -> anyhow::Result<&'a Path> {
+    if let Some(known) = place.get() {
+        return Ok(known);
     }
+    let program = build(package, name)?;
+    Ok(place.get_or_init(|| program))
 }
 
 /// What PostgreSQL is measured by.

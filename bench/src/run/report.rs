@@ -20,6 +20,8 @@ pub(super) enum Unit {
     PerSecond,
     /// Milliseconds.
     Millis,
+    /// Microseconds.
+    Micros,
     /// Mebibytes.
     Mebibytes,
     /// A plain number of things.
@@ -95,6 +97,7 @@ impl fmt::Display for Figure {
         match unit {
             Unit::PerSecond => write!(f, "{}/s", grouped(value)),
             Unit::Millis => write!(f, "{value:.2} ms"),
+            Unit::Micros => write!(f, "{value:.2} µs"),
             Unit::Mebibytes => write!(f, "{value:.1} MiB"),
             Unit::Count => f.write_str(&grouped(value)),
             Unit::Ratio => write!(f, "{value:.2} x"),

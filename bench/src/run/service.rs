@@ -55,6 +55,16 @@ impl Running {
         }
     }
 
+    /// Asks it to end, waits until it has, and returns what it said.
+    pub(super) async fn told_to_end(self) -> anyhow::Result<String> {
+        let id = self.child.id().to_string();
+        let told = Command::new("kill").args(["-TERM", &id]).status()?;
+        if !told.success() {
+            bail!("kill ended with {told}");
+        }
+        self.ended().await
+    }
+
     fn story(&self, status: ExitStatus) -> String {
         let said = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = said.lines().rev().take(5).collect();

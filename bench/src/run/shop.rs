@@ -23,22 +23,22 @@ pub(super) const TOKEN: &str = "bench";
 /// Orders of one page of the list: the most that the shop gives.
 const PAGE: usize = 200;
 
-/// Builds the shop as it is measured and says where it is: beside this very program.
-pub(super) fn build() -> anyhow::Result<PathBuf> {
-    let program = std::env::current_exe()?.with_file_name("shop");
-    let build = ["build", "--release", "--quiet", "--package", "shop"];
+/// Builds a program as it is measured and says where it is: beside this very program.
+pub(super) fn build(package: &str, name: &str) -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe()?.with_file_name(name);
+    let build = ["build", "--release", "--quiet", "--package", package];
     let status = Command::new("cargo")
         .args(build)
         .status()
         .context("cannot run cargo")?;
     ensure!(
         status.success(),
-        "the shop does not build: cargo {}",
+        "{name} does not build: cargo {}",
         build.join(" ")
     );
     if !program.exists() {
         bail!(
-            "{} is missing: cargo {}, or use --shop",
+            "{} is missing: cargo {}, or use --{name}",
             program.display(),
             build.join(" ")
         );
@@ -81,7 +81,7 @@ impl Shop {
         folder: Folder,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
-        let mut command = Command::new(&bench.shop);
+        let mut command = Command::new(bench.shop()?);
         command.args([
             "--no-demo",
             "--no-relay",

@@ -32,6 +32,24 @@ fn the_figures_of_postgresql_are_measured_and_written_down() {
     assert!(page.contains("fsync = on"), "{page}");
 }
 
+/// Not `neighbours`: a breaker that has opened looks again after ten seconds.
+#[test]
+fn the_figures_of_the_relay_are_measured_and_written_down() {
+    let page = run(&[
+        "relay-drain",
+        "relay-stress",
+        "relay-latency",
+        "webhooks",
+        "relay-growth",
+        "tenants",
+    ]);
+    for target in ["6", "7", "8", "9"] {
+        let target = format!("| {target} |");
+        assert!(page.contains(&target), "{target} is missing:\n{page}");
+    }
+    assert!(page.starts_with("# Relay\n"), "{page}");
+}
+
 #[test]
 fn a_measurement_that_there_is_not_is_refused_with_the_names_of_those_there_are() {
     let directory = fresh("refused");
@@ -59,6 +77,7 @@ fn bench(directory: &Path, only: &[&str]) -> Command {
     let mut command = Command::new(program);
     command
         .args(["run", "--quick", "--rounds", "1", "--window-ms", "50"])
+        .arg("--no-peers")
         .args(["--events", "2000", "--only", &only.join(",")])
         .arg("--shop")
         .arg(shop())

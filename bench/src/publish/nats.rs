@@ -1,0 +1,73 @@
+//! NATS JetStream: a stream in files.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        self, Context,
+        stream::{Config, StorageType},
+    },
+};
+use hapax::sink::Sink;
+use hapax_sinks::nats::Nats;
+
+use super::{BATCH, PLACE, batch};
+
+const STREAM: &str = "BENCH";
+
+pub(super) fn sink(to: &str) -> anyhow::Result<Arc<dyn Sink>> {
+    Ok(Arc::new(
+        Nats::to(to).source("/bench").subject(PLACE).build()?,
+    ))
+}
+
+/// Makes the stream anew.
+pub(super) async fn anew(to: &str) -> anyhow::Result<()> {
+    let context = connect(to).await?;
+    // It may not be there.
+    let _ = context.delete_stream(STREAM).await;
+    let config = Config {
+        name: STREAM.to_owned(),
+        subjects: vec![PLACE.to_owned()],
+        storage: StorageType::File,
+        ..Config::default()
+    };
+    let made = context.create_stream(config).await;
+    made.context("cannot make a stream").map(|_| ())
+}
+
+pub(super) async fn count(to: &str) -> anyhow::Result<u64> {
+    let stream = connect(to).await?.get_stream(STREAM).await?;
+    let info = stream.get_info().await?;
+    Ok(info.state.messages)
+}
+
+/// Publishes batches, each acknowledged before the next.
+pub(super) async fn publish(to: &str, events: u64) -> anyhow::Result<()> {
+    let context = connect(to).await?;
+    let mut next = 0;
+    while next < events {
+        let mut acks = Vec::with_capacity(BATCH);
+        for (id, payload) in batch(next, events) {
+            let mut headers = HeaderMap::new();
+            headers.insert("Nats-Msg-Id", id);
+            let sent = context
+                .publish_with_headers(PLACE, headers, payload.into())
+                .await;
+            acks.push(sent.context("cannot publish")?);
+        }
+        next += acks.len() as u64;
+        for ack in acks {
+            ack.await.context("not acknowledged")?;
+        }
+    }
+    Ok(())
+}
+
+async fn connect(to: &str) -> anyhow::Result<Context> {
+    let client = async_nats::connect(to).await;
+    let client = client.with_context(|| format!("cannot connect to {to}"))?;
+    Ok(jetstream::new(client))
+}

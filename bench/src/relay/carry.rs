@@ -1,0 +1,74 @@
+//! A relay as one runs beside a service: until it is told to end.
+//!
+//! Webhooks are signed. A failed event is offered again every second, so that how long a
+//! destination takes to catch up is the relay's doing and not the schedule's.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use hapax::{
+    relay::{Destination, Order, Relay},
+    retry::Schedule,
+    signature::Signer,
+    sink::Sink,
+};
+use hapax_sinks::webhook::Webhook;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{receive::SECRET, sources::clock};
+
+use super::{Outbox, Who};
+
+/// Seconds for which a failed event is offered again.
+const PATIENCE: usize = 600;
+
+/// Which outbox, and where to.
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    #[command(flatten)]
+    outbox: Outbox,
+    #[command(flatten)]
+    who: Who,
+    /// A destination and where it listens, as NAME=URL; may be repeated
+    #[arg(long = "webhook", value_name = "NAME=URL", required = true)]
+    webhooks: Vec<String>,
+    /// Connections to each
+    #[arg(long, default_value_t = 32)]
+    connections: usize,
+    /// Keeps the order of each aggregate
+    #[arg(long)]
+    ordered: bool,
+}
+
+impl Flags {
+    pub(super) async fn run(self) -> anyhow::Result<String> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let store = self.outbox.open().await?;
+        let destinations = self.webhooks.iter().map(|named| self.destination(named));
+        let destinations = destinations.collect::<anyhow::Result<_>>()?;
+        let relay = Relay::spawn(&store, destinations, &self.who.settings(), &store.wake());
+        terminate.recv().await;
+        relay.drain().await;
+        store.close();
+        Ok(String::new())
+    }
+
+    fn destination(&self, named: &str) -> anyhow::Result<Destination> {
+        let (name, url) = named.split_once('=').context("a webhook is NAME=URL")?;
+        let webhook = Webhook::to(url)
+            .sign_with(Signer::V1(SECRET.parse()?))
+            .allow(["127.0.0.0/8".parse()?])
+            .build(clock())?;
+        let sink: Arc<dyn Sink> = Arc::new(webhook);
+        let waits = std::iter::repeat_n(Duration::from_secs(1), PATIENCE);
+        let order = if self.ordered {
+            Order::Key
+        } else {
+            Order::None
+        };
+        Ok(Destination::new(name, sink)
+            .schedule(Schedule::new(waits, 0))
+            .concurrency(self.connections)
+            .order(order))
+    }
+}

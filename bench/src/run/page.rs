@@ -1,0 +1,118 @@
+//! RESULTS.md: a part for each store and one for the relay, each of a run of its own.
+//!
+//! A run that measured the whole of a part replaces it, and leaves the others as they are.
+
+use std::{fmt, time::Duration};
+
+use super::report::{COMMAND, Section, summary};
+
+/// What is measured together, and written down together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(super) enum Part {
+    /// The shop on SQLite
+    Embedded,
+    /// The shop on PostgreSQL
+    Postgres,
+    /// The relay on PostgreSQL
+    Relay,
+}
+
+impl Part {
+    /// All of them, in the order in which they are written down.
+    pub(super) const ALL: [Self; 3] = [Self::Embedded, Self::Postgres, Self::Relay];
+
+    fn heading(self) -> &'static str {
+        match self {
+            Self::Embedded => "# Figures of the embedded store",
+            Self::Postgres => "# PostgreSQL",
+            Self::Relay => "# Relay",
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Embedded => "embedded",
+            Self::Postgres => "postgres",
+            Self::Relay => "relay",
+        })
+    }
+}
+
+/// A part, and what came of it.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) part: Part,
+    pub(super) sections: Vec<Section>,
+    pub(super) took: Duration,
+}
+
+impl Written {
+    /// The part as it is written down.
+    pub(super) fn text(&self, machine: &str, kind: &str) -> String {
+        let Self {
+            part,
+            sections,
+            took,
+        } = self;
+        let details: Vec<_> = sections.iter().map(ToString::to_string).collect();
+        format!(
+            "{}\n\nWritten by `{COMMAND} --part {part}{kind}`, in {took:.0?}. \
+             How to repeat and how to read them: [README.md](README.md).\n\n{machine}\n{}\n{}",
+            part.heading(),
+            summary(sections),
+            details.join("\n")
+        )
+    }
+}
+
+/// The page with these parts in place of those that it has, and the others as they are.
+pub(super) fn page(kept: &str, written: &[(Part, String)]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for part in Part::ALL {
+        let new = written.iter().find(|(of, _)| *of == part);
+        let text = match new {
+            Some((_, text)) => text.clone(),
+            None => kept_part(kept, part).unwrap_or_default(),
+        };
+        if !text.trim().is_empty() {
+            parts.push(format!("{}\n", text.trim_end()));
+        }
+    }
+    parts.join("\n")
+}
+
+/// A part of a page: from its heading to the next one of its rank.
+fn kept_part(page: &str, part: Part) -> Option<String> {
+    let mut lines = page.lines().skip_while(|line| *line != part.heading());
+    let mut text = lines.next()?.to_owned();
+    for line in lines.take_while(|line| !line.starts_with("# ")) {
+        text.push('\n');
+        text.push_str(line);
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# Figures of the embedded store\n\none\n\n## a\n\n# PostgreSQL\n\ntwo\n";
+
+    #[test]
+    fn a_part_that_was_not_measured_stays_as_it_is() {
+        let relay = "# Relay\n\nthree\n\n".to_owned();
+        let both = page(PAGE, &[(Part::Relay, relay)]);
+        assert_eq!(both, format!("{PAGE}\n# Relay\n\nthree\n"));
+        let postgres = "# PostgreSQL\n\nnew".to_owned();
+        let three = page(&both, &[(Part::Postgres, postgres)]);
+        assert_eq!(three, both.replace("two", "new"));
+    }
+
+    #[test]
+    fn a_page_that_is_not_there_yet_has_what_was_measured() {
+        let relay = "# Relay\n\nthree\n".to_owned();
+        assert_eq!(page("", &[(Part::Relay, relay.clone())]), relay);
+    }
+}

@@ -1,0 +1,136 @@
+//! Target 11: what the sinks of brokers make of their clients.
+
+use std::{
+    net::TcpStream,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::bail;
+use tokio::time::sleep;
+
+use super::{
+    super::{
+        Bench,
+        folder::Folder,
+        report::{Section, Series, Unit, Verdict},
+        service::{Running, free_address},
+    },
+    many, parts,
+    producer::to_f64,
+    turns,
+};
+
+/// How long a broker may take to be there.
+const READY: Duration = Duration::from_secs(10);
+
+/// One broker, and what came of it.
+struct Broker {
+    name: &'static str,
+    url: String,
+    rates: [Series; 3],
+}
+
+impl Broker {
+    fn new(name: &'static str, title: &str, url: String) -> Self {
+        let sides = ["a bare batched publisher", "the sink", "the whole relay"];
+        let rates = sides.map(|it| Series::new(format!("{title}, {it}"), Unit::PerSecond));
+        Self { name, url, rates }
+    }
+}
+
+/// Runs them in turns.
+pub(in crate::run) async fn broker_sinks(bench: &Bench) -> anyhow::Result<Section> {
+    let given = &bench.relay;
+    let folder = Folder::make(&bench.dir, "broker-sinks")?;
+    let (_nats, nats) = start_nats(folder.path()).await?;
+    let mut brokers = [
+        Broker::new("nats", "NATS JetStream", nats),
+        Broker::new("amqp", "RabbitMQ", bench.amqp.clone()),
+    ];
+    let database = bench.server().await?.database().await?;
+    let url = database.url();
+    parts::fill(folder.path(), &url, given.messages).await?;
+    let events = given.messages.to_string();
+    for round in 0..given.rounds {
+        for Broker {
+            name,
+            url: to,
+            rates,
+        } in &mut brokers
+        {
+            let publish = |through| ["publish", name, through, "--to", to, "--events", &events];
+            for turn in turns(rates.len(), round) {
+                let seconds = match turn {
+                    0 => parts::run(folder.path(), &publish("bare")).await?,
+                    1 => parts::run(folder.path(), &publish("sink")).await?,
+                    _ => {
+                        parts::run(folder.path(), &publish("anew")).await?;
+                        let named = format!("{name}-{round}");
+                        let into = ["--into", name, "--to", to, "--destination", &named];
+                        let drain = ["relay", "drain", "--database", &url, "--events", &events];
+                        let drain = [&drain[..], &into[..]].concat();
+                        let said = parts::run(folder.path(), &drain).await?;
+                        parts::run(folder.path(), &publish("look")).await?;
+                        crate::relay::Drained::read(&said)?.seconds.to_string()
+                    }
+                };
+                rates[turn].push(to_f64(given.messages) / seconds.trim().parse::<f64>()?);
+            }
+        }
+        bench.progress(round);
+    }
+    Ok(section(bench, brokers))
+}
+
+fn section(bench: &Bench, brokers: [Broker; 2]) -> Section {
+    let given = &bench.relay;
+    let over = |broker: &Broker, side: usize| {
+        let [bare, ..] = &broker.rates;
+        let name = format!("{} / bare", broker.rates[side].name());
+        Series::ratio(name, &broker.rates[side], bare)
+    };
+    let sinks = brokers.each_ref().map(|broker| over(broker, 1));
+    let relays = brokers.each_ref().map(|broker| over(broker, 2));
+    let verdicts = sinks
+        .each_ref()
+        .map(|ratio| Verdict::at_least("11", ratio, 0.7));
+    let rates = brokers.into_iter().flat_map(|broker| broker.rates);
+    Section {
+        title: "Target 11: brokers".to_owned(),
+        how: format!(
+            "{} events of about 100 bytes, a thousand at a time, every acknowledgement awaited \
+             before the next thousand: by the client alone, with the id that the far side \
+             dedupes by, and by the sink on the same client, as CloudEvents; {} rounds in turns. \
+             The relay carries the same from PostgreSQL, several batches at once. NATS is a \
+             server of its own, its stream in files on the disk that is measured; RabbitMQ is the \
+             one at --amqp, a durable queue and persistent messages. The place is made anew each \
+             time, and must hold every event at the end.",
+            many(given.messages),
+            given.rounds
+        ),
+        series: rates.chain(sinks).chain(relays).collect(),
+        verdicts: verdicts.into(),
+        ..Section::default()
+    }
+}
+
+/// Starts a server of its own, with its streams in `folder`.
+async fn start_nats(folder: &Path) -> anyhow::Result<(Running, String)> {
+    let address = free_address()?;
+    let mut command = Command::new("nats-server");
+    command.args(["--addr", "127.0.0.1", "--port", &address.port().to_string()]);
+    command
+        .args(["--jetstream", "--store_dir"])
+        .arg(folder.join("nats"));
+    let running = Running::start(command, &folder.join("nats.log"))?;
+    let start = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        if start.elapsed() > READY {
+            bail!("nats-server does not listen on {address}");
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    Ok((running, format!("nats://{address}")))
+}

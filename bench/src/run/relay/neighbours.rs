@@ -1,0 +1,114 @@
+//! What a destination that is down costs its neighbour, and how soon it catches up.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use super::{
+    super::{
+        Bench,
+        folder::Folder,
+        report::{Section, Series, Unit},
+        service::free_address,
+    },
+    latency::{PATIENCE, counted},
+    parts,
+    producer::{Producer, to_f64},
+    receiver::{Receiver, delays, named},
+    turns,
+};
+
+/// Events per second.
+const PACE: f64 = 200.0;
+/// Events before anything is counted.
+const WARM_UP: u64 = 50;
+const SIDES: [&str; 2] = ["A healthy", "A down"];
+
+/// Runs both in turns.
+pub(in crate::run) async fn neighbours(bench: &Bench) -> anyhow::Result<Section> {
+    let given = &bench.relay;
+    let folder = Folder::make(&bench.dir, "neighbours")?;
+    let count = counted(PACE, given.window);
+    let rounds = given.rounds.min(3);
+    let figure = |side: &str, at: &str| {
+        Series::new(
+            format!("commit to delivered at B, {side}: {at}"),
+            Unit::Millis,
+        )
+    };
+    let mut sides = SIDES.map(|side| ["p50", "p99"].map(|at| figure(side, at)));
+    let mut most = Series::new("A has half of what it missed, after it is up", Unit::Millis);
+    let mut all = Series::new("A has all of it", Unit::Millis);
+    for round in 0..rounds {
+        for turn in turns(SIDES.len(), round) {
+            let database = bench.server().await?.database().await?;
+            let url = database.url();
+            let producer = Producer::open(&url).await?;
+            let events = WARM_UP + count;
+            let address = free_address()?;
+            let start = || Receiver::start_on(address, folder.path(), events, None);
+            let healthy = match turn {
+                0 => Some(start().await?),
+                _ => None,
+            };
+            let neighbour = Receiver::start(folder.path(), events, None).await?;
+            let (a, b) = (named("a", address), neighbour.named("b"));
+            let carry = [
+                "relay",
+                "carry",
+                "--database",
+                &url,
+                "--webhook",
+                &a,
+                "--webhook",
+                &b,
+            ];
+            let _relay = parts::start(folder.path(), "relay", &carry)?;
+            producer.paced(0, WARM_UP, PACE).await?;
+            neighbour.until(WARM_UP, PATIENCE).await?;
+            let commits = producer.paced(WARM_UP, count, PACE).await?;
+            neighbour.until(events, PATIENCE).await?;
+            let delays = delays(&commits, &neighbour.arrivals().await?)?;
+            for (series, thousandths) in sides[turn].iter_mut().zip([500, 990]) {
+                series.push(delays.quantile(thousandths).as_secs_f64() * 1e3);
+            }
+            if let Some(healthy) = healthy {
+                healthy.until(events, PATIENCE).await?;
+                continue;
+            }
+            let up = start().await?;
+            let began = Instant::now();
+            up.until(events / 2, PATIENCE).await?;
+            most.push(millis(began.elapsed()));
+            up.until(events, PATIENCE).await?;
+            all.push(millis(began.elapsed()));
+            let seen = up.seen().await?;
+            ensure!(seen.events == events, "A has {} events", seen.events);
+        }
+        bench.progress(round);
+    }
+    let [healthy, down] = &sides;
+    let ratio = Series::ratio("p99 at B, A down / A healthy", &down[1], &healthy[1]);
+    Ok(Section {
+        title: "Neighbours: a destination that is down".to_owned(),
+        how: format!(
+            "Two webhooks, A and B, are owed every event, {PACE} a second for {:?}; at A nobody \
+             listens until the last event has come to B, or somebody does all along. {rounds} \
+             rounds in turns, each on new processes with an empty database. A failed event is \
+             offered again after a second, an open breaker looks every ten: what A is owed when \
+             it comes up waits for the next look. It misses {} events.",
+            given.window,
+            to_f64(WARM_UP + count)
+        ),
+        series: sides
+            .into_iter()
+            .flatten()
+            .chain([ratio, most, all])
+            .collect(),
+        ..Section::default()
+    })
+}
+
+fn millis(took: Duration) -> f64 {
+    took.as_secs_f64() * 1e3
+}
