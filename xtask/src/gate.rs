@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::{
     contract,
     postgres::{self, Server},
+    services,
     step::{Steps, call, call_with},
     tidy,
     tool::{self, NEXTEST},
@@ -50,6 +51,7 @@ pub(crate) fn test(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.run("walkthrough", || walkthrough::walk(root))?;
     steps.run("packages", || contract::install(root))?;
     let server = postgres::for_tests()?;
+    let _services = services::for_tests()?;
     let url = server.as_ref().map(Server::url);
     let environment: Vec<_> = url
         .iter()

@@ -8,6 +8,8 @@
 mod gate;
 mod postgres;
 mod matrix;
+mod carry;
+mod services;
 mod step;
 mod tool;
 mod tidy;
@@ -30,6 +32,7 @@ cargo x CHORE
   walk      the pages' own lines alone, against a shop
   contract  the examples in other languages alone, on PostgreSQL
   matrix    the PostgreSQL store on every version and over every way; matrix 14 18 for two
+  carry     the correctness run, five minutes; carry --seconds 20 --sinks webhook,nats
   fmt       formats the tree
   tidy      checks the conventions that no other tool knows
   bench     measures and writes bench/RESULTS.md; --quick for a first look";
@@ -51,7 +54,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         Some((chore, rest)) => (chore.as_str(), rest),
         None => ("help", &[][..]),
     };
-    if !rest.is_empty() && !["bench", "matrix"].contains(&chore) {
+    if !rest.is_empty() && !["bench", "carry", "matrix"].contains(&chore) {
         bail!("`cargo x {chore}` takes no arguments");
     }
     let mut steps = Steps::default();
@@ -61,6 +64,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "walk" => gate::walk(&mut steps, &root)?,
         "contract" => gate::contract(&mut steps, &root)?,
         "matrix" => matrix::matrix(&mut steps, rest)?,
+        "carry" => carry::carry(rest)?,
         "fmt" => steps.call("fmt", "cargo fmt --all")?,
         "tidy" => steps.run("tidy", || tidy::tidy(&root))?,
         "bench" => gate::bench(rest)?,

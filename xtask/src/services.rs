@@ -1,0 +1,247 @@
+//! The brokers that the tests talk to: those that are there, or ones that a chore starts for itself.
+//!
+//! A test expects each on its usual port. Where nothing answers there, the
+//! installed program is started, in a folder of its own, and ends with the
+//! chore whatever happens to it.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpStream},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Ends the service, and what it started, when the chore's side of its input closes.
+const GUARD: &str =
+    "( { read -r _; kill -9 -$$; } <&3 3<&- & ) 3<&0; \"$0\" \"$@\" </dev/null 3<&- & wait";
+
+/// A kind of service.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    name: &'static str,
+    port: u16,
+    program: &'static str,
+    package: &'static str,
+    call: fn(&Path, u16) -> Call,
+}
+
+/// How a service is called.
+#[derive(Debug, Default)]
+struct Call {
+    arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+}
+
+const KINDS: [Kind; 3] = [
+    Kind {
+        name: "NATS",
+        port: 4222,
+        program: "nats-server",
+        package: "nats-server",
+        call: nats,
+    },
+    Kind {
+        name: "Redis",
+        port: 6379,
+        program: "redis-server",
+        package: "redis-server",
+        call: redis,
+    },
+    Kind {
+        name: "RabbitMQ",
+        port: 5672,
+        program: "rabbitmq-server",
+        package: "rabbitmq-server",
+        call: rabbitmq,
+    },
+];
+
+/// A service that was started here; it ends with the value.
+#[derive(Debug)]
+pub(crate) struct Service {
+    process: Child,
+    folder: PathBuf,
+}
+
+/// Starts what the tests would not find.
+pub(crate) fn for_tests() -> anyhow::Result<Vec<Service>> {
+    let mut started = Vec::new();
+    for kind in KINDS {
+        if !answers(kind.port) {
+            let Kind { name, port, .. } = kind;
+            println!("    no {name} on 127.0.0.1:{port}: starting one for these tests");
+            started.push(Service::start(kind)?);
+        }
+    }
+    Ok(started)
+}
+
+impl Service {
+    fn start(kind: Kind) -> anyhow::Result<Self> {
+        let Kind {
+            name,
+            port,
+            program,
+            package,
+            call,
+        } = kind;
+        let path = located(program).with_context(|| {
+            format!("there is no {program}: install it (Debian: apt-get install {package})")
+        })?;
+        let folder = std::env::temp_dir().join(format!("hapax-{name}-{}", std::process::id()));
+        let _left = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).context("cannot make a folder for a service")?;
+        let listens = format!("listeners.tcp.1 = 127.0.0.1:{port}\n");
+        fs::write(folder.join("rabbitmq.conf"), listens)?;
+        let log = fs::File::create(folder.join("log"))?;
+        let Call {
+            arguments,
+            environment,
+        } = call(&folder, port);
+        let process = Command::new("sh")
+            .args(["-c", GUARD])
+            .arg(path)
+            .args(arguments)
+            .envs(environment)
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {program}"))?;
+        let mut service = Self { process, folder };
+        service.ready(name, port)?;
+        Ok(service)
+    }
+
+    fn ready(&mut self, name: &str, port: u16) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while !answers(port) {
+            let ended = self.process.try_wait()?;
+            if ended.is_some() || began.elapsed() > PATIENCE {
+                let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+                bail!("{name} did not start: {log}");
+            }
+            #[expect(clippy::disallowed_methods, reason = "there is nothing to wait on")]
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ended = self.process.wait();
+        let _gone = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn answers(port: u16) -> bool {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    TcpStream::connect_timeout(&address, Duration::from_secs(2)).is_ok()
+}
+
+/// Where a program is: servers are not always on the path of a user, and Debian's RabbitMQ is
+/// wrapped there in one that would leave our group of processes.
+fn located(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::iter::once("/usr/lib/rabbitmq/bin".into())
+        .chain(std::env::split_paths(&path))
+        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file())
+}
+
+fn nats(folder: &Path, port: u16) -> Call {
+    let folder = folder.display().to_string();
+    let arguments = [
+        "-a",
+        "127.0.0.1",
+        "-p",
+        &port.to_string(),
+        "-js",
+        "-sd",
+        &folder,
+    ];
+    Call {
+        arguments: arguments.map(str::to_owned).into(),
+        ..Call::default()
+    }
+}
+
+fn redis(folder: &Path, port: u16) -> Call {
+    let (folder, port) = (folder.display().to_string(), port.to_string());
+    let arguments = [
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--save",
+        "",
+        "--dir",
+        &folder,
+    ];
+    Call {
+        arguments: arguments.map(str::to_owned).into(),
+        ..Call::default()
+    }
+}
+
+fn rabbitmq(folder: &Path, port: u16) -> Call {
+    let within = |name: &str| folder.join(name).display().to_string();
+    Call {
+        arguments: Vec::new(),
+        environment: vec![
+            ("HOME", folder.display().to_string()),
+            ("RABBITMQ_NODENAME", format!("hapax-{port}@localhost")),
+            ("RABBITMQ_CONFIG_FILE", within("rabbitmq.conf")),
+            ("RABBITMQ_DIST_PORT", (port + 20_001).to_string()),
+            ("RABBITMQ_MNESIA_BASE", within("mnesia")),
+            ("RABBITMQ_LOG_BASE", within("logs")),
+            ("RABBITMQ_ENABLED_PLUGINS_FILE", within("plugins")),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_service_can_be_started_here_and_ends_with_its_value() {
+        for kind in KINDS {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            // Ports of Erlang nodes are counted up from it, and must still be ports.
+            let port = free.local_addr().unwrap().port() % 20_000 + 20_000;
+            drop(free);
+            let service = Service::start(Kind { port, ..kind }).unwrap();
+            let folder = service.folder.clone();
+            assert!(answers(port), "{}", kind.name);
+            drop(service);
+            let began = Instant::now();
+            while answers(port) {
+                assert!(began.elapsed() < PATIENCE, "{}", kind.name);
+            }
+            assert!(!folder.exists(), "{}", kind.name);
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named_with_its_package() {
+        let missing = Kind {
+            program: "no-such-server",
+            ..KINDS[0]
+        };
+        let story = format!("{:#}", Service::start(missing).unwrap_err());
+        assert_eq!(
+            story,
+            "there is no no-such-server: install it (Debian: apt-get install nats-server)"
+        );
+    }
+}
