@@ -15,6 +15,8 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
+use crate::port::free_port;
+
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Ends the service, and what it started, when the chore's side of its input closes.
 const GUARD: &str =
@@ -201,7 +203,7 @@ fn rabbitmq(folder: &Path, port: u16) -> Call {
             ("HOME", folder.display().to_string()),
             ("RABBITMQ_NODENAME", format!("hapax-{port}@localhost")),
             ("RABBITMQ_CONFIG_FILE", within("rabbitmq.conf")),
-            ("RABBITMQ_DIST_PORT", (port + 20_001).to_string()),
+            ("RABBITMQ_DIST_PORT", free_port().to_string()),
             ("RABBITMQ_MNESIA_BASE", within("mnesia")),
             ("RABBITMQ_LOG_BASE", within("logs")),
             ("RABBITMQ_ENABLED_PLUGINS_FILE", within("plugins")),
@@ -216,10 +218,7 @@ mod tests {
     #[test]
     fn each_service_can_be_started_here_and_ends_with_its_value() {
         for kind in KINDS {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            // Ports of Erlang nodes are counted up from it, and must still be ports.
-            let port = free.local_addr().unwrap().port() % 20_000 + 20_000;
-            drop(free);
+            let port = free_port();
             let service = Service::start(Kind { port, ..kind }).unwrap();
             let folder = service.folder.clone();
             assert!(answers(port), "{}", kind.name);

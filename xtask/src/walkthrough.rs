@@ -8,14 +8,13 @@
 
 use std::{
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
 use anyhow::{Context as _, bail};
 
-use crate::gate::metadata;
+use crate::{gate::metadata, port::free_port};
 
 /// Where the pages say that the shop listens.
 const ADDRESS: &str = "127.0.0.1:8080";
@@ -44,7 +43,7 @@ fn walk_through(lines: &[String], target: &Path) -> anyhow::Result<()> {
     let folder = target.join("walkthrough");
     drop(fs::remove_dir_all(&folder));
     fs::create_dir_all(&folder)?;
-    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let address = format!("127.0.0.1:{}", free_port());
     let _shop = Shop::start(target, &folder, &address)?;
     fs::write(
         folder.join("lines.sh"),

@@ -147,4 +147,4 @@ pub mod proxy;
 pub mod events;
 pub mod clock;
 pub mod wait;
-mod port;
+pub mod port;

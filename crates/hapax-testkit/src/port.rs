@@ -1,4 +1,4 @@
-//! Ports for servers that stop and come back on the same one.
+//! Ports for servers that are started by name, or stop and come back on the same one.
 
 use std::{
     net::TcpListener,
@@ -15,7 +15,7 @@ const PORTS: Range<u16> = 15_000..32_000;
 ///
 /// # Panics
 /// When every port is taken.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     // Processes that run at once begin far apart.
     let first = process::id() as usize * 7_919;

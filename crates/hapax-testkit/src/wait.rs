@@ -2,7 +2,8 @@
 //!
 //! A test that sleeps for a fixed time is slow on a fast machine and wrong on
 //! a slow one. These functions ask again until the answer comes, and give up
-//! loudly at a bound. They are the only place in the tests that sleeps.
+//! loudly at a bound. A load and its faults have a pace, though, which is a time
+//! and stands for nothing else: [`pace`]. Nothing else in the tests sleeps.
 
 use std::{panic::Location, time::Duration};
 
@@ -26,6 +27,15 @@ where
             patience.pause().await;
         }
     }
+}
+
+/// Lets time pass between two deeds of a load: two requests, two kills, a question and an answer
+/// that is slow on purpose.
+///
+/// Nothing may be true after it that was not before: whoever waits for something asks
+/// [`eventually`].
+pub async fn pace(time: Duration) {
+    sleep(time).await;
 }
 
 /// A bound on how long a loop may go on asking.

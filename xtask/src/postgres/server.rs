@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -11,6 +10,7 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use super::programs::Programs;
+use crate::port::free_port;
 
 /// Nothing of it outlives the chore: neither the disk nor a crash has a part in this.
 const CONFIGURATION: &str = "
@@ -57,7 +57,7 @@ impl Server {
         ]);
         succeed(initdb.arg("--no-sync"))?;
         fs::write(data.join("postgresql.auto.conf"), CONFIGURATION)?;
-        let port = free_port()?;
+        let port = free_port();
         let mut postgres = as_user(Path::new("sh"))?;
         postgres
             .args(["-c", GUARD])
@@ -180,9 +180,4 @@ fn succeed(command: &mut Command) -> anyhow::Result<()> {
         bail!("{command:?} ended with {status}");
     }
     Ok(())
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    let free = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
-    Ok(free.local_addr()?.port())
 }

@@ -81,10 +81,7 @@ pub(super) fn tests_do_not_wait(tree: &Tree) -> Vec<String> {
                     "{path}:{number}: a test that is ignored is no test"
                 ));
             }
-            if ["thread::sleep(", "time::sleep("]
-                .iter()
-                .any(|call| line.contains(call))
-            {
+            if sleeps(line) {
                 findings.push(format!(
                     "{path}:{number}: a test waits for a condition, not a time"
                 ));
@@ -92,6 +89,16 @@ pub(super) fn tests_do_not_wait(tree: &Tree) -> Vec<String> {
         }
     }
     findings
+}
+
+/// Whether a line calls one of the functions that sleep, however it came by its name.
+fn sleeps(line: &str) -> bool {
+    ["sleep(", "sleep_until(", "park_timeout("]
+        .iter()
+        .flat_map(|call| line.match_indices(call))
+        .any(|(at, _)| {
+            !line[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_')
+        })
 }
 
 #[cfg(test)]
@@ -148,6 +155,21 @@ mod tests {
                 "src/util.rs: `util` says nothing: name what it holds",
             ]
         );
+    }
+
+    #[test]
+    fn a_sleep_is_found_by_every_name_it_has() {
+        for line in [
+            "thread::sleep(x);",
+            "  sleep(x).await;",
+            "tokio::time::sleep_until(now() + x).await",
+            "thread::park_timeout(x);",
+        ] {
+            assert!(sleeps(line), "{line}");
+        }
+        for line in ["nobody_may_sleep();", "pg_sleep(2)", "let sleeper = 1;"] {
+            assert!(!sleeps(line), "{line}");
+        }
     }
 
     #[test]

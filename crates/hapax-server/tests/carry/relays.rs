@@ -10,8 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hapax_testkit::wait::Patience;
+use hapax_testkit::{
+    postgres::connect,
+    wait::{Patience, eventually, pace},
+};
 use tempfile::TempDir;
+use tokio_postgres::Client;
 
 const RELAYS: usize = 4;
 /// How long a relay may be silent before others take its parts.
@@ -33,12 +37,14 @@ pub(crate) struct Blow {
 struct Relay {
     number: usize,
     generation: u32,
+    node: String,
     child: Child,
 }
 
 #[derive(Debug)]
 pub(crate) struct Fleet {
     url: String,
+    database: Client,
     folder: TempDir,
     relays: Vec<Relay>,
     blows: Vec<Blow>,
@@ -78,6 +84,7 @@ impl Fleet {
         std::fs::write(folder.path().join("hapax.toml"), config).unwrap();
         let mut fleet = Self {
             url: url.to_owned(),
+            database: connect(url).await,
             folder,
             relays: Vec::new(),
             blows: Vec::new(),
@@ -103,7 +110,7 @@ impl Fleet {
                 return;
             }
             // What the relays carry meanwhile is what the next blow hits.
-            tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;
+            pace(pause).await;
             let number = self.random.usize(0..RELAYS);
             match round % 5 {
                 2 => self.pause(number).await,
@@ -154,11 +161,22 @@ impl Fleet {
     /// Past its lease: others take its parts, and it finds that out when it wakes up.
     async fn pause(&mut self, number: usize) {
         let from = Instant::now();
+        let node = self.relays[number].node.clone();
+        let parts = self.parts_of(&node).await;
         signal(&self.relays[number].child, "STOP");
-        tokio::time::sleep_until(tokio::time::Instant::now() + LEASE + Duration::from_secs(2))
-            .await;
+        eventually(PATIENCE, async || {
+            let left = self.parts_of(&node).await;
+            !parts.iter().any(|part| left.contains(part))
+        })
+        .await;
         signal(&self.relays[number].child, "CONT");
         self.blow("STOP", from);
+    }
+
+    async fn parts_of(&self, node: &str) -> Vec<String> {
+        let query = "SELECT part FROM hapax.lease WHERE node = $1";
+        let rows = self.database.query(query, &[&node]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
     }
 
     fn blow(&mut self, kind: &'static str, from: Instant) {
@@ -167,21 +185,20 @@ impl Fleet {
     }
 
     fn relay(&self, number: usize, generation: u32) -> Relay {
-        // Every second time it is another node for the others.
-        let node = format!("relay-{number}-{}", generation / 2);
         let config = self.folder.path().join("hapax.toml");
         let log = File::create(self.file(number, generation)).unwrap();
         let mut command = hapax(&["relay", "--listen", "127.0.0.1:0", "--log", "json"]);
-        let child = command
-            .args(["--node", &node, "--database", &self.url, "--config"])
+        command
+            .args(["--database", &self.url, "--config"])
             .arg(config)
             .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+            .stderr(log);
+        let node = node(number, generation);
+        let child = command.args(["--node", &node]).spawn().unwrap();
         Relay {
             number,
             generation,
+            node,
             child,
         }
     }
@@ -226,6 +243,11 @@ impl Drop for Fleet {
             let _reaped = relay.child.wait();
         }
     }
+}
+
+/// Every second time it is another node for the others.
+fn node(number: usize, generation: u32) -> String {
+    format!("relay-{number}-{}", generation / 2)
 }
 
 fn hapax(arguments: &[&str]) -> Command {

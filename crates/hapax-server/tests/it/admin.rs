@@ -2,6 +2,7 @@
 
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient, HttpReceiver, HttpReply},
+    port::free_port,
     postgres::Database,
     wait::eventually,
 };
@@ -25,9 +26,7 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) async fn start(database: &Database, more: &str) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
+        let address = format!("127.0.0.1:{}", free_port());
         let configuration = format!(
             "[admin]\nlisten = \"{address}\"\n\
              [secrets]\nkey = \"{KEY}\"\n\

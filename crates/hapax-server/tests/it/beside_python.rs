@@ -2,7 +2,6 @@
 
 use std::{
     fs::File,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -10,6 +9,7 @@ use std::{
 use bytes::Bytes;
 use hapax_testkit::{
     http::{HttpClient, HttpReceiver},
+    port::free_port,
     postgres::Database,
     wait::eventually,
 };
@@ -64,9 +64,7 @@ struct Service {
 
 impl Service {
     fn start(database: &str) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port().to_string();
-        drop(free);
+        let port = free_port().to_string();
         let sources =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/sql-contract/python");
         let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("beside_python.log");

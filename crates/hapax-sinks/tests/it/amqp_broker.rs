@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    net::TcpListener,
     process::{self, Child, Command, Stdio},
     sync::{
         Mutex,
@@ -11,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use hapax_testkit::wait::eventually;
+use hapax_testkit::{port::free_port, wait::eventually};
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind,
     options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
@@ -250,16 +249,4 @@ fn unique(prefix: &str) -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("{prefix}_{}_{number}", process::id())
-}
-
-/// Outside the range that outgoing connections get.
-fn free_port() -> u16 {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    loop {
-        let next = process::id() as usize * 13 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 10_000 + u16::try_from(next % 5_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }

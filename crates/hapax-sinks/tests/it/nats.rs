@@ -12,7 +12,7 @@ use hapax_sinks::{
     format::Format,
     nats::{Nats, NatsBuilder},
 };
-use hapax_testkit::wait::eventually;
+use hapax_testkit::{port::free_port, wait::eventually};
 
 use crate::{
     consumer::effects,
@@ -190,7 +190,7 @@ async fn a_login_that_is_wrong_or_a_subject_that_is_forbidden_says_so() {
 
 #[tokio::test]
 async fn a_server_that_was_never_there_is_found_when_it_comes() {
-    let port = Server::absent_port();
+    let port = free_port();
     let sink = Nats::to(format!("nats://127.0.0.1:{port}"))
         .build()
         .unwrap();

@@ -8,7 +8,10 @@ use hapax_sinks::{
     format::Format,
     redis::{Redis, RedisBuilder},
 };
-use hapax_testkit::wait::{Patience, eventually};
+use hapax_testkit::{
+    port::free_port,
+    wait::{Patience, eventually},
+};
 
 use crate::{
     consumer::effects,
@@ -189,7 +192,7 @@ async fn an_event_of_a_mebibyte_is_taken() {
 
 #[tokio::test]
 async fn a_server_that_was_never_there_is_a_failure_to_connect() {
-    let port = Server::absent_port();
+    let port = free_port();
     let sink = Redis::to(format!("redis://127.0.0.1:{port}"))
         .build()
         .unwrap();
@@ -204,7 +207,7 @@ async fn a_server_that_was_never_there_is_a_failure_to_connect() {
 #[tokio::test]
 async fn tls_is_spoken_to_a_server_that_the_given_authority_vouches_for() {
     let files = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/tls");
-    let port = Server::absent_port().to_string();
+    let port = free_port().to_string();
     let certificate = format!("{files}/server.pem");
     let key = format!("{files}/server-key.pem");
     let _server = Server::redis(&[

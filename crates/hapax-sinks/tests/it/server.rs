@@ -4,13 +4,13 @@
 
 use std::{
     fs,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
-use hapax_testkit::wait::eventually;
+use hapax_testkit::{port::free_port, wait::eventually};
 use tempfile::TempDir;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -61,11 +61,6 @@ impl Server {
                 .collect()
         })
         .await
-    }
-
-    /// A server that is about to be: its port, with nobody behind it.
-    pub(crate) fn absent_port() -> u16 {
-        free_port()
     }
 
     pub(crate) fn address(&self) -> String {
@@ -127,17 +122,4 @@ impl Drop for Server {
 
 fn read(log: &PathBuf) -> String {
     fs::read_to_string(log).unwrap_or_default()
-}
-
-/// Below the ports that outgoing connections get, and apart for processes that run at once.
-fn free_port() -> u16 {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id() * 7_919 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 15_000 + u16::try_from(next % 17_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }

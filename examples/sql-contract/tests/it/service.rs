@@ -2,10 +2,11 @@
 
 use std::{
     fs::File,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
+
+use hapax_testkit::port::free_port;
 
 /// The languages that there is an example in.
 #[derive(Clone, Copy, Debug)]
@@ -29,9 +30,7 @@ pub(crate) struct Service {
 impl Service {
     /// Starts it on a free port; its sessions are called `name`.
     pub(crate) fn start(language: Language, database: &str, name: &str) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let port = free.local_addr().expect("it has an address").port();
-        drop(free);
+        let port = free_port();
         let database = format!("{database}?application_name={name}");
         Self {
             language,

@@ -1,21 +1,29 @@
-//! RabbitMQ: a durable queue, read by a channel that acknowledges each message.
+//! RabbitMQ: a durable queue, read by a consumer that acknowledges each message.
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use lapin::{
-    Channel, Connection, ConnectionProperties,
-    options::{BasicAckOptions, BasicGetOptions, QueueDeclareOptions, QueueDeleteOptions},
+    Channel, Connection, ConnectionProperties, Consumer,
+    options::{
+        BasicAckOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions,
+        QueueDeleteOptions,
+    },
     types::FieldTable,
 };
+use tokio::time::timeout;
 
-use super::{Inlet, Message};
+use super::{BATCH, Inlet, Message};
 
 const URL: &str = "amqp://guest:guest@127.0.0.1:5672";
+/// How long a batch waits for one message more.
+const WAIT: Duration = Duration::from_millis(20);
 
 pub(crate) struct Queue {
     name: String,
     connection: Connection,
     channel: Channel,
+    consumer: Consumer,
 }
 
 impl std::fmt::Debug for Queue {
@@ -35,10 +43,12 @@ impl Queue {
         };
         let made = channel.queue_declare(name.into(), options, FieldTable::default());
         made.await.unwrap();
+        let consumer = consumer(&channel, name).await;
         Self {
             name: name.to_owned(),
             connection,
             channel,
+            consumer,
         }
     }
 
@@ -53,22 +63,16 @@ impl Inlet for Queue {
 
     async fn take(&mut self, max: usize) -> Vec<Message<u64>> {
         let mut messages = Vec::new();
-        while messages.len() < max {
-            let options = BasicGetOptions { no_ack: false };
-            let taken = self.channel.basic_get(self.name.as_str().into(), options);
-            let Some(taken) = taken.await.unwrap() else {
-                break;
-            };
-            let delivery = taken.delivery;
+        while messages.len() < max
+            && let Ok(taken) = timeout(WAIT, self.consumer.next()).await
+        {
+            let delivery = taken.unwrap().unwrap();
             let id = delivery.properties.message_id().clone().unwrap();
             messages.push(Message {
                 id: id.as_str().to_owned(),
                 payload: delivery.data,
                 receipt: delivery.delivery_tag,
             });
-        }
-        if messages.is_empty() {
-            tokio::time::sleep_until(tokio::time::Instant::now() + Duration::from_millis(20)).await;
         }
         messages
     }
@@ -82,6 +86,7 @@ impl Inlet for Queue {
     async fn break_off(&mut self) {
         self.connection.close(200, "gone".into()).await.unwrap();
         (self.connection, self.channel) = connect().await;
+        self.consumer = consumer(&self.channel, &self.name).await;
     }
 
     async fn clear(&mut self) {
@@ -98,4 +103,13 @@ async fn connect() -> (Connection, Channel) {
     let connection = connected.unwrap_or_else(|error| panic!("no RabbitMQ at {URL}: {error}"));
     let channel = connection.create_channel().await.unwrap();
     (connection, channel)
+}
+
+async fn consumer(channel: &Channel, queue: &str) -> Consumer {
+    let most = u16::try_from(BATCH).unwrap();
+    let limited = channel.basic_qos(most, BasicQosOptions::default());
+    limited.await.unwrap();
+    let options = BasicConsumeOptions::default();
+    let made = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
+    made.await.unwrap()
 }

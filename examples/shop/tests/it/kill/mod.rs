@@ -45,6 +45,9 @@ use run::{End, Run};
 const KILLS: usize = 50;
 /// Every so many lives, one is long enough for everything to be settled well before its end.
 const LONG_LIFE_EVERY: usize = 25;
+/// Every so many lives, one ends while an event is on its way: where instances share the
+/// destinations, a random instant seldom meets the one that carries them.
+const CARRYING_EVERY: usize = 10;
 const LONG_LIFE: Duration = Duration::from_secs(4);
 /// Lives that end at one named place.
 const LIVES: usize = 5;
@@ -102,6 +105,7 @@ async fn a_shop_killed_again_and_again_at_random_loses_nothing_and_does_nothing_
     let mut millis = |range| Duration::from_millis(rng.u64(range));
     let ends = (1..=kills).map(|life| match life {
         _ if life % LONG_LIFE_EVERY == 0 => End::Late(LONG_LIFE),
+        _ if life % CARRYING_EVERY == 0 => End::Carrying,
         _ if life % 6 == 0 => End::Early(millis(0..120)),
         _ => End::Late(millis(5..150)),
     });

@@ -22,7 +22,7 @@ use hapax::{
     Timestamp,
     signature::{self, Received, TOLERANCE, Verifier},
 };
-use hapax_testkit::wait::Patience;
+use hapax_testkit::wait::pace;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -30,6 +30,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::{
     net::TcpListener,
+    sync::oneshot,
     task::{JoinHandle, JoinSet},
 };
 
@@ -83,6 +84,7 @@ impl Receiver {
             key: WEBHOOK_SECRET.parse().expect("the secret is well formed"),
             moods: Mutex::new(fastrand::Rng::with_seed(seed)),
             is_kind: AtomicBool::new(false),
+            hold: Mutex::default(),
             inbox: Mutex::default(),
             ledger: Mutex::default(),
         });
@@ -101,6 +103,13 @@ impl Receiver {
     /// From now on answers everything at once.
     pub(super) fn be_kind(&self) {
         self.desk.is_kind.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the next delivery, says so here, and never answers it.
+    pub(super) fn hold_next(&self) -> oneshot::Receiver<()> {
+        let (taken, is_taken) = oneshot::channel();
+        *lock(&self.desk.hold) = Some(taken);
+        is_taken
     }
 
     /// How many events have had an effect.
@@ -126,6 +135,7 @@ struct Desk {
     key: Verifier,
     moods: Mutex<fastrand::Rng>,
     is_kind: AtomicBool,
+    hold: Mutex<Option<oneshot::Sender<()>>>,
     inbox: Mutex<HashSet<String>>,
     ledger: Mutex<Ledger>,
 }
@@ -173,11 +183,18 @@ impl Desk {
             return Ok(answer(StatusCode::UNAUTHORIZED));
         }
         let event_id = received.id.to_owned();
+        let hold = lock(&self.hold).take();
+        if let Some(taken) = hold {
+            self.accept(event_id, body, arrived, Mood::Kind);
+            // Nobody waits for it any more when the run is over.
+            let _ = taken.send(());
+            return std::future::pending().await;
+        }
         let mood = self.mood();
         let place = self.accept(event_id, body, arrived, mood);
         match mood {
             Mood::Kind => {}
-            Mood::Slow(wait) => linger(wait).await,
+            Mood::Slow(wait) => pace(wait).await,
             Mood::Loses => return Err(Lost),
         }
         lock(&self.ledger).deliveries[place].answered = Some(self.stopwatch.read());
@@ -233,14 +250,6 @@ async fn listen(listener: TcpListener, desk: Arc<Desk>) {
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was lost on purpose")]
 struct Lost;
-
-async fn linger(wait: Duration) {
-    let watch = Stopwatch::start();
-    let patience = Patience::within(wait * 100);
-    while watch.read() < wait {
-        patience.pause().await;
-    }
-}
 
 fn answer(status: StatusCode) -> Response<Empty<Bytes>> {
     let mut response = Response::new(Empty::new());

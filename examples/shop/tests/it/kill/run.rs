@@ -1,18 +1,18 @@
 //! One run: customers at work, a shop that dies and comes back, and what is left.
 //!
-//! A life ends after a random time, wherever the shop happens to be, or at a
-//! named place inside it. On PostgreSQL the shop is two instances with one
+//! A life ends after a random time, wherever the shop happens to be, with an
+//! event on its way, or at a named place inside it. On PostgreSQL the shop is two instances with one
 //! database, of which one dies while the other lives on. After the last death
 //! the shop is asked to stop in the middle of its work, and goes on until
 //! everything promised is delivered; then it is asked to stop again, started
 //! once more, and given one more order. None of these ends explains a delivery
 //! that is repeated.
 
-use std::{collections::HashSet, fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashSet, fs, ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
 use hapax_testkit::{
     postgres::{Cluster, Database},
-    wait::{Patience, eventually},
+    wait::{Patience, pace},
 };
 
 use super::{
@@ -45,6 +45,8 @@ pub(super) enum End {
     Early(Duration),
     /// Killed this long after it was ready.
     Late(Duration),
+    /// All instances are killed at once while an event is on its way: taken, and not answered.
+    Carrying,
     /// Killed by itself when it reaches the place for the nth time.
     At(&'static str, u64),
 }
@@ -91,7 +93,7 @@ impl Run {
         let load = Load::start(&run.market, seed);
         run.up().await;
         for life in lives {
-            pass(life).await;
+            pace(life).await;
             let earliest = run.market.stopwatch.read();
             cluster.stop_immediate().await;
             cluster.start_again().await;
@@ -143,6 +145,13 @@ impl Run {
                 self.ready(one).await;
                 self.kill_after(one, life).await;
             }
+            End::Carrying => {
+                self.ready(one).await;
+                let taken = self.market.receiver.hold_next();
+                let taken = tokio::time::timeout(REACH, taken).await;
+                assert!(matches!(taken, Ok(Ok(()))), "no event was on its way");
+                self.kill(0..self.homes.len());
+            }
             End::At(place, nth) => {
                 if self.shops[one].is_some() {
                     self.kill_after(one, Duration::ZERO).await;
@@ -175,9 +184,14 @@ impl Run {
     }
 
     async fn kill_after(&mut self, one: usize, life: Duration) {
-        pass(life).await;
+        pace(life).await;
+        self.kill(one..one + 1);
+    }
+
+    /// Kills these instances, in one death.
+    fn kill(&mut self, instances: Range<usize>) {
         let earliest = self.market.stopwatch.read();
-        if let Some(mut shop) = self.shops[one].take() {
+        for mut shop in self.shops[instances].iter_mut().filter_map(Option::take) {
             shop.kill();
         }
         let latest = self.market.stopwatch.read();
@@ -221,11 +235,11 @@ impl Run {
     async fn live_on(&mut self, load: Load) -> Evidence {
         let market = Arc::clone(&self.market);
         self.up().await;
-        pass(CALM).await;
+        pace(CALM).await;
         self.down().await;
 
         self.up().await;
-        pass(CALM).await;
+        pace(CALM).await;
         market.receiver.be_kind();
         load.end().await;
         self.delivered().await;
@@ -288,10 +302,4 @@ impl Run {
         }
         [here, there.len(), mails(&self.homes).len()]
     }
-}
-
-/// Lets this much time pass.
-async fn pass(time: Duration) {
-    let age = Stopwatch::start();
-    eventually(time + REACH, async || age.read() >= time).await;
 }

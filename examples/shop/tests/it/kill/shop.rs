@@ -6,15 +6,14 @@
 
 use std::{
     fs::OpenOptions,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
-use hapax_testkit::wait::Patience;
+use hapax_testkit::{port::free_port, wait::Patience};
 use tempfile::TempDir;
 
 use super::{client::Client, journal::Outcome};
@@ -46,7 +45,7 @@ impl Home {
         let folder = Some(folder.expect("a folder can be made"));
         Self {
             folder,
-            address: free_address(),
+            address: SocketAddr::from(([127, 0, 0, 1], free_port())),
             webhook,
             database,
         }
@@ -171,17 +170,4 @@ impl Drop for Shop {
 /// Whether a process was ended by SIGKILL.
 pub(super) fn died(status: ExitStatus) -> bool {
     status.signal() == Some(9)
-}
-
-fn free_address() -> SocketAddr {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        // Tests in other processes look elsewhere; those in this one look further.
-        let step = std::process::id() % 1_000 * 15 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 15_000 + u16::try_from(step % 15_000).expect("a remainder is small");
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
 }
