@@ -187,7 +187,7 @@ async fn a_part_that_has_never_read_is_parked_what_is_its_own() {
 async fn a_slow_owner_is_fenced_once_and_what_it_had_on_the_wire_is_counted() {
     let fixture = left("left").await;
     fixture.plain.batch_execute(DECLARE).await.unwrap();
-    emit(&fixture.plain, 25_000).await;
+    emit(&fixture.plain, 12_000).await;
     let opened = fixture.store.open("left").await.unwrap();
     let wire = Settlement {
         destination: "left".to_owned(),
@@ -207,7 +207,7 @@ async fn a_slow_owner_is_fenced_once_and_what_it_had_on_the_wire_is_counted() {
     while purge(&fixture).await > 0 {
         carry(&fixture).await;
     }
-    assert_eq!(fixture.count(PARKED).await, 25_000);
+    assert_eq!(fixture.count(PARKED).await, 12_000);
     let epoch = "SELECT epoch FROM hapax.lease WHERE part = 'left'";
     assert_eq!(fixture.count(epoch).await, opened.epoch + 1);
     let due = fixture.store.due("left", &[], 10).await.unwrap();

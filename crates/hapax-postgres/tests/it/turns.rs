@@ -101,7 +101,7 @@ async fn what_comes_into_a_segment_behind_its_emptying_is_delivered_and_kept_for
     // What is known of its turn may not have gone yet.
     let emptied = "
         INSERT INTO hapax.turn (turn, opened_at, closed_at, last, emptied_at)
-        SELECT 0, at, at, 3, at FROM (SELECT now() - interval '9 days' AS at) AS then
+        SELECT 0, at, at, 3, at FROM (SELECT now() - interval '9 days' AS at) AS earlier
         ON CONFLICT (turn) DO UPDATE SET closed_at = excluded.closed_at, emptied_at = now()";
     fixture.plain.batch_execute(emptied).await.unwrap();
     assert_eq!(purge_once(&fixture).await, 0);
