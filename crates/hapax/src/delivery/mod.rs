@@ -186,7 +186,8 @@ pub struct Settlement {
     pub epoch: i64,
     /// The new checkpoint, when it moved.
     pub checkpoint: Option<Checkpoint>,
-    /// Attempts at parked deliveries that begin now: position and the attempt's number.
+    /// Attempts at parked deliveries that begin now: position and the attempt's number. One that
+    /// was `Blocked` becomes `Retrying`: its turn has come.
     pub begin: Vec<(i64, u32)>,
     /// Deliveries that are parked, or parked anew.
     pub park: Vec<Park>,

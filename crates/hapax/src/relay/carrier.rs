@@ -250,7 +250,8 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         }
         let name = &self.flow.part;
         let held: Vec<i64> = self.flow.revived.iter().copied().collect();
-        let due = self.store.due(name, &held, room).await?;
+        let behind = self.flow.reads_behind();
+        let due = self.store.due(name, &held, room, behind).await?;
         let next_due = self.store.next_due(name).await?;
         // What is in our hands is overdue by its row; nobody waits for that.
         let now = self.settings.clock.now();
