@@ -72,7 +72,6 @@ struct Statements {
     checkpoint: Ready,
     begin: Ready,
     park: Ready,
-    unblock: Ready,
     deliver: Ready,
     release: Ready,
     is_held: Ready,
@@ -88,7 +87,6 @@ impl Statements {
             query!("delivery/checkpoint"),
             query!("delivery/begin"),
             query!("delivery/park"),
-            query!("delivery/unblock"),
             query!("delivery/deliver"),
             query!("delivery/release"),
             query!("delivery/is_held"),
@@ -101,7 +99,6 @@ impl Statements {
             checkpoint,
             begin,
             park,
-            unblock,
             deliver,
             release,
             is_held,
@@ -114,7 +111,6 @@ impl Statements {
             checkpoint,
             begin,
             park,
-            unblock,
             deliver,
             release,
             is_held,
@@ -145,10 +141,12 @@ async fn write(
     let begun: [&dyn Param; 4] = [&destination, &begun, &numbers, &now];
     let parks = Parks::of(&settlement.park);
     let parked = parks.params(&destination, &now);
-    let blocked: [&dyn Param; 3] = [&destination, &parks.blocked, &now];
     let ended: [&dyn Param; 3] = [&destination, &settlement.delivered, &now];
     let released: Vec<&str> = settlement.release.iter().map(String::as_str).collect();
-    let release: [&dyn Param; 3] = [&destination, &released, &now];
+    // What is to wait behind nothing is let go at once.
+    let lowered: Vec<&str> = released.iter().chain(&parks.blocked).copied().collect();
+    let release: [&dyn Param; 3] = [&destination, &lowered, &now];
+    let held: [&dyn Param; 2] = [&destination, &released];
     let attempts = Attempts::of(&settlement.attempts);
     let tried = attempts.params(&destination);
     let arrivals = Arrivals::of(&settlement.arrived);
@@ -170,15 +168,14 @@ async fn write(
         }
         add(!settlement.begin.is_empty(), &statements.begin, &begun[..]);
         add(!settlement.park.is_empty(), &statements.park, &parked[..]);
-        add(!parks.blocked.is_empty(), &statements.unblock, &blocked[..]);
         let some = !settlement.delivered.is_empty();
         add(some, &statements.deliver, &ended[..]);
         add(!attempts.is_empty(), &statements.attempt, &tried[..]);
         add(!arrivals.is_empty(), &statements.arrival, &noted[..]);
         add(reason.is_some(), &statements.disable, &disabled[..]);
-        add(!released.is_empty(), &statements.release, &release[..]);
+        add(!lowered.is_empty(), &statements.release, &release[..]);
         // What is still held is asked last: its answer is the one before the commit's.
-        add(!released.is_empty(), &statements.is_held, &release[..2]);
+        add(!released.is_empty(), &statements.is_held, &held[..]);
         legs.push(Box::pin(link.none("COMMIT")));
         legs
     });
@@ -263,8 +260,8 @@ struct Parks<'a> {
     due: Vec<Moment>,
     keys: Vec<Option<&'a str>>,
     errors: Vec<Option<String>>,
-    /// Those of them that are to be blocked.
-    blocked: Vec<i64>,
+    /// The keys of those that are to be blocked.
+    blocked: Vec<&'a str>,
 }
 
 impl<'a> Parks<'a> {
@@ -282,7 +279,7 @@ impl<'a> Parks<'a> {
                 .collect(),
             blocked: all()
                 .filter(|park| park.state == ParkedState::Blocked)
-                .map(|park| park.position)
+                .filter_map(|park| park.order_key.as_deref())
                 .collect(),
         }
     }
