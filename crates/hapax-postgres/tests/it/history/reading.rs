@@ -2,12 +2,13 @@
 
 use hapax::{
     delivery::{Frontier, Shards},
-    store::{Deliveries, Source, StoreError},
+    event::EventId,
+    store::{Batch, Deliveries, Source, StoreError},
 };
 use hapax_postgres::Postgres;
 use hapax_testkit::proxy::Proxy;
 
-use super::{Parted, at, positions, read, settlement};
+use super::{EMIT, Parted, at, positions, read, settlement};
 use crate::fixture::settings;
 
 #[tokio::test]
@@ -52,4 +53,45 @@ async fn past_a_crowd_nothing_is_found_of_another_history_than_what_was_read_bef
     assert_eq!(past(&parted.new, &kept).await, 2);
     assert_eq!(past(&parted.new, &lost).await, 0);
     assert_eq!(past(&parted.old, &kept).await, 0);
+}
+
+/// Where so much is late that it is read in pieces, the rest is not read elsewhere.
+#[tokio::test]
+async fn what_is_late_of_a_lost_history_is_not_looked_for_in_another() {
+    let mut parted = Parted::by_failover().await;
+    let late = parted.on_old.transaction().await.unwrap();
+    for _ in 0..3 {
+        late.batch_execute(EMIT).await.unwrap();
+    }
+    let beside = parted.servers[0].client().await;
+    beside.batch_execute(EMIT).await.unwrap();
+    let batch = read(&parted.old, &parted.stands.frontier).await;
+    assert_eq!(positions(&batch), [5]);
+    late.commit().await.unwrap();
+    let piece = Source::read(&parted.old, &batch.frontier, Shards::ALL, 1).await;
+    let piece = piece.unwrap();
+    assert_eq!(positions(&piece), [2]);
+    let told = Source::read(&parted.new, &piece.frontier, Shards::ALL, 10).await;
+    assert!(matches!(told, Err(StoreError::Fenced)), "{told:?}");
+    assert_eq!(positions(&read(&parted.old, &piece.frontier).await), [3, 4]);
+}
+
+#[tokio::test]
+async fn after_a_fence_no_connection_is_used_that_leads_to_the_lost_history() {
+    let parted = Parted::by_failover().await;
+    parted.lost().await;
+    let kept = read(&parted.new, &parted.stands.frontier).await;
+    let [old, new] = &parted.servers;
+    let proxy = Proxy::to_postgres(old.address());
+    let store = Postgres::open(settings(&proxy.url(&old.url())))
+        .await
+        .unwrap();
+    proxy.lead_to(new.address());
+    let told = Source::read(&store, &kept.frontier, Shards::ALL, 10).await;
+    assert!(matches!(told, Err(StoreError::Fenced)), "{told:?}");
+    let batch = read(&store, &parted.stands.frontier).await;
+    let ids = |batch: &Batch| -> Vec<EventId> {
+        batch.events.iter().map(|event| event.event.id).collect()
+    };
+    assert_eq!(ids(&batch), ids(&kept));
 }
