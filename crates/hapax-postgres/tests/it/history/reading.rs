@@ -71,6 +71,12 @@ async fn what_is_late_of_a_lost_history_is_not_looked_for_in_another() {
     let piece = Source::read(&parted.old, &batch.frontier, Shards::ALL, 1).await;
     let piece = piece.unwrap();
     assert_eq!(positions(&piece), [2]);
+    // The xid of the late one is given again as well, and would be looked for.
+    let again = parted.on_new.transaction().await.unwrap();
+    for _ in 0..4 {
+        again.batch_execute(EMIT).await.unwrap();
+    }
+    again.commit().await.unwrap();
     let told = Source::read(&parted.new, &piece.frontier, Shards::ALL, 10).await;
     assert!(matches!(told, Err(StoreError::Fenced)), "{told:?}");
     assert_eq!(positions(&read(&parted.old, &piece.frontier).await), [3, 4]);
