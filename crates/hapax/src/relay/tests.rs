@@ -34,7 +34,7 @@ fn each_settlement_says_up_to_where_was_read() {
     let head = flow.progress.head().clone();
     flow.choose(1, at(0));
     let settlement = flow.settlement().unwrap();
-    assert_eq!(settlement.read, [head.clone()]);
+    assert_eq!(settlement.read, vec![head.clone()]);
     assert!(settlement.checkpoint.unwrap().frontier.high < head.high);
     flow.settled(vec![], at(0));
     flow.admit_parked(vec![parked(9, 2, None)]);
