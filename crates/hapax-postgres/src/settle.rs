@@ -1,7 +1,8 @@
 //! Settling: all that one turn of the relay has to write, in one flight.
 //!
-//! The first statement takes hold of the destination for the epoch and fails for any other; what
-//! was sent behind it fails with it, and an owner that was replaced changes nothing. A settlement
+//! The first statement takes hold of the destination for the epoch and fails for any other, and for
+//! what was read in a history that the database has lost; what was sent behind it fails with it,
+//! and an owner that was replaced, or that a failover has robbed of what it read, changes nothing. A settlement
 //! that is written twice, because nobody heard of its first commit, is the same as written once.
 
 mod arrivals;
@@ -129,9 +130,17 @@ async fn write(
 ) -> Result<Written, StoreError> {
     let (start, now) = (begin(store), store.now());
     let destination = settlement.destination.as_str();
-    let owner: [&dyn Param; 2] = [&destination, &settlement.epoch];
     let moved = settlement.checkpoint.as_ref();
     let moved = moved.map(|it| Moved::of(destination, settlement.epoch, it, now));
+    let (highs, snapshots) = read(settlement);
+    let owner: [&dyn Param; 6] = [
+        &destination,
+        &settlement.epoch,
+        &highs,
+        &snapshots,
+        &moved.as_ref().map(|moved| &*moved.settled),
+        &moved.as_ref().map(|moved| &*moved.offered),
+    ];
     let moved = moved.as_ref().map(Moved::params);
     let begun: BTreeMap<i64, u32> = settlement.begin.iter().copied().collect();
     let (begun, numbers): (Vec<i64>, Vec<i32>) = begun
@@ -187,6 +196,15 @@ async fn write(
         checkpoint: drawn.and_then(|rows| rows.first()).map(|row| row.get(0)),
         free: free(&settlement.release, held),
     })
+}
+
+/// The frontiers that say in which history this was read; one without a text has read nothing.
+fn read(settlement: &Settlement) -> (Vec<i64>, Vec<&str>) {
+    let checkpoint = settlement.checkpoint.as_ref().map(|it| &it.frontier);
+    let instead = checkpoint.filter(|_| settlement.read.is_empty());
+    let all = settlement.read.iter().chain(instead);
+    all.filter_map(|read| Some((read.high, read.snapshot.as_deref()?)))
+        .unzip()
 }
 
 fn fenced(crash: Crash) -> StoreError {

@@ -223,15 +223,17 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// whose tenant is none of `except`, with the position up to which it looked.
     ///
     /// What it returns is visible now and in order; what it does not, [`read`](Self::read) finds.
-    /// A source that cannot look past finds nothing.
+    /// A source that cannot look past finds nothing, nor does one that is not in the history in
+    /// which `head` was read.
     fn read_past(
         &self,
+        head: &Frontier,
         beyond: i64,
         shards: Shards,
         except: &[Option<Tenant>],
         limit: usize,
     ) -> impl Future<Output = Result<Past, StoreError>> + Send {
-        let _ = (shards, except, limit);
+        let _ = (head, shards, except, limit);
         async move {
             Ok(Past {
                 events: Vec::new(),

@@ -208,9 +208,10 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             let Some((beyond, except, limit)) = self.flow.looks_past() else {
                 return;
             };
+            let head = self.flow.progress.head().clone();
             self.reading.spawn(async move {
-                let past = tail.read_past(beyond, shards, &except, limit).await;
-                past.map(Found::Past)
+                let past = tail.read_past(&head, beyond, shards, &except, limit);
+                past.await.map(Found::Past)
             });
         }
     }

@@ -72,6 +72,7 @@ impl Flow {
     /// What is to be written down, if anything is.
     pub(super) fn settlement(&self) -> Option<Settlement> {
         self.is_unsaid().then(|| Settlement {
+            read: self.progress.read_to(),
             checkpoint: self.progress.changed(),
             arrived: self.arrivals.said(),
             ..self.pending.clone()

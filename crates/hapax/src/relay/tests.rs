@@ -26,6 +26,23 @@ fn what_is_offered_for_the_first_time_is_on_record_before_it_leaves() {
     assert_eq!(positions(&chosen), [1]);
 }
 
+/// Whatever is written down, a store can tell whether it was read in a history that it has lost.
+#[test]
+fn each_settlement_says_up_to_where_was_read() {
+    let mut flow = flow(Order::None);
+    admit(&mut flow, &[(1, None), (2, None)]);
+    let head = flow.progress.head().clone();
+    flow.choose(1, at(0));
+    let settlement = flow.settlement().unwrap();
+    assert_eq!(settlement.read, vec![head.clone()]);
+    assert!(settlement.checkpoint.unwrap().frontier.high < head.high);
+    flow.settled(vec![], at(0));
+    flow.admit_parked(vec![parked(9, 2, None)]);
+    flow.pending.begin = vec![(9, 3)];
+    let settlement = flow.settlement().unwrap();
+    assert_eq!((settlement.checkpoint, settlement.read), (None, vec![head]));
+}
+
 #[test]
 fn a_retry_is_counted_before_it_leaves() {
     let mut flow = flow(Order::None);
