@@ -11,7 +11,10 @@ mod matrix;
 mod carry;
 mod services;
 #[path = "../../crates/hapax-testkit/src/port.rs"]
-#[expect(unreachable_pub, reason = "the file is the test kit's, where it is public")]
+#[expect(
+    unreachable_pub,
+    reason = "the file is the test kit's, where it is public"
+)]
 mod port;
 mod step;
 mod tool;

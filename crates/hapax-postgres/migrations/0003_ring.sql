@@ -191,6 +191,43 @@ AS $$
     FROM (SELECT string_to_array(snapshot, ' ') AS word) AS words
 $$;
 
+-- Which history the xids and ids of this database belong to: the cluster that counts them, and its
+-- timeline. They begin anew when a database is restored on another cluster, and go back when a
+-- standby takes over that had not heard of all of them. A role that may not ask for the cluster's
+-- name has '-' instead, and a standby instead of a timeline.
+CREATE FUNCTION hapax.history() RETURNS text
+    LANGUAGE plpgsql VOLATILE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    cluster text := '-';
+BEGIN
+    IF has_function_privilege(to_regprocedure('pg_control_system()'), 'EXECUTE') THEN
+        SELECT system_identifier INTO cluster FROM pg_control_system();
+    END IF;
+    RETURN cluster || '/' || CASE
+        WHEN pg_is_in_recovery() THEN '-'
+        ELSE left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
+    END;
+END
+$$;
+
+-- Whether a frontier was read in a history, as far as both have names: see the store's frontier.
+CREATE FUNCTION hapax.is_read_in(history text, snapshot text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT coalesce(
+        (theirs[1] = ours[1] OR theirs[1] = '-' OR ours[1] = '-')
+        AND (theirs[2] = ours[2] OR theirs[2] IS NULL),
+        true
+    )
+    FROM (
+        SELECT string_to_array(history, '/') AS ours,
+               string_to_array(split_part(snapshot, ' ', 3), '/') AS theirs
+    ) AS names
+$$;
+
 -- Whether a part has still to read anything of a segment. Nothing may be written to it meanwhile.
 CREATE FUNCTION hapax.has_unread(segment integer, part text, frontier bigint, snapshot text)
     RETURNS boolean

@@ -102,6 +102,11 @@ impl Connections {
         bounds(settings, &self.shared.watched, "SET LOCAL")
     }
 
+    /// Lets those go that nobody uses; new ones are made when they are needed.
+    pub(crate) fn renew(&self) {
+        let _gone = self.pool.retain(|_, _| false);
+    }
+
     /// Lets the connections go; what is in flight ends first.
     pub(crate) fn close(&self) {
         self.pool.close();

@@ -76,9 +76,11 @@ impl Deliveries for Postgres {
         destination: &str,
         except: &[i64],
         limit: usize,
+        behind: usize,
     ) -> Result<Vec<Parked>, StoreError> {
         let (now, limit, bytes) = (self.now(), rows(limit), rows(READ_BYTES));
-        let params: [&dyn Param; 5] = [&destination, &now, &except, &limit, &bytes];
+        let behind = rows(behind);
+        let params: [&dyn Param; 6] = [&destination, &now, &except, &limit, &bytes, &behind];
         let due = self.ask(query!("delivery/due"), &params).await?;
         outbox::until_unreadable(due.iter().map(parked).collect())
     }
@@ -141,6 +143,7 @@ fn parked(row: &Row) -> Result<Parked, StoreError> {
     let state = match row.try_get(11).map_err(bad)? {
         "scheduled" => ParkedState::Scheduled,
         "retrying" => ParkedState::Retrying,
+        "blocked" => ParkedState::Blocked,
         other => return Err(corrupt(format!("parked delivery in state {other:?}"))),
     };
     Ok(Parked {

@@ -26,8 +26,9 @@ const STEPS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) high: i64,
-    /// The database cluster that counts the xids, and its timeline, where it says who it is.
-    cluster: Option<Box<str>>,
+    /// The history that it was read in, where it has a name: the cluster that counts the xids, or
+    /// `-` where it does not say who it is, and its timeline.
+    history: Option<Box<str>>,
     /// A bit for each shard that is read.
     mask: u16,
     /// What was visible when everything up to `high` was read; nothing is late without it.
@@ -109,7 +110,7 @@ impl Mark {
     fn at(high: i64) -> Self {
         Self {
             high,
-            cluster: None,
+            history: None,
             mask: u16::MAX,
             seen: None,
             floors: Floors(vec![(0, high)]),
@@ -124,7 +125,7 @@ impl Mark {
             [.., mask] if words.len() == 8 => (&words[..7], mask.parse().ok()?),
             _ => (&words[..], u16::MAX),
         };
-        let [first, floor, cluster, seen, after, drawn, floors] = *words else {
+        let [first, floor, history, seen, after, drawn, floors] = *words else {
             return None;
         };
         let late = if after == "-" {
@@ -148,7 +149,7 @@ impl Mark {
         };
         Some(Self {
             high,
-            cluster: (cluster != "-").then(|| cluster.into()),
+            history: (history != "-").then(|| history.into()),
             mask,
             seen,
             floors: Floors::parse(floors)?,
@@ -178,7 +179,7 @@ impl Mark {
         Some(format!(
             "{} {floor} {} {seen} {} {} {} {}",
             first.text,
-            self.cluster.as_deref().unwrap_or("-"),
+            self.history.as_deref().unwrap_or("-"),
             word(self.late.as_ref().map(|late| late.after.to_string())),
             word(
                 self.drawn
@@ -195,27 +196,26 @@ impl Mark {
         self
     }
 
-    /// Whether its xids are those that this cluster counts: named by its identifier, and the
-    /// timeline where it was asked for one.
-    pub(crate) fn history(&self, cluster: Option<&str>) -> History {
-        let Some((ours, theirs)) = self.cluster.as_deref().zip(cluster) else {
+    /// Whether its xids are those that are counted now, as `hapax.is_read_in` says: of the same
+    /// cluster and timeline, as far as both have names.
+    pub(crate) fn history(&self, now: &str) -> History {
+        let Some(then) = self.history.as_deref() else {
             return History::Same;
         };
-        let name = |text: &str| text.split('/').next().map(str::to_owned);
-        if ours == theirs {
-            History::Same
-        } else if name(ours) != name(theirs) {
+        let split = |name| str::split_once(name, '/').map_or((name, None), |(a, b)| (a, Some(b)));
+        let ((their_cluster, their_line), (cluster, line)) = (split(then), split(now));
+        if their_cluster != cluster && their_cluster != "-" && cluster != "-" {
             History::Foreign
-        } else if ours.contains('/') {
+        } else if their_line.is_some() && their_line != line {
             History::Branched
         } else {
             History::Same
         }
     }
 
-    /// The same mark on the timeline that its cluster has come to.
-    pub(crate) fn on(mut self, cluster: Option<&str>) -> Self {
-        self.cluster = cluster.map(Into::into);
+    /// The same mark in the history that the database has come to.
+    pub(crate) fn on(mut self, history: &str) -> Self {
+        self.history = Some(history.into());
         self
     }
 
@@ -275,7 +275,7 @@ impl Mark {
     pub(crate) fn looked(
         &self,
         sight: &Sight,
-        cluster: Option<&str>,
+        history: &str,
         high: i64,
         after: Option<i64>,
     ) -> Self {
@@ -289,7 +289,7 @@ impl Mark {
         let floor = self.floors.of(before.xmin);
         Self {
             high,
-            cluster: cluster.or(self.cluster.as_deref()).map(Into::into),
+            history: Some(history.into()),
             mask: self.mask,
             seen: Some(snapshot),
             floors,
@@ -392,22 +392,22 @@ mod tests {
 
     #[test]
     fn a_mark_reads_back_as_it_was_written() {
-        let mark = Mark::at(0).looked(&sight("7:9:7", 12, 4, 100, 50), Some("77"), 3, None);
-        check(&mark, "7:9:7 0 77 = - 4@100 0@0 65535");
-        let mark = mark.looked(&sight("8:20:8,12", 22, 30, 300, 200), None, 25, None);
-        check(&mark, "8:20:8,12 0 77 = - 30@300 0@0,22@4 65535");
-        let late = mark.looked(&sight("21:30:", 33, 40, 400, 300), None, 25, Some(11));
+        let mark = Mark::at(0).looked(&sight("7:9:7", 12, 4, 100, 50), "77/1", 3, None);
+        check(&mark, "7:9:7 0 77/1 = - 4@100 0@0 65535");
+        let mark = mark.looked(&sight("8:20:8,12", 22, 30, 300, 200), "77/1", 25, None);
+        check(&mark, "8:20:8,12 0 77/1 = - 30@300 0@0,22@4 65535");
+        let late = mark.looked(&sight("21:30:", 33, 40, 400, 300), "77/1", 25, Some(11));
         check(
             &late,
-            "8:20:8,12 0 77 21:30: 11 40@400 0@0,22@4,33@30 65535",
+            "8:20:8,12 0 77/1 21:30: 11 40@400 0@0,22@4,33@30 65535",
         );
         check(
             &late.clone().caught_up(Some(19)),
-            "8:20:8,12 0 77 21:30: 19 40@400 0@0,22@4,33@30 65535",
+            "8:20:8,12 0 77/1 21:30: 19 40@400 0@0,22@4,33@30 65535",
         );
         check(
             &late.caught_up(None),
-            "21:30: 0 77 = - 40@400 0@0,22@4,33@30 65535",
+            "21:30: 0 77/1 = - 40@400 0@0,22@4,33@30 65535",
         );
         assert_eq!(Mark::at(5).frontier().snapshot, None);
     }
@@ -433,8 +433,8 @@ mod tests {
     #[test]
     fn only_an_xid_that_was_not_given_yet_has_a_higher_floor() {
         // 100 to 104 run, and nobody has ended since: the snapshots say 100 each time.
-        let first = Mark::at(0).looked(&sight("100:100:", 105, 10, 1, 0), None, 10, None);
-        let second = first.looked(&sight("100:100:", 105, 20, 2, 1), None, 20, None);
+        let first = Mark::at(0).looked(&sight("100:100:", 105, 10, 1, 0), "-/1", 10, None);
+        let second = first.looked(&sight("100:100:", 105, 20, 2, 1), "-/1", 20, None);
         assert_eq!(second.floors.of(104), 0);
         assert_eq!(second.floors.of(105), 10);
         let open = second.open();
@@ -444,20 +444,20 @@ mod tests {
 
     #[test]
     fn the_sequence_is_not_believed_before_its_log_is_flushed() {
-        let mut mark = Mark::at(0).looked(&sight("9:9:", 9, 10, 100, 99), None, 10, None);
+        let mut mark = Mark::at(0).looked(&sight("9:9:", 9, 10, 100, 99), "-/1", 10, None);
         for last in [20, 30] {
-            mark = mark.looked(&sight("9:9:", 9, last, 200, 99), None, 10, None);
+            mark = mark.looked(&sight("9:9:", 9, last, 200, 99), "-/1", 10, None);
             assert_eq!((mark.floors.of(50), mark.drawn), (0, Some((10, 100))));
         }
-        mark = mark.looked(&sight("9:9:", 9, 40, 300, 100), None, 10, None);
+        mark = mark.looked(&sight("9:9:", 9, 40, 300, 100), "-/1", 10, None);
         assert_eq!((mark.floors.of(50), mark.drawn), (10, Some((40, 300))));
     }
 
     #[test]
     fn a_writer_that_can_have_drawn_nothing_that_was_passed_is_not_looked_for() {
-        let mark = Mark::at(0).looked(&sight("9:9:", 9, 1_000, 1, 1), None, 1, None);
-        let mark = mark.looked(&sight("9:12:9", 12, 1_000, 2, 2), None, 2, None);
-        let mark = mark.looked(&sight("13:14:13", 15, 1_000, 3, 3), None, 3, None);
+        let mark = Mark::at(0).looked(&sight("9:9:", 9, 1_000, 1, 1), "-/1", 1, None);
+        let mark = mark.looked(&sight("9:12:9", 12, 1_000, 2, 2), "-/1", 2, None);
+        let mark = mark.looked(&sight("13:14:13", 15, 1_000, 3, 3), "-/1", 3, None);
         assert_eq!(mark.open().xids, [""; 0]);
     }
 
@@ -485,7 +485,7 @@ mod tests {
                 last,
                 last,
             );
-            mark = mark.looked(&seen, Some("7123456789012345678"), last, None);
+            mark = mark.looked(&seen, "7123456789012345678/1", last, None);
         }
         assert_eq!(mark.floors.of(9), 0);
         assert!(mark.text().unwrap().len() < 2_000);
@@ -493,10 +493,7 @@ mod tests {
 
     #[test]
     fn on_another_cluster_what_was_not_visible_is_looked_for_once() {
-        let mark = Mark::at(0).looked(&sight("7:9:7", 12, 4, 100, 50), Some("1"), 3, None);
-        assert_eq!(mark.history(Some("2/00000001")), History::Foreign);
-        assert_eq!(mark.history(Some("1/00000001")), History::Same);
-        assert_eq!(mark.history(None), History::Same);
+        let mark = Mark::at(0).looked(&sight("7:9:7", 12, 4, 100, 50), "1/1", 3, None);
         let restored = mark.restored();
         let late = restored.late.as_ref().unwrap();
         assert_eq!(
@@ -507,21 +504,35 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_went_on_from_an_earlier_moment_is_another_history() {
-        let mark = Mark::at(0).looked(&sight("7:9:7", 12, 4, 1, 1), Some("1/00000001"), 3, None);
-        assert_eq!(mark.history(Some("1/00000001")), History::Same);
-        assert_eq!(mark.history(Some("1/00000002")), History::Branched);
-        assert_eq!(mark.history(Some("2/00000001")), History::Foreign);
-        let moved = mark.on(Some("1/00000002"));
-        assert_eq!(moved.history(Some("1/00000002")), History::Same);
+    fn a_history_is_another_one_as_far_as_both_have_names() {
+        use History::{Branched, Foreign, Same};
+        for (then, now, other) in [
+            ("1/00000001", "1/00000001", Same),
+            ("1/00000001", "1/00000002", Branched),
+            ("1/00000001", "2/00000001", Foreign),
+            ("1/00000001", "1/-", Branched),
+            ("1/00000001", "-/00000001", Same),
+            ("1/00000001", "-/00000002", Branched),
+            ("-/00000001", "1/00000001", Same),
+            ("-/00000001", "1/00000002", Branched),
+            ("1", "1/00000002", Same),
+            ("1", "2/00000002", Foreign),
+            ("-", "2/00000002", Same),
+        ] {
+            let text = format!("7:9:7 0 {then} = - - 0@0 1");
+            let mark = Mark::parse(3, &text).unwrap();
+            assert_eq!(mark.history(now), other, "{then} {now}");
+            assert_eq!(mark.on(now).history(now), Same);
+        }
+        assert_eq!(Mark::at(3).history("1/00000001"), Same);
     }
 
     #[test]
     fn a_mark_says_which_shards_it_has_read() {
         let shards = Shards::of_part(1, 4.try_into().unwrap()).unwrap();
         let mark = Mark::at(0).of_shards(shards);
-        let mark = mark.looked(&sight("7:7:", 7, 4, 1, 1), None, 3, None);
-        check(&mark, "7:7: 0 - = - 4@1 0@0 8738");
+        let mark = mark.looked(&sight("7:7:", 7, 4, 1, 1), "-/1", 3, None);
+        check(&mark, "7:7: 0 -/1 = - 4@1 0@0 8738");
     }
 
     /// Next xid and log positions by number, as the server would say them.

@@ -187,6 +187,11 @@ impl Postgres {
         self.0.connections.take().await
     }
 
+    /// Lets connections go that nobody uses: what they lead to may be no longer what it was.
+    pub(crate) fn reconnect(&self) {
+        self.0.connections.renew();
+    }
+
     /// Whether the next group may hope that all its keys are free.
     pub(crate) fn hopes(&self) -> bool {
         let one_less = |left: u32| left.checked_sub(1);

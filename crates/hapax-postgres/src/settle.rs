@@ -1,7 +1,8 @@
 //! Settling: all that one turn of the relay has to write, in one flight.
 //!
-//! The first statement takes hold of the destination for the epoch and fails for any other; what
-//! was sent behind it fails with it, and an owner that was replaced changes nothing. A settlement
+//! The first statement takes hold of the destination for the epoch and fails for any other, and for
+//! what was read in a history that the database has lost; what was sent behind it fails with it,
+//! and an owner that was replaced, or that a failover has robbed of what it read, changes nothing. A settlement
 //! that is written twice, because nobody heard of its first commit, is the same as written once.
 
 mod arrivals;
@@ -72,7 +73,6 @@ struct Statements {
     checkpoint: Ready,
     begin: Ready,
     park: Ready,
-    unblock: Ready,
     deliver: Ready,
     release: Ready,
     is_held: Ready,
@@ -88,7 +88,6 @@ impl Statements {
             query!("delivery/checkpoint"),
             query!("delivery/begin"),
             query!("delivery/park"),
-            query!("delivery/unblock"),
             query!("delivery/deliver"),
             query!("delivery/release"),
             query!("delivery/is_held"),
@@ -101,7 +100,6 @@ impl Statements {
             checkpoint,
             begin,
             park,
-            unblock,
             deliver,
             release,
             is_held,
@@ -114,7 +112,6 @@ impl Statements {
             checkpoint,
             begin,
             park,
-            unblock,
             deliver,
             release,
             is_held,
@@ -133,9 +130,17 @@ async fn write(
 ) -> Result<Written, StoreError> {
     let (start, now) = (begin(store), store.now());
     let destination = settlement.destination.as_str();
-    let owner: [&dyn Param; 2] = [&destination, &settlement.epoch];
     let moved = settlement.checkpoint.as_ref();
     let moved = moved.map(|it| Moved::of(destination, settlement.epoch, it, now));
+    let (highs, snapshots) = read(settlement);
+    let owner: [&dyn Param; 6] = [
+        &destination,
+        &settlement.epoch,
+        &highs,
+        &snapshots,
+        &moved.as_ref().map(|moved| &*moved.settled),
+        &moved.as_ref().map(|moved| &*moved.offered),
+    ];
     let moved = moved.as_ref().map(Moved::params);
     let begun: BTreeMap<i64, u32> = settlement.begin.iter().copied().collect();
     let (begun, numbers): (Vec<i64>, Vec<i32>) = begun
@@ -145,10 +150,12 @@ async fn write(
     let begun: [&dyn Param; 4] = [&destination, &begun, &numbers, &now];
     let parks = Parks::of(&settlement.park);
     let parked = parks.params(&destination, &now);
-    let blocked: [&dyn Param; 3] = [&destination, &parks.blocked, &now];
     let ended: [&dyn Param; 3] = [&destination, &settlement.delivered, &now];
     let released: Vec<&str> = settlement.release.iter().map(String::as_str).collect();
-    let release: [&dyn Param; 3] = [&destination, &released, &now];
+    // What is to wait behind nothing is let go at once.
+    let lowered: Vec<&str> = released.iter().chain(&parks.blocked).copied().collect();
+    let release: [&dyn Param; 3] = [&destination, &lowered, &now];
+    let held: [&dyn Param; 2] = [&destination, &released];
     let attempts = Attempts::of(&settlement.attempts);
     let tried = attempts.params(&destination);
     let arrivals = Arrivals::of(&settlement.arrived);
@@ -170,15 +177,14 @@ async fn write(
         }
         add(!settlement.begin.is_empty(), &statements.begin, &begun[..]);
         add(!settlement.park.is_empty(), &statements.park, &parked[..]);
-        add(!parks.blocked.is_empty(), &statements.unblock, &blocked[..]);
         let some = !settlement.delivered.is_empty();
         add(some, &statements.deliver, &ended[..]);
         add(!attempts.is_empty(), &statements.attempt, &tried[..]);
         add(!arrivals.is_empty(), &statements.arrival, &noted[..]);
         add(reason.is_some(), &statements.disable, &disabled[..]);
-        add(!released.is_empty(), &statements.release, &release[..]);
+        add(!lowered.is_empty(), &statements.release, &release[..]);
         // What is still held is asked last: its answer is the one before the commit's.
-        add(!released.is_empty(), &statements.is_held, &release[..2]);
+        add(!released.is_empty(), &statements.is_held, &held[..]);
         legs.push(Box::pin(link.none("COMMIT")));
         legs
     });
@@ -190,6 +196,15 @@ async fn write(
         checkpoint: drawn.and_then(|rows| rows.first()).map(|row| row.get(0)),
         free: free(&settlement.release, held),
     })
+}
+
+/// The frontiers that say in which history this was read; one without a text has read nothing.
+fn read(settlement: &Settlement) -> (Vec<i64>, Vec<&str>) {
+    let checkpoint = settlement.checkpoint.as_ref().map(|it| &it.frontier);
+    let instead = checkpoint.filter(|_| settlement.read.is_empty());
+    let all = settlement.read.iter().chain(instead);
+    all.filter_map(|read| Some((read.high, read.snapshot.as_deref()?)))
+        .unzip()
 }
 
 fn fenced(crash: Crash) -> StoreError {
@@ -263,8 +278,8 @@ struct Parks<'a> {
     due: Vec<Moment>,
     keys: Vec<Option<&'a str>>,
     errors: Vec<Option<String>>,
-    /// Those of them that are to be blocked.
-    blocked: Vec<i64>,
+    /// The keys of those that are to be blocked.
+    blocked: Vec<&'a str>,
 }
 
 impl<'a> Parks<'a> {
@@ -282,7 +297,7 @@ impl<'a> Parks<'a> {
                 .collect(),
             blocked: all()
                 .filter(|park| park.state == ParkedState::Blocked)
-                .map(|park| park.position)
+                .filter_map(|park| park.order_key.as_deref())
                 .collect(),
         }
     }

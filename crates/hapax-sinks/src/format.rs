@@ -52,7 +52,7 @@ pub enum Format {
 impl Format {
     /// Writes the event down, as coming from `source`.
     pub fn write(self, event: &Event, source: &str) -> Written {
-        let mut attributes = Vec::new();
+        let mut attributes = Vec::with_capacity(if self == Self::Binary { 8 } else { 0 });
         if self == Self::Binary {
             attributes.push(("specversion".into(), "1.0".to_owned()));
             attributes.push(("id".into(), event.id.to_string()));

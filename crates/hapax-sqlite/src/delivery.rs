@@ -4,6 +4,7 @@
 //! or dead has a row of its own. Opening a destination fences the owner before it and makes due
 //! what that owner had on the wire. Ended rows stay until retention takes them.
 
+mod due;
 mod lease;
 pub(crate) mod arrival;
 
@@ -17,18 +18,19 @@ use hapax::{
         Attempt, AttemptOutcome, Attendance, Checkpoint, Frontier, Opened, Parked, ParkedState,
         Settlement, Standing, positions,
     },
-    limits::READ_BYTES,
     store::{Deliveries, StoreError},
 };
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{
     dead_letter,
     error::{corrupt, store_error},
-    outbox, query, settle,
+    query, settle,
     sqlite::Sqlite,
     writer::Desk,
 };
+
+use due::Found;
 
 /// Events that a backlog is counted by; beyond it positions are subtracted.
 const COUNTED: i64 = 10_000;
@@ -79,12 +81,17 @@ impl Deliveries for Sqlite {
         destination: &str,
         except: &[i64],
         limit: usize,
+        behind: usize,
     ) -> Result<Vec<Parked>, StoreError> {
         let destination = destination.to_owned();
         let except: HashSet<i64> = except.iter().copied().collect();
         let now = self.clock().now();
-        self.look(move |conn| due(conn, &destination, now, &except, limit))
-            .await
+        let look = move |conn: &Connection| {
+            let mut found = Found::new(except, limit);
+            found.read(conn, &destination, now, behind)?;
+            found.end()
+        };
+        self.look(look).await
     }
 
     async fn next_due(&self, destination: &str) -> Result<Option<Timestamp>, StoreError> {
@@ -293,48 +300,6 @@ fn disabled_reason(conn: &Connection, destination: &str) -> rusqlite::Result<Opt
     statement
         .query_row([destination], |row| row.get(0))
         .optional()
-}
-
-fn due(
-    conn: &Connection,
-    destination: &str,
-    now: Timestamp,
-    except: &HashSet<i64>,
-    limit: usize,
-) -> Result<Vec<Parked>, StoreError> {
-    let mut found = Vec::new();
-    let mut read = || {
-        let mut statement = conn.prepare_cached(query!("delivery/due"))?;
-        let mut rows = statement.query(params![destination, now.as_millis()])?;
-        let mut bytes = 0;
-        while found.len() < limit && bytes <= READ_BYTES {
-            let Some(row) = rows.next()? else { break };
-            if !except.contains(&row.get(0)?) {
-                bytes += row.get_ref(7)?.as_bytes()?.len();
-                found.push(parked(row));
-            }
-        }
-        Ok(())
-    };
-    read().map_err(store_error)?;
-    outbox::until_unreadable(found)
-}
-
-fn parked(row: &Row<'_>) -> Result<Parked, StoreError> {
-    let bad = |error: rusqlite::Error| corrupt(format!("parked delivery: {error}"));
-    let state: String = row.get(11).map_err(bad)?;
-    let state = match state.as_str() {
-        "scheduled" => ParkedState::Scheduled,
-        "retrying" => ParkedState::Retrying,
-        other => return Err(corrupt(format!("parked delivery in state {other:?}"))),
-    };
-    Ok(Parked {
-        event: outbox::event(row)?,
-        state,
-        attempt: row.get(12).map_err(bad)?,
-        next_at: Timestamp::from_millis(row.get(13).map_err(bad)?),
-        order_key: row.get(14).map_err(bad)?,
-    })
 }
 
 fn standing(conn: &Connection, destination: &str) -> Result<Standing, StoreError> {

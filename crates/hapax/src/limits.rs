@@ -78,6 +78,9 @@ pub const MESSAGE_ID_BYTES_MAX: usize = 255;
 
 /// Events that the relay reads at once.
 pub const READ_EVENTS: usize = 4_000;
+/// Deliveries that are read together with the one that holds them up: each is one turn less to its
+/// store, and a place less for others that fall due.
+pub const BEHIND: usize = 16;
 /// Bytes of payload after which one read of the outbox ends.
 pub const READ_BYTES: usize = 2 * 1024 * 1024;
 /// Events of one destination that are in memory: waiting for their turn or on the wire.

@@ -223,15 +223,17 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// whose tenant is none of `except`, with the position up to which it looked.
     ///
     /// What it returns is visible now and in order; what it does not, [`read`](Self::read) finds.
-    /// A source that cannot look past finds nothing.
+    /// A source that cannot look past finds nothing, nor does one that is not in the history in
+    /// which `head` was read.
     fn read_past(
         &self,
+        head: &Frontier,
         beyond: i64,
         shards: Shards,
         except: &[Option<Tenant>],
         limit: usize,
     ) -> impl Future<Output = Result<Past, StoreError>> + Send {
-        let _ = (shards, except, limit);
+        let _ = (head, shards, except, limit);
         async move {
             Ok(Past {
                 events: Vec::new(),
@@ -346,8 +348,12 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         settlement: Settlement,
     ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
-    /// Parked deliveries that are due, at most `limit`, none of `except`: the longest due first,
-    /// and by position where they fell due together. Blocked and dead ones never are.
+    /// Parked deliveries that are due, none of `except`: the longest due first, and by position
+    /// where they fell due together. Blocked and dead ones never are.
+    ///
+    /// They are followed by what is `Blocked` behind each that holds a key up: up to `behind` of
+    /// its key, by position, and no further than to one that is not. Whoever has those in hand
+    /// need not come back for each. All in all there are at most `limit`.
     ///
     /// It stops earlier once the payloads read exceed [`crate::limits::READ_BYTES`], as
     /// [`Source::read`] does, and reads at least one if there is one.
@@ -356,6 +362,7 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         destination: &str,
         except: &[i64],
         limit: usize,
+        behind: usize,
     ) -> impl Future<Output = Result<Vec<Parked>, StoreError>> + Send;
 
     /// When the next parked delivery falls due, past or future; `None` when none ever does.

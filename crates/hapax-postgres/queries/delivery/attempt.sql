@@ -1,5 +1,5 @@
 -- Logs tries, in order: the log is only ever appended to. A settlement whose commit got no answer
--- is written again, and its tries are there then.
+-- is written again, and its tries are there then; each is looked for by itself: see release.
 INSERT INTO hapax.attempt
     (destination, position, number, started_at, duration_ms, outcome, status, error,
      response_head)
@@ -16,5 +16,6 @@ WHERE NOT EXISTS (
       AND known.destination = $1::text
       AND known.number = tried.number
       AND known.started_at = tried.started_at
+    OFFSET 0
 )
 ORDER BY place

@@ -1,8 +1,12 @@
--- Ends parked deliveries that arrived.
+-- Ends parked deliveries that arrived. Why it is written like this is said in release.
 UPDATE hapax.delivery AS delivery SET
     state = 'delivered',
     begun_at = NULL,
     changed_at = $3::timestamptz
-FROM unnest($2::int8[]) AS arrived (position)
-WHERE delivery.destination = $1::text
+FROM (
+    SELECT $1::text AS destination, position
+    FROM unnest($2::int8[]) AS arrived (position)
+    OFFSET 0
+) AS arrived
+WHERE delivery.destination = arrived.destination
   AND delivery.position = arrived.position

@@ -1,28 +1,59 @@
--- Reads what has fallen due, the longest due first, up to so many rows ($4) and the first beyond so
--- many bytes ($5). The index holds what is scheduled or retrying: what is blocked or dead never
--- falls due.
+-- Reads what has fallen due, the longest due first, and then what is blocked behind each that holds
+-- a key up: so many of the key ($6), and no further than to one that is not blocked. Up to so many
+-- rows ($4) and the first beyond so many bytes ($5). The index that is gone through holds what is
+-- scheduled or retrying: what is blocked or dead never falls due.
+WITH due AS MATERIALIZED (
+    SELECT position, state, attempt, next_at, order_key
+    FROM hapax.delivery
+    WHERE destination = $1::text
+      AND state IN ('scheduled', 'retrying')
+      AND next_at <= $2::timestamptz
+      AND position <> ALL ($3::int8[])
+    ORDER BY next_at, position
+    LIMIT $4::int8
+), parked AS MATERIALIZED (
+    SELECT position, state, attempt, next_at, order_key, place
+    FROM (
+        SELECT position, state, attempt, next_at, order_key, 0 AS place
+        FROM due
+        UNION ALL
+        SELECT behind.position, behind.state, behind.attempt, due.next_at, due.order_key,
+               behind.place
+        FROM due
+        CROSS JOIN LATERAL (
+            SELECT position, state, attempt, row_number() OVER (ORDER BY position) AS place,
+                   bool_and(state = 'blocked') OVER (ORDER BY position) AS waits
+            FROM (
+                SELECT position, state, attempt
+                FROM hapax.delivery AS unfinished
+                WHERE unfinished.destination = $1::text
+                  AND unfinished.order_key = due.order_key
+                  AND unfinished.state IN ('retrying', 'blocked', 'dead')
+                  AND unfinished.position > due.position
+                ORDER BY position
+                LIMIT $6::int8
+            ) AS next
+        ) AS behind
+        WHERE due.state = 'retrying'
+          AND behind.waits
+          AND behind.position <> ALL ($3::int8[])
+    ) AS found
+    ORDER BY place, next_at, position
+    LIMIT $4::int8
+)
 SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
        created_at, available_at, state, attempt, next_at, order_key
 FROM (
-    SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-           created_at, available_at, state, attempt, next_at, order_key,
-           sum(octet_length(payload)) OVER (ORDER BY next_at, id ROWS UNBOUNDED PRECEDING)
-               - octet_length(payload) AS before
-    FROM (
-        SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
-               event.aggregate_id, event.sequence, event.payload, event.headers,
-               event.created_at, event.available_at, delivery.state, delivery.attempt,
-               delivery.next_at, delivery.order_key
-        FROM hapax.delivery AS delivery
-        JOIN hapax.outbox_event AS event ON event.id = delivery.position
-            AND event.segment IN ((delivery.position >> 36 & 7)::int2, -1::int2)
-        WHERE delivery.destination = $1::text
-          AND delivery.state IN ('scheduled', 'retrying')
-          AND delivery.next_at <= $2::timestamptz
-          AND delivery.position <> ALL ($3::int8[])
-        ORDER BY delivery.next_at, delivery.position
-        LIMIT $4::int8
-    ) AS found
-) AS parked
+    SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
+           event.aggregate_id, event.sequence, event.payload, event.headers, event.created_at,
+           event.available_at, parked.state, parked.attempt, parked.next_at, parked.order_key,
+           parked.place,
+           sum(octet_length(event.payload))
+               OVER (ORDER BY parked.place, parked.next_at, event.id ROWS UNBOUNDED PRECEDING)
+               - octet_length(event.payload) AS before
+    FROM parked
+    JOIN hapax.outbox_event AS event ON event.id = parked.position
+        AND event.segment IN ((parked.position >> 36 & 7)::int2, -1::int2)
+) AS event
 WHERE before <= $5::int8
-ORDER BY next_at, id
+ORDER BY place, next_at, id

@@ -1,9 +1,23 @@
 -- Takes hold of a part for its owner, before anything is written in its name: the lock stands in the
 -- row itself and leaves no version behind. For anybody else it divides by zero, and what was sent
--- behind it fails with it.
+-- behind it fails with it. So does what was read ($3, $4) in a history that is lost, where the
+-- lease may carry the same epoch: but for a frontier that stands in this database, of which nothing
+-- new is said (no checkpoint, or $5 and $6 as they stand).
 SELECT 1 / coalesce((
     SELECT (epoch = $2::int8)::int4
     FROM hapax.lease
     WHERE part = $1::text
     FOR NO KEY UPDATE
-), 0)
+), 0) / (
+    SELECT (count(*) = 0)::int4
+    FROM (SELECT hapax.history() AS name OFFSET 0) AS history
+    CROSS JOIN unnest($3::int8[], $4::text[]) AS read (high, snapshot)
+    WHERE NOT CASE WHEN hapax.is_read_in(history.name, read.snapshot) THEN true ELSE EXISTS (
+        SELECT 1
+        FROM hapax.position AS stands
+        WHERE stands.part = $1::text
+          AND stands.frontier = read.high
+          AND stands.snapshot = read.snapshot
+          AND ($5::text IS NULL OR (stands.settled = $5::text AND stands.offered = $6::text))
+    ) END
+)

@@ -1,7 +1,7 @@
 -- Makes parked deliveries due again whose attempt was begun and never settled, with that attempt
 -- counted and logged; says how many.
 WITH begun AS MATERIALIZED (
-    SELECT position, attempt, begun_at
+    SELECT destination, position, attempt, begun_at
     FROM hapax.delivery
     WHERE destination = $1::text AND begun_at IS NOT NULL
 ), interrupted AS (
@@ -12,7 +12,7 @@ WITH begun AS MATERIALIZED (
         last_error = $3::text,
         changed_at = $2::timestamptz
     FROM begun
-    WHERE delivery.destination = $1::text AND delivery.position = begun.position
+    WHERE delivery.destination = begun.destination AND delivery.position = begun.position
 ), logged AS (
     INSERT INTO hapax.attempt
         (destination, position, number, started_at, duration_ms, outcome, error, response_head)

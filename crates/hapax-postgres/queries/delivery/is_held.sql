@@ -1,4 +1,5 @@
--- Says in the way of which order keys anything unfinished stands.
+-- Says in the way of which order keys anything unfinished stands, and looks for each of them by
+-- itself: see release.
 SELECT order_key
 FROM unnest($2::text[]) AS asked (order_key)
 WHERE EXISTS (
@@ -7,4 +8,5 @@ WHERE EXISTS (
     WHERE delivery.destination = $1::text
       AND delivery.order_key = asked.order_key
       AND delivery.state IN ('retrying', 'blocked', 'dead')
+    OFFSET 0
 )

@@ -6,8 +6,8 @@
 -- drawn ($4), over at most so many rows ($6), and here only while that id is of this turn. What
 -- lies beyond the highest id follows when nothing late is left to look for: up to so many rows ($7),
 -- or with the first beyond so many bytes ($8), which are only added up one by one when all of it is
--- more; of some shards ($9) over at most $6 rows, and then the first row says how far. It is run
--- with the name of any of the segments.
+-- more; of some shards ($9) over at most $6 rows, and then the first row says how far. Last
+-- it says in which history all this was seen. It is run with the name of any of the segments.
 WITH drawn AS MATERIALIZED (
     SELECT last_value - (NOT is_called)::int4 AS last
     FROM hapax.outbox_event_id
@@ -83,13 +83,14 @@ SELECT NULL::int8 AS id, NULL::uuid AS event_id, NULL::text AS type, NULL::text 
        NULL::text AS aggregate_type, NULL::text AS aggregate_id, NULL::int8 AS sequence,
        NULL::text AS payload, NULL::text AS headers, NULL::timestamptz AS created_at,
        NULL::timestamptz AS available_at, snapshot::text, age, last, written, flushed,
-       late.until, CASE WHEN $9::int2[] IS NULL THEN NULL ELSE ahead.until END
+       late.until, CASE WHEN $9::int2[] IS NULL THEN NULL ELSE ahead.until END,
+       hapax.history()
 FROM sight
 CROSS JOIN ahead
 LEFT JOIN late ON true
 UNION ALL
 (SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-        created_at, available_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+        created_at, available_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
  FROM (
      (SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
              created_at, available_at

@@ -1,7 +1,7 @@
 -- Reads on through late events of one segment: those between two ids that were not visible to the
 -- earlier snapshot and were to the later one, which found them. Without a later one none of their
--- writers is left. The first row says up to which id it was looked, over at most so many rows ($8).
--- It is run with the name of any of the segments.
+-- writers is left. The first row says up to which id it was looked, over at most so many rows ($8),
+-- and in which history. It is run with the name of any of the segments.
 -- Only here: a single writer is never late.
 WITH looked AS MATERIALIZED (
     SELECT coalesce((
@@ -16,11 +16,11 @@ WITH looked AS MATERIALIZED (
 SELECT until AS id, NULL::uuid AS event_id, NULL::text AS type, NULL::text AS tenant,
        NULL::text AS aggregate_type, NULL::text AS aggregate_id, NULL::int8 AS sequence,
        NULL::text AS payload, NULL::text AS headers, NULL::timestamptz AS created_at,
-       NULL::timestamptz AS available_at
+       NULL::timestamptz AS available_at, hapax.history()
 FROM looked
 UNION ALL
 (SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-        created_at, available_at
+        created_at, available_at, NULL
  FROM (
      SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
             created_at, available_at,

@@ -1,7 +1,7 @@
 -- Looks past a crowd in one segment: what is visible beyond an id ($1) and of no tenant of the crowd
 -- ($2, where a null is a tenant too), in order, up to so many rows ($3) or with the first beyond so
 -- many bytes ($4), over at most so many rows ($6). The first row says up to which id it was looked,
--- and where the sequence stands. It is run with the name of any of the segments.
+-- where the sequence stands, and in which history. It is run with the name of any of the segments.
 -- Only here: the other store finds nothing.
 WITH looked AS MATERIALIZED (
     SELECT (
@@ -28,11 +28,11 @@ WITH looked AS MATERIALIZED (
 SELECT until AS id, NULL::uuid AS event_id, NULL::text AS type, NULL::text AS tenant,
        NULL::text AS aggregate_type, NULL::text AS aggregate_id, last AS sequence,
        NULL::text AS payload, NULL::text AS headers, NULL::timestamptz AS created_at,
-       NULL::timestamptz AS available_at
+       NULL::timestamptz AS available_at, hapax.history()
 FROM looked
 UNION ALL
 (SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-        created_at, available_at
+        created_at, available_at, NULL
  FROM (
      SELECT event.id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
             headers, created_at, available_at,

@@ -199,11 +199,12 @@ impl Source for Imported {
 
     async fn read_past(
         &self,
+        head: &Frontier,
         beyond: i64,
         shards: Shards,
         except: &[Option<Tenant>],
         limit: usize,
     ) -> Result<Past, StoreError> {
-        Source::read_past(&self.store, beyond, shards, except, limit).await
+        Source::read_past(&self.store, head, beyond, shards, except, limit).await
     }
 }

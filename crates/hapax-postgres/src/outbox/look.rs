@@ -1,10 +1,9 @@
 //! One statement's look at a segment, and what it says of the outbox.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
-use futures_util::future::join;
 use hapax::{delivery::Shards, limits::READ_BYTES, outbox::OutboxEvent, store::StoreError};
-use tokio_postgres::{Row, error::SqlState};
+use tokio_postgres::Row;
 
 use super::{
     event::{event, until_unreadable},
@@ -12,11 +11,9 @@ use super::{
     segment::{READ, READ_LATE, next_start, oldest, start, turn},
 };
 use crate::{
-    connection::within,
     error::{corrupt, unavailable},
     frontier::{History, Late, Mark, Sight, Snapshot},
     postgres::Postgres,
-    query,
     value::Param,
 };
 
@@ -37,8 +34,8 @@ pub(super) enum Step {
         /// Whether all that there is was looked at.
         is_end: bool,
     },
-    /// Nothing was looked at: the mark is of another history than that of this cluster.
-    Other(History, Option<String>),
+    /// Nothing was looked at: the mark is of another history than this one.
+    Other(History, String),
 }
 
 impl Postgres {
@@ -61,16 +58,17 @@ impl Postgres {
             &rows(READ_BYTES),
             &shards,
         ];
-        let (cluster, found) = self.fly_look(READ.at(mark.high), &params).await?;
+        let found = self.ask(READ.at(mark.high), &params).await?;
         let (first, found) = found
             .split_first()
             .ok_or_else(|| corrupt("a look at the outbox showed nothing"))?;
         let (sight, until, reach) = sight(first)?;
-        match mark.history(cluster.as_deref()) {
+        let history: String = first.get(18);
+        match mark.history(&history) {
             History::Same => {}
-            other => return Ok(Step::Other(other, cluster)),
+            other => return Ok(Step::Other(other, history)),
         }
-        let looked = |high, after| mark.looked(&sight, cluster.as_deref(), high, after);
+        let looked = |high, after| mark.looked(&sight, &history, high, after);
         let is_late = |row: &&Row| row.get::<_, i64>(0) <= mark.high;
         let (late, new) = found.split_at(found.iter().take_while(is_late).count());
         let mut late = Found::of(late, limit)?;
@@ -136,7 +134,11 @@ impl Postgres {
         let (first, found) = found
             .split_first()
             .ok_or_else(|| corrupt("a look at what is late showed nothing"))?;
-        let until: i64 = first.get(0);
+        let (until, history): (i64, String) = (first.get(0), first.get(11));
+        match mark.history(&history) {
+            History::Same => {}
+            other => return Ok(Step::Other(other, history)),
+        }
         let found = Found::of(found, limit)?;
         let after = match found.last {
             Some(last) if found.is_cut => Some(last),
@@ -147,48 +149,6 @@ impl Postgres {
             mark: mark.clone().caught_up(after),
             is_end: false,
         })
-    }
-
-    /// Asks which cluster this is and what is new, in one flight.
-    async fn fly_look(
-        &self,
-        read: &'static str,
-        params: &[&dyn Param],
-    ) -> Result<(Option<String>, Vec<Row>), StoreError> {
-        let link = self.link().await?;
-        let flight = async {
-            let [cluster, read] = link.ready([query!("outbox/cluster"), read]).await?;
-            let name = async {
-                if self.looks().is_nameless.load(Ordering::Relaxed) {
-                    return Ok(Vec::new());
-                }
-                link.rows(&cluster, &[]).await
-            };
-            let (name, found) = join(name, link.rows(&read, params)).await;
-            Ok((self.name(name)?, found?))
-        };
-        let landed = within(self.settings().statement_max, flight).await;
-        landed.map_err(|flight| {
-            if flight.is_unknown() {
-                link.taint();
-            }
-            flight.into()
-        })
-    }
-
-    /// What the cluster calls itself; a role that may not ask never does again.
-    fn name(
-        &self,
-        asked: Result<Vec<Row>, tokio_postgres::Error>,
-    ) -> Result<Option<String>, tokio_postgres::Error> {
-        match asked {
-            Ok(rows) => Ok(rows.first().map(|row| row.get(0))),
-            Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
-                self.looks().is_nameless.store(true, Ordering::Relaxed);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
     }
 }
 

@@ -13,7 +13,7 @@ mod segment;
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -46,8 +46,6 @@ const LOOKS: usize = 64;
 pub(crate) struct Looks {
     /// Frontiers beyond which nothing was found, with newer ones that say the same.
     vain: Mutex<VecDeque<Vain>>,
-    /// Whether the role may not ask which cluster this is.
-    is_nameless: AtomicBool,
 }
 
 /// A frontier beyond which nothing was found.
@@ -111,10 +109,9 @@ impl Source for Postgres {
                 None => self.look(&mark, only.as_deref(), limit).await?,
             };
             let (events, is_end) = match step {
-                Step::Other(history, cluster) => {
-                    mark = self
-                        .rewrite(frontier, mark, history, cluster.as_deref())
-                        .await?;
+                Step::Other(other, history) => {
+                    let rewritten = self.rewrite(frontier, other, &history).await?;
+                    mark = rewritten.of_shards(shards);
                     continue;
                 }
                 Step::Read {
@@ -140,40 +137,47 @@ impl Source for Postgres {
 
     async fn read_past(
         &self,
+        head: &Frontier,
         beyond: i64,
         shards: Shards,
         except: &[Option<Tenant>],
         limit: usize,
     ) -> Result<Past, StoreError> {
-        self.look_past(beyond, shards, except, limit).await
+        self.look_past(head, beyond, shards, except, limit).await
     }
 }
 
 impl Postgres {
-    /// The mark to read on from where `mark` is of another history than the database is.
+    /// The mark to read on from where what is known of `frontier` is of another history than the
+    /// database is.
     ///
     /// What a relay has read in a history that was lost it must forget: its frontier is good only
     /// if it stands in this database, and so is of this history.
     async fn rewrite(
         &self,
         frontier: &Frontier,
-        mark: Mark,
-        history: History,
-        cluster: Option<&str>,
+        other: History,
+        history: &str,
     ) -> Result<Mark, StoreError> {
-        if history == History::Foreign {
-            tracing::warn!("the database is on another cluster: late events are looked for anew");
-            return Ok(mark.restored());
-        }
         self.looks().forget();
+        // Some of the connections may lead to where the other history goes on.
+        self.reconnect();
         let snapshot = frontier.snapshot.as_deref();
-        let params: [&dyn Param; 2] = [&frontier.high, &snapshot];
+        let params: [&dyn Param; 3] = [&frontier.high, &snapshot, &history];
         let stands = self.ask(query!("outbox/stands"), &params).await?;
         if !stands.first().is_some_and(|row| row.get(0)) {
-            tracing::warn!("the database went on from an earlier moment: begin at the checkpoint");
+            tracing::warn!(
+                history,
+                "what was read is of another history: begin at the checkpoint"
+            );
             return Err(StoreError::Fenced);
         }
-        Ok(Mark::of(frontier)?.on(cluster))
+        let mark = Mark::of(frontier)?;
+        if other == History::Foreign {
+            tracing::warn!("the database is on another cluster: late events are looked for anew");
+            return Ok(mark.restored().on(history));
+        }
+        Ok(mark.on(history))
     }
 }
 

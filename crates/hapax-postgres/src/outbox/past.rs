@@ -1,7 +1,7 @@
 //! Looking past a crowd: what others have written behind one tenant's million events.
 
 use hapax::{
-    delivery::Shards,
+    delivery::{Frontier, Shards},
     key::Tenant,
     limits::READ_BYTES,
     store::{Past, StoreError},
@@ -12,12 +12,18 @@ use super::{
     rows,
     segment::{READ_PAST, next_start, oldest, turn},
 };
-use crate::{error::corrupt, postgres::Postgres, value::Param};
+use crate::{
+    error::corrupt,
+    frontier::{History, Mark},
+    postgres::Postgres,
+    value::Param,
+};
 
 impl Postgres {
     /// Looks through some tens of thousands of rows of one segment.
     pub(super) async fn look_past(
         &self,
+        head: &Frontier,
         beyond: i64,
         of: Shards,
         except: &[Option<Tenant>],
@@ -40,6 +46,13 @@ impl Postgres {
             .split_first()
             .ok_or_else(|| corrupt("a look past a crowd showed nothing"))?;
         let (until, last): (Option<i64>, i64) = (first.get(0), first.get(6));
+        if Mark::of(head)?.history(first.get(11)) != History::Same {
+            // Whoever asks is told when it reads on.
+            return Ok(Past {
+                events: Vec::new(),
+                until: beyond,
+            });
+        }
         let found = Found::of(found, limit)?;
         let until = match (found.last, until) {
             (Some(last), _) if found.is_cut => last,

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::fixture::Fixture;
 
@@ -101,7 +101,6 @@ const HOT: &[(&str, &str)] = hot!(
     "delivery/next_due"
     "delivery/begin"
     "delivery/deliver"
-    "delivery/unblock"
     "delivery/release"
     "delivery/is_held"
     "delivery/attempt"
@@ -130,15 +129,8 @@ async fn check_plan(plain: &Client, name: &str, sql: &str) {
         format!("({nulls})")
     };
     let explain = format!("EXPLAIN (COSTS OFF) EXECUTE hot{arguments}");
-    let explained = plain.simple_query(&explain).await.unwrap();
+    let steps = lines(plain, &explain).await;
     plain.batch_execute("DEALLOCATE hot").await.unwrap();
-    let steps: Vec<String> = explained
-        .iter()
-        .filter_map(|line| match line {
-            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-            _ => None,
-        })
-        .collect();
     let small = [
         "lease",
         "destination",
@@ -164,4 +156,95 @@ async fn check_plan(plain: &Client, name: &str, sql: &str) {
         "{name} reads a whole table:\n{}",
         steps.join("\n")
     );
+}
+
+/// What a young database holds: 4,000 of one destination, and no statistics.
+const YOUNG: &str = "
+    ALTER TABLE hapax.delivery SET (autovacuum_enabled = false);
+    ALTER TABLE hapax.attempt SET (autovacuum_enabled = false);
+    INSERT INTO hapax.delivery
+        (destination, position, state, attempt, next_at, order_key, changed_at)
+    SELECT 'd', number, CASE WHEN number <= 20 THEN 'retrying' ELSE 'blocked' END,
+           1, now(), 'key ' || number % 20, now()
+    FROM generate_series(1, 4000) AS number;
+    INSERT INTO hapax.attempt
+        (destination, position, number, started_at, duration_ms, outcome, response_head)
+    SELECT destination, position, 1, now(), 1, 'unavailable', '' FROM hapax.delivery";
+#[tokio::test]
+async fn a_settlement_finds_its_rows_before_there_are_statistics() {
+    let fixture = Fixture::new().await;
+    let plain = &fixture.plain;
+    plain.batch_execute(YOUNG).await.unwrap();
+    let array = |words: Vec<String>| format!("'{{{}}}'", words.join(","));
+    let places = array((1..=100).map(|number| number.to_string()).collect());
+    let keys = array((0..20).map(|number| format!("key {number}")).collect());
+    let each = |value: &str| format!("array_fill({value}, ARRAY[100])");
+    let ones = each("1");
+    check_pages(
+        plain,
+        &SETTLED[0],
+        &format!("'d', {places}, {ones}, now()"),
+        100,
+    )
+    .await;
+    check_pages(plain, &SETTLED[1], &format!("'d', {places}, now()"), 100).await;
+    check_pages(plain, &SETTLED[2], &format!("'d', {keys}, now()"), 20).await;
+    check_pages(plain, &SETTLED[3], &format!("'d', {keys}"), 20).await;
+    let (moments, words) = (each("now()"), each("'delivered'::text"));
+    let tried = format!(
+        "'d', {places}, {ones}, {moments}, {}, {words}, {}, {words}, {}",
+        each("1::int8"),
+        each("200::int2"),
+        each("''::bytea"),
+    );
+    check_pages(plain, &SETTLED[4], &tried, 100).await;
+}
+
+const SETTLED: &[(&str, &str)] = hot!(
+    "delivery/begin"
+    "delivery/deliver"
+    "delivery/release"
+    "delivery/is_held"
+    "delivery/attempt"
+);
+
+/// Each row costs the pages of a few indexes, however many others there are; whether the plan was
+/// made for its parameters or for any.
+async fn check_pages(plain: &Client, (name, sql): &(&str, &str), arguments: &str, rows: u64) {
+    for mode in ["force_custom_plan", "force_generic_plan"] {
+        let prepare = format!("BEGIN; SET LOCAL plan_cache_mode = {mode}; PREPARE one AS {sql}");
+        plain.batch_execute(&prepare).await.unwrap();
+        let explain =
+            format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) EXECUTE one({arguments})");
+        let steps = lines(plain, &explain).await;
+        plain
+            .batch_execute("DEALLOCATE one; ROLLBACK")
+            .await
+            .unwrap();
+        let removed = steps
+            .iter()
+            .filter_map(|line| number_after(line, "Join Filter: "));
+        let pages = steps
+            .iter()
+            .find_map(|line| number_after(line, "shared hit="));
+        let story = steps.join("\n");
+        let pages = pages.unwrap_or_else(|| panic!("{name} touches nothing:\n{story}"));
+        assert!(pages < rows * 30, "{name}, {mode}: {pages} pages:\n{story}");
+        assert_eq!(removed.sum::<u64>(), 0, "{name}, {mode}:\n{story}");
+    }
+}
+
+fn number_after(line: &str, word: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(word)?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+async fn lines(plain: &Client, explain: &str) -> Vec<String> {
+    let explained = plain.simple_query(explain).await.unwrap();
+    let line = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    };
+    explained.iter().filter_map(line).collect()
 }

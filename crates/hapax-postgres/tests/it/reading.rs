@@ -11,9 +11,9 @@ use std::{
 use futures_util::future::join_all;
 use hapax::{
     Random,
-    delivery::{Frontier, Shards},
+    delivery::{Checkpoint, Frontier, Settlement, Shards},
     limits::READ_BYTES,
-    store::Source,
+    store::{Deliveries, Source},
 };
 use hapax_postgres::Postgres;
 use hapax_testkit::clock::seeded_random;
@@ -391,6 +391,24 @@ async fn after_a_restore_on_another_cluster_late_events_are_read_and_others_are_
         high: frontier.high,
         snapshot: Some(words.join(" ").into()),
     };
+    // A restored database knows of it.
+    let opened = fixture.store.open("hook").await.unwrap();
+    let settlement = Settlement {
+        destination: "hook".to_owned(),
+        epoch: opened.epoch,
+        checkpoint: Some(Checkpoint {
+            frontier,
+            ..Checkpoint::default()
+        }),
+        ..Settlement::default()
+    };
+    fixture.store.settle(settlement).await.unwrap();
+    let ahead = "UPDATE hapax.checkpoint_log SET snapshot = $1";
+    fixture
+        .plain
+        .execute(ahead, &[&restored.snapshot.as_deref()])
+        .await
+        .unwrap();
     let (positions, mut frontier) = read(&fixture, &restored, 10).await;
     assert_eq!(positions, [1, 2]);
     for _ in 0..3 {

@@ -242,7 +242,7 @@ async fn what_is_parked_is_kept_apart_and_goes_when_nobody_needs_it() {
             .await,
         2
     );
-    let due = fixture.store.due("hook", &[], 10).await.unwrap();
+    let due = fixture.store.due("hook", &[], 10, 0).await.unwrap();
     assert_eq!(
         due.iter().map(|it| it.event.position).collect::<Vec<_>>(),
         [2]
@@ -313,7 +313,7 @@ async fn a_destination_that_lags_a_whole_ring_has_its_events_parked_and_loses_no
         .collect();
     assert_eq!(all, every);
     // Of each key the first is due and holds the others up.
-    let due = fixture.store.due("slow", &[], 100).await.unwrap();
+    let due = fixture.store.due("slow", &[], 100, 0).await.unwrap();
     assert_eq!(
         due.iter().map(|it| it.event.position).collect::<Vec<_>>(),
         [1, 2]

@@ -178,8 +178,9 @@ async fn past(
 ) -> Vec<i64> {
     let mut found = Vec::new();
     loop {
-        let past = fixture.store.read_past(beyond, shards, except, limit).await;
-        let past = past.unwrap();
+        let (store, head) = (&fixture.store, Frontier::default());
+        let past = store.read_past(&head, beyond, shards, except, limit);
+        let past = past.await.unwrap();
         assert!(past.events.len() <= limit);
         found.extend(past.events.iter().map(|event| event.position));
         if past.until == beyond {

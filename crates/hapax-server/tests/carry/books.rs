@@ -75,33 +75,31 @@ impl Books {
 
     /// How much of what was committed is not in the ledger.
     pub(crate) fn misses(&self, ledger: &[Arrival]) -> usize {
-        let arrived: HashSet<_> = ledger
-            .iter()
-            .map(|arrival| arrival.nonce.as_str())
-            .collect();
+        let arrived = ledger.iter().map(|arrival| arrival.nonce.as_str());
+        let arrived: HashSet<_> = arrived.collect();
         let written = self.written.iter();
         written
             .filter(|nonce| !arrived.contains(nonce.as_str()))
             .count()
     }
+}
 
-    /// Whether nothing waits to be delivered again.
-    pub(crate) async fn are_settled(&self, client: &Client) -> bool {
-        let waiting = "SELECT count(*) FROM hapax.delivery
-            WHERE state IN ('scheduled', 'retrying', 'blocked')";
-        client
-            .query_one(waiting, &[])
-            .await
-            .unwrap()
-            .get::<_, i64>(0)
-            == 0
-    }
+/// How many events were committed; asked when nobody writes any more.
+pub(crate) async fn written(client: &Client) -> usize {
+    let counted = client.query_one("SELECT count(*) FROM written", &[]).await;
+    usize::try_from(counted.unwrap().get::<_, i64>(0)).unwrap()
+}
 
-    /// Whether every consumer has had an effect of everything.
-    pub(crate) fn have_effects(&self) -> bool {
-        let all = |theirs: &HashMap<String, u64>| {
-            self.written.iter().all(|nonce| theirs.contains_key(nonce))
-        };
-        self.effects.values().all(all)
+/// Whether nothing waits to be delivered again, and so many consumers had an effect of everything.
+pub(crate) async fn is_done(client: &Client, written: usize, consumers: usize) -> bool {
+    let waits = "SELECT EXISTS (
+        SELECT 1 FROM hapax.delivery WHERE state IN ('scheduled', 'retrying', 'blocked')
+    )";
+    if client.query_one(waits, &[]).await.unwrap().get(0) {
+        return false;
     }
+    let effects = client.query_one("SELECT count(*) FROM effect", &[]).await;
+    let effects = usize::try_from(effects.unwrap().get::<_, i64>(0)).unwrap();
+    // One more than there should be is found when the books are compared.
+    effects >= written * consumers
 }

@@ -3,6 +3,7 @@
 //! It takes everything and knows nothing: no database, no ids but those that it is sent.
 
 use std::{
+    collections::HashSet,
     convert::Infallible,
     net::{SocketAddr, TcpListener},
     sync::{Arc, Mutex},
@@ -27,7 +28,13 @@ pub(crate) struct Arrival {
     pub(crate) number: i64,
 }
 
-type Ledger = Arc<Mutex<Vec<Arrival>>>;
+#[derive(Debug, Default)]
+struct Book {
+    arrivals: Vec<Arrival>,
+    nonces: HashSet<String>,
+}
+
+type Ledger = Arc<Mutex<Book>>;
 
 #[derive(Debug)]
 pub(crate) struct Receiver {
@@ -52,7 +59,12 @@ impl Receiver {
 
     /// All that came so far, in the order in which it came.
     pub(crate) fn ledger(&self) -> Vec<Arrival> {
-        self.ledger.lock().unwrap().clone()
+        self.ledger.lock().unwrap().arrivals.clone()
+    }
+
+    /// How many different events came so far.
+    pub(crate) fn events(&self) -> usize {
+        self.ledger.lock().unwrap().nonces.len()
     }
 }
 
@@ -92,7 +104,9 @@ async fn take(
         let body: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
         let said = &body["data"];
         let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
-        ledger.lock().unwrap().push(Arrival {
+        let mut book = ledger.lock().unwrap();
+        book.nonces.insert(text("nonce"));
+        book.arrivals.push(Arrival {
             at: Instant::now(),
             id,
             nonce: text("nonce"),

@@ -150,10 +150,9 @@ impl Drop for Batch<'_> {
 /// About what a message counts against `max_payload`.
 fn size(message: &Message) -> usize {
     let headers = message.headers.iter().map(|(name, values)| {
+        let name: &str = name.as_ref();
         let values = values.iter().map(|value| value.as_str().len() + 4);
-        values
-            .map(|bytes| bytes + name.to_string().len())
-            .sum::<usize>()
+        values.map(|bytes| bytes + name.len()).sum::<usize>()
     });
     headers.sum::<usize>() + message.payload.len()
 }

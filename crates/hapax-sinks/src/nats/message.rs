@@ -48,7 +48,7 @@ pub(super) fn write(
         headers.insert(name, spell(value, true));
     }
     for (name, value) in &written.attributes {
-        if let Ok(name) = format!("ce-{name}").parse::<HeaderName>() {
+        if let Some(name) = header(name) {
             headers.insert(name, spell(value, false));
         }
     }
@@ -57,6 +57,21 @@ pub(super) fn write(
         headers,
         payload: written.body,
     })
+}
+
+/// The header of an attribute; most are known beforehand, and need not be put together.
+fn header(attribute: &str) -> Option<HeaderName> {
+    Some(HeaderName::from_static(match attribute {
+        "specversion" => "ce-specversion",
+        "id" => "ce-id",
+        "source" => "ce-source",
+        "type" => "ce-type",
+        "time" => "ce-time",
+        "subject" => "ce-subject",
+        "sequence" => "ce-sequence",
+        "tenant" => "ce-tenant",
+        other => return format!("ce-{other}").parse().ok(),
+    }))
 }
 
 /// Percent-encodes what a header's value cannot hold.

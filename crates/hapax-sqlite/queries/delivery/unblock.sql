@@ -1,4 +1,5 @@
 -- Makes a delivery due that was to be blocked, when nothing unfinished stands before it any more.
+-- Only here: the other store lets the lowest of a key go when the rest is written.
 UPDATE hapax_delivery SET
     state = 'retrying',
     next_at = ?3

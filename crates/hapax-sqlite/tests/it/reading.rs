@@ -17,7 +17,7 @@ async fn parked_deliveries_are_read_by_the_bytes_too() {
     let fixture = Fixture::new().await;
     emit(&fixture, 12, &"x".repeat(1_000_000)).await;
     park(&fixture, 12).await;
-    let due = fixture.store.due("hook", &[], 100).await.unwrap();
+    let due = fixture.store.due("hook", &[], 100, 0).await.unwrap();
     let bytes: usize = due
         .iter()
         .map(|parked| parked.event.event.payload.bytes().len())
@@ -32,7 +32,7 @@ async fn what_cannot_be_read_hides_nothing_before_it() {
     emit(&fixture, 3, "small").await;
     park(&fixture, 3).await;
     tear(&fixture, 2).await;
-    let due = fixture.store.due("hook", &[], 100).await.unwrap();
+    let due = fixture.store.due("hook", &[], 100, 0).await.unwrap();
     assert_eq!(due.len(), 1);
     let events = Source::read(&fixture.store, &Frontier::default(), Shards::ALL, 10)
         .await
@@ -43,7 +43,7 @@ async fn what_cannot_be_read_hides_nothing_before_it() {
             .await
             .is_err()
     );
-    assert!(fixture.store.due("hook", &[1], 100).await.is_err());
+    assert!(fixture.store.due("hook", &[1], 100, 0).await.is_err());
 }
 
 async fn emit(fixture: &Fixture, count: usize, text: &str) {

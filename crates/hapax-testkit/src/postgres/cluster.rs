@@ -106,6 +106,25 @@ impl Cluster {
         standby
     }
 
+    /// Another server, with what the database `postgres` holds now restored out of a dump.
+    ///
+    /// # Panics
+    /// When it cannot be dumped or restored.
+    pub async fn restored(&self) -> Self {
+        let other = Self::start().await;
+        let file = other.directory.path().join("dump");
+        let mut dump = self.programs.command("pg_dump");
+        dump.arg("--dbname").arg(self.url());
+        dump.arg("--file").arg(&file);
+        succeed(dump).await;
+        let mut restore = self.programs.command("psql");
+        restore.arg("--dbname").arg(other.url());
+        restore.args(["--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", "--file"]);
+        restore.arg(&file);
+        succeed(restore).await;
+        other
+    }
+
     /// Its address, of the database `postgres`.
     pub fn url(&self) -> String {
         format!("postgres://postgres@{}/postgres", self.address())
@@ -349,6 +368,21 @@ mod tests {
         assert!(there.batch_execute(write).await.is_err());
         standby.promote().await;
         there.batch_execute(write).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_restored_server_holds_the_same_and_is_another_one() {
+        const NAME: &str = "SELECT system_identifier::text FROM pg_control_system()";
+        let cluster = Cluster::start().await;
+        let client = cluster.client().await;
+        let made = "CREATE TABLE row (); INSERT INTO row DEFAULT VALUES";
+        client.batch_execute(made).await.unwrap();
+        let restored = cluster.restored().await;
+        let there = restored.client().await;
+        let count: i64 = one(&there, "SELECT count(*) FROM row").await;
+        assert_eq!(count, 1);
+        let names: [String; 2] = [one(&client, NAME).await, one(&there, NAME).await];
+        assert_ne!(names[0], names[1]);
     }
 
     #[tokio::test]

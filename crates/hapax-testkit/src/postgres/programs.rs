@@ -12,7 +12,8 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// What every server needs; a standby needs `pg_basebackup` as well, which small builds leave out.
+/// What every server needs; a standby needs `pg_basebackup` as well, and a restored
+/// one `pg_dump` and `psql`, which small builds leave out.
 const NEEDED: &[&str] = &["postgres", "initdb", "pg_ctl"];
 const DEBIAN: &str = "/usr/lib/postgresql";
 const INSTALL: &str = "no PostgreSQL programs (postgres, initdb, pg_ctl): install \

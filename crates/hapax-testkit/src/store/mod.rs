@@ -223,6 +223,8 @@ macro_rules! store_suite {
                 the_next_due_moment_is_the_earliest
                 a_parked_delivery_is_parked_anew_or_arrives
                 blocked_deliveries_are_released_one_by_one_in_order
+                what_waits_behind_a_due_delivery_comes_with_it
+                a_blocked_delivery_that_is_begun_has_its_turn
                 a_release_lets_nothing_pass_an_unfinished_delivery
                 a_delivery_blocked_by_nothing_is_due_at_once
                 a_settlement_happens_in_the_order_of_its_fields

@@ -299,7 +299,7 @@ pub async fn no_event_goes_that_is_parked_or_dead<S: StoreUnderTest>() {
     let parked: Vec<_> = events.iter().zip(states).map(park).collect();
     pass(&bench, "d", 6, |settlement| settlement.park = parked).await;
     assert!(purge_old(&bench).await > 0);
-    let due = bench.store().due("d", &[], 10).await;
+    let due = bench.store().due("d", &[], 10, 0).await;
     let due = due.expect("what is due is read");
     let due: Vec<_> = due.iter().map(|parked| &parked.event).collect();
     assert_eq!(due, [&events[1], &events[2]]);
@@ -315,7 +315,7 @@ pub async fn no_event_goes_that_is_parked_or_dead<S: StoreUnderTest>() {
     assert!(purge_all(&bench).await > 0);
     let dead = bench.store().dead_letters("d", 0, 10).await;
     assert_eq!(dead.expect("dead letters are read").len(), 0);
-    let due = bench.store().due("d", &[], 10).await;
+    let due = bench.store().due("d", &[], 10, 0).await;
     assert_eq!(due.expect("what is due is read").len(), 2);
 }
 

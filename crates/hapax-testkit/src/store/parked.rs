@@ -57,7 +57,7 @@ pub async fn the_longest_due_comes_first<S: StoreUnderTest>() {
     bench.park(HOOK, parked).await;
     bench.clock.advance(LATER);
     let due = async |except: &[i64], limit| {
-        let due = bench.store().due(HOOK, except, limit).await;
+        let due = bench.store().due(HOOK, except, limit, 0).await;
         positions(&due.expect("due deliveries are read"))
     };
     assert_eq!(due(&[], 10).await, [place(1), place(2), place(3), place(0)]);
@@ -154,6 +154,78 @@ pub async fn blocked_deliveries_are_released_one_by_one_in_order<S: StoreUnderTe
     assert_eq!(arrive(4, "a").await, ["a"]);
     assert_eq!(arrive(5, "b").await, ["b"]);
     assert_eq!(bench.standing(HOOK).await.parked, 0);
+}
+
+/// Behind what is due comes what is blocked by it, in order, up to what is not blocked.
+pub async fn what_waits_behind_a_due_delivery_comes_with_it<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(8).await;
+    let now = bench.clock.now();
+    let place = |index: usize| events[index].position;
+    let parked = |index, state, key| park_key(place(index), state, now, key);
+    let all = vec![
+        parked(1, ParkedState::Retrying, "a"),
+        parked(5, ParkedState::Blocked, "a"),
+        parked(3, ParkedState::Blocked, "a"),
+        parked(4, ParkedState::Blocked, "a"),
+        parked(0, ParkedState::Retrying, "b"),
+        parked(2, ParkedState::Blocked, "b"),
+        parked(6, ParkedState::Dead, "b"),
+        parked(7, ParkedState::Blocked, "b"),
+    ];
+    bench.park(HOOK, all).await;
+    let due = async |except: &[i64], limit, behind| {
+        let due = bench.store().due(HOOK, except, limit, behind).await;
+        due.expect("due deliveries are read")
+    };
+    check_together(&due(&[], 9, 0).await, &[place(0), place(1)], 2);
+    let few = [place(0), place(1), place(2), place(3)];
+    check_together(&due(&[], 9, 1).await, &few, 2);
+    check_together(&due(&[], 3, 1).await, &few[..3], 2);
+    let mut all = due(&[], 9, 9).await;
+    // Keys take turns in one store and come one after the other in another.
+    all[2..].sort_by_key(|parked| parked.event.position);
+    check_together(&all, &[0, 1, 2, 3, 4, 5].map(place), 2);
+    let held = [place(1), place(2)];
+    check_together(&due(&held, 9, 9).await, &[place(0)], 1);
+}
+
+#[track_caller]
+fn check_together(found: &[Parked], expected: &[i64], due: usize) {
+    assert_eq!(positions(found), expected);
+    for (place, parked) in found.iter().enumerate() {
+        let expected = if place < due {
+            ParkedState::Retrying
+        } else {
+            ParkedState::Blocked
+        };
+        assert_eq!(parked.state, expected, "{place}");
+    }
+}
+
+/// A blocked delivery that is begun has its turn: it holds its key up, and is due again when its
+/// owner dies.
+pub async fn a_blocked_delivery_that_is_begun_has_its_turn<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(3).await;
+    let now = bench.clock.now();
+    let place = |index: usize| events[index].position;
+    let parked = vec![
+        park_key(place(0), ParkedState::Retrying, now, "a"),
+        park_key(place(1), ParkedState::Blocked, now, "a"),
+        park_key(place(2), ParkedState::Blocked, now, "a"),
+    ];
+    let epoch = bench.park(HOOK, parked).await;
+    let settlement = Settlement {
+        begin: vec![(place(1), 1)],
+        delivered: vec![place(0)],
+        release: vec!["a".to_owned()],
+        ..settlement(HOOK, epoch)
+    };
+    let free = bench.store().settle(settlement).await;
+    assert_eq!(free.expect("a settlement is written"), [""; 0]);
+    assert_eq!(bench.open(HOOK).await.interrupted, 1);
+    let due = bench.due(HOOK).await;
+    assert_eq!(positions(&due), [place(1)]);
+    assert_eq!((due[0].state, due[0].attempt), (ParkedState::Retrying, 1));
 }
 
 /// A release lets nothing pass what is unfinished before it, and tells which keys are free.

@@ -58,7 +58,7 @@ impl<S: StoreUnderTest> Bench<S> {
 
     /// What is due at a destination.
     pub(crate) async fn due(&self, destination: &str) -> Vec<Parked> {
-        let due = self.store().due(destination, &[], 1_000).await;
+        let due = self.store().due(destination, &[], 1_000, 0).await;
         due.expect("due deliveries are read")
     }
 

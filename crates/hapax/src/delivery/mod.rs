@@ -184,9 +184,17 @@ pub struct Settlement {
     pub destination: String,
     /// The ownership under which this is written.
     pub epoch: i64,
+    /// Up to where its owner had read when it got hold of what this is about.
+    ///
+    /// A store whose latest history can be lost (a standby takes over that had not heard of all of
+    /// it, a backup is restored) refuses what was read in a lost one, as
+    /// [`Fenced`](crate::store::StoreError::Fenced): under the same positions, other events may
+    /// stand there now. Where this is empty, the checkpoint's frontier counts.
+    pub read: Vec<Frontier>,
     /// The new checkpoint, when it moved.
     pub checkpoint: Option<Checkpoint>,
-    /// Attempts at parked deliveries that begin now: position and the attempt's number.
+    /// Attempts at parked deliveries that begin now: position and the attempt's number. One that
+    /// was `Blocked` becomes `Retrying`: its turn has come.
     pub begin: Vec<(i64, u32)>,
     /// Deliveries that are parked, or parked anew.
     pub park: Vec<Park>,

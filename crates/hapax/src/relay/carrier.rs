@@ -208,9 +208,10 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             let Some((beyond, except, limit)) = self.flow.looks_past() else {
                 return;
             };
+            let head = self.flow.progress.head().clone();
             self.reading.spawn(async move {
-                let past = tail.read_past(beyond, shards, &except, limit).await;
-                past.map(Found::Past)
+                let past = tail.read_past(&head, beyond, shards, &except, limit);
+                past.await.map(Found::Past)
             });
         }
     }
@@ -250,7 +251,8 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         }
         let name = &self.flow.part;
         let held: Vec<i64> = self.flow.revived.iter().copied().collect();
-        let due = self.store.due(name, &held, room).await?;
+        let behind = self.flow.reads_behind();
+        let due = self.store.due(name, &held, room, behind).await?;
         let next_due = self.store.next_due(name).await?;
         // What is in our hands is overdue by its row; nobody waits for that.
         let now = self.settings.clock.now();

@@ -14,7 +14,7 @@ use crate::{
     delivery::{AttemptOutcome, Opened, Park, Parked, ParkedState, Settlement},
     event::Event,
     key::Tenant,
-    limits::{PAST_READ, READ_EVENTS, WINDOW_EVENTS},
+    limits::{BEHIND, PAST_READ, READ_EVENTS, WINDOW_EVENTS},
     outbox::OutboxEvent,
     store::{Batch, Past},
     telemetry,
@@ -203,30 +203,43 @@ impl Flow {
             event,
             attempts: 0,
             parked: false,
+            blocked: false,
             order_key,
             held_key: None,
         });
     }
 
-    /// Takes in parked deliveries that fell due.
+    /// How many of those that a parked delivery holds up are worth having with it; none where
+    /// no order is kept, or while much of the room for others is taken.
+    pub(super) fn reads_behind(&self) -> usize {
+        let keeps_order = self.destination.order != Order::None;
+        let has_room = self.revived.len() < READ_EVENTS / 4;
+        if keeps_order && has_room { BEHIND } else { 0 }
+    }
+
+    /// Takes in parked deliveries that fell due, and what waits behind them.
     pub(super) fn admit_parked(&mut self, due: Vec<Parked>) {
         for parked in due {
-            if !self.revived.insert(parked.event.position) {
+            // The row's key was written by a store that does not know what order we keep.
+            let order_key = match parked.state {
+                ParkedState::Scheduled => None,
+                _ => self.order_key(&parked.event.event),
+            };
+            let blocked = parked.state == ParkedState::Blocked;
+            // Its turn comes with the one before it.
+            let is_stray = blocked && !order_key.as_ref().is_some_and(|key| self.lane.has(key));
+            if is_stray || !self.revived.insert(parked.event.position) {
                 continue;
             }
             if !route::takes(&self.destination, &parked.event.event) {
                 self.pass_over(&parked);
                 continue;
             }
-            // The row's key was written by a store that does not know what order we keep.
-            let order_key = match parked.state {
-                ParkedState::Scheduled => None,
-                _ => self.order_key(&parked.event.event),
-            };
             self.lane.push(Item {
                 event: parked.event,
                 attempts: parked.attempt,
                 parked: true,
+                blocked,
                 order_key,
                 held_key: parked.order_key,
             });

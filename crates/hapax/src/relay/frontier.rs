@@ -102,14 +102,21 @@ impl<S: Source> Tail<S> {
         Ok(batch)
     }
 
+    /// Forgets what it has read: it may belong to a history that the source has lost.
+    pub(super) async fn forget(&self) {
+        *self.recent.lock().await = Recent::default();
+    }
+
     /// Looks past a crowd, for whoever it keeps waiting.
     pub(super) async fn read_past(
         &self,
+        head: &Frontier,
         beyond: i64,
         shards: Shards,
         except: &[Option<Tenant>],
         limit: usize,
     ) -> Result<Past, StoreError> {
-        self.source.read_past(beyond, shards, except, limit).await
+        let past = self.source.read_past(head, beyond, shards, except, limit);
+        past.await
     }
 }

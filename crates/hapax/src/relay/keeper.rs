@@ -103,7 +103,11 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
                 Ok(Stopped::Drained) => self.give_up(epoch).await,
                 Ok(Stopped::Disabled) => self.disabled(epoch).await,
                 Ok(Stopped::Fenced) if self.settings.node.is_none() => return self.fenced(),
-                Ok(Stopped::Fenced) => self.next_look().await,
+                Ok(Stopped::Fenced) => {
+                    // What was read may belong to a history that the store has lost.
+                    self.tail.forget().await;
+                    self.next_look().await;
+                }
                 Err(_) => {
                     let destination = &self.part;
                     tracing::error!(

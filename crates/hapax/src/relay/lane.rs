@@ -24,6 +24,8 @@ pub(super) struct Item {
     pub(super) attempts: u32,
     /// Whether it has a row of its own.
     pub(super) parked: bool,
+    /// Whether its row says that it waits behind its key.
+    pub(super) blocked: bool,
     /// The key that it must keep order within.
     pub(super) order_key: Option<String>,
     /// The key that its row holds up, whatever order was kept when that was written.
@@ -96,6 +98,11 @@ impl Lane {
             self.taken.insert(key.clone(), VecDeque::new());
         }
         self.ready.push(item);
+    }
+
+    /// Whether something of a key is in memory.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.taken.contains_key(key)
     }
 
     /// The next events to offer, at most `count`, the tenants in turn.
@@ -319,6 +326,7 @@ mod tests {
             event: Arc::new(OutboxEvent { position, event }),
             attempts: 0,
             parked: false,
+            blocked: false,
             order_key: key.map(ToOwned::to_owned),
             held_key: None,
         }

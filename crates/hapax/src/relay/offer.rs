@@ -144,6 +144,7 @@ mod tests {
             event,
             attempts: 0,
             parked: false,
+            blocked: false,
             order_key: None,
             held_key: None,
         }

@@ -18,6 +18,8 @@ pub(super) struct Progress {
     frontier: Frontier,
     /// Up to where we have read.
     head: Frontier,
+    /// Up to where we had read when the first position beyond it was taken that is ours still.
+    head_then: Option<Frontier>,
     batches: VecDeque<Read>,
     /// The number of the batch at the front of `batches`.
     first_batch: u64,
@@ -52,6 +54,7 @@ impl Progress {
         Self {
             head: checkpoint.frontier.clone(),
             frontier: checkpoint.frontier,
+            head_then: None,
             batches: VecDeque::new(),
             first_batch: 0,
             held: 0,
@@ -65,6 +68,12 @@ impl Progress {
     /// Where to read on.
     pub(super) fn head(&self) -> &Frontier {
         &self.head
+    }
+
+    /// Up to where we had read when we got hold of what is in our hands.
+    pub(super) fn read_to(&self) -> Vec<Frontier> {
+        let then = self.head_then.iter().filter(|then| **then != self.head);
+        then.chain([&self.head]).cloned().collect()
     }
 
     /// Whether so much is read and not passed that reading must wait.
@@ -89,6 +98,7 @@ impl Progress {
 
     /// Notes a position beyond what was read that is ours to deliver now.
     pub(super) fn take_ahead(&mut self, position: i64) {
+        self.head_then.get_or_insert_with(|| self.head.clone());
         self.ahead.insert(position, State::Waits);
     }
 
@@ -213,6 +223,9 @@ impl Progress {
             }
         }
         self.forget_passed();
+        if self.ahead.is_empty() && self.early.is_empty() {
+            self.head_then = None;
+        }
     }
 
     /// Forgets what was settled before a restart, is not ours any more, and is passed.
@@ -338,6 +351,26 @@ mod tests {
         progress.settle(7);
         check(&progress, 9, &[]);
         assert_eq!(progress.room_ahead(), PAST_EVENTS);
+    }
+
+    #[test]
+    fn what_was_taken_ahead_remembers_how_far_was_read_then() {
+        let mut progress = Progress::new(Checkpoint::default());
+        assert_eq!(progress.read_to(), [frontier(0)]);
+        progress.read(vec![1], frontier(1));
+        assert_eq!(progress.read_to(), [frontier(1)]);
+        progress.take_ahead(7);
+        progress.read(vec![2], frontier(2));
+        progress.take_ahead(8);
+        assert_eq!(progress.read_to(), [frontier(1), frontier(2)]);
+        progress.settle(7);
+        for position in [1, 2] {
+            progress.settle(position);
+            assert_eq!(progress.read_to(), [frontier(1), frontier(2)]);
+        }
+        progress.read(vec![7, 8], frontier(8));
+        progress.settle(8);
+        assert_eq!(progress.read_to(), [frontier(8)]);
     }
 
     proptest! {

@@ -72,6 +72,7 @@ impl Flow {
     /// What is to be written down, if anything is.
     pub(super) fn settlement(&self) -> Option<Settlement> {
         self.is_unsaid().then(|| Settlement {
+            read: self.progress.read_to(),
             checkpoint: self.progress.changed(),
             arrived: self.arrivals.said(),
             ..self.pending.clone()
@@ -97,7 +98,8 @@ impl Flow {
 
     /// Notes that the settlement is written down, and which keys it found free.
     pub(super) fn settled(&mut self, freed: Vec<String>, now: Timestamp) {
-        if self.pending.release.len() > freed.len() {
+        let falls_due = |key: &String| !freed.contains(key) && !self.lane.has(key);
+        if self.pending.release.iter().any(falls_due) {
             self.due_at = Some(now);
         }
         for key in freed {
@@ -202,6 +204,11 @@ impl Flow {
         );
         for behind in waiting {
             let position = behind.position();
+            if behind.blocked {
+                // So its row says already.
+                self.revived.remove(&position);
+                continue;
+            }
             let next_at = behind.event.event.created_at;
             self.park(
                 position,

@@ -8,7 +8,7 @@ use crate::{
     clock::{Random, Timestamp},
     delivery::{Checkpoint, Frontier, Opened, Parked, ParkedState},
     event::{Headers, NewEvent},
-    limits::READ_EVENTS,
+    limits::{BEHIND, READ_EVENTS},
     outbox::{OutboxEvent, seal},
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
     store::Batch,
@@ -24,6 +24,23 @@ fn what_is_offered_for_the_first_time_is_on_record_before_it_leaves() {
     let settlement = flow.settlement().unwrap();
     assert_eq!(settlement.checkpoint.unwrap().offered, [1].into());
     assert_eq!(positions(&chosen), [1]);
+}
+
+/// Whatever is written down, a store can tell whether it was read in a history that it has lost.
+#[test]
+fn each_settlement_says_up_to_where_was_read() {
+    let mut flow = flow(Order::None);
+    admit(&mut flow, &[(1, None), (2, None)]);
+    let head = flow.progress.head().clone();
+    flow.choose(1, at(0));
+    let settlement = flow.settlement().unwrap();
+    assert_eq!(settlement.read, vec![head.clone()]);
+    assert!(settlement.checkpoint.unwrap().frontier.high < head.high);
+    flow.settled(vec![], at(0));
+    flow.admit_parked(vec![parked(9, 2, None)]);
+    flow.pending.begin = vec![(9, 3)];
+    let settlement = flow.settlement().unwrap();
+    assert_eq!((settlement.checkpoint, settlement.read), (None, vec![head]));
 }
 
 #[test]
@@ -108,6 +125,74 @@ fn a_retry_that_arrives_releases_its_key_until_the_store_says_it_is_free() {
     flow.settled(vec![key], at(0));
     admit(&mut flow, &[(2, Some("a"))]);
     assert_eq!(positions(&flow.choose(9, at(0))), [2]);
+}
+
+#[test]
+fn what_was_blocked_has_its_turn_in_the_settlement_of_the_one_before() {
+    let mut flow = flow(Order::Key);
+    flow.blocked.insert(key("a"));
+    flow.admit_parked(vec![
+        parked(1, 2, Some("a")),
+        blocked(2, "a"),
+        blocked(3, "a"),
+    ]);
+    let first = flow.choose(9, at(0));
+    assert_eq!(positions(&first), [1]);
+    flow.settled(vec![], at(0));
+    flow.due_at = None;
+    conclude(
+        &mut flow,
+        first.into_iter().next().unwrap(),
+        Ok(Receipt::default()),
+    );
+    assert_eq!(positions(&flow.choose(9, at(0))), [2]);
+    let settlement = flow.settlement().unwrap();
+    assert_eq!(settlement.begin, [(2, 1)]);
+    assert_eq!(settlement.delivered, [1]);
+    assert_eq!(settlement.release, [key("a")]);
+    flow.settled(vec![], at(7));
+    assert_eq!(flow.due_at, None, "the next one is in hand");
+}
+
+#[test]
+fn the_last_in_hand_of_a_key_has_the_next_looked_for() {
+    let mut flow = flow(Order::Key);
+    flow.admit_parked(vec![parked(1, 2, Some("a"))]);
+    let first = flow.choose(9, at(0)).remove(0);
+    flow.settled(vec![], at(0));
+    flow.due_at = None;
+    conclude(&mut flow, first, Ok(Receipt::default()));
+    flow.settled(vec![], at(7));
+    assert_eq!(flow.due_at, Some(at(7)));
+}
+
+#[test]
+fn a_failure_lets_go_of_what_is_blocked_behind_it_and_writes_nothing_about_that() {
+    let mut flow = flow(Order::Key);
+    flow.admit_parked(vec![parked(1, 0, Some("a")), blocked(2, "a")]);
+    let first = flow.choose(9, at(0)).remove(0);
+    flow.settled(vec![], at(0));
+    conclude(&mut flow, first, unavailable());
+    check_parked(&flow, &[(1, ParkedState::Retrying, 1)]);
+    assert!(!flow.revived.contains(&2));
+    flow.admit_parked(vec![blocked(2, "a")]);
+    assert!(
+        flow.choose(9, at(0)).is_empty(),
+        "it stands behind nothing here"
+    );
+    assert!(!flow.revived.contains(&2));
+}
+
+#[test]
+fn behind_what_is_due_nobody_is_asked_for_where_no_order_is_kept_or_room_is_scarce() {
+    assert_eq!(flow(Order::None).reads_behind(), 0);
+    let mut flow = flow(Order::KeySkip);
+    assert_eq!(flow.reads_behind(), BEHIND);
+    flow.revived.extend(0..1_000);
+    assert_eq!(flow.reads_behind(), 0);
+    let mut free = self::flow(Order::None);
+    free.admit_parked(vec![parked(1, 0, Some("a")), blocked(2, "a")]);
+    assert_eq!(positions(&free.choose(9, at(0))), [1]);
 }
 
 #[test]
@@ -332,6 +417,17 @@ fn parked(position: i64, attempt: u32, key: Option<&str>) -> Parked {
         next_at: at(0),
         order_key: key.map(|key| format!("order\n{key}")),
     }
+}
+
+fn blocked(position: i64, key: &str) -> Parked {
+    Parked {
+        state: ParkedState::Blocked,
+        ..parked(position, 0, Some(key))
+    }
+}
+
+fn key(of: &str) -> String {
+    event(1, Some(of)).event.order_key().unwrap()
 }
 
 fn conclude(flow: &mut Flow, item: Item, outcome: Outcome) {

@@ -199,7 +199,7 @@ async fn events_are_offered_again_and_none_that_still_waits_twice() {
     );
     let found = jobs::get(scene.store(), &scene.ops, job.id).await.unwrap();
     assert_eq!((found.done, found.state.as_str()), (4, "done"));
-    let due = scene.store().due("a", &[], 100).await.unwrap();
+    let due = scene.store().due("a", &[], 100, 0).await.unwrap();
     assert_eq!(due.len(), 5);
     // Emitted after it was asked for: not meant.
     let job = offer(&scene, "a", &Filter::default(), None).await.unwrap();

@@ -1,13 +1,14 @@
 //! Redis: a consumer group of a stream; what was not acknowledged is asked for first.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
-use ::redis::{Client, aio::MultiplexedConnection, cmd};
+use ::redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection, cmd};
 
 use super::{Inlet, Message};
 
 const URL: &str = "redis://127.0.0.1:6379";
 const GROUP: &str = "carry";
+const ANSWER: Duration = Duration::from_secs(30);
 
 type Entries = Vec<(String, HashMap<String, Vec<u8>>)>;
 
@@ -92,6 +93,10 @@ impl Inlet for Stream {
 
 async fn connect() -> MultiplexedConnection {
     let client = Client::open(URL).unwrap();
-    let connected = client.get_multiplexed_async_connection().await;
+    // A machine that is busy with everything else here may be slow to answer.
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
+    let connected = client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await;
     connected.unwrap_or_else(|error| panic!("no Redis at {URL}: {error}"))
 }

@@ -1,0 +1,14 @@
+-- Reads what comes behind a delivery that holds its key up, by position. Whoever reads it stops at
+-- what is not blocked.
+-- Only here: the other store reads it together with what is due.
+SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
+       event.aggregate_id, event.sequence, event.payload, event.headers, event.created_at,
+       event.available_at, delivery.state, delivery.attempt, delivery.next_at, delivery.order_key
+FROM hapax_delivery AS delivery
+JOIN hapax_outbox_event AS event ON event.id = delivery.position
+WHERE delivery.destination = ?1
+  AND delivery.order_key = ?2
+  AND delivery.position > ?3
+  AND delivery.state IN ('retrying', 'blocked', 'dead')
+ORDER BY delivery.position
+LIMIT ?4

@@ -1,0 +1,130 @@
+//! What has fallen due, and what is blocked behind it.
+
+use std::collections::HashSet;
+
+use hapax::{
+    Timestamp,
+    delivery::{Parked, ParkedState},
+    limits::READ_BYTES,
+    store::StoreError,
+};
+use rusqlite::{Connection, Row, params};
+
+use crate::{
+    error::{corrupt, store_error},
+    outbox, query,
+};
+
+/// Parked deliveries that were found, up to the bounds of a read.
+pub(super) struct Found {
+    except: HashSet<i64>,
+    limit: usize,
+    bytes: usize,
+    parked: Vec<Result<Parked, StoreError>>,
+    /// Position and key of those that hold one up.
+    heads: Vec<(i64, String)>,
+}
+
+impl Found {
+    pub(super) fn new(except: HashSet<i64>, limit: usize) -> Self {
+        Self {
+            except,
+            limit,
+            bytes: 0,
+            parked: Vec::new(),
+            heads: Vec::new(),
+        }
+    }
+
+    /// Reads what is due, and so many of those behind each that holds a key up.
+    pub(super) fn read(
+        &mut self,
+        conn: &Connection,
+        destination: &str,
+        now: Timestamp,
+        behind: usize,
+    ) -> Result<(), StoreError> {
+        self.due(conn, destination, now).map_err(store_error)?;
+        let behind = i64::try_from(behind).unwrap_or(i64::MAX);
+        if behind > 0 {
+            for (position, key) in std::mem::take(&mut self.heads) {
+                let next = params![destination, key, position, behind];
+                self.behind(conn, next).map_err(store_error)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn end(self) -> Result<Vec<Parked>, StoreError> {
+        outbox::until_unreadable(self.parked)
+    }
+
+    fn due(
+        &mut self,
+        conn: &Connection,
+        destination: &str,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
+        let mut statement = conn.prepare_cached(query!("delivery/due"))?;
+        let mut rows = statement.query(params![destination, now.as_millis()])?;
+        while self.has_room()
+            && let Some(row) = rows.next()?
+        {
+            let parked = self.take(row)?;
+            if let Some(Ok(Parked {
+                event,
+                state: ParkedState::Retrying,
+                order_key: Some(key),
+                ..
+            })) = parked
+            {
+                let head = (event.position, key.clone());
+                self.heads.push(head);
+            }
+        }
+        Ok(())
+    }
+
+    fn behind(&mut self, conn: &Connection, next: &[&dyn rusqlite::ToSql]) -> rusqlite::Result<()> {
+        let mut statement = conn.prepare_cached(query!("delivery/behind"))?;
+        let mut rows = statement.query(next)?;
+        while self.has_room()
+            && let Some(row) = rows.next()?
+            && row.get_ref(11)?.as_str()? == "blocked"
+        {
+            self.take(row)?;
+        }
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.parked.len() < self.limit && self.bytes <= READ_BYTES
+    }
+
+    fn take(&mut self, row: &Row<'_>) -> rusqlite::Result<Option<&Result<Parked, StoreError>>> {
+        if self.except.contains(&row.get(0)?) {
+            return Ok(None);
+        }
+        self.bytes += row.get_ref(7)?.as_bytes()?.len();
+        self.parked.push(parked(row));
+        Ok(self.parked.last())
+    }
+}
+
+fn parked(row: &Row<'_>) -> Result<Parked, StoreError> {
+    let bad = |error: rusqlite::Error| corrupt(format!("parked delivery: {error}"));
+    let state: String = row.get(11).map_err(bad)?;
+    let state = match state.as_str() {
+        "scheduled" => ParkedState::Scheduled,
+        "retrying" => ParkedState::Retrying,
+        "blocked" => ParkedState::Blocked,
+        other => return Err(corrupt(format!("parked delivery in state {other:?}"))),
+    };
+    Ok(Parked {
+        event: outbox::event(row)?,
+        state,
+        attempt: row.get(12).map_err(bad)?,
+        next_at: Timestamp::from_millis(row.get(13).map_err(bad)?),
+        order_key: row.get(14).map_err(bad)?,
+    })
+}
