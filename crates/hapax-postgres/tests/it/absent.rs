@@ -210,7 +210,7 @@ async fn a_slow_owner_is_fenced_once_and_what_it_had_on_the_wire_is_counted() {
     assert_eq!(fixture.count(PARKED).await, 12_000);
     let epoch = "SELECT epoch FROM hapax.lease WHERE part = 'left'";
     assert_eq!(fixture.count(epoch).await, opened.epoch + 1);
-    let due = fixture.store.due("left", &[], 10).await.unwrap();
+    let due = fixture.store.due("left", &[], 10, 0).await.unwrap();
     let counted: Vec<_> = due
         .iter()
         .map(|it| (it.event.position, it.attempt))

@@ -80,7 +80,7 @@ async fn what_is_needed_anew_behind_a_batch_is_kept_too() {
             VALUES ('hook', 10, 'scheduled', 0, now(), now())";
         fixture.plain.batch_execute(offered).await.unwrap();
         while purge_once(&fixture).await > 0 {}
-        let due = fixture.store.due("hook", &[], 10).await.unwrap();
+        let due = fixture.store.due("hook", &[], 10, 0).await.unwrap();
         let due: Vec<i64> = due.iter().map(|parked| parked.event.position).collect();
         assert_eq!(due, [10], "{again}");
         assert_eq!(fixture.count(LEFT).await, 10_801);
