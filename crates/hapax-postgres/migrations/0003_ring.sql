@@ -47,17 +47,18 @@ CREATE TABLE hapax.outbox_event_7 PARTITION OF hapax.outbox_event (PRIMARY KEY (
 CREATE TABLE hapax.outbox_event_kept PARTITION OF hapax.outbox_event (PRIMARY KEY (id))
     FOR VALUES IN (-1);
 
--- Turns of the ring. `last` is about the last id that was drawn in it.
+-- Turns of the ring, by the database's clock: when each was first seen to be written to, and when it
+-- was seen to be closed. No event of a closed turn was written later than that, whatever its
+-- producer's clock said. The first turn has no row before the first purge. `last` is about the last
+-- id that was drawn in it; `kept_until` how far what deliveries need was taken out of its segment.
 CREATE TABLE hapax.turn (
     turn       bigint NOT NULL PRIMARY KEY,
     opened_at  timestamptz NOT NULL,
     closed_at  timestamptz,
     last       bigint,
+    kept_until bigint,
     emptied_at timestamptz
 );
-INSERT INTO hapax.turn (turn, opened_at)
-SELECT last_value >> 36, now()
-FROM hapax.outbox_event_id;
 
 -- About how many events lie beyond a frontier: ids that were drawn, turn by turn.
 CREATE FUNCTION hapax.backlog(frontier bigint) RETURNS bigint
@@ -97,37 +98,78 @@ BEGIN
 END
 $$;
 
--- Turns the ring on when the first event of this turn was written before `first_before`, and the
--- next segment is empty; says whether it did. What it notes follows the sequence: when that was set
--- and the note was rolled back, the next call writes it.
-CREATE FUNCTION hapax.turn_on(first_before timestamptz, at timestamptz) RETURNS boolean
+-- What a moment that a test gives, or the database's clock, was so many milliseconds ago.
+CREATE FUNCTION hapax.ago(age bigint, at timestamptz) RETURNS timestamptz
+    LANGUAGE sql VOLATILE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT coalesce(at, clock_timestamp()) - age * interval '1 millisecond'
+$$;
+
+-- Notes which turns there are: the one that is written to as opened, and those before it as closed.
+-- What nobody noted when it happened, or at a moment that the clock has not reached, because it was
+-- set back, counts as happening now: that keeps an event longer, never shorter.
+CREATE FUNCTION hapax.note_turns(this bigint, at timestamptz) RETURNS void
+    LANGUAGE plpgsql VOLATILE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    newest bigint;
+BEGIN
+    INSERT INTO hapax.turn AS old (turn, opened_at) VALUES (this, at)
+    ON CONFLICT (turn) DO UPDATE SET opened_at = at
+    WHERE old.opened_at > at;
+    FOR segment IN 0..7 LOOP
+        CONTINUE WHEN segment = this & 7;
+        EXECUTE format('SELECT id FROM hapax.outbox_event_%s ORDER BY id DESC LIMIT 1', segment)
+        INTO newest;
+        CONTINUE WHEN newest IS NULL;
+        -- One that was emptied holds what was on its way into it then.
+        INSERT INTO hapax.turn AS old (turn, opened_at, closed_at, last)
+        VALUES (newest >> 36, at, at, newest)
+        ON CONFLICT (turn) DO UPDATE SET
+            closed_at = at,
+            last = greatest(old.last, newest),
+            kept_until = NULL,
+            emptied_at = NULL
+        WHERE old.closed_at IS NULL OR old.emptied_at IS NOT NULL;
+    END LOOP;
+    UPDATE hapax.turn SET closed_at = at, last = coalesce(last, turn << 36)
+    WHERE turn < this AND (closed_at IS NULL OR closed_at > at);
+END
+$$;
+
+-- Turns the ring on when this turn began longer ago than `age` (in milliseconds), events lie in it,
+-- and the next segment is empty; says whether it did. What it notes follows the sequence: when that
+-- was set and the note was rolled back, the next call writes it.
+CREATE FUNCTION hapax.turn_on(age bigint, at timestamptz) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    now timestamptz := coalesce(at, clock_timestamp());
+    this bigint := (SELECT last_value >> 36 FROM hapax.outbox_event_id);
     drawn bigint;
-    this bigint;
-    written timestamptz;
-    taken boolean;
+    is_due boolean;
 BEGIN
     PERFORM hapax.check_may_purge();
-    SELECT last_value, last_value >> 36 INTO drawn, this FROM hapax.outbox_event_id;
-    INSERT INTO hapax.turn AS old (turn, opened_at) VALUES (this, at) ON CONFLICT DO NOTHING;
-    UPDATE hapax.turn SET closed_at = at, last = coalesce(last, turn << 36)
-    WHERE turn < this AND closed_at IS NULL;
-    EXECUTE format('SELECT created_at FROM hapax.outbox_event_%s ORDER BY id LIMIT 1', this & 7)
-    INTO written;
-    IF written IS NULL OR written > first_before THEN
-        RETURN false;
-    END IF;
-    EXECUTE format('SELECT EXISTS (SELECT FROM hapax.outbox_event_%s)', this + 1 & 7) INTO taken;
-    IF taken THEN
+    PERFORM hapax.note_turns(this, now);
+    PERFORM hapax.note_absent(now);
+    EXECUTE format('
+        SELECT opened_at <= hapax.ago($1, $2)
+           AND EXISTS (SELECT FROM hapax.outbox_event_%s)
+           AND NOT EXISTS (SELECT FROM hapax.outbox_event_%s)
+        FROM hapax.turn WHERE turn = $3', this & 7, this + 1 & 7)
+    INTO is_due USING age, now, this;
+    IF NOT is_due THEN
         RETURN false;
     END IF;
     SELECT last_value INTO drawn FROM hapax.outbox_event_id;
     PERFORM setval('hapax.outbox_event_id', this + 1 << 36);
-    UPDATE hapax.turn SET closed_at = at, last = drawn WHERE turn = this;
-    INSERT INTO hapax.turn (turn, opened_at) VALUES (this + 1, at);
+    -- By now nobody draws an id of the turn before: another clock than the first would be early.
+    now := coalesce(at, clock_timestamp());
+    UPDATE hapax.turn SET closed_at = now, last = drawn WHERE turn = this;
+    INSERT INTO hapax.turn (turn, opened_at) VALUES (this + 1, now);
     RETURN true;
 END
 $$;
@@ -212,10 +254,65 @@ BEGIN
 END
 $$;
 
--- Empties a closed segment whose newest event was written before `written_before` and that every
--- part has read; says about how many events that were. What a delivery still needs is kept apart.
--- Fails when somebody writes or reads there for longer than 50 ms. Without a part nothing is read.
-CREATE FUNCTION hapax.empty_segment(emptied integer, written_before timestamptz, at timestamptz)
+-- Takes what deliveries need out of a segment that everybody has read, beyond an id and up to
+-- another, and keeps it apart: what belongs to the next 10,000 deliveries, or to fewer where that is
+-- 64 MiB. Says up to where it came, whether that is all, and how many events it took.
+CREATE FUNCTION hapax.keep_apart(
+    segment integer, beyond bigint, until bigint,
+    OUT reached bigint, OUT is_all boolean, OUT kept bigint
+)
+    LANGUAGE plpgsql VOLATILE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    deliveries_max CONSTANT integer := 10000;
+    bytes_max CONSTANT integer := 67108864;
+    name text := format('hapax.outbox_event_%s', segment);
+    needed text := 'SELECT DISTINCT position FROM hapax.delivery
+        WHERE position > $1 AND position <= $2
+          AND state IN (''scheduled'', ''retrying'', ''blocked'', ''dead'')';
+BEGIN
+    EXECUTE format('
+        SELECT max(position) FILTER (WHERE before < $4),
+               count(*) < $3 AND coalesce(bool_and(before < $4), true)
+        FROM (
+            SELECT position,
+                   coalesce(sum(bytes) OVER (
+                       ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                   ), 0) AS before
+            FROM (
+                SELECT live.position, octet_length(event.payload) AS bytes
+                FROM (%s ORDER BY position LIMIT $3) AS live
+                LEFT JOIN %s AS event ON event.id = live.position
+            ) AS found
+        ) AS sized', needed, name)
+    INTO reached, is_all USING beyond, until, deliveries_max, bytes_max;
+    -- They are moved, so that at no moment an event is there twice.
+    EXECUTE format('
+        WITH taken AS (
+            DELETE FROM %s AS event USING (%s) AS live
+            WHERE event.id = live.position
+            RETURNING xid, id, shard, event_id, type, tenant, aggregate_type, aggregate_id,
+                      sequence, payload, headers, created_at, available_at
+        )
+        INSERT INTO hapax.outbox_event_kept
+            (xid, id, segment, shard, event_id, type, tenant, aggregate_type, aggregate_id,
+             sequence, payload, headers, created_at, available_at)
+        SELECT xid, id, -1, shard, event_id, type, tenant, aggregate_type, aggregate_id,
+               sequence, payload, headers, created_at, available_at
+        FROM taken
+        ON CONFLICT (id) DO NOTHING', name, needed)
+    USING beyond, reached;
+    GET DIAGNOSTICS kept = ROW_COUNT;
+END
+$$;
+
+-- Empties a segment that was closed longer ago than `age` (in milliseconds) and that every part has
+-- read; says about how many events that were. What a delivery still needs is kept apart, and where
+-- that is much, batch by batch: each call says how many it took, and the last one empties the
+-- segment. Fails when somebody writes or reads there for longer than 50 ms. Without a part nothing
+-- is read.
+CREATE FUNCTION hapax.empty_segment(emptied integer, age bigint, at timestamptz)
     RETURNS bigint
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -223,66 +320,65 @@ CREATE FUNCTION hapax.empty_segment(emptied integer, written_before timestamptz,
 AS $$
 DECLARE
     name text := format('hapax.outbox_event_%s', emptied);
-    this bigint;
+    now timestamptz := coalesce(at, clock_timestamp());
+    this bigint := (SELECT last_value >> 36 FROM hapax.outbox_event_id);
+    newest bigint;
+    beyond bigint;
+    moved record;
     first bigint;
-    newest record;
     gone bigint;
+    is_needed boolean;
 BEGIN
     PERFORM hapax.check_may_purge();
-    SELECT last_value >> 36 INTO this FROM hapax.outbox_event_id;
-    EXECUTE format('SELECT id, created_at FROM %s ORDER BY id DESC LIMIT 1', name) INTO newest;
-    IF this & 7 = emptied OR newest.id IS NULL OR newest.created_at > written_before
-        OR NOT EXISTS (SELECT FROM hapax.position) THEN
+    EXECUTE format('SELECT id FROM %s ORDER BY id DESC LIMIT 1', name) INTO newest;
+    SELECT kept_until INTO beyond
+    FROM hapax.turn WHERE turn = newest >> 36 AND closed_at <= hapax.ago(age, at);
+    IF NOT FOUND OR this & 7 = emptied OR NOT EXISTS (SELECT FROM hapax.position) THEN
         RETURN 0;
     END IF;
+    -- Who was gone and comes back does so behind this.
+    PERFORM FROM hapax.lease WHERE part IN (SELECT hapax.gone_parts(age, at)) FOR UPDATE;
     -- From here on no row comes, and none is there that others do not see.
     EXECUTE format('LOCK TABLE %s IN SHARE MODE', name);
     IF EXISTS (
         SELECT FROM hapax.position AS part
-        WHERE hapax.has_unread(emptied, part.part, part.frontier, part.snapshot)
+        WHERE part.part NOT IN (SELECT hapax.gone_parts(age, at))
+          AND hapax.has_unread(emptied, part.part, part.frontier, part.snapshot)
     ) THEN
         RETURN 0;
     END IF;
+    EXECUTE format('SELECT id FROM %s ORDER BY id DESC LIMIT 1', name) INTO newest;
+    IF beyond IS NULL THEN
+        EXECUTE format('SELECT id - 1 FROM %s ORDER BY id LIMIT 1', name) INTO beyond;
+    END IF;
+    SELECT reached, is_all, kept INTO moved FROM hapax.keep_apart(emptied, beyond, newest);
+    IF NOT moved.is_all THEN
+        UPDATE hapax.turn SET kept_until = moved.reached WHERE turn = newest >> 36;
+        RETURN greatest(moved.kept, 1);
+    END IF;
     EXECUTE format('SELECT id FROM %s ORDER BY id LIMIT 1', name) INTO first;
-    EXECUTE format('SELECT id, created_at FROM %s ORDER BY id DESC LIMIT 1', name) INTO newest;
     EXECUTE format('SELECT count(*) FROM (SELECT FROM %s LIMIT 10000) AS few', name) INTO gone;
     IF gone = 10000 THEN
-        gone := newest.id - first + 1;
+        gone := newest - first + 1 - moved.kept;
     END IF;
-    EXECUTE format('
-        INSERT INTO hapax.outbox_event_kept
-            (xid, id, segment, shard, event_id, type, tenant, aggregate_type, aggregate_id,
-             sequence, payload, headers, created_at, available_at)
-        SELECT xid, id, -1, shard, event_id, type, tenant, aggregate_type, aggregate_id,
-               sequence, payload, headers, created_at, available_at
-        FROM %s
-        WHERE id IN (
-            SELECT position
-            FROM hapax.delivery
-            WHERE position BETWEEN $1 AND $2
-              AND state IN (''scheduled'', ''retrying'', ''blocked'', ''dead'')
-        )
-        ON CONFLICT (id) DO NOTHING', name)
-    USING first, newest.id;
     EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', name);
     -- A delivery that was made while the lock was waited for needs its event too.
-    IF EXISTS (
-        SELECT FROM hapax.delivery AS delivery
-        WHERE position BETWEEN first AND newest.id
-          AND position >> 36 & 7 = emptied
-          AND state IN ('scheduled', 'retrying', 'blocked', 'dead')
-          AND NOT EXISTS (SELECT FROM hapax.outbox_event_kept WHERE id = delivery.position)
-    ) THEN
+    EXECUTE format('
+        SELECT EXISTS (
+            SELECT FROM hapax.delivery AS delivery
+            JOIN %s AS event ON event.id = delivery.position
+            WHERE delivery.position > $1 AND delivery.position <= $2
+              AND delivery.state IN (''scheduled'', ''retrying'', ''blocked'', ''dead'')
+        )', name) INTO is_needed USING beyond, newest;
+    IF is_needed THEN
         RETURN 0;
     END IF;
     EXECUTE format('TRUNCATE %s', name);
     INSERT INTO hapax.turn (turn, opened_at, closed_at, last, emptied_at)
-    SELECT turn, at, at, newest.id, at
-    FROM generate_series(first >> 36, newest.id >> 36, 8) AS turns (turn)
-    ON CONFLICT (turn) DO UPDATE SET
-        closed_at = coalesce(hapax.turn.closed_at, at),
-        emptied_at = at;
-    RETURN gone;
+    SELECT turn, now, now, newest, now
+    FROM generate_series(coalesce(first, newest) >> 36, newest >> 36, 8) AS turns (turn)
+    ON CONFLICT (turn) DO UPDATE SET kept_until = NULL, emptied_at = now;
+    RETURN greatest(gone + moved.kept, 1);
 END
 $$;
 
@@ -297,31 +393,40 @@ AS $$
     FROM unnest(positions) AS runs (run)
 $$;
 
--- Where the ring cannot be turned on though it is due: which parts have not read the segment that
--- comes next, all of whose events were written before `written_before`.
+-- Where the ring cannot be turned on though it is due, for this turn began longer ago than
+-- `turn_age`: which parts have not read the segment that comes next, though it was closed longer
+-- ago than `age` (both in milliseconds).
 CREATE FUNCTION hapax.lagging(
-    first_before timestamptz, written_before timestamptz,
+    turn_age bigint, age bigint, at timestamptz,
     OUT segment integer, OUT part text
 ) RETURNS SETOF record
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    this bigint;
-    written timestamptz;
-    newest timestamptz;
+    this bigint := (SELECT last_value >> 36 FROM hapax.outbox_event_id);
+    newest bigint;
+    is_written boolean;
 BEGIN
     PERFORM hapax.check_may_purge();
-    SELECT last_value >> 36, (last_value >> 36) + 1 & 7 INTO this, segment
-    FROM hapax.outbox_event_id;
-    EXECUTE format('SELECT created_at FROM hapax.outbox_event_%s ORDER BY id LIMIT 1', this & 7)
-    INTO written;
-    EXECUTE format('SELECT created_at FROM hapax.outbox_event_%s ORDER BY id DESC LIMIT 1', segment)
-    INTO newest;
-    IF written <= first_before AND newest <= written_before THEN
+    segment := this + 1 & 7;
+    EXECUTE format('
+        SELECT EXISTS (SELECT FROM hapax.outbox_event_%s),
+               (SELECT id FROM hapax.outbox_event_%s ORDER BY id DESC LIMIT 1)', this & 7, segment)
+    INTO is_written, newest;
+    IF is_written
+        AND EXISTS (
+            SELECT FROM hapax.turn WHERE turn = this AND opened_at <= hapax.ago(turn_age, at)
+        )
+        AND EXISTS (
+            SELECT FROM hapax.turn
+            WHERE turn = newest >> 36 AND closed_at <= hapax.ago(age, at)
+        )
+    THEN
         FOR part IN
             SELECT place.part FROM hapax.position AS place
-            WHERE hapax.has_unread(segment, place.part, place.frontier, place.snapshot)
+            WHERE place.part NOT IN (SELECT hapax.gone_parts(age, at))
+              AND hapax.has_unread(segment, place.part, place.frontier, place.snapshot)
         LOOP
             RETURN NEXT;
         END LOOP;
@@ -330,14 +435,13 @@ END
 $$;
 
 -- Parks what a part has still to read of a closed segment, in order, at most so many of its new
--- events at once, and moves its checkpoint behind them; says how many. Its owner is fenced, and
--- finds them as deliveries: of each order key the first is due now and the others wait behind it.
-CREATE FUNCTION hapax.spill(
+-- events, and moves its checkpoint behind them; says how many, and nothing when none was left. What
+-- was on the wire counts as an attempt that was cut off, as it does when a part is opened.
+CREATE FUNCTION hapax.spill_batch(
     spilled integer, of_part text, events_max integer, at timestamptz
 ) RETURNS bigint
-    LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+    LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp
-    SET lock_timeout = '50ms'
 AS $$
 DECLARE
     name text := format('hapax.outbox_event_%s', spilled);
@@ -350,19 +454,13 @@ DECLARE
     read pg_snapshot;
     parked bigint;
 BEGIN
-    PERFORM hapax.check_may_purge();
-    EXECUTE format('LOCK TABLE %s IN SHARE MODE', name);
-    -- As whoever changes deliveries does.
-    PERFORM FROM hapax.lease WHERE part = of_part FOR NO KEY UPDATE;
-    SELECT epoch, frontier, snapshot, settled, offered INTO STRICT place
+    SELECT epoch, frontier, snapshot, settled, offered, written_at INTO STRICT place
     FROM hapax.position WHERE part = of_part;
     SELECT before, floor, seen, after, mask INTO mark FROM hapax.mark(of_part, place.snapshot);
-    IF mark.mask IS NULL OR NOT EXISTS (
-        SELECT WHERE hapax.has_unread(spilled, of_part, place.frontier, place.snapshot)
-    ) THEN
-        -- Which shards it has is not known before it has read once.
+    IF NOT hapax.has_unread(spilled, of_part, place.frontier, place.snapshot) THEN
         RETURN 0;
     END IF;
+    mark.mask := coalesce(mark.mask, hapax.mask_of(of_part));
     EXECUTE format('SELECT min(id), max(id) FROM %s', name) INTO first, newest;
     EXECUTE format('
         SELECT coalesce(max(id), $1) FROM (
@@ -372,10 +470,12 @@ BEGIN
     -- Nobody writes here, so one snapshot shows what the next one does.
     read := pg_current_snapshot();
     EXECUTE format('
+        WITH parked AS (
         INSERT INTO hapax.delivery
             (destination, position, state, attempt, next_at, order_key, last_error, changed_at)
         SELECT $1, id,
-               CASE WHEN available_at > $9 OR order_key IS NULL THEN ''scheduled''
+               CASE WHEN $12 @> id THEN ''retrying''
+                    WHEN available_at > $9 OR order_key IS NULL THEN ''scheduled''
                     WHEN number = 1 AND NOT EXISTS (
                         SELECT FROM hapax.delivery AS earlier
                         WHERE earlier.destination = $1 AND earlier.order_key = unread.order_key
@@ -383,7 +483,7 @@ BEGIN
                           AND earlier.state IN (''retrying'', ''blocked'', ''dead'')
                     ) THEN ''retrying''
                     ELSE ''blocked'' END,
-               0, greatest($9, available_at), order_key,
+               ($12 @> id)::int4, greatest($9, available_at), order_key,
                ''the destination lagged a whole ring behind'', $9
         FROM (
             SELECT id, order_key, available_at,
@@ -408,14 +508,24 @@ BEGIN
             ) AS keyed
         ) AS unread
         ORDER BY id
-        ON CONFLICT (destination, position) DO NOTHING', name)
-    USING of_part, mark.mask, place.frontier, until, mark.before, mark.floor, mark.after,
-          mark.seen, at, hapax.positions(place.settled), read;
-    GET DIAGNOSTICS parked = ROW_COUNT;
+        ON CONFLICT (destination, position) DO NOTHING
+        RETURNING position, attempt, last_error
+        ), logged AS (
+        INSERT INTO hapax.attempt
+            (destination, position, number, started_at, duration_ms, outcome, error, response_head)
+        SELECT $1, position, 1, $13, 0, ''interrupted'', last_error, ''''
+        FROM parked
+        WHERE attempt = 1
+        ORDER BY position
+        )
+        SELECT count(*) FROM parked', name)
+    INTO parked USING of_part, mark.mask, place.frontier, until, mark.before, mark.floor, mark.after,
+          mark.seen, at, hapax.positions(place.settled), read,
+          hapax.positions(place.offered), place.written_at;
     passed := int8multirange(int8range(first, least(until, newest), '[]'));
     INSERT INTO hapax.checkpoint_log
         (half, number, part, epoch, frontier, snapshot, settled, offered, written_at)
-    SELECT (number >> 11 & 1)::int2, number, of_part, place.epoch + 1, until,
+    SELECT (number >> 11 & 1)::int2, number, of_part, place.epoch, until,
            format('%s %s %s = - %s %s %s', read, coalesce(mark.floor, 0),
                   coalesce(split_part(place.snapshot, ' ', 3), '-'),
                   coalesce(split_part(place.snapshot, ' ', 6), '-'),
@@ -423,8 +533,43 @@ BEGIN
            hapax.ranges(hapax.positions(place.settled) - passed),
            hapax.ranges(hapax.positions(place.offered) - passed), at
     FROM (SELECT nextval('hapax.checkpoint_number') AS number OFFSET 0) AS drawn;
-    UPDATE hapax.lease SET epoch = place.epoch + 1 WHERE part = of_part;
     RETURN greatest(parked, 1);
+END
+$$;
+
+-- Parks what a part has still to read of a closed segment, batch by batch, and goes on for as long
+-- (in milliseconds): its owner is fenced once, and finds them as deliveries. Of each order key the
+-- first is due now and the others wait behind it. Says how many it parked.
+CREATE FUNCTION hapax.spill(
+    spilled integer, of_part text, events_max integer, time_max bigint, at timestamptz
+) RETURNS bigint
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    SET lock_timeout = '50ms'
+AS $$
+DECLARE
+    began CONSTANT timestamptz := clock_timestamp();
+    batch bigint;
+    parked bigint := 0;
+BEGIN
+    PERFORM hapax.check_may_purge();
+    EXECUTE format('LOCK TABLE hapax.outbox_event_%s IN SHARE MODE', spilled);
+    -- As whoever changes deliveries does.
+    PERFORM FROM hapax.lease WHERE part = of_part FOR NO KEY UPDATE;
+    IF NOT EXISTS (
+        SELECT FROM hapax.position
+        WHERE part = of_part AND hapax.has_unread(spilled, part, frontier, snapshot)
+    ) THEN
+        RETURN 0;
+    END IF;
+    UPDATE hapax.lease SET epoch = epoch + 1 WHERE part = of_part;
+    LOOP
+        batch := hapax.spill_batch(spilled, of_part, events_max, at);
+        EXIT WHEN batch = 0;
+        parked := parked + batch;
+        EXIT WHEN began <= hapax.ago(time_max, NULL);
+    END LOOP;
+    RETURN parked;
 END
 $$;
 

@@ -15,6 +15,21 @@ CREATE TABLE hapax.lease (
     taken_at timestamptz NOT NULL
 );
 
+-- Whoever takes a part may read and park anew what a purge has looked for already: it looks again.
+CREATE FUNCTION hapax.look_anew() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    UPDATE hapax.turn SET kept_until = NULL WHERE kept_until IS NOT NULL;
+    RETURN NULL;
+END
+$$;
+REVOKE ALL ON FUNCTION hapax.look_anew() FROM PUBLIC;
+CREATE TRIGGER lease_has_purges_look_anew
+    AFTER INSERT OR UPDATE OF epoch ON hapax.lease
+    FOR EACH STATEMENT EXECUTE FUNCTION hapax.look_anew();
+
 -- How far each part is: the row with its highest number counts. The sets are ranges, such as
 -- "5-9,12".
 CREATE SEQUENCE hapax.checkpoint_number AS bigint CACHE 1;
@@ -81,6 +96,29 @@ LEFT JOIN LATERAL (
 ) AS newest ON true;
 COMMENT ON VIEW hapax.position IS
     'Where every part is. A snapshot that is kept may find an older one, or none: read it anew.';
+
+-- Which shards a part has that has never read, and so never said: as many as its siblings have, as
+-- far as any of them has said; otherwise all, for an event that is offered twice is better than one
+-- that is not. A destination's parts take its shards in turn.
+CREATE FUNCTION hapax.mask_of(of_part text) RETURNS integer
+    LANGUAGE sql STABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT coalesce((
+        SELECT sum(1 << shard)::integer
+        FROM (
+            SELECT 16 / length(replace(said.mask::bit(16)::text, '0', '')) AS parts
+            FROM hapax.position AS place
+            CROSS JOIN LATERAL hapax.mark(place.part, place.snapshot) AS said
+            WHERE place.part LIKE '%/%' AND said.mask > 0
+              AND split_part(place.part, '/', 1) = split_part(of_part, '/', 1)
+            ORDER BY place.written_at DESC
+            LIMIT 1
+        ) AS sibling
+        JOIN generate_series(0, 15) AS shards (shard)
+            ON shard % sibling.parts = split_part(of_part, '/', 2)::integer
+    ), 65535)
+$$;
 
 -- Empties one half of the log of checkpoints; what counts is carried to the other half first.
 -- Fails when somebody reads or writes the half for longer than 50 ms; false when it was empty.

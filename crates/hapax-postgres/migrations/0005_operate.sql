@@ -132,3 +132,78 @@ BEGIN
     RETURN low;
 END
 $$;
+
+-- Parts of which nobody has shown himself, and since when: no living node holds them, and neither
+-- their epoch nor their checkpoint is another than it was then.
+CREATE TABLE hapax.absence (
+    part       text NOT NULL PRIMARY KEY,
+    epoch      bigint NOT NULL,
+    written_at timestamptz NOT NULL,
+    since      timestamptz NOT NULL,
+    noted_at   timestamptz NOT NULL
+);
+
+-- Notes of which parts nobody shows himself, while a node that lives holds others: where all are
+-- left alone, a relay is down and none is gone. A node that was heard of within a day, and has not
+-- said that it ends, counts as living. What was not looked at for a day is counted anew.
+CREATE FUNCTION hapax.note_absent(at timestamptz) RETURNS void
+    LANGUAGE sql VOLATILE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH living AS MATERIALIZED (
+        SELECT node
+        FROM (
+            SELECT DISTINCT ON (node) node, lives
+            FROM hapax.sign
+            WHERE seen_at > at - interval '1 day'
+            ORDER BY node, number DESC
+        ) AS last
+        WHERE lives
+    ), held AS MATERIALIZED (
+        SELECT part FROM hapax.lease WHERE node IN (SELECT node FROM living)
+    ), absent AS MATERIALIZED (
+        SELECT part, epoch, written_at
+        FROM hapax.position
+        WHERE part NOT IN (SELECT part FROM held) AND EXISTS (SELECT FROM held)
+    ), back AS (
+        DELETE FROM hapax.absence
+        WHERE part NOT IN (SELECT part FROM absent)
+    )
+    INSERT INTO hapax.absence AS old (part, epoch, written_at, since, noted_at)
+    SELECT part, epoch, written_at, at, at
+    FROM absent
+    ON CONFLICT (part) DO UPDATE SET
+        epoch = excluded.epoch,
+        written_at = excluded.written_at,
+        since = CASE
+            WHEN (old.epoch, old.written_at) = (excluded.epoch, excluded.written_at)
+                AND old.since <= at AND old.noted_at > at - interval '1 day' THEN old.since
+            ELSE at END,
+        noted_at = at
+    WHERE (old.epoch, old.written_at) <> (excluded.epoch, excluded.written_at)
+       OR old.noted_at NOT BETWEEN at - interval '1 hour' AND at
+$$;
+
+-- Parts that nobody carries any more: for longer than `age` (in milliseconds) nobody has shown
+-- himself of them while others were carried, no operator has declared their destination, and it was
+-- not disabled for failing. The outbox does not wait for them.
+CREATE FUNCTION hapax.gone_parts(age bigint, at timestamptz) RETURNS SETOF text
+    LANGUAGE sql VOLATILE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT absence.part
+    FROM hapax.absence AS absence
+    JOIN hapax.position AS place
+        ON (place.part, place.epoch, place.written_at)
+         = (absence.part, absence.epoch, absence.written_at)
+    WHERE absence.since <= hapax.ago(age, at)
+      AND NOT EXISTS (
+          SELECT FROM hapax.declaration
+          WHERE name = split_part(absence.part, '/', 1) AND removed_at IS NULL
+      )
+      AND NOT EXISTS (
+          SELECT FROM hapax.destination
+          WHERE split_part(name, '/', 1) = split_part(absence.part, '/', 1)
+            AND disabled_at IS NOT NULL
+      )
+$$;

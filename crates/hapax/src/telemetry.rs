@@ -19,6 +19,8 @@ pub const IDEMPOTENCY_FENCED: &str = "hapax_idempotency_fenced_total";
 /// Events of destinations that lagged a whole ring, parked in bulk so that the ring can turn, by
 /// destination.
 pub const OUTBOX_SPILLED: &str = "hapax_outbox_spilled_total";
+/// Steps of purges that failed, by step.
+pub const OUTBOX_PURGE_FAILURES: &str = "hapax_outbox_purge_failures_total";
 /// Age in seconds of the oldest undelivered event, by destination.
 pub const OUTBOX_LAG: &str = "hapax_outbox_lag_seconds";
 /// Events not yet delivered, by destination.
@@ -61,6 +63,7 @@ pub fn describe() {
         "Age of the oldest undelivered event"
     );
     describe_counter!(OUTBOX_SPILLED, "Events parked in bulk for who lagged");
+    describe_counter!(OUTBOX_PURGE_FAILURES, "Steps of purges that failed");
     describe_gauge!(OUTBOX_BACKLOG, "Events not yet delivered");
     describe_histogram!(RELAY_DELIVERY, Unit::Seconds, "From commit to delivery");
     describe_counter!(RELAY_ATTEMPTS, "Attempts to deliver an event");

@@ -1,10 +1,10 @@
 -- Deletes a batch of events that were kept apart for a delivery when their segment was emptied, and
--- that none needs any more, with what is known of their deliveries.
+-- that none needs any more, with what is known of their deliveries. Their segment was past its
+-- retention.
 WITH done AS MATERIALIZED (
     SELECT id
     FROM hapax.outbox_event AS event
     WHERE segment = -1::int2
-      AND created_at <= $1::timestamptz
       AND NOT EXISTS (
           SELECT 1
           FROM hapax.delivery AS delivery
@@ -12,7 +12,7 @@ WITH done AS MATERIALIZED (
             AND delivery.state IN ('scheduled', 'retrying', 'blocked', 'dead')
       )
     ORDER BY id
-    LIMIT $2::int8
+    LIMIT $1::int8
     FOR UPDATE OF event SKIP LOCKED
 ), attempts AS (
     DELETE FROM hapax.attempt AS attempt

@@ -130,6 +130,7 @@ async fn offer(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, 
     let parts = arguments["parts"].as_i64().unwrap_or(1);
     let until = arguments["until"].as_i64().unwrap_or(0);
     act.ask(query!("operate/hold_ring"), &[]).await?;
+    act.ask(query!("operate/look_anew"), &[]).await?;
     // All of them, in their order: whoever holds one waits for the next.
     let opened = act
         .ask(query!("operate/parts"), &[&Some(job.destination.as_str())])

@@ -25,7 +25,7 @@ use hapax::{
 };
 use tokio_postgres::error::SqlState;
 
-use self::look::Step;
+use self::{look::Step, recycle::Tally};
 use crate::{
     connection::Flight,
     frontier::{History, Mark},
@@ -187,12 +187,14 @@ impl Outbox for Postgres {
         retention: Duration,
         inbox_retention: Duration,
     ) -> Result<u64, StoreError> {
-        let events = self.recycle(age(retention)).await?;
+        let mut tally = Tally::default();
+        self.recycle(age(retention), &mut tally).await;
         let time = self.time();
         let age = age(inbox_retention);
         let params: [&dyn Param; 3] = [&time, &age, &rows(PURGE_ROWS)];
-        let messages = self.ask(query!("inbox/purge"), &params).await?;
-        Ok(events + inbox::purged(&messages))
+        let messages = self.ask(query!("inbox/purge"), &params).await;
+        tally.count("inbox", messages.map(|rows| inbox::purged(&rows)));
+        tally.result()
     }
 }
 

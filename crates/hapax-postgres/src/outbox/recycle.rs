@@ -3,10 +3,11 @@
 //! Nothing is deleted row by row but what was kept apart for a delivery. A segment is emptied with
 //! TRUNCATE, which neither a snapshot that somebody keeps nor a writer in another segment holds up;
 //! whoever is at work in it has it tried again the next time. Each step is a transaction of its own,
-//! and the next purge goes on wherever the last one ended. Where one part has not read for a whole
-//! turn of the ring, what it has not read is parked for it: nothing is dropped unread.
+//! bounded in rows, and one that fails holds up no other. How old a turn is the database says, and
+//! no producer. Where one part has not read for a whole turn of the ring, what it has not read is
+//! parked for it: nothing is dropped unread but what belongs to a part that nobody carries any more.
 
-use hapax::{Timestamp, limits::PURGE_ROWS, store::StoreError, telemetry};
+use hapax::{limits::PURGE_ROWS, store::StoreError, telemetry};
 use metrics::counter;
 use tokio_postgres::{Row, error::SqlState};
 
@@ -16,65 +17,134 @@ use crate::{
     postgres::Postgres,
     query,
     session::{Leg, Session},
-    value::{Moment, Param},
+    value::Param,
 };
 
 /// In how many turns of the ring a retention goes by: one segment less than there are.
 const TURNS: i64 = 7;
 /// Events that are parked in one transaction when a part lags a whole ring.
 const SPILLED: i32 = 10_000;
+/// For how long that goes on, in milliseconds, before the part's owner may have it again.
+const SPILLING: i64 = 5_000;
+
+/// What the steps of a purge came to.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    gone: u64,
+    /// The first step that failed, and why.
+    failed: Option<(&'static str, StoreError)>,
+}
+
+impl Tally {
+    /// Counts what a step did away with.
+    pub(super) fn count(&mut self, step: &'static str, taken: Result<u64, StoreError>) {
+        self.gone += self.pass(step, taken).unwrap_or(0);
+    }
+
+    /// What a step came to, unless it failed: that is no reason not to take the others.
+    fn pass<T>(&mut self, step: &'static str, taken: Result<T, StoreError>) -> Option<T> {
+        let error = match taken {
+            Ok(taken) => return Some(taken),
+            Err(error) => error,
+        };
+        counter!(telemetry::OUTBOX_PURGE_FAILURES, "step" => step).increment(1);
+        if self.failed.is_none() {
+            self.failed = Some((step, error));
+        } else {
+            warn(step, &error);
+        }
+        None
+    }
+
+    /// How many rows went. A failure is said where nothing did: whoever purges until nothing is
+    /// left to purge hears of it in the end, and has done what could be done.
+    pub(super) fn result(self) -> Result<u64, StoreError> {
+        match self.failed {
+            Some((_, error)) if self.gone == 0 => Err(error),
+            Some((step, error)) => {
+                warn(step, &error);
+                Ok(self.gone)
+            }
+            None => Ok(self.gone),
+        }
+    }
+}
+
+fn warn(step: &'static str, error: &StoreError) {
+    tracing::warn!(step, error = error.story(), "a step of a purge failed");
+}
 
 impl Postgres {
     /// Turns the ring, empties what is passed, and forgets a batch of what belonged to it.
     ///
     /// One purge at a time: another one that is running, and a destination that is being opened,
     /// have it do nothing.
-    pub(super) async fn recycle(&self, age: i64) -> Result<u64, StoreError> {
-        let now = self.database_clock().now();
-        let before = |age: i64| Moment(Timestamp::from_millis(now.as_millis().saturating_sub(age)));
-        let (first_before, written_before) = (before(age / TURNS), before(age));
-        let now = Moment(now);
-        let turn: [&dyn Param; 2] = [&first_before, &now];
-        if self
-            .purge_step(query!("outbox/turn_on"), &turn)
-            .await?
-            .is_none()
-        {
-            return Ok(0);
+    pub(super) async fn recycle(&self, age: i64, tally: &mut Tally) {
+        let time = self.time();
+        let turn_age = age / TURNS;
+        let turn: [&dyn Param; 2] = [&turn_age, &time];
+        let turned = self.purge_step(query!("outbox/turn_on"), &turn).await;
+        if let Some(None) = tally.pass("turn", turned) {
+            return;
         }
-        let mut gone = 0;
-        for row in self.ask(query!("outbox/closed"), &[]).await? {
-            let segment: i32 = row.get(0);
-            let params: [&dyn Param; 3] = [&segment, &written_before, &now];
-            let emptied = self.purge_step(query!("outbox/empty_segment"), &params);
-            let count = number(emptied.await?.as_deref());
-            if count > 0 {
-                tracing::info!(
-                    segment,
-                    events = count,
-                    "a segment of the outbox was emptied"
-                );
-            }
-            gone += count;
+        self.tell_gone(age, tally).await;
+        let closed = self.ask(query!("outbox/closed"), &[]).await;
+        for row in tally.pass("closed", closed).unwrap_or_default() {
+            let emptied = self.empty(row.get(0), age).await;
+            tally.count("empty", emptied);
         }
-        let due: [&dyn Param; 2] = [&first_before, &written_before];
-        let lagging = self.purge_step(query!("outbox/lagging"), &due).await?;
-        for row in lagging.unwrap_or_default() {
-            gone += self.spill(row.get(0), row.get(1), now).await?;
+        let due: [&dyn Param; 3] = [&turn_age, &age, &time];
+        let lagging = self.purge_step(query!("outbox/lagging"), &due).await;
+        for row in tally.pass("lagging", lagging).flatten().unwrap_or_default() {
+            let spilled = self.spill(row.get(0), row.get(1)).await;
+            tally.count("spill", spilled);
         }
         let batch = rows(PURGE_ROWS);
-        let ended: [&dyn Param; 1] = [&batch];
-        let ended = self.purge_step(query!("outbox/purge_ended"), &ended);
-        gone += number(ended.await?.as_deref());
-        let kept: [&dyn Param; 2] = [&written_before, &batch];
-        let kept = self.purge_step(query!("outbox/purge"), &kept);
-        gone += number(kept.await?.as_deref());
-        Ok(gone)
+        let params: [&dyn Param; 1] = [&batch];
+        for (step, sql) in [
+            ("ended", query!("outbox/purge_ended")),
+            ("kept", query!("outbox/purge")),
+        ] {
+            let purged = self.purge_step(sql, &params).await;
+            tally.count(step, purged.map(|rows| number(rows.as_deref())));
+        }
+    }
+
+    /// Says which parts the ring waits for no longer.
+    async fn tell_gone(&self, age: i64, tally: &mut Tally) {
+        let time = self.time();
+        let params: [&dyn Param; 2] = [&age, &time];
+        let gone = self.ask(query!("outbox/gone"), &params).await;
+        for row in tally.pass("gone", gone).unwrap_or_default() {
+            let part: &str = row.get(0);
+            tracing::warn!(
+                part,
+                "nobody has carried this part of the outbox for longer than events are kept: what \
+                 it has not read goes unread; remove its destination, or carry it again"
+            );
+        }
+    }
+
+    /// Empties a segment, or takes more of what is still needed out of it.
+    async fn empty(&self, segment: i32, age: i64) -> Result<u64, StoreError> {
+        let time = self.time();
+        let params: [&dyn Param; 3] = [&segment, &age, &time];
+        let emptied = self.purge_step(query!("outbox/empty_segment"), &params);
+        let count = number(emptied.await?.as_deref());
+        if count > 0 {
+            tracing::info!(
+                segment,
+                events = count,
+                "events left a segment of the outbox"
+            );
+        }
+        Ok(count)
     }
 
     /// Parks what a part has not read of the segment that the ring waits for.
-    async fn spill(&self, segment: i32, part: &str, now: Moment) -> Result<u64, StoreError> {
-        let params: [&dyn Param; 4] = [&segment, &part, &SPILLED, &now];
+    async fn spill(&self, segment: i32, part: &str) -> Result<u64, StoreError> {
+        let now = self.now();
+        let params: [&dyn Param; 5] = [&segment, &part, &SPILLED, &SPILLING, &now];
         let spilled = self.purge_step(query!("outbox/spill"), &params);
         let count = number(spilled.await?.as_deref());
         counter!(telemetry::OUTBOX_SPILLED, "destination" => part.to_owned()).increment(count);

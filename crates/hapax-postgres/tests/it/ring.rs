@@ -196,7 +196,7 @@ async fn a_backlog_is_counted_over_turns_and_not_over_what_lies_between() {
     let fixture = Fixture::new().await;
     for _ in 0..3 {
         emit(&fixture, 0, None, 5).await;
-        let turned = "SELECT hapax.turn_on(now() + interval '1 day', now())";
+        let turned = "SELECT hapax.turn_on(0, now())";
         fixture.plain.batch_execute(turned).await.unwrap();
     }
     emit(&fixture, 0, None, 2).await;

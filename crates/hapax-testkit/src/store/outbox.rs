@@ -237,24 +237,23 @@ pub async fn a_read_of_large_events_ends_early<S: StoreUnderTest>() {
 /// An event stays until every destination has passed it, however old it is.
 pub async fn no_event_goes_that_a_destination_has_not_passed<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(5).await;
-    bench.clock.advance(DAY * 2);
     assert_eq!(
-        purge_all(&bench).await,
+        purge_old(&bench).await,
         0,
         "without a destination nothing is passed"
     );
     assert_eq!(bench.events().await, events);
     pass(&bench, "fast", 4, |_| {}).await;
     pass(&bench, "slow", 2, |_| {}).await;
-    purge_all(&bench).await;
+    purge_old(&bench).await;
     assert!(bench.events().await.ends_with(&events[2..]));
     pass(&bench, "slow", 2, |_| {}).await;
-    purge_all(&bench).await;
+    purge_old(&bench).await;
     assert!(bench.events().await.ends_with(&events[4..]));
     for name in ["fast", "slow"] {
         pass(&bench, name, 1, |_| {}).await;
     }
-    purge_all(&bench).await;
+    purge_old(&bench).await;
     check_gone(&bench).await;
 }
 
@@ -272,8 +271,7 @@ pub async fn no_event_goes_before_its_retention<S: StoreUnderTest>() {
     bench.clock.advance(Duration::from_secs(2));
     purge_all(&bench).await;
     assert!(bench.events().await.len() >= 2, "the young ones are gone");
-    bench.clock.advance(Duration::from_secs(2));
-    assert!(purge_all(&bench).await > 0);
+    assert!(purge_old(&bench).await > 0);
     check_gone(&bench).await;
 }
 
@@ -281,8 +279,7 @@ pub async fn no_event_goes_before_its_retention<S: StoreUnderTest>() {
 pub async fn a_purge_deletes_many_events_batch_by_batch<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1_200).await;
     pass(&bench, "d", 1_200, |_| {}).await;
-    bench.clock.advance(DAY * 2);
-    assert!(purge_all(&bench).await >= 1_199);
+    assert!(purge_old(&bench).await >= 1_199);
     check_gone(&bench).await;
 }
 
@@ -301,8 +298,7 @@ pub async fn no_event_goes_that_is_parked_or_dead<S: StoreUnderTest>() {
     };
     let parked: Vec<_> = events.iter().zip(states).map(park).collect();
     pass(&bench, "d", 6, |settlement| settlement.park = parked).await;
-    bench.clock.advance(DAY * 2);
-    assert!(purge_all(&bench).await > 0);
+    assert!(purge_old(&bench).await > 0);
     let due = bench.store().due("d", &[], 10, 0).await;
     let due = due.expect("what is due is read");
     let due: Vec<_> = due.iter().map(|parked| &parked.event).collect();
@@ -328,8 +324,7 @@ pub async fn a_position_is_never_given_twice<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(2).await;
     let (_, frontier) = bench.events_beyond(Frontier::default()).await;
     pass(&bench, "d", 2, |_| {}).await;
-    bench.clock.advance(DAY * 2);
-    assert!(purge_all(&bench).await > 0);
+    assert!(purge_old(&bench).await > 0);
     let bench = bench.reopen().await;
     let third = bench.emit(vec![event("3")]).await;
     let (next, _) = bench.events_beyond(frontier).await;
@@ -388,6 +383,17 @@ async fn pass<S: StoreUnderTest>(
     passed.checkpoint = Some(steps::checkpoint(frontier, &[], &[]));
     change(&mut passed);
     bench.settle(passed).await;
+}
+
+/// Purges until nothing is left to purge, now and two and four days later: a store may count an
+/// event's age from when it first saw to it.
+async fn purge_old<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
+    let mut gone = purge_all(bench).await;
+    for _ in 0..2 {
+        bench.clock.advance(DAY * 2);
+        gone += purge_all(bench).await;
+    }
+    gone
 }
 
 /// Purges until nothing is left to purge; how many rows went.

@@ -104,10 +104,10 @@ async fn whoever_may_not_delete_events_cannot_have_them_emptied() {
     let other = "GRANT USAGE ON SCHEMA hapax TO pg_monitor; SET SESSION AUTHORIZATION pg_monitor";
     fixture.plain.batch_execute(other).await.unwrap();
     for call in [
-        "turn_on(now(), now())",
-        "empty_segment(0, now(), now())",
-        "lagging(now(), now())",
-        "spill(0, 'd', 1, now())",
+        "turn_on(1, now())",
+        "empty_segment(0, 1, now())",
+        "lagging(1, 1, now())",
+        "spill(0, 'd', 1, 1, now())",
     ] {
         let called = format!("SELECT hapax.{call}");
         let told = fixture.plain.batch_execute(&called).await.unwrap_err();
@@ -127,7 +127,7 @@ async fn no_function_looks_where_its_caller_does() {
     // Those that empty a table may do what their caller may not, and ask for its rights themselves.
     let privileged = "SELECT count(*) FROM pg_proc
         WHERE pronamespace = 'hapax'::regnamespace AND prosecdef AND proname <> ALL ('{
-            empty_segment, lagging, refuse_removed, spill, sweep_checkpoints, sweep_signs, turn_on}')";
+            empty_segment, lagging, look_anew, refuse_removed, spill, sweep_checkpoints, sweep_signs, turn_on}')";
     assert_eq!(fixture.count(privileged).await, 0);
     // A caller whose path leads elsewhere is told the same.
     let evil = "CREATE SCHEMA evil;

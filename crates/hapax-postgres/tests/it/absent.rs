@@ -1,0 +1,223 @@
+//! Parts that do not read on: one that nobody carries any more, one whose destination was declared,
+//! one that has never read, and one that is only slow.
+
+use std::{num::NonZeroU8, time::Duration};
+
+use hapax::{
+    delivery::{Attempt, AttemptOutcome, Checkpoint, Settlement, Shards},
+    store::{Deliveries, Source},
+};
+
+use crate::{
+    fixture::Fixture,
+    retention::{AGE, LEFT, emit, purge, purge_once},
+};
+
+const NODE: &str = "node";
+const LEASE: Duration = Duration::from_secs(5);
+const PARKED: &str = "SELECT count(*) FROM hapax.delivery WHERE destination LIKE 'left%'";
+const DECLARE: &str = "
+    INSERT INTO hapax.declaration (name, version, created_at, changed_at, changed_by)
+    VALUES ('left', 1, now(), now(), 'somebody')";
+const DISABLE: &str = "UPDATE hapax.destination SET disabled_at = now() WHERE name = 'left'";
+
+/// A living node carries "hook"; nobody has ever carried "left" further than to its opening.
+async fn left(part: &str) -> Fixture {
+    let fixture = Fixture::new().await;
+    fixture.store.attend(NODE, LEASE).await.unwrap();
+    let taken = fixture.store.take("hook", NODE, LEASE).await.unwrap();
+    assert!(taken.is_some());
+    fixture.store.open(part).await.unwrap();
+    fixture
+}
+
+/// Has "hook" read all that there is.
+async fn carry(fixture: &Fixture) {
+    loop {
+        let opened = fixture.store.take("hook", NODE, LEASE).await.unwrap();
+        let opened = opened.unwrap();
+        let from = opened.checkpoint.frontier;
+        let batch = Source::read(&fixture.store, &from, Shards::ALL, 10_000);
+        let batch = batch.await.unwrap();
+        let settlement = Settlement {
+            destination: "hook".to_owned(),
+            epoch: opened.epoch,
+            checkpoint: Some(Checkpoint {
+                frontier: batch.frontier,
+                ..Checkpoint::default()
+            }),
+            ..Settlement::default()
+        };
+        fixture.store.settle(settlement).await.unwrap();
+        if batch.events.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Goes once round the ring and some more; says up to where it came.
+async fn go_round(fixture: &Fixture) -> i64 {
+    for _ in 0..9 {
+        emit(&fixture.plain, 4).await;
+        carry(fixture).await;
+        while purge(fixture).await > 0 {}
+    }
+    fixture
+        .count("SELECT last_value >> 36 FROM hapax.outbox_event_id")
+        .await
+}
+
+#[tokio::test]
+async fn a_part_that_nobody_carries_any_more_neither_holds_the_ring_nor_is_parked_for() {
+    let fixture = left("left/3").await;
+    assert_eq!(go_round(&fixture).await, 9);
+    assert_eq!(fixture.count(LEFT).await, 0, "it holds events back");
+    assert_eq!(fixture.count(PARKED).await, 0);
+    // When it comes back it begins with what is there, and holds that back again.
+    let opened = fixture.store.open("left/3").await.unwrap();
+    emit(&fixture.plain, 2).await;
+    carry(&fixture).await;
+    assert_eq!(purge_once(&fixture).await, 0);
+    let from = opened.checkpoint.frontier;
+    let batch = Source::read(&fixture.store, &from, Shards::ALL, 10).await;
+    assert_eq!(batch.unwrap().events.len(), 2);
+    fixture
+        .plain
+        .batch_execute("UPDATE hapax.turn SET opened_at = opened_at - interval '9 days'")
+        .await
+        .unwrap();
+    purge_once(&fixture).await;
+    fixture
+        .plain
+        .batch_execute("UPDATE hapax.turn SET closed_at = closed_at - interval '9 days'")
+        .await
+        .unwrap();
+    assert_eq!(purge_once(&fixture).await, 0);
+    assert_eq!(fixture.count(LEFT).await, 2);
+}
+
+#[tokio::test]
+async fn a_part_whose_destination_is_declared_or_disabled_is_parked_for_though_nobody_carries_it() {
+    for kept in [DECLARE, DISABLE] {
+        let fixture = left("left").await;
+        fixture.plain.batch_execute(kept).await.unwrap();
+        assert!(go_round(&fixture).await >= 9, "the ring stands still");
+        let lost = "SELECT count(*)
+            FROM generate_series(0, 8) AS turn, generate_series(1, 4) AS number
+            WHERE NOT EXISTS (SELECT FROM hapax.outbox_event WHERE id = (turn << 36) + number)";
+        let events = format!("{} ", lost.replace("turn << 36", "turn::bigint << 36"));
+        assert_eq!(fixture.count(&events).await, 0, "{kept}");
+        assert!(fixture.count(PARKED).await >= 4);
+    }
+}
+
+/// While a relay is down, and the services purge, nobody is gone.
+#[tokio::test]
+async fn where_no_part_is_carried_none_counts_as_gone() {
+    let fixture = left("left").await;
+    emit(&fixture.plain, 4).await;
+    carry(&fixture).await;
+    fixture.store.leave(NODE).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(purge(&fixture).await, 0);
+    }
+    // It is back, and has not come to the other part yet.
+    fixture.store.attend(NODE, LEASE).await.unwrap();
+    let taken = fixture.store.take("hook", NODE, LEASE).await.unwrap();
+    assert!(taken.is_some());
+    assert_eq!(purge_once(&fixture).await, 0);
+    assert_eq!(fixture.count(LEFT).await, 4);
+}
+
+/// An absence that was not looked at for a day is none: a relay may have carried the part then.
+#[tokio::test]
+async fn an_absence_counts_only_as_far_as_it_was_looked_at() {
+    let fixture = left("left").await;
+    emit(&fixture.plain, 4).await;
+    carry(&fixture).await;
+    purge_once(&fixture).await;
+    fixture.plain.batch_execute(AGE).await.unwrap();
+    let unseen = "UPDATE hapax.absence SET noted_at = noted_at - interval '2 days'";
+    fixture.plain.batch_execute(unseen).await.unwrap();
+    purge_once(&fixture).await;
+    fixture
+        .plain
+        .batch_execute("UPDATE hapax.turn SET closed_at = closed_at - interval '9 days'")
+        .await
+        .unwrap();
+    assert_eq!(purge_once(&fixture).await, 0);
+    assert_eq!(fixture.count(LEFT).await, 4);
+}
+
+/// A part that has never read is parked its own shards, as its siblings divide them.
+#[tokio::test]
+async fn a_part_that_has_never_read_is_parked_what_is_its_own() {
+    let fixture = left("left/1").await;
+    fixture.plain.batch_execute(DECLARE).await.unwrap();
+    let opened = fixture.store.open("left/0").await.unwrap();
+    let shards = Shards::of_part(0, NonZeroU8::new(4).unwrap()).unwrap();
+    let batch = Source::read(&fixture.store, &opened.checkpoint.frontier, shards, 10);
+    let settlement = Settlement {
+        destination: "left/0".to_owned(),
+        epoch: opened.epoch,
+        checkpoint: Some(Checkpoint {
+            frontier: batch.await.unwrap().frontier,
+            ..Checkpoint::default()
+        }),
+        ..Settlement::default()
+    };
+    fixture.store.settle(settlement).await.unwrap();
+    let each = "
+        INSERT INTO hapax.outbox_event (shard, event_id, type, payload, headers, created_at)
+        SELECT shard, gen_random_uuid(), 'a', '{}', '{}', now()
+        FROM generate_series(0, 15) AS shard";
+    fixture.plain.batch_execute(each).await.unwrap();
+    go_round(&fixture).await;
+    let parked = "SELECT count(*) FROM hapax.delivery AS delivery
+        JOIN hapax.outbox_event AS event ON event.id = delivery.position
+        WHERE delivery.position <= 16 AND event.shard % 4 = split_part(destination, '/', 2)::int";
+    assert_eq!(fixture.count(parked).await, 8);
+    let all = "SELECT count(*) FROM hapax.delivery WHERE position <= 16";
+    assert_eq!(fixture.count(all).await, 8);
+}
+
+/// A slow owner is fenced once for all that it lags behind, and what it had on the wire counts as
+/// an attempt that was cut off.
+#[tokio::test]
+async fn a_slow_owner_is_fenced_once_and_what_it_had_on_the_wire_is_counted() {
+    let fixture = left("left").await;
+    fixture.plain.batch_execute(DECLARE).await.unwrap();
+    emit(&fixture.plain, 12_000).await;
+    let opened = fixture.store.open("left").await.unwrap();
+    let wire = Settlement {
+        destination: "left".to_owned(),
+        epoch: opened.epoch,
+        checkpoint: Some(Checkpoint {
+            offered: [3, 5].into(),
+            ..Checkpoint::default()
+        }),
+        ..Settlement::default()
+    };
+    fixture.store.settle(wire).await.unwrap();
+    for _ in 0..8 {
+        carry(&fixture).await;
+        purge(&fixture).await;
+        emit(&fixture.plain, 1).await;
+    }
+    while purge(&fixture).await > 0 {
+        carry(&fixture).await;
+    }
+    assert_eq!(fixture.count(PARKED).await, 12_000);
+    let epoch = "SELECT epoch FROM hapax.lease WHERE part = 'left'";
+    assert_eq!(fixture.count(epoch).await, opened.epoch + 1);
+    let due = fixture.store.due("left", &[], 10, 0).await.unwrap();
+    let counted: Vec<_> = due
+        .iter()
+        .map(|it| (it.event.position, it.attempt))
+        .collect();
+    assert_eq!(counted, [(1, 0), (2, 0), (3, 1), (5, 1)]);
+    let log = fixture.store.attempts("left", 3).await.unwrap();
+    let outcomes: Vec<_> = log.iter().map(|Attempt { outcome, .. }| *outcome).collect();
+    assert_eq!(outcomes, [AttemptOutcome::Interrupted]);
+    fixture.plain.batch_execute(AGE).await.unwrap();
+}

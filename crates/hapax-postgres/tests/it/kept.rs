@@ -1,0 +1,131 @@
+//! What deliveries need of a segment that is emptied: taken out batch by batch, and whatever fails
+//! meanwhile holds up no other step of a purge.
+
+use std::time::Duration;
+
+use hapax::store::{Deliveries, Outbox};
+
+use crate::{
+    fixture::Fixture,
+    reading::TURN,
+    retention::{AGE, DAY, LEFT, emit, pass, purge, purge_once},
+};
+
+const KEPT: &str = "SELECT count(*) FROM hapax.outbox_event_kept";
+const PARK: &str = "
+    INSERT INTO hapax.delivery (destination, position, state, attempt, next_at, changed_at)
+    SELECT 'hook', id, $1, 1, now(), now() FROM hapax.outbox_event WHERE id % 10 <> 0";
+
+/// A segment that everybody has read and whose time is over, with deliveries that need most of it.
+async fn parked(count: i32, state: &str) -> Fixture {
+    let fixture = Fixture::new().await;
+    emit(&fixture.plain, count).await;
+    while !pass(&fixture, 10_000).await.is_empty() {}
+    fixture.plain.execute(PARK, &[&state]).await.unwrap();
+    fixture.plain.batch_execute(TURN).await.unwrap();
+    assert_eq!(purge_once(&fixture).await, 0);
+    fixture.plain.batch_execute(AGE).await.unwrap();
+    fixture
+}
+
+#[tokio::test]
+async fn what_many_deliveries_need_is_taken_out_of_its_segment_batch_by_batch() {
+    let fixture = parked(25_000, "dead").await;
+    for kept in [10_000, 20_000] {
+        assert_eq!(purge_once(&fixture).await, 10_000);
+        assert_eq!(fixture.count(KEPT).await, kept);
+        assert_eq!(fixture.count(LEFT).await, 25_000, "an event is there twice");
+        let letters = fixture.store.dead_letters("hook", kept, 5_000).await;
+        assert!(
+            letters
+                .unwrap()
+                .is_sorted_by_key(|letter| letter.event.position)
+        );
+    }
+    assert!(purge_once(&fixture).await >= 5_000);
+    assert_eq!(fixture.count(LEFT).await, 22_500);
+    assert_eq!(fixture.count(KEPT).await, 22_500);
+    let letters = fixture.store.dead_letters("hook", 0, 2).await.unwrap();
+    let positions = letters.iter().map(|letter| letter.event.position);
+    assert_eq!(positions.collect::<Vec<_>>(), [1, 2]);
+}
+
+#[tokio::test]
+async fn a_batch_of_large_events_is_small() {
+    let fixture = parked(100, "dead").await;
+    // Nobody rewrites an event; what counts here is only how large it is.
+    let swell = "UPDATE hapax.outbox_event SET payload = repeat('x', 1 << 20)";
+    fixture.plain.batch_execute(swell).await.unwrap();
+    assert!(purge_once(&fixture).await > 0);
+    assert_eq!(fixture.count(KEPT).await, 64);
+    assert!(purge_once(&fixture).await > 0);
+    assert_eq!(fixture.count(LEFT).await, 90);
+}
+
+/// Behind what was looked through, an operator has events offered again, and a part that comes anew
+/// parks some: both need them.
+#[tokio::test]
+async fn what_is_needed_anew_behind_a_batch_is_kept_too() {
+    for again in [
+        include_str!("../../queries/operate/look_anew.sql"),
+        "INSERT INTO hapax.lease (part, epoch, taken_at) VALUES ('new', 1, now());
+         DELETE FROM hapax.lease WHERE part = 'new'",
+        "UPDATE hapax.lease SET epoch = epoch + 1",
+    ] {
+        let fixture = parked(12_000, "dead").await;
+        assert_eq!(purge_once(&fixture).await, 10_000);
+        fixture.plain.batch_execute(again).await.unwrap();
+        let offered = "
+            INSERT INTO hapax.delivery (destination, position, state, attempt, next_at, changed_at)
+            VALUES ('hook', 10, 'scheduled', 0, now(), now())";
+        fixture.plain.batch_execute(offered).await.unwrap();
+        while purge_once(&fixture).await > 0 {}
+        let due = fixture.store.due("hook", &[], 10, 0).await.unwrap();
+        let due: Vec<i64> = due.iter().map(|parked| parked.event.position).collect();
+        assert_eq!(due, [10], "{again}");
+        assert_eq!(fixture.count(LEFT).await, 10_801);
+    }
+}
+
+/// One step that cannot be done keeps back neither other segments, nor what has ended, nor the
+/// inbox; and in the end it is said.
+#[tokio::test]
+async fn a_step_that_fails_holds_up_no_other_and_is_not_hidden() {
+    let fixture = parked(10, "retrying").await;
+    let refuse = "
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE 'no room'; END $$;
+        CREATE TRIGGER refuse BEFORE INSERT ON hapax.outbox_event_kept
+            FOR EACH ROW EXECUTE FUNCTION refuse();
+        INSERT INTO hapax.inbox_message (consumer, message_id, source, payload_hash, received_at)
+        VALUES ('c', 'm', 's', '', now() - interval '9 days')";
+    fixture.plain.batch_execute(refuse).await.unwrap();
+    emit(&fixture.plain, 7).await;
+    assert_eq!(pass(&fixture, 10).await.len(), 7);
+    let mut gone = 0;
+    let failed = loop {
+        match fixture.store.purge_events(DAY, DAY).await {
+            Ok(0) => panic!("nobody says that a step failed"),
+            Ok(count) => gone += count,
+            Err(error) => break error,
+        }
+        fixture.plain.batch_execute(AGE).await.unwrap();
+    };
+    assert!(failed.story().contains("no room"), "{}", failed.story());
+    assert!(gone >= 1, "the inbox is held up");
+    fixture.plain.batch_execute(AGE).await.unwrap();
+    while fixture.store.purge_events(DAY, Duration::MAX).await.is_ok() {
+        fixture.plain.batch_execute(AGE).await.unwrap();
+    }
+    let ended = "SELECT count(*) FROM hapax.turn WHERE emptied_at IS NOT NULL";
+    assert_eq!(fixture.count(ended).await, 0);
+    assert_eq!(
+        fixture.count(LEFT).await,
+        10,
+        "the other segment is held up"
+    );
+    let allow = "DROP TRIGGER refuse ON hapax.outbox_event_kept";
+    fixture.plain.batch_execute(allow).await.unwrap();
+    assert!(purge(&fixture).await > 0);
+    assert_eq!(fixture.count(LEFT).await, 9);
+}
