@@ -18,6 +18,9 @@ use crate::{
     walkthrough,
 };
 
+/// What takes longest: figures of every part of the bench, and the correctness run. Each has a
+/// command of its own, `cargo x bench` and `cargo x carry`; the gate runs them short.
+const LONG: &str = "(package(bench)&test(smoke::))|binary_id(hapax-server::carry)";
 const ADVISORIES: &str = "https://github.com/rustsec/advisory-db";
 
 /// Runs the gate.
@@ -39,11 +42,15 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
         let line = "cargo doc --workspace --no-deps --all-features";
         call_with(line, &[("RUSTDOCFLAGS", "-D warnings")])
     })?;
-    test(steps, root)
+    run_tests(steps, root, true)
 }
 
-/// Runs every test.
+/// Runs every test but the longest.
 pub(crate) fn test(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
+    run_tests(steps, root, false)
+}
+
+fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
     steps.call(
         "build",
         "cargo build --workspace --all-targets --all-features",
@@ -60,16 +67,24 @@ pub(crate) fn test(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.run("doctests", || {
         call_with("cargo test --doc --workspace --all-features", &environment)
     })?;
-    let line = if NEXTEST.is_there() {
-        "cargo nextest run --workspace --all-targets --all-features"
-    } else {
+    if !NEXTEST.is_there() {
         println!(
             "cargo-nextest is missing ({}): cargo test runs the tests",
             NEXTEST.install
         );
-        "cargo test --workspace --all-targets --all-features"
+        let line = "cargo test --workspace --all-targets --all-features";
+        return steps.run("tests", || call_with(line, &environment));
+    }
+    let some = |which: &str| {
+        format!("cargo nextest run --workspace --all-targets --all-features -E {which}")
     };
-    steps.run("tests", || call_with(line, &environment))
+    let most = some(&format!("all()-({LONG})"));
+    steps.run("tests", || call_with(&most, &environment))?;
+    if long {
+        let rest = some(LONG);
+        steps.run("long tests", || call_with(&rest, &environment))?;
+    }
+    Ok(())
 }
 
 /// Walks through the pages.

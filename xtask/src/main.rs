@@ -34,7 +34,8 @@ use crate::step::Steps;
 const CHORES: &str = "\
 cargo x CHORE
   ci        the gate: everything below but bench, and the linters
-  test      every test: unit, integration, doctests, the pages' own lines
+  test      every test: unit, integration, doctests, the pages' own lines; not the longest, which
+            are below: carry and bench
   walk      the pages' own lines alone, against a shop
   contract  the examples in other languages alone, on PostgreSQL
   matrix    the PostgreSQL store on every version and over every way; matrix 14 18 for two
