@@ -213,19 +213,22 @@ END
 $$;
 
 -- Whether a frontier was read in a history, as far as both have names: see the store's frontier.
+-- Each settlement asks: in SQL, it would be parsed and planned each time.
 CREATE FUNCTION hapax.is_read_in(history text, snapshot text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT coalesce(
-        (theirs[1] = ours[1] OR theirs[1] = '-' OR ours[1] = '-')
-        AND (theirs[2] = ours[2] OR theirs[2] IS NULL),
+DECLARE
+    name text := nullif(split_part(snapshot, ' ', 3), '');
+    cluster text := split_part(name, '/', 1);
+    line text := nullif(split_part(name, '/', 2), '');
+BEGIN
+    RETURN coalesce(
+        (cluster IN ('-', split_part(history, '/', 1)) OR split_part(history, '/', 1) = '-')
+        AND (line IS NULL OR line = split_part(history, '/', 2)),
         true
-    )
-    FROM (
-        SELECT string_to_array(history, '/') AS ours,
-               string_to_array(split_part(snapshot, ' ', 3), '/') AS theirs
-    ) AS names
+    );
+END
 $$;
 
 -- Whether a part has still to read anything of a segment. Nothing may be written to it meanwhile.
