@@ -3,7 +3,8 @@
 //! A test that sleeps for a fixed time is slow on a fast machine and wrong on
 //! a slow one. These functions ask again until the answer comes, and give up
 //! loudly at a bound. A load and its faults have a pace, though, which is a time
-//! and stands for nothing else: [`pace`]. Nothing else in the tests sleeps.
+//! and stands for nothing else: [`pace`]. Nothing else that a test awaits sleeps;
+//! a server that is dropped is waited for outside any runtime.
 
 use std::{panic::Location, time::Duration};
 

@@ -22,7 +22,6 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::{JoinHandle, JoinSet},
-    time::sleep,
 };
 
 use crate::wait;
@@ -276,7 +275,7 @@ async fn answer(
         answered: None,
     };
     let reply = lock(script).take(request);
-    sleep(reply.delay).await;
+    wait::pace(reply.delay).await;
     let mut response = Response::new(reply_body(&reply.body)?);
     *response.status_mut() = StatusCode::from_u16(reply.status).map_err(io::Error::other)?;
     for (name, value) in reply.headers {
@@ -294,7 +293,7 @@ fn reply_body(body: &ReplyBody) -> io::Result<Body> {
         ReplyBody::Closed => return Err(io::ErrorKind::ConnectionReset.into()),
         ReplyBody::Endless(pause) => {
             let pieces = stream::repeat(*pause).then(async |pause| {
-                sleep(pause).await;
+                wait::pace(pause).await;
                 Ok(Frame::data(PIECE))
             });
             StreamBody::new(pieces).boxed_unsync()
