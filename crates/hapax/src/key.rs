@@ -5,7 +5,7 @@
 //! key can collide with another. A [`Fingerprint`] is the hash of what was
 //! asked; the same key with another fingerprint is a conflict, never a replay.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use sha2::{Digest, Sha256};
 use uuid::{Builder, Uuid};
@@ -42,6 +42,15 @@ impl IdempotencyKey {
     /// The key as the client wrote it, without quotes.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The key as a header says it: bare where it can be, quoted where it must be.
+    pub fn quoted(&self) -> Cow<'_, str> {
+        if self.0.bytes().all(|b| b != b' ' && b != b'"') {
+            return Cow::Borrowed(&self.0);
+        }
+        let escaped = self.0.replace('\\', "\\\\").replace('"', "\\\"");
+        Cow::Owned(format!("\"{escaped}\""))
     }
 
     /// The first 8 bytes of the key's SHA-256 in hex: what logs, spans and events may hold.
@@ -221,6 +230,14 @@ mod tests {
         assert_ne!(of(&[b"ab", b"c"]), of(&[b"a", b"bc"]));
         assert_ne!(of(&[b"abc"]), of(&[b"abc", b""]));
         assert_eq!(of(&[b"ab", b"c"]), of(&[b"ab", b"c"]));
+    }
+
+    #[test]
+    fn a_key_is_quoted_where_a_space_or_a_quote_demands_it() {
+        let quoted = |text: &str| IdempotencyKey::new(text).unwrap().quoted().into_owned();
+        assert_eq!(quoted("a,b\\c"), "a,b\\c");
+        assert_eq!(quoted("a b"), "\"a b\"");
+        assert_eq!(quoted("a\"b\\c"), "\"a\\\"b\\\\c\"");
     }
 
     #[test]

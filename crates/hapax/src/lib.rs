@@ -31,10 +31,15 @@ pub mod sink;
 pub mod signature;
 pub mod dead_letter;
 pub mod inbox;
+pub mod saga;
+pub mod quota;
+pub mod mask;
+pub mod keyring;
 pub mod store;
 pub mod clock;
 pub mod failpoint;
 pub mod limits;
+pub mod trace;
 pub mod telemetry;
 
 pub use clock::{Clock, Random, Timestamp};

@@ -31,6 +31,8 @@ pub const LEASE: Duration = Duration::from_secs(10);
 pub const GRACE: Duration = Duration::from_secs(5);
 /// How often that wait doubles, once for each owner: from 5 s to 10 minutes and no longer.
 pub const GRACE_DOUBLINGS: u32 = 7;
+/// Bytes of a `tracestate` that travels on: what W3C asks everybody to carry at least.
+pub const TRACESTATE_BYTES_MAX: usize = 512;
 /// Bytes of a phase's name.
 pub const RECOVERY_POINT_BYTES_MAX: usize = 255;
 /// Bytes of a request that is kept to be resumed without its client: a body and its headers.
@@ -110,8 +112,15 @@ pub const STORE_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Dura
 pub const REPORT: Duration = Duration::from_secs(2);
 /// Offers of one destination that are on the wire at once, by default.
 pub const CONCURRENCY: usize = 32;
-/// How soon a relay looks again that has just found something; then half as often each time.
-pub const POLL_BUSY: Duration = Duration::from_millis(1);
+/// How soon a relay looks again that has just found something: at the next tick of the timer, which
+/// comes every millisecond.
+pub const POLL_BUSY: Duration = Duration::from_micros(500);
+/// The same while offers are on the wire whose answers bring work enough: a look costs the others time.
+pub const POLL_LADEN: Duration = Duration::from_millis(2);
+/// Offers on the wire from which on a destination counts as laden.
+pub const LADEN: usize = 8;
+/// Which part of the time for which it has found nothing it waits before it looks again.
+pub const POLL_PART: u32 = 8;
 /// The longest that the relay waits before it looks again by itself.
 pub const POLL_IDLE: Duration = Duration::from_millis(50);
 /// How long a relay may show no sign of life before others take what it carries.
@@ -124,9 +133,55 @@ pub const RESPONSE_HEAD_BYTES: usize = 16 * 1024;
 pub const SIGNATURES_MAX: usize = 16;
 /// Bytes of an error text that are kept.
 pub const ERROR_BYTES: usize = 1024;
+/// Bytes of a payload or a stored answer that are shown to an operator: a page, not a download.
+pub const SHOWN_BYTES_MAX: usize = 256 * 1024;
 /// Failures in a row that open a destination's breaker.
 pub const BREAKER_FAILURES: u32 = 10;
 /// How long a destination may fail every single offer before it is disabled.
 pub const FAILING_MAX: Duration = Duration::from_hours(5 * 24);
 /// How long an open breaker waits before it probes.
 pub const BREAKER_OPEN: Duration = Duration::from_secs(10);
+/// Bytes of a saga's id, of its kind and of a signal's name: they are index columns.
+pub const SAGA_NAME_BYTES_MAX: usize = 255;
+/// Bytes of what a saga is given, and of what a step asks, makes or is told: rows, not files.
+pub const SAGA_INPUT_BYTES_MAX: usize = 64 * 1024;
+/// How long a saga may take before what is unknown is left to a person.
+pub const SAGA_DEADLINE: Duration = Duration::from_mins(15);
+/// How long one call of a saga to a foreign system may take.
+pub const SAGA_CALL: Duration = Duration::from_secs(4);
+/// The wait behind a step's first try, and the longest: short enough for somebody who waits.
+pub const SAGA_PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_mins(1));
+/// How long a foreign system is called again under one key before it is looked up instead: well
+/// within the 24 h that providers promise at the least.
+pub const SAGA_WINDOW: Duration = Duration::from_hours(1);
+/// How long a call that was given up may still be on its way to a foreign system.
+pub const SAGA_QUIET: Duration = Duration::from_secs(30);
+/// How often it is tried to undo a step before a person is asked: some hours of growing waits.
+pub const SAGA_UNDO_ATTEMPTS: u32 = 100;
+/// Sagas that one worker drives at once.
+pub const SAGAS_AT_ONCE: usize = 32;
+/// How long a worker waits at most until it looks for sagas by itself.
+pub const SAGA_POLL: Duration = Duration::from_millis(500);
+/// How long sagas stay after their end.
+pub const SAGA_RETENTION: Duration = Duration::from_hours(720);
+
+/// Attempts of one operation of the retry client, the first among them.
+pub const SEND_ATTEMPTS: u32 = 5;
+/// How long one operation of the retry client may take, all its attempts and waits.
+pub const SEND: Duration = Duration::from_secs(10);
+/// The ceiling of the first wait between two attempts of the retry client; it doubles with each.
+pub const BACKOFF_BASE: Duration = Duration::from_millis(100);
+/// What that ceiling never exceeds.
+pub const BACKOFF_CAP: Duration = Duration::from_secs(2);
+/// How long a far side's Retry-After is believed.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
+/// Bytes of an answer that the retry client takes in.
+pub const RECEIVED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Destinations that have a retry budget of their own; those beyond share one.
+pub const BUDGETS: usize = 1_024;
+/// Bytes of a client's journal after which what is done is left out of it.
+pub const JOURNAL_BYTES: u64 = 1024 * 1024;
+/// Bytes of a client's journal beyond which it is refused: so much cannot be unfinished.
+pub const JOURNAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Characters of an attempt's note that are kept.
+pub const NOTE_CHARS: usize = 200;

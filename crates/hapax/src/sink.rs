@@ -5,12 +5,17 @@
 //! `Ok` only when the far side has the event for good, and otherwise whether
 //! the same event may be taken later.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
-use crate::{event::Event, outbox::OutboxEvent};
+use crate::{
+    event::Event,
+    outbox::OutboxEvent,
+    telemetry::story,
+    trace::{TRACEPARENT, TraceContext},
+};
 
 /// Whatever went wrong further down.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -22,12 +27,24 @@ pub struct Offer {
     pub event: Arc<OutboxEvent>,
     /// Which attempt this is, from 1.
     pub attempt: u32,
+    /// The attempt's own span, where one tells of it.
+    pub trace: Option<TraceContext>,
 }
 
 impl Offer {
     /// The event that is offered.
     pub fn event(&self) -> &Event {
         &self.event.event
+    }
+
+    /// The `traceparent` that goes beside the event: the attempt's own, or else the event's.
+    ///
+    /// It differs from one attempt to the next, and belongs in no body that is hashed.
+    pub fn traceparent(&self) -> Option<Cow<'_, str>> {
+        match self.trace {
+            Some(own) => Some(Cow::Owned(own.to_string())),
+            None => self.event().headers.get(TRACEPARENT).map(Cow::from),
+        }
     }
 }
 
@@ -139,16 +156,4 @@ impl SinkError {
     pub fn story(&self) -> String {
         story(self)
     }
-}
-
-/// An error and what caused it, in one line.
-pub(crate) fn story(error: &dyn std::error::Error) -> String {
-    let mut story = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        story.push_str(": ");
-        story.push_str(&error.to_string());
-        cause = error.source();
-    }
-    story
 }

@@ -17,7 +17,10 @@ use crate::{
     key::{Operation, Scope, Tenant},
     outbox::{EventError, OutboxEvent},
     phases::{Entered, Entry, Lapsed, Ownership, TakenOver},
-    sink::{BoxError, story},
+    quota::Usage,
+    saga::{Filter, Kind, NewSaga, Owned, SagaRecord, Standing as SagaStanding, StepRecord},
+    sink::BoxError,
+    telemetry::story,
 };
 
 /// An open transaction: the handler's rows, the key, the answer and the events are one commit.
@@ -98,7 +101,7 @@ pub trait Keys: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Claimed<Self::Tx>, StoreError>> + Send;
 
     /// As [`Keys::claim`], but the claim may travel with the first statement, and save its round
-    /// trip.
+    /// trip, or the time until then on a writer that is alone.
     ///
     /// Whoever gets the transaction has begun before the key is known to be free. Where it was
     /// not, the first statement fails, [`Transaction::known`] says what is known about the key,
@@ -134,6 +137,9 @@ pub trait Keys: Clone + Send + Sync + 'static {
     /// A tombstone goes [`TOMBSTONE`](crate::limits::TOMBSTONE) after its key expired. The counts
     /// are of rows deleted or turned to tombstones, by operation; empty means nothing was left.
     fn purge_keys(&self) -> impl Future<Output = Result<Vec<(Operation, u64)>, StoreError>> + Send;
+
+    /// Counts what every tenant has stored. It may read every key, in its own time.
+    fn usage(&self) -> impl Future<Output = Result<Vec<Usage>, StoreError>> + Send;
 }
 
 /// Keys of requests that commit in several transactions.
@@ -179,6 +185,120 @@ pub trait Phases: Keys {
         operations: &[Operation],
         lapsed: Lapsed,
     ) -> impl Future<Output = Result<Vec<TakenOver>, StoreError>> + Send;
+}
+
+/// The rows of sagas, in a transaction.
+pub trait SagaRows: Transaction {
+    /// Starts a saga; it is due once this commits. False when there is one of this id.
+    ///
+    /// Without headers of its own it carries the context of this transaction.
+    fn start_saga(
+        &mut self,
+        saga: &NewSaga,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Tells a saga something, once: what it was told first under a name stands. It is due once
+    /// this commits. False when there is none of this id, or it has ended.
+    fn signal_saga(
+        &mut self,
+        id: &str,
+        name: &str,
+        payload: &[u8],
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Writes the row of a step, or of what undoes it, in a transaction of [`Sagas::turn`].
+    fn write_step(
+        &mut self,
+        owned: &Owned,
+        step: &StepRecord,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Writes how a saga stands, in a transaction of [`Sagas::turn`]: one that has ended is due no
+    /// more, and one that needs attention no more once it is given back.
+    fn write_standing(
+        &mut self,
+        owned: &Owned,
+        standing: &SagaStanding,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// The sagas of a store.
+pub trait Sagas: Keys<Tx: SagaRows> {
+    /// Takes sagas of `kinds` that are due and nobody holds, the longest due first: each has its
+    /// epoch raised and is held for `lease`; of many that ask at once, one gets each. One that
+    /// cannot be read is left out and lapses: it keeps nobody from the others.
+    fn take_sagas(
+        &self,
+        kinds: &[Kind],
+        lease: Duration,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<SagaRecord>, StoreError>> + Send;
+
+    /// Takes one saga, whoever holds it and whether it is due or not: for a person.
+    fn seize_saga(
+        &self,
+        id: &str,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Option<SagaRecord>, StoreError>> + Send;
+
+    /// Opens a transaction that holds the row of an owned saga, and its lease counts from now.
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::Fenced`] where another owner has come since; until this
+    /// transaction ends, none comes.
+    fn turn(
+        &self,
+        owned: &Owned,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Held<Self::Tx>, StoreError>> + Send;
+
+    /// Lets a saga go until `pause` has gone by, and one that needs attention for good; or at once
+    /// when it was told more than `told` things by now. Fenced as [`turn`](Self::turn) is.
+    fn give_back_saga(
+        &self,
+        owned: &Owned,
+        pause: Duration,
+        waiting_for: &str,
+        told: usize,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// When the next saga of `kinds` falls due, past or future; `None` when none ever does.
+    fn next_saga(
+        &self,
+        kinds: &[Kind],
+    ) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
+
+    /// Reads a saga with its steps.
+    fn saga(&self, id: &str)
+    -> impl Future<Output = Result<Option<SagaRecord>, StoreError>> + Send;
+
+    /// Lists sagas by id, at most `limit`; their steps, input and signals are left out.
+    fn sagas(
+        &self,
+        filter: &Filter,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<SagaRecord>, StoreError>> + Send;
+
+    /// Counts the sagas that need attention, by the names of their kinds; names without one are
+    /// left out.
+    fn sagas_in_attention(
+        &self,
+    ) -> impl Future<Output = Result<Vec<(String, u64)>, StoreError>> + Send;
+
+    /// Deletes a batch of sagas that ended longer than `retention` ago; returns how many.
+    fn purge_sagas(
+        &self,
+        retention: Duration,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+}
+
+/// A transaction that holds the row of a saga.
+#[derive(Debug)]
+pub struct Held<Tx> {
+    /// The transaction.
+    pub tx: Tx,
+    /// How many things the saga was told by now; until this transaction ends, it is told no more.
+    pub told: usize,
 }
 
 /// What came of a claim.

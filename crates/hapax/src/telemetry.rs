@@ -3,6 +3,8 @@
 //! Libraries report through the `metrics` facade, so that a service keeps its
 //! own exporter. Labels come from small sets; an id is never a label.
 
+use std::{any::Any, error::Error};
+
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
 /// Requests on protected operations, by operation and outcome.
@@ -31,14 +33,73 @@ pub const RELAY_DELIVERY: &str = "hapax_relay_delivery_seconds";
 pub const RELAY_ATTEMPTS: &str = "hapax_relay_attempts_total";
 /// Events given up on, by destination.
 pub const RELAY_DEAD_LETTERS: &str = "hapax_relay_dead_letters_total";
+/// Dead letters that are there now, by destination.
+pub const RELAY_DEAD: &str = "hapax_relay_dead_events";
 /// Deliveries waiting outside the flow, by destination.
 pub const RELAY_PARKED: &str = "hapax_relay_parked_events";
-/// 1 while a destination's breaker is open.
+/// 1 while a destination's breaker is open, by destination.
 pub const RELAY_BREAKER_OPEN: &str = "hapax_relay_breaker_open";
-/// How often a destination has changed owners.
+/// The epoch under which a destination is carried here, by destination; 0 while it is not.
 pub const RELAY_LEASE_EPOCH: &str = "hapax_relay_lease_epoch";
+/// Times that the relay could not use its store, by destination.
+pub const RELAY_STORE_FAILURES: &str = "hapax_relay_store_failures_total";
+/// Rows of a service's own table that became events, by source.
+pub const SOURCE_MOVED: &str = "hapax_source_moved_rows_total";
+/// Rows of a service's own table that can be no events, by source.
+pub const SOURCE_SET_ASIDE: &str = "hapax_source_set_aside_rows_total";
 /// Messages that the inbox saw, by consumer and outcome.
 pub const INBOX_MESSAGES: &str = "hapax_inbox_messages_total";
+/// Sagas that ended or came to need attention, by kind and outcome.
+pub const SAGAS: &str = "hapax_saga_total";
+/// Sagas that need attention now, by kind.
+pub const SAGA_NEEDS_ATTENTION: &str = "hapax_saga_needs_attention";
+/// Operations of the retry client, by destination and outcome.
+pub const CLIENT_OPERATIONS: &str = "hapax_client_operations_total";
+/// Attempts of the retry client, by destination, whether it is the first or a retry, and outcome.
+pub const CLIENT_ATTEMPTS: &str = "hapax_client_attempts_total";
+/// Seconds that retries waited before they were sent, by destination.
+pub const CLIENT_RETRY_DELAY: &str = "hapax_client_retry_delay_seconds";
+/// Retries that were not sent because the budget was spent, by destination.
+pub const CLIENT_BUDGET_REFUSALS: &str = "hapax_client_budget_refusals_total";
+
+/// The histograms: an exporter counts each in buckets, [`SECONDS`] where nothing speaks for others.
+pub const HISTOGRAMS: [&str; 3] = [IDEMPOTENCY_WAIT, RELAY_DELIVERY, CLIENT_RETRY_DELAY];
+/// Bounds of buckets, from half a millisecond to an hour: requests wait in the lower half, and
+/// events travel through all of it.
+pub const SECONDS: [f64; 17] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0,
+    600.0, 3600.0,
+];
+
+/// An error and what caused it, in one line.
+///
+/// Only the first line of each is told. Databases name what went wrong there, and the values it
+/// went wrong with in the lines behind it (`DETAIL: Key (email)=(...)`).
+pub fn story(error: &dyn Error) -> String {
+    let mut story = first_line(error);
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = first_line(error);
+        if !story.ends_with(&said) {
+            story.push_str(": ");
+            story.push_str(&said);
+        }
+        cause = error.source();
+    }
+    story
+}
+
+fn first_line(error: &dyn Error) -> String {
+    let mut said = error.to_string();
+    said.truncate(said.find(['\r', '\n']).unwrap_or(said.len()));
+    said
+}
+
+/// What a panic said, where that stands in the code; text that was put together may hold anything.
+pub fn panic_word(panic: &(dyn Any + Send)) -> &'static str {
+    let literal = panic.downcast_ref::<&'static str>().copied();
+    literal.unwrap_or("its message is not shown: it may hold what was worked on")
+}
 
 /// Tells the installed exporter what each name means; call it once, after installing one.
 pub fn describe() {
@@ -68,11 +129,63 @@ pub fn describe() {
     describe_histogram!(RELAY_DELIVERY, Unit::Seconds, "From commit to delivery");
     describe_counter!(RELAY_ATTEMPTS, "Attempts to deliver an event");
     describe_counter!(RELAY_DEAD_LETTERS, "Events given up on");
+    describe_gauge!(RELAY_DEAD, "Dead letters that are there now");
     describe_gauge!(RELAY_PARKED, "Deliveries waiting outside the flow");
     describe_gauge!(RELAY_BREAKER_OPEN, "1 while the breaker is open");
     describe_gauge!(
         RELAY_LEASE_EPOCH,
-        "How often the destination has changed owners"
+        "The epoch under which the destination is carried here, or 0"
     );
+    describe_counter!(
+        RELAY_STORE_FAILURES,
+        "Times that the relay could not use its store"
+    );
+    describe_counter!(SOURCE_MOVED, "Rows of a table that became events");
+    describe_counter!(SOURCE_SET_ASIDE, "Rows of a table that can be no events");
     describe_counter!(INBOX_MESSAGES, "Messages that the inbox saw, by outcome");
+    describe_counter!(SAGAS, "Sagas that ended or came to need attention");
+    describe_gauge!(SAGA_NEEDS_ATTENTION, "Sagas that need attention");
+    describe_counter!(CLIENT_OPERATIONS, "Operations of the retry client");
+    describe_counter!(CLIENT_ATTEMPTS, "Attempts of the retry client");
+    describe_histogram!(CLIENT_RETRY_DELAY, Unit::Seconds, "How long retries waited");
+    describe_counter!(CLIENT_BUDGET_REFUSALS, "Retries that the budget refused");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{said}")]
+    struct Said {
+        said: &'static str,
+        source: Option<Box<Said>>,
+    }
+
+    #[test]
+    fn a_story_has_the_first_line_of_each_cause_once() {
+        let database = Said {
+            said: "ERROR: duplicate key\nDETAIL: Key (email)=(ann@example.com) already exists.",
+            source: None,
+        };
+        let driver = Said {
+            said: "db error: ERROR: duplicate key\nDETAIL: Key (email)=(ann@example.com) exists.",
+            source: Some(Box::new(database)),
+        };
+        let store = Said {
+            said: "statement failed",
+            source: Some(Box::new(driver)),
+        };
+        let told = "statement failed: db error: ERROR: duplicate key";
+        assert_eq!(story(&store), told);
+    }
+
+    #[test]
+    fn a_panic_is_told_in_the_words_of_the_code_alone() {
+        let caught = std::panic::catch_unwind(|| panic!("no shelf left")).unwrap_err();
+        assert_eq!(panic_word(&*caught), "no shelf left");
+        let card = "4242";
+        let caught = std::panic::catch_unwind(|| panic!("bad card {card}")).unwrap_err();
+        assert!(!panic_word(&*caught).contains(card));
+    }
 }

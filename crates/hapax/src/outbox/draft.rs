@@ -2,17 +2,19 @@
 //!
 //! An event is sealed as it is emitted and put into the columns that stores keep: JSON payloads
 //! as they were given; any other content as base64, with its media type under the header
-//! `content-type`, which is therefore reserved. The work is done before the store is asked.
+//! `content-type`, which is therefore reserved; encrypted ones as base64, with their key's id under
+//! a header that is reserved as well. The work is done before the store is asked.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 
-use super::{EventError, seal};
+use super::{EventError, check_payload, seal};
 use crate::{
     clock::{Clock, Random},
     event::{Event, EventId, Headers, NewEvent, Payload},
     idempotency::Claim,
     key::{IdempotencyKey, Scope, Tenant},
+    keyring::{ENCRYPTED_UNDER, Keyring},
     limits::EVENTS_PER_TRANSACTION_MAX,
 };
 
@@ -35,7 +37,7 @@ pub struct Sealed {
     pub event: Event,
     /// Its headers as JSON.
     pub headers: String,
-    /// The payload in base64, where it is no JSON.
+    /// The payload in base64, where it is no JSON or encrypted.
     encoded: Option<String>,
 }
 
@@ -64,6 +66,11 @@ impl Draft {
         }
     }
 
+    /// What the request carries: its `traceparent`, for one.
+    pub fn context(&self) -> &Headers {
+        &self.context
+    }
+
     /// Adds an event, with the context of its request.
     ///
     /// # Errors
@@ -73,6 +80,7 @@ impl Draft {
         new: NewEvent,
         clock: &Clock,
         random: &Random,
+        keyring: &Keyring,
     ) -> Result<EventId, EventError> {
         let size = self.events.len() + 1;
         let max = EVENTS_PER_TRANSACTION_MAX;
@@ -96,15 +104,23 @@ impl Draft {
             clock.now(),
             random,
         )?;
-        if event.headers.contains_key(CONTENT_TYPE) {
-            let problem = "content-type is the payload's own";
-            return Err(EventError::Malformed {
-                part: "header",
-                problem,
-            });
+        let reserved = [
+            (CONTENT_TYPE, "content-type is the payload's own"),
+            (
+                ENCRYPTED_UNDER,
+                "hapax-encrypted-under is the keyring's own",
+            ),
+        ];
+        for (name, problem) in reserved {
+            if event.headers.contains_key(name) {
+                return Err(EventError::Malformed {
+                    part: "header",
+                    problem,
+                });
+            }
         }
         let id = event.id;
-        self.events.push(Sealed::of(event)?);
+        self.events.push(Sealed::of(event, keyring)?);
         Ok(id)
     }
 
@@ -120,7 +136,7 @@ impl Draft {
 }
 
 impl Sealed {
-    fn of(mut event: Event) -> Result<Self, EventError> {
+    fn of(mut event: Event, keyring: &Keyring) -> Result<Self, EventError> {
         let encoded = match &event.payload {
             Payload::Json(_) => None,
             Payload::Binary {
@@ -133,6 +149,12 @@ impl Sealed {
                 Some(STANDARD.encode(bytes))
             }
         };
+        let plain = match (&encoded, &event.payload) {
+            (None, Payload::Json(text)) => text,
+            (encoded, _) => encoded.as_deref().unwrap_or_default(),
+        };
+        let encrypted = keyring.encrypt_payload(event.id, &mut event.headers, plain)?;
+        let encoded = encrypted.or(encoded);
         let headers = serde_json::to_string(&event.headers).map_err(|_| EventError::Malformed {
             part: "headers",
             problem: "cannot be written as JSON",
@@ -144,6 +166,29 @@ impl Sealed {
         })
     }
 
+    /// An event that was committed, with another payload: its columns anew, encrypted where they were.
+    ///
+    /// # Errors
+    /// Fails when the payload is too large, or no JSON, or the system gives no random bytes.
+    pub fn anew(
+        event: &Event,
+        payload: String,
+        is_encrypted: bool,
+        keyring: &Keyring,
+    ) -> Result<Self, EventError> {
+        let payload = Payload::Json(payload);
+        check_payload(&payload)?;
+        let event = Event {
+            payload,
+            ..event.clone()
+        };
+        if is_encrypted {
+            Self::of(event, &keyring.writing())
+        } else {
+            Self::of(event, keyring)
+        }
+    }
+
     /// The payload as its column holds it.
     pub fn payload(&self) -> &str {
         match (&self.encoded, &self.event.payload) {
@@ -153,12 +198,21 @@ impl Sealed {
     }
 }
 
-/// Reads headers and payload back from their columns; an error says what is wrong with them.
+/// Reads an event's headers and payload back from their columns; an error says what is wrong.
 ///
 /// # Errors
-/// Fails when the headers are no JSON object of texts, or a payload is not the base64 it should be.
-pub fn unseal(headers: &str, payload: String) -> Result<(Headers, Payload), String> {
+/// Fails when the headers are no JSON object of texts, or a payload is not the base64 it should be,
+/// or is encrypted under a key that is not in the keyring.
+pub fn unseal(
+    event: EventId,
+    headers: &str,
+    payload: String,
+    keyring: &Keyring,
+) -> Result<(Headers, Payload), String> {
     let mut headers: Headers = serde_json::from_str(headers).map_err(|error| error.to_string())?;
+    let payload = keyring
+        .decrypt_payload(event, &mut headers, payload)
+        .map_err(|error| format!("payload: {error}"))?;
     let Some(content_type) = headers.remove(CONTENT_TYPE) else {
         return Ok((headers, Payload::Json(payload)));
     };

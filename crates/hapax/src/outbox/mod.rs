@@ -13,6 +13,7 @@ use crate::{
     clock::{Random, Timestamp},
     event::{Event, EventId, Headers, NewEvent, Payload},
     key::Tenant,
+    keyring::KeyringError,
     limits::{
         AGGREGATE_BYTES_MAX, EVENT_HEADER_BYTES_MAX, EVENT_HEADERS_MAX, EVENT_TYPE_BYTES_MAX,
         PAYLOAD_BYTES_MAX,
@@ -85,6 +86,9 @@ pub enum EventError {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// The payload cannot be encrypted.
+    #[error("payload: {0}")]
+    Encryption(#[from] KeyringError),
 }
 
 fn check_kind(kind: &str) -> Result<(), EventError> {

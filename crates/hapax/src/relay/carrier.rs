@@ -15,7 +15,9 @@ use tokio::{
 use crate::{
     clock::Timestamp,
     delivery::{Opened, Shards},
-    limits::{DRAIN, PAST_LOOK, POLL_BUSY, SETTLE_LINGER, STORE_BACKOFF},
+    limits::{
+        DRAIN, LADEN, PAST_LOOK, POLL_BUSY, POLL_LADEN, POLL_PART, SETTLE_LINGER, STORE_BACKOFF,
+    },
     sink::SinkError,
     store::{Batch, Deliveries, Past, Source, StoreError},
     telemetry,
@@ -31,6 +33,7 @@ use super::{
     offer::offer,
     rate::Rate,
     settle::Tried,
+    standing,
     wake::Bell,
 };
 
@@ -70,8 +73,8 @@ pub(super) struct Carrier<S, D> {
     unread: Option<StoreError>,
     /// Since when outcomes wait to be written down.
     unsaid_since: Option<Instant>,
-    /// How soon to look at the outbox again when it was empty.
-    poll: Duration,
+    /// When a look last found something.
+    found_at: Option<Instant>,
     /// When to look at the outbox whatever anybody says.
     look_at: Instant,
     /// When to look at parked rows whatever anybody says.
@@ -113,7 +116,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             store,
             tail,
             shards,
-            poll: settings.poll_idle,
+            found_at: None,
             settings,
             bell,
             draining,
@@ -225,12 +228,11 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
                 let high = self.flow.progress.head().high;
                 let moves = !batch.events.is_empty() || batch.frontier.high > high;
                 self.more = moves || self.rung;
-                self.poll = if self.more {
-                    POLL_BUSY.min(self.settings.poll_idle)
-                } else {
-                    (self.poll * 2).min(self.settings.poll_idle)
-                };
-                self.look_at = Instant::now() + self.poll;
+                let read_at = Instant::now();
+                if self.more {
+                    self.found_at = Some(read_at);
+                }
+                self.look_at = read_at + self.pause(read_at);
                 if moves {
                     self.flow.admit(batch, now);
                 }
@@ -242,6 +244,20 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
                 self.unread = Some(StoreError::Unavailable { source: died });
             }
         }
+    }
+
+    /// How long to wait before the next look, where nobody rings: a part of the time for which nothing
+    /// has been found. Where events come every few milliseconds it stays short between two of them.
+    fn pause(&self, now: Instant) -> Duration {
+        let idle = self.settings.poll_idle;
+        let quiet = self.found_at.map(|at| now.duration_since(at));
+        let pause = quiet.map_or(idle, |quiet| quiet / POLL_PART);
+        let least = if self.on_the_wire.len() < LADEN {
+            POLL_BUSY
+        } else {
+            POLL_LADEN
+        };
+        pause.max(least).min(idle)
     }
 
     async fn read_due(&mut self) -> Result<(), StoreError> {
@@ -324,10 +340,14 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         while chosen.peek().is_some() {
             let items = chosen.by_ref().take(size).collect();
             let Settings {
-                clock, failpoints, ..
+                clock,
+                failpoints,
+                traces,
+                ..
             } = self.settings.clone();
+            let destination = Arc::clone(destination);
             self.on_the_wire
-                .spawn(offer(Arc::clone(destination), items, clock, failpoints));
+                .spawn(offer(destination, items, clock, failpoints, traces));
         }
     }
 
@@ -469,6 +489,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     }
 
     async fn back_off(&mut self, error: &StoreError) {
+        standing::store_failed(&self.flow.part, 1);
         let (first, longest) = STORE_BACKOFF;
         let wait = self.backoff.map_or(first, |wait| (wait * 2).min(longest));
         if self.backoff.replace(wait).is_none() {

@@ -48,11 +48,12 @@ pub(super) struct Flow {
     pub(super) due_at: Option<Timestamp>,
 }
 
-/// What is counted for every event that arrives.
+/// What is counted for every event that arrives, or never will.
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) arrived: Counter,
     pub(super) age: Histogram,
+    pub(super) died: Counter,
 }
 
 /// A window that some tenants fill, so that others are looked for past them.
@@ -76,6 +77,8 @@ impl Flow {
                 "error_type" => ""
             ),
             age: histogram!(telemetry::RELAY_DELIVERY, "destination" => label()),
+            // From the start, or its first would be no rise.
+            died: counter!(telemetry::RELAY_DEAD_LETTERS, "destination" => label()),
         };
         let pending = Settlement {
             destination: part.clone(),

@@ -68,7 +68,7 @@ impl<S: Source> Tail<S> {
         }
         if let Some((at, known)) = &recent.vain
             && !hint
-            && at.elapsed() < POLL_BUSY / 2
+            && at.elapsed() < POLL_BUSY
             && known.is_of(from, shards)
         {
             return Ok(known.batch.clone());

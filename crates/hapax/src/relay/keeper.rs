@@ -71,6 +71,9 @@ pub(super) struct Orders {
     pub(super) ends: bool,
     /// Whether that is because the process ends.
     pub(super) shuts: bool,
+    /// Under which epoch the store says that this node holds the part: it may have been taken by
+    /// an earlier process of the same name.
+    pub(super) held: Option<i64>,
     /// How often it was looked who carries what.
     pub(super) look: u64,
 }
@@ -90,6 +93,7 @@ pub(super) struct Keeper<S, D> {
 impl<S: Source, D: Deliveries> Keeper<S, D> {
     pub(super) async fn run(mut self) {
         let (mut wait, longest) = limits::STORE_BACKOFF;
+        standing::store_failed(&self.part, 0);
         while let Some(destination) = self.called().await {
             let Some(opened) = self.open(&destination).await else {
                 continue;
@@ -99,7 +103,9 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
             // What was on the wire is counted as it would be after a crash, so that an event
             // which makes us panic runs out of attempts.
             let carried = AssertUnwindSafe(self.carry(destination, opened)).catch_unwind();
-            match carried.await {
+            let carried = carried.await;
+            standing::stopped(&self.part);
+            match carried {
                 Ok(Stopped::Drained) => self.give_up(epoch).await,
                 Ok(Stopped::Disabled) => self.disabled(epoch).await,
                 Ok(Stopped::Fenced) if self.settings.node.is_none() => return self.fenced(),
@@ -119,12 +125,18 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
                 }
             }
         }
+        standing::ended(&self.part);
     }
 
     /// Waits until the part is ours to carry; `None` when the keeper is to end.
     async fn called(&mut self) -> Option<Arc<Destination>> {
         loop {
             let orders = self.orders.borrow_and_update().clone();
+            let is_over = !orders.may_carry || orders.ends;
+            if let Some(epoch) = orders.held.filter(|_| is_over && !orders.shuts) {
+                // Held by a name that lives, nobody else would ever take it.
+                self.let_go(epoch).await;
+            }
             if orders.ends {
                 return None;
             }
@@ -135,12 +147,29 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
             if orders.look > 0 || orders.may_carry {
                 self.wait_as(waits);
             }
-            self.orders.changed().await.ok()?;
+            if waits == STANDBY {
+                self.orders.changed().await.ok()?;
+                continue;
+            }
+            let goes_on =
+                |orders: &Orders| orders.ends || !orders.may_carry || !orders.destination.paused;
+            tokio::select! {
+                told = self.orders.wait_for(goes_on) => drop(told.ok()?),
+                // What waits behind a pause is late all the same.
+                () = standing::report(&self.store, &self.part, &self.settings.clock) => {
+                    unreachable!("reporting never ends")
+                }
+            }
         }
     }
 
     fn wait_as(&self, state: &'static str) {
         if self.place.stopped.send_replace(Some(state)) != Some(state) {
+            if state == STANDBY {
+                standing::handed_over(&self.part);
+            } else {
+                standing::stopped(&self.part);
+            }
             tracing::info!(
                 destination = self.part,
                 to_state = state,
@@ -149,8 +178,8 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
         }
     }
 
-    /// Takes the part, however long the store makes us wait; `None` when it is not ours to carry
-    /// after all, or another node was quicker.
+    /// Takes the part, however long the store or somebody who has hold of it makes us wait; `None`
+    /// when it is not ours to carry after all.
     async fn open(&mut self, destination: &Arc<Destination>) -> Option<Opened> {
         let (mut wait, longest) = limits::STORE_BACKOFF;
         loop {
@@ -162,12 +191,11 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
                     self.say_opened(&opened);
                     return Some(opened);
                 }
-                Ok(None) => {
-                    self.wait_as(STANDBY);
-                    self.next_look().await;
-                    return None;
-                }
+                // Another node was quicker, or a purge or an operator has hold of the part for a
+                // moment: the next look may be a minute away, and tells us if it is the former.
+                Ok(None) => self.wait_as(STANDBY),
                 Err(error) => {
+                    standing::store_failed(&self.part, 1);
                     let (destination, error) = (&self.part, error.story());
                     tracing::error!(destination, error, "the destination cannot be taken");
                 }
@@ -242,7 +270,7 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
         tokio::select! {
             stopped = carrier.run() => stopped,
             () = drain => unreachable!("it waits for the carrier"),
-            () = report(&self.store, &self.part, &self.settings) => {
+            () = standing::report(&self.store, &self.part, &self.settings.clock) => {
                 unreachable!("reporting never ends")
             }
         }
@@ -262,6 +290,10 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
         if keeps || self.settings.node.is_none() {
             return;
         }
+        self.let_go(epoch).await;
+    }
+
+    async fn let_go(&self, epoch: i64) {
         let given = timeout(
             limits::STORE_BACKOFF.1,
             self.store.give_up(&self.part, epoch),
@@ -288,7 +320,7 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
         tokio::select! {
             () = enabled => return,
             () = called_off(&mut self.orders, &known) => {}
-            () = report(&self.store, &self.part, &self.settings) => {
+            () = standing::report(&self.store, &self.part, &self.settings.clock) => {
                 unreachable!("reporting never ends")
             }
         }
@@ -297,6 +329,7 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
 
     fn fenced(&self) {
         self.place.stopped.send_replace(Some(FENCED));
+        standing::handed_over(&self.part);
         let destination = &self.part;
         tracing::error!(destination, "another relay took the destination over");
     }
@@ -306,14 +339,6 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
         let seen = self.orders.borrow().look;
         let looked = |orders: &Orders| orders.ends || orders.look > seen;
         let _told = self.orders.wait_for(looked).await;
-    }
-}
-
-/// Reports how far behind a part is, for as long as it is polled.
-async fn report<D: Deliveries>(store: &D, part: &str, settings: &Settings) {
-    loop {
-        standing::report(store, part, &settings.clock).await;
-        sleep(limits::REPORT).await;
     }
 }
 

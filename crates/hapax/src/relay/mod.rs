@@ -41,6 +41,7 @@ use crate::{
     failpoint::Failpoints,
     limits,
     store::{Deliveries, Source},
+    trace::Traces,
 };
 
 pub use destination::{Destination, Order};
@@ -66,6 +67,8 @@ pub struct Settings {
     /// and a relay that was fenced stops. Either all relays of a store have one, or there is one
     /// relay.
     pub node: Option<Node>,
+    /// Whether attempts are traced; what an event carries travels on in any case.
+    pub traces: Traces,
 }
 
 /// A relay among others on one store.
@@ -98,6 +101,7 @@ impl Settings {
             failpoints: Failpoints::none(),
             poll_idle: limits::POLL_IDLE,
             node: None,
+            traces: Traces::off(),
         }
     }
 }

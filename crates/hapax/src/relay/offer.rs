@@ -5,13 +5,21 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
+use tracing::{Span, debug_span, field::Empty};
+
 use crate::{
     clock::Clock,
+    delivery::AttemptOutcome,
     failpoint::Failpoints,
     sink::{Offer, Outcome, SinkError},
+    trace::{Place, Traces},
 };
 
-use super::{destination::Destination, lane::Item, settle::Tried};
+use super::{
+    destination::Destination,
+    lane::Item,
+    settle::{Tried, outcome_of},
+};
 
 /// Offers `items` once; a sink that hangs, panics or miscounts fails all of them.
 pub(super) async fn offer(
@@ -19,18 +27,31 @@ pub(super) async fn offer(
     items: Vec<Item>,
     clock: Clock,
     failpoints: Failpoints,
+    traces: Traces,
 ) -> Vec<Tried> {
+    // One for each offer, or none at all where nothing is traced.
+    let mut spans = Vec::new();
     let offers: Vec<_> = items
         .iter()
-        .map(|item| Offer {
-            event: Arc::clone(&item.event),
-            attempt: item.attempts + 1,
+        .map(|item| {
+            let place = traces.below_headers(&item.event.event.headers);
+            if traces.is_on() {
+                spans.push(span(&destination, item, &place));
+            }
+            Offer {
+                event: Arc::clone(&item.event),
+                attempt: item.attempts + 1,
+                trace: place.context(),
+            }
         })
         .collect();
     let (started_at, begun) = (clock.now(), Instant::now());
     failpoints.hit("relay.offer.before");
     let outcomes = outcomes(&destination, &offers).await;
     failpoints.hit("relay.offer.after");
+    for (span, outcome) in spans.iter().zip(&outcomes) {
+        conclude(span, outcome);
+    }
     let duration = begun.elapsed();
     items
         .into_iter()
@@ -42,6 +63,46 @@ pub(super) async fn offer(
             outcome,
         })
         .collect()
+}
+
+/// The span of one attempt, below the one that emitted the event.
+fn span(destination: &Destination, item: &Item, place: &Place) -> Span {
+    if !place.is_recorded() {
+        return Span::none();
+    }
+    let event = &item.event.event;
+    debug_span!(
+        "attempt",
+        traceparent = place.own(),
+        parent_span_id = place.parent(),
+        otel.kind = "producer",
+        otel.status_code = Empty,
+        destination = destination.name,
+        sink = destination.sink.kind(),
+        event_id = %event.id,
+        event_type = event.kind,
+        correlation_id = event.headers.get("correlation_id"),
+        attempt = item.attempts + 1,
+        outcome = Empty,
+        error_type = Empty,
+        http.response.status_code = Empty,
+    )
+}
+
+/// Says on an attempt's span how it went: in words and numbers, never in the far side's own text.
+fn conclude(span: &Span, outcome: &Outcome) {
+    let (word, receipt) = match outcome {
+        Ok(receipt) => (AttemptOutcome::Delivered, receipt),
+        Err(error) => {
+            span.record("otel.status_code", "error");
+            span.record("error_type", error.error_type());
+            (outcome_of(error), error.receipt())
+        }
+    };
+    span.record("outcome", word.as_str());
+    if let Some(status) = receipt.status {
+        span.record("http.response.status_code", status);
+    }
 }
 
 async fn outcomes(destination: &Destination, offers: &[Offer]) -> Vec<Outcome> {
@@ -128,7 +189,9 @@ mod tests {
         let destination = Destination::new("d", Arc::new(sink)).timeout(Duration::from_secs(1));
         let clock = Clock::new(|| Timestamp::from_millis(0));
         let items = vec![item(1), item(2)];
-        let tried = offer(Arc::new(destination), items, clock, Failpoints::none()).await;
+        let traces = Traces::off();
+        let none = Failpoints::none();
+        let tried = offer(Arc::new(destination), items, clock, none, traces).await;
         assert_eq!(tried.len(), 2);
         for tried in tried {
             assert_eq!(tried.outcome.unwrap_err().error_type(), error_type);

@@ -142,8 +142,7 @@ impl Flow {
     }
 
     fn died(&mut self, item: Item, attempt: u32, now: Timestamp, error: &SinkError) {
-        let part = self.part.clone();
-        counter!(telemetry::RELAY_DEAD_LETTERS, "destination" => part).increment(1);
+        self.counted.died.increment(1);
         tracing::warn!(
             destination = self.part, event_id = %item.event.event.id,
             correlation_id = item.event.event.headers.get("correlation_id"),
@@ -310,7 +309,7 @@ impl Arrivals {
     }
 }
 
-fn outcome_of(error: &SinkError) -> AttemptOutcome {
+pub(super) fn outcome_of(error: &SinkError) -> AttemptOutcome {
     match error {
         SinkError::Unavailable { .. } => AttemptOutcome::Unavailable,
         SinkError::Rejected { .. } => AttemptOutcome::Rejected,

@@ -28,6 +28,7 @@ use super::{
     frontier::Tail,
     keeper::{Keeper, Orders, Places, locked},
     lease::{LOOKS, Shares},
+    standing,
     wake::Wake,
 };
 
@@ -151,6 +152,7 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
             may_carry: self.settings.node.is_none(),
             ends: false,
             shuts: false,
+            held: None,
             look: 0,
         });
         let keeper = Keeper {
@@ -173,27 +175,35 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
             return;
         };
         let asked = timeout(lease, self.store.attend(&name, lease)).await;
+        let asked = match asked {
+            Ok(asked) => asked.map_err(|error| error.story()),
+            Err(_) => Err(format!("the store has not answered within {lease:?}")),
+        };
         let attendance = match asked {
-            Ok(Ok(attendance)) => attendance,
-            // Whoever carries finds out by itself whether it still may.
-            Ok(Err(error)) => {
-                let error = error.story();
-                return tracing::warn!(node = name, error, "no sign of life could be given");
+            Ok(attendance) => attendance,
+            Err(error) => {
+                tracing::warn!(node = name, error, "no sign of life could be given");
+                // Whoever carries finds out by itself whether it still may. Of parts that were
+                // never taken, a store that fails would count nothing.
+                let waiting = self.keepers.keys();
+                return waiting.for_each(|part| standing::store_failed(part, 1));
             }
-            Err(_) => return tracing::warn!(node = name, "no sign of life was taken in time"),
         };
         let wanted: BTreeSet<String> = self.keepers.keys().cloned().collect();
-        let ours = if self.was_away(lease) {
-            let held = attendance.held.into_iter();
-            held.filter(|held| held.node == name)
-                .map(|held| held.part)
-                .collect()
-        } else {
-            self.shares.of(&name, &wanted, &attendance)
-        };
+        // Back from being away it goes on with what it has, and takes nothing.
+        let was_away = self.was_away(lease);
+        let shares = (!was_away).then(|| self.shares.of(&name, &wanted, &attendance));
+        let held = attendance.held.into_iter();
+        let held: HashMap<String, i64> = held
+            .filter(|held| held.node == name)
+            .map(|held| (held.part, held.epoch))
+            .collect();
         for (part, (orders, _)) in &self.keepers {
+            let held = held.get(part).copied();
             orders.send_modify(|orders| {
-                orders.may_carry = ours.contains(part);
+                let has_it = held.is_some();
+                orders.may_carry = shares.as_ref().map_or(has_it, |ours| ours.contains(part));
+                orders.held = held;
                 orders.look += 1;
             });
         }

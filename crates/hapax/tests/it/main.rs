@@ -7,4 +7,7 @@ mod relay;
 mod strain;
 mod changes;
 mod standby;
+mod sagas;
+mod saga_words;
+mod saga_metrics;
 mod stage;

@@ -1,4 +1,4 @@
-//! When to try again: numbers in, a decision out.
+//! When the relay offers an event again: a list of waits.
 //!
 //! A [`Schedule`] lists the waits between the attempts of one event. Jitter
 //! only ever lengthens a wait, and so does a far side's Retry-After: it is a

@@ -1,0 +1,467 @@
+//! What is shown of a payload or a stored answer: everything but the values of members whose names
+//! say that they are nobody's business.
+//!
+//! A name is taken apart into its words: `cardNumber`, `CARD_NUMBER` and `billing.card` all hold the
+//! word `card`, `discard` does not. What is masked is masked whole, whatever it holds, at any depth
+//! and in JSON that stands in a text as well. Everything else stays as it is, byte for byte; what is
+//! no JSON is not shown at all, only what it is and how long.
+
+use serde::de::IgnoredAny;
+
+use crate::limits::SHOWN_BYTES_MAX;
+
+/// Names whose values are masked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mask {
+    /// Each taken apart into its words.
+    names: Vec<Vec<String>>,
+}
+
+/// Content as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// JSON, masked.
+    Json(String),
+    /// Something else, or more than is shown: only what it is and how long.
+    Opaque {
+        /// Its media type, where one is known.
+        content_type: Option<String>,
+        /// Its length in bytes.
+        bytes: u64,
+    },
+}
+
+/// What stands in the place of a value that is masked.
+pub const MASKED: &str = "***";
+
+/// Names that are masked wherever there is a mask.
+const USUAL: &[&str] = &[
+    "account_number",
+    "api_key",
+    "apikey",
+    "authorization",
+    "card",
+    "cardnumber",
+    "cookie",
+    "credential",
+    "creditcard",
+    "cvc",
+    "cvv",
+    "email",
+    "iban",
+    "pan",
+    "passphrase",
+    "passwd",
+    "password",
+    "phone",
+    "pin",
+    "private_key",
+    "pwd",
+    "secret",
+    "ssn",
+    "token",
+];
+/// Letters from which a name is found at either end of a word too: `accesstoken`, `emailaddress`.
+const LONG: usize = 5;
+
+impl Default for Mask {
+    fn default() -> Self {
+        Self::with::<[&str; 0]>([])
+    }
+}
+
+impl Mask {
+    /// The usual names and these.
+    pub fn with<I: IntoIterator<Item: AsRef<str>>>(more: I) -> Self {
+        let usual = USUAL.iter().map(|name| words(name));
+        let more = more.into_iter().map(|name| words(name.as_ref()));
+        let names = usual.chain(more).filter(|words| !words.is_empty());
+        Self {
+            names: names.collect(),
+        }
+    }
+
+    /// Whether the value of a member or a header of this name is masked.
+    pub fn hides(&self, name: &str) -> bool {
+        let words = words(name);
+        let holds = |hidden: &Vec<String>| words.windows(hidden.len()).any(|some| is(some, hidden));
+        self.names.iter().any(holds)
+    }
+
+    /// JSON with the values of such members replaced, at any depth; `None` when it is no JSON.
+    pub fn json(&self, text: &str) -> Option<String> {
+        serde_json::from_str::<IgnoredAny>(text).ok()?;
+        let (bytes, mut shown) = (text.as_bytes(), String::with_capacity(text.len()));
+        let (mut place, mut copied) = (0, 0);
+        while place < bytes.len() {
+            if bytes[place] != b'"' {
+                place += 1;
+                continue;
+            }
+            let end = string_end(bytes, place);
+            let behind = beyond_space(bytes, end);
+            let said = serde_json::from_str::<String>(&text[place..end]).ok();
+            // What stands before a colon is a name: texts hold theirs in quotes.
+            let instead = if bytes.get(behind) == Some(&b':') {
+                // A name that cannot be read hides what it names.
+                let hidden = said.is_none_or(|name| self.hides(&name));
+                let value = beyond_space(bytes, behind + 1);
+                hidden.then(|| (value, value_end(bytes, value), format!("\"{MASKED}\"")))
+            } else {
+                said.and_then(|said| self.json_within(&said))
+                    .map(|masked| (place, end, masked))
+            };
+            place = end;
+            if let Some((from, until, instead)) = instead {
+                shown.push_str(&text[copied..from]);
+                shown.push_str(&instead);
+                (place, copied) = (until, until);
+            }
+        }
+        shown.push_str(&text[copied..]);
+        Some(shown)
+    }
+
+    /// Content of some media type as it is shown; without one it is JSON if it reads as JSON.
+    pub fn content(&self, content_type: Option<&str>, bytes: &[u8]) -> Shown {
+        let may_be = content_type.is_none_or(is_json) && bytes.len() <= SHOWN_BYTES_MAX;
+        let text = str::from_utf8(bytes).ok().filter(|_| may_be);
+        text.and_then(|text| self.json(text)).map_or_else(
+            || Shown::Opaque {
+                content_type: content_type.map(str::to_owned),
+                bytes: bytes.len() as u64,
+            },
+            Shown::Json,
+        )
+    }
+
+    /// What a far side answered, from its beginning and perhaps no further, as it is shown: JSON masked,
+    /// anything else as it is. `None` where it begins as JSON and does not read as it: of JSON that breaks
+    /// off nobody can say which member a value belongs to.
+    pub fn head(&self, head: &[u8]) -> Option<String> {
+        let text = String::from_utf8_lossy(head);
+        let text = beginning(&text);
+        if text.starts_with(['{', '[', '"']) {
+            self.json(text)
+        } else {
+            Some(text.to_owned())
+        }
+    }
+
+    /// A text that is JSON itself, in quotes again, where something in it is masked.
+    fn json_within(&self, text: &str) -> Option<String> {
+        let text = beginning(text);
+        if !text.starts_with(['{', '[']) {
+            return None;
+        }
+        let masked = self.json(text).filter(|masked| masked != text)?;
+        serde_json::to_string(&masked).ok()
+    }
+}
+
+/// A text from where it says something: what some encoders put before JSON, a byte order mark above all,
+/// makes it none to a parser, and hides nothing from a reader.
+fn beginning(text: &str) -> &str {
+    let says_nothing = |it: char| {
+        it.is_whitespace()
+            || it.is_control()
+            || matches!(it, '\u{feff}' | char::REPLACEMENT_CHARACTER)
+    };
+    text.trim_start_matches(says_nothing)
+}
+
+/// Whether a media type is JSON's, or of something that is written in it.
+fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    let essence = essence.to_ascii_lowercase();
+    essence.ends_with("/json") || essence.ends_with("+json")
+}
+
+/// Whether these words are a hidden name: the last of them may be many.
+fn is(words: &[String], hidden: &[String]) -> bool {
+    if let ([word], [hidden]) = (words, hidden)
+        && hidden.len() >= LONG
+    {
+        return word.starts_with(hidden.as_str()) || word.trim_end_matches('s').ends_with(hidden);
+    }
+    words.iter().zip(hidden).all(|(word, hidden)| {
+        word == hidden || word.strip_suffix('s').is_some_and(|one| one == hidden)
+    })
+}
+
+/// The words of a name, in lower case: they end where letters become digits or capitals, and where
+/// something else stands between them.
+fn words(name: &str) -> Vec<String> {
+    let letters: Vec<char> = name.chars().collect();
+    let mut words = vec![String::new()];
+    for (place, letter) in letters.iter().enumerate() {
+        if !letter.is_alphanumeric() {
+            words.push(String::new());
+            continue;
+        }
+        let before = place.checked_sub(1).map(|place| letters[place]);
+        if before.is_some_and(|before| begins(before, *letter, letters.get(place + 1))) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut() {
+            word.extend(letter.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Whether a word begins at a letter: `cardNumber`, `APIKey`, `card2`.
+fn begins(before: char, letter: char, next: Option<&char>) -> bool {
+    let hump = letter.is_uppercase()
+        && (before.is_lowercase() || next.is_some_and(|next| next.is_lowercase()));
+    hump || before.is_numeric() != letter.is_numeric()
+}
+
+/// Behind the quote that ends a string which begins here. The text is JSON.
+fn string_end(bytes: &[u8], start: usize) -> usize {
+    let mut place = start + 1;
+    while let Some(byte) = bytes.get(place) {
+        match byte {
+            b'"' => return place + 1,
+            b'\\' => place += 2,
+            _ => place += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// Behind a value that begins here. The text is JSON.
+fn value_end(bytes: &[u8], start: usize) -> usize {
+    let (mut place, mut depth) = (start, 0_usize);
+    while let Some(byte) = bytes.get(place) {
+        match byte {
+            b'"' => place = string_end(bytes, place),
+            b'{' | b'[' => {
+                depth += 1;
+                place += 1;
+            }
+            b'}' | b']' if depth > 0 => {
+                depth -= 1;
+                place += 1;
+            }
+            b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' if depth == 0 => return place,
+            _ => {
+                place += 1;
+                continue;
+            }
+        }
+        if depth == 0 {
+            return place;
+        }
+    }
+    bytes.len()
+}
+
+fn beyond_space(bytes: &[u8], mut place: usize) -> usize {
+    while matches!(bytes.get(place), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+        place += 1;
+    }
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn names_are_hidden_by_their_words() {
+        let mask = Mask::with(["date of birth", "x-shop-id"]);
+        for name in [
+            "card",
+            "Card",
+            "CARD_NUMBER",
+            "cardNumber",
+            "cards",
+            "billing.card",
+            "card2",
+            "email",
+            "customerEmail",
+            "emailaddress",
+            "accesstoken",
+            "access_tokens",
+            "APIKey",
+            "api-key",
+            "Authorization",
+            "set-cookie",
+            "PIN",
+            "dateOfBirth",
+            "date_of_birth",
+            "X-Shop-Id",
+            "clientSecret",
+            "passwordHash",
+        ] {
+            assert!(mask.hides(name), "{name}");
+        }
+        for name in [
+            "",
+            "_",
+            "discard",
+            "cardinal",
+            "pinned",
+            "span",
+            "company",
+            "id",
+            "amount",
+            "birth",
+            "birthOfDate",
+            "shop",
+            "traceparent",
+            "correlation_id",
+            "e-mai-l",
+        ] {
+            assert!(!mask.hides(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_hidden_is_hidden_at_any_depth_and_the_rest_stays_byte_for_byte() {
+        let mask = Mask::default();
+        let check = |text: &str, shown: &str| assert_eq!(mask.json(text).as_deref(), Some(shown));
+        check(r#"{"b": 1.00, "a":"x"}"#, r#"{"b": 1.00, "a":"x"}"#);
+        check(
+            r#"{"card" : {"no": [1, "}"]} , "a": 1}"#,
+            r#"{"card" : "***" , "a": 1}"#,
+        );
+        check(
+            r#"[[{"token":null}],{"a":{"pin":12}}]"#,
+            r#"[[{"token":"***"}],{"a":{"pin":"***"}}]"#,
+        );
+        check(r#"{"\u0063ard":1}"#, r#"{"\u0063ard":"***"}"#);
+        check(r#"{"\ud800":1}"#, r#"{"\ud800":"***"}"#);
+        check(r#"["card", "\"email\":1"]"#, r#"["card", "\"email\":1"]"#);
+        check(r#"{"raw":"{\"pin\":1}"}"#, r#"{"raw":"{\"pin\":\"***\"}"}"#);
+        check("12345678901234567890123", "12345678901234567890123");
+        check(r#"{"token":[]}"#, r#"{"token":"***"}"#);
+    }
+
+    #[test]
+    fn what_is_no_json_is_not_shown() {
+        let mask = Mask::default();
+        let opaque = |content_type: Option<&str>, bytes: u64| Shown::Opaque {
+            content_type: content_type.map(str::to_owned),
+            bytes,
+        };
+        let json = Some("application/problem+json; charset=utf-8");
+        assert_eq!(
+            mask.content(json, b"{\"a\":1}"),
+            Shown::Json("{\"a\":1}".into())
+        );
+        assert_eq!(mask.content(None, b"1"), Shown::Json("1".into()));
+        assert_eq!(mask.content(json, b"{"), opaque(json, 1));
+        assert_eq!(
+            mask.content(Some("text/plain"), b"{}"),
+            opaque(Some("text/plain"), 2)
+        );
+        assert_eq!(mask.content(None, b"\xff"), opaque(None, 1));
+        let long = format!("\"{}\"", "a".repeat(SHOWN_BYTES_MAX));
+        assert_eq!(
+            mask.content(None, long.as_bytes()),
+            opaque(None, long.len() as u64)
+        );
+    }
+
+    #[test]
+    fn the_beginning_of_an_answer_is_masked_or_not_shown_whatever_stands_before_it() {
+        let mask = Mask::default();
+        let check = |head: &str, shown: Option<&str>| {
+            for before in ["", " \n", "\u{feff}", "\u{feff} \u{feff}", "\0\u{1b}"] {
+                let head = format!("{before}{head}");
+                assert_eq!(mask.head(head.as_bytes()).as_deref(), shown, "{head:?}");
+            }
+        };
+        check("no such host", Some("no such host"));
+        check(r#"{"pin":1}"#, Some(r#"{"pin":"***"}"#));
+        check(r#""{\"pin\":1}""#, Some(r#""{\"pin\":\"***\"}""#));
+        check(
+            r#"{"a":"\ufeff{\"pin\":1}"}"#,
+            Some(r#"{"a":"{\"pin\":\"***\"}"}"#),
+        );
+        for cut in [r#"{"pin":"12"#, r#"[{"pin":"12"#, r#""{\"pin\":\"12"#] {
+            check(cut, None);
+        }
+        let wide = b"\xff\xfe{\0\"\0p\0i\0n\0\"\0:\x001\0}\0";
+        assert_eq!(mask.head(wide), None);
+        assert_eq!(mask.head(b"").as_deref(), Some(""));
+    }
+
+    /// The same by a tree: what it says, whatever it looks like.
+    fn masked(mask: &Mask, value: Value) -> Value {
+        match value {
+            Value::Array(items) => items.into_iter().map(|it| masked(mask, it)).collect(),
+            Value::Object(members) => members
+                .into_iter()
+                .map(|(name, value)| {
+                    let value = if mask.hides(&name) {
+                        json!(MASKED)
+                    } else {
+                        masked(mask, value)
+                    };
+                    (name, value)
+                })
+                .collect(),
+            other => other,
+        }
+    }
+
+    fn tree() -> impl Strategy<Value = Value> {
+        let text = prop_oneof![
+            "[a-z\"\\\\{}\\[\\]:, é\u{1}]{0,8}",
+            Just("card".to_owned()),
+            Just("userEmail".to_owned()),
+        ];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            // A text that is JSON itself is masked within.
+            text.clone()
+                .prop_filter("no JSON", |it| !it.starts_with(['{', '[', ' ']))
+                .prop_map(Value::from),
+        ];
+        leaf.prop_recursive(5, 64, 6, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::vec((text.clone(), inner), 0..6)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_masked_text_says_what_the_masked_tree_says(tree in tree(), pretty: bool) {
+            let mask = Mask::default();
+            let text = if pretty {
+                serde_json::to_string_pretty(&tree).unwrap()
+            } else {
+                tree.to_string()
+            };
+            let shown = mask.json(&text).unwrap();
+            let read: Value = serde_json::from_str(&shown).unwrap();
+            prop_assert_eq!(read, masked(&mask, tree));
+        }
+
+        #[test]
+        fn a_mask_without_anything_to_hide_changes_nothing(tree in tree()) {
+            let mask = Mask { names: Vec::new() };
+            let text = serde_json::to_string_pretty(&tree).unwrap();
+            prop_assert_eq!(mask.json(&text), Some(text));
+        }
+
+        #[test]
+        fn whatever_is_given_nothing_breaks(text in ".{0,64}") {
+            let shown = Mask::default().json(&text);
+            let is_json = serde_json::from_str::<IgnoredAny>(&text).is_ok();
+            prop_assert_eq!(shown.is_some(), is_json);
+        }
+    }
+}

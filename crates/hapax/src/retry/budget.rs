@@ -1,0 +1,374 @@
+//! How much all retries to one destination may add to its load.
+//!
+//! A [`Balance`] holds thousandths of a retry. First attempts, time and successes pay in; retries
+//! and failures take out; what is paid in beyond a maximum is lost. So the retries in any window of
+//! time never exceed `max` and what was paid in during that window. All of it is whole numbers:
+//! 10 % is 10 %, at any rate.
+
+use crate::clock::Timestamp;
+
+/// One retry, in the unit of all amounts here.
+const RETRY: u64 = 1_000;
+
+/// What is paid in and taken out, in thousandths of a retry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// The most that is kept, and so the most retries at one moment.
+    pub max: u64,
+    /// What there is at first.
+    pub initial: u64,
+    /// What must be left after a retry.
+    pub reserve: u64,
+    /// What a first attempt pays in.
+    pub per_request: u64,
+    /// What a second pays in.
+    pub per_second: u64,
+    /// What an operation pays in whose answer stands.
+    pub per_success: u64,
+    /// What a retry takes out.
+    pub per_retry: u64,
+    /// What an attempt takes out that failed and could be retried.
+    pub per_failure: u64,
+}
+
+impl Budget {
+    const NOTHING: Self = Self {
+        max: 0,
+        initial: 0,
+        reserve: 0,
+        per_request: 0,
+        per_second: 0,
+        per_success: 0,
+        per_retry: 0,
+        per_failure: 0,
+    };
+
+    /// 10 % of first attempts and one retry a second, with none to spare: it holds in every window
+    /// however short, rounded up to a whole retry.
+    ///
+    /// An operation that is alone has one retry a second then, whatever its attempts.
+    pub const fn strict() -> Self {
+        Self {
+            max: RETRY,
+            initial: RETRY,
+            per_request: RETRY / 10,
+            per_second: RETRY,
+            per_retry: RETRY,
+            ..Self::NOTHING
+        }
+    }
+
+    /// As gRPC throttles retries (its proposal A6): a failure takes out a token, a success pays in
+    /// `ratio_milli` thousandths of one, and retries need more than half of `tokens_max`.
+    pub const fn grpc(tokens_max: u32, ratio_milli: u32) -> Self {
+        let max = tokens_max as u64 * RETRY;
+        Self {
+            max,
+            initial: max,
+            reserve: max / 2 + 1,
+            per_success: ratio_milli as u64,
+            per_failure: RETRY,
+            ..Self::NOTHING
+        }
+    }
+
+    /// As Finagle keeps a retry budget: a request deposits `percent` of a retry, a second deposits
+    /// `per_second` retries, and a retry withdraws one. What is kept is bounded by `max` retries,
+    /// where Finagle bounds it by age.
+    pub const fn finagle(percent: u32, per_second: u32, max: u32) -> Self {
+        let max = max as u64 * RETRY;
+        Self {
+            max,
+            initial: max,
+            per_request: percent as u64 * RETRY / 100,
+            per_second: per_second as u64 * RETRY,
+            per_retry: RETRY,
+            ..Self::NOTHING
+        }
+    }
+
+    /// No bound but that of the attempts: for a program that does one thing and ends.
+    pub const fn unbounded() -> Self {
+        Self::NOTHING
+    }
+}
+
+impl Default for Budget {
+    /// 10 % of first attempts, half a retry a second, and five at once: an operation that is alone
+    /// has all its attempts, and in every window of ten seconds or longer retries stay within 10 %
+    /// of first attempts plus one per second.
+    fn default() -> Self {
+        Self {
+            max: 5 * RETRY,
+            initial: 5 * RETRY,
+            per_request: RETRY / 10,
+            per_second: RETRY / 2,
+            per_retry: RETRY,
+            ..Self::NOTHING
+        }
+    }
+}
+
+/// What one destination has left.
+#[derive(Clone, Copy, Debug)]
+pub struct Balance {
+    budget: Budget,
+    amount: u64,
+    /// Millionths of a retry that time has paid in and that make no thousandth yet.
+    rest: u64,
+    seen_at: Timestamp,
+}
+
+impl Balance {
+    /// The balance of a destination that nobody has spoken to.
+    pub fn new(budget: Budget, now: Timestamp) -> Self {
+        Self {
+            budget,
+            amount: budget.initial.min(budget.max),
+            rest: 0,
+            seen_at: now,
+        }
+    }
+
+    /// What there is, in thousandths of a retry.
+    pub fn amount(&self) -> u64 {
+        self.amount
+    }
+
+    /// Whether it is as if nobody had ever spoken to the destination.
+    pub fn is_fresh(&mut self, now: Timestamp) -> bool {
+        self.pass(now);
+        self.amount >= self.budget.initial.min(self.budget.max)
+    }
+
+    /// A first attempt is sent.
+    pub fn first(&mut self, now: Timestamp) {
+        self.pass(now);
+        self.pay_in(self.budget.per_request);
+    }
+
+    /// An operation has an answer that stands.
+    pub fn succeeded(&mut self, now: Timestamp) {
+        self.pass(now);
+        self.pay_in(self.budget.per_success);
+    }
+
+    /// An attempt failed in a way that a retry could mend.
+    pub fn failed(&mut self, now: Timestamp) {
+        self.pass(now);
+        self.amount = self.amount.saturating_sub(self.budget.per_failure);
+    }
+
+    /// Whether a retry could be sent now.
+    pub fn allows(&mut self, now: Timestamp) -> bool {
+        self.pass(now);
+        self.amount >= self.budget.reserve.saturating_add(self.budget.per_retry)
+    }
+
+    /// Takes a retry out, at the moment at which it is sent; `false` when there is none.
+    pub fn take(&mut self, now: Timestamp) -> bool {
+        let allowed = self.allows(now);
+        if allowed {
+            self.amount -= self.budget.per_retry;
+        }
+        allowed
+    }
+
+    /// Pays in for the time since the last look. A clock that went back pays nothing.
+    fn pass(&mut self, now: Timestamp) {
+        let millis = u64::try_from(now.since(self.seen_at).as_millis()).unwrap_or(u64::MAX);
+        self.seen_at = now;
+        let earned = millis.saturating_mul(self.budget.per_second);
+        let earned = earned.saturating_add(self.rest);
+        self.rest = earned % 1_000;
+        self.pay_in(earned / 1_000);
+    }
+
+    fn pay_in(&mut self, amount: u64) {
+        self.amount = self.amount.saturating_add(amount).min(self.budget.max);
+        if self.amount == self.budget.max {
+            self.rest = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const START: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+
+    /// What was sent, and when: first attempts and retries.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Sent {
+        First(u64),
+        Retry(u64),
+    }
+
+    #[test]
+    fn ten_percent_of_requests_are_ten_percent_of_retries() {
+        let mut balance = Balance::new(
+            Budget {
+                initial: 0,
+                ..Budget::strict()
+            },
+            START,
+        );
+        let mut retries = 0;
+        for _ in 0..1_000 {
+            balance.first(START);
+            retries += u32::from(balance.take(START));
+        }
+        assert_eq!(retries, 100);
+    }
+
+    #[test]
+    fn an_operation_that_is_alone_has_all_its_attempts_by_default() {
+        let mut balance = Balance::new(Budget::default(), START);
+        balance.first(START);
+        for _ in 1..crate::limits::SEND_ATTEMPTS {
+            assert!(balance.take(START));
+        }
+    }
+
+    #[test]
+    fn time_pays_in_to_the_last_thousandth_however_often_it_is_looked_at() {
+        let budget = Budget {
+            initial: 0,
+            per_second: 333,
+            ..Budget::strict()
+        };
+        let mut balance = Balance::new(budget, START);
+        for millis in 1..=1_000 {
+            balance.allows(START.after(Duration::from_millis(millis)));
+        }
+        assert_eq!(balance.amount(), 333);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_pays_in_a_full_budget_at_most_and_takes_nothing() {
+        let mut balance = Balance::new(Budget::default(), START);
+        assert!(balance.take(START));
+        balance.allows(Timestamp::from_millis(0));
+        assert_eq!(balance.amount(), 4_000);
+        balance.allows(Timestamp::from_millis(1_000));
+        assert_eq!(
+            balance.amount(),
+            4_500,
+            "time goes on from where it went back to"
+        );
+        balance.allows(Timestamp::from_millis(i64::MAX));
+        assert_eq!(balance.amount(), 5_000);
+    }
+
+    #[test]
+    fn the_throttle_of_grpc_stops_retries_at_half_and_resumes_above_it() {
+        let mut balance = Balance::new(Budget::grpc(10, 500), START);
+        for _ in 0..4 {
+            balance.failed(START);
+            assert!(balance.take(START));
+        }
+        balance.failed(START);
+        assert!(!balance.take(START), "exactly half is not more than half");
+        balance.succeeded(START);
+        assert!(balance.take(START));
+        for _ in 0..100 {
+            balance.failed(START);
+        }
+        assert_eq!(balance.amount(), 0);
+    }
+
+    #[test]
+    fn the_budget_of_finagle_deposits_and_withdraws() {
+        let mut balance = Balance::new(Budget::finagle(20, 0, 2), START);
+        assert!(balance.take(START) && balance.take(START) && !balance.take(START));
+        for _ in 0..5 {
+            balance.first(START);
+        }
+        assert!(balance.take(START) && !balance.take(START));
+    }
+
+    #[test]
+    fn without_bounds_there_is_always_another_retry() {
+        let mut balance = Balance::new(Budget::unbounded(), START);
+        assert!((0..1_000).all(|_| balance.take(START)));
+    }
+
+    /// Every retry that wants to go and is let go, among first attempts at any pace.
+    fn load(budget: Budget, steps: &[(u16, u8, u8)]) -> Vec<Sent> {
+        let (mut balance, mut sent, mut now) = (Balance::new(budget, START), Vec::new(), 0);
+        for &(gap, firsts, wanted) in steps {
+            now += u64::from(gap);
+            let at = START.after(Duration::from_millis(now));
+            for _ in 0..firsts {
+                balance.first(at);
+                sent.push(Sent::First(now));
+            }
+            for _ in 0..wanted {
+                if balance.take(at) {
+                    sent.push(Sent::Retry(now));
+                }
+            }
+        }
+        sent
+    }
+
+    /// Calls `check` for every window that begins and ends with a retry: retries, first attempts
+    /// and milliseconds from the first to the last.
+    fn windows(sent: &[Sent], mut check: impl FnMut(u64, u64, u64)) {
+        for (begin, first) in sent.iter().enumerate() {
+            let Sent::Retry(from) = *first else { continue };
+            let (mut retries, mut firsts) = (0, 0);
+            for next in &sent[begin..] {
+                match *next {
+                    Sent::First(_) => firsts += 1,
+                    Sent::Retry(to) => {
+                        retries += 1;
+                        check(retries, firsts, to - from);
+                    }
+                }
+            }
+        }
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<(u16, u8, u8)>> {
+        // From a request in seconds to a thousand in one.
+        let pace = prop_oneof![Just(1_u16), Just(10), Just(100), Just(3_000)];
+        pace.prop_flat_map(|pace| proptest::collection::vec((0..=pace, 0..8_u8, 0..8_u8), 1..300))
+    }
+
+    proptest! {
+        #[test]
+        fn no_window_holds_more_retries_than_were_kept_and_paid_in(
+            steps in steps(),
+            (max, per_request, per_second) in (1_000_u64..9_000, 0_u64..500, 0_u64..3_000),
+        ) {
+            let budget = Budget { max, initial: max, per_request, per_second, ..Budget::strict() };
+            windows(&load(budget, &steps), |retries, firsts, millis| {
+                let paid_in = firsts * per_request * 1_000 + millis * per_second;
+                assert!(retries * RETRY * 1_000 <= max * 1_000 + paid_in);
+            });
+        }
+
+        #[test]
+        fn by_default_ten_seconds_and_more_hold_ten_percent_and_one_per_second(steps in steps()) {
+            windows(&load(Budget::default(), &steps), |retries, firsts, millis| {
+                // The shortest window of ten seconds or more around these retries.
+                let window = millis.max(10_000);
+                assert!(retries * 1_000 <= firsts * 100 + window);
+            });
+        }
+
+        #[test]
+        fn the_strict_budget_holds_in_every_window_rounded_up_to_a_whole_retry(steps in steps()) {
+            windows(&load(Budget::strict(), &steps), |retries, firsts, millis| {
+                // Half-open windows, so the shortest that holds them is longer than `millis`.
+                assert!(retries <= (firsts * 100 + millis + 1).div_ceil(1_000));
+            });
+        }
+    }
+}

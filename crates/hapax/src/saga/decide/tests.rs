@@ -1,0 +1,402 @@
+//! Rows and a time in, one move out: every decision, without a store.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
+use super::{
+    super::{Call, Foreign, Found, Kind, Local, Outcome, Patience, Signal, Standing, State},
+    *,
+};
+use crate::{event::Headers, sink::BoxError};
+
+const DEADLINE: i64 = 100_000;
+
+#[test]
+fn steps_go_one_after_the_other_and_then_the_saga_is_complete() {
+    check(&[], 0, &run(0));
+    check(&[done("reserve")], 0, &call(1));
+    check(&[done("reserve"), done("authorize")], 0, &call(2));
+    let all = ["reserve", "authorize", "ship", "capture", "notify"].map(done);
+    check(&all, 0, &Move::Complete);
+    check(&all, DEADLINE + 1, &Move::Complete);
+}
+
+#[test]
+fn a_refusal_turns_the_saga_round_and_a_refusal_behind_the_pivot_does_not() {
+    let why = Refusal::new("declined", "no");
+    check(
+        &[done("reserve"), refused("authorize")],
+        0,
+        &Move::Turn(why.clone()),
+    );
+    let behind = ["reserve", "authorize", "ship", "capture"].map(done);
+    check(
+        &[&behind[..], &[refused("notify")]].concat(),
+        0,
+        &Move::Ask(why),
+    );
+}
+
+#[test]
+fn a_foreign_step_of_unknown_outcome_is_called_again_under_its_key() {
+    let asked = |next_at| [done("reserve"), at(open("authorize"), next_at)];
+    check(&asked(0), 0, &call(1));
+    check(&asked(500), 500, &call(1));
+    let Move::Sleep { until, waiting_for } = decide(&asked(500), 499) else {
+        panic!("it does not wait");
+    };
+    assert_eq!(until, Timestamp::from_millis(500));
+    assert!(waiting_for.contains("authorize"), "{waiting_for}");
+}
+
+#[test]
+fn behind_the_window_an_unknown_outcome_is_looked_up_and_not_called_again() {
+    let asked = [done("reserve"), open("authorize")];
+    check(&asked, 9_999, &call(1));
+    let look_up = Move::LookUp {
+        step: 1,
+        way: Way::Do,
+    };
+    check(&asked, 10_000, &look_up);
+}
+
+#[test]
+fn what_was_never_sent_is_called_and_not_looked_up() {
+    let unsent = |row: StepRecord| StepRecord {
+        state: StepState::Open,
+        provider_key: None,
+        ..row
+    };
+    check(
+        &[done("reserve"), unsent(open("authorize"))],
+        10_000,
+        &call(1),
+    );
+    let rows = [
+        done("reserve"),
+        done("authorize"),
+        unsent(undone_row("authorize")),
+    ];
+    let undo_it = Move::Call {
+        step: 1,
+        way: Way::Undo,
+    };
+    assert_eq!(undo(&rows, 10_000), undo_it);
+}
+
+#[test]
+fn an_unknown_outcome_is_never_undone_and_at_the_deadline_a_person_is_asked() {
+    let Move::Ask(why) = decide(&[done("reserve"), open("authorize")], DEADLINE) else {
+        panic!("nobody is asked");
+    };
+    assert_eq!(why.code, "deadline");
+    let undoing = |rows: &[StepRecord]| undo(rows, 0);
+    // A person turned it round: what is unknown is left alone all the same.
+    assert_eq!(
+        undoing(&[done("reserve"), open("authorize")]),
+        Move::Run {
+            step: 0,
+            way: Way::Undo
+        }
+    );
+}
+
+#[test]
+fn an_unknown_outcome_is_undone_where_that_is_declared_safe() {
+    let rows = [done("reserve"), done("authorize"), open("ship")];
+    let Move::Turn(why) = decide(&rows, DEADLINE) else {
+        panic!("it does not turn round");
+    };
+    assert_eq!(why.code, "deadline");
+    assert_eq!(
+        undo(&rows, 0),
+        Move::Call {
+            step: 2,
+            way: Way::Undo
+        }
+    );
+}
+
+#[test]
+fn at_the_deadline_a_saga_turns_round_before_its_pivot_and_asks_behind_it() {
+    let Move::Turn(_) = decide(&[done("reserve")], DEADLINE) else {
+        panic!("it does not turn round");
+    };
+    let behind = ["reserve", "authorize", "ship", "capture"].map(done);
+    let Move::Ask(_) = decide(&behind, DEADLINE) else {
+        panic!("nobody is asked");
+    };
+    // A local step that failed was rolled back: nothing of it stands.
+    let Move::Turn(_) = decide(&[open("reserve")], DEADLINE) else {
+        panic!("it does not turn round");
+    };
+}
+
+#[test]
+fn what_was_done_is_undone_in_reverse_and_then_the_saga_has_failed() {
+    let rows = [done("reserve"), done("authorize"), refused("ship")];
+    let undone = |step, way| match step {
+        0 => Move::Run { step, way },
+        _ => Move::Call { step, way },
+    };
+    assert_eq!(undo(&rows, 0), undone(1, Way::Undo));
+    let rows = [&rows[..], &[undone_row("authorize")]].concat();
+    assert_eq!(undo(&rows, 0), undone(0, Way::Undo));
+    let rows = [&rows[..], &[undone_row("reserve")]].concat();
+    assert_eq!(undo(&rows, 0), Move::Fail);
+}
+
+#[test]
+fn what_was_refused_or_never_begun_is_not_undone() {
+    assert_eq!(undo(&[], 0), Move::Fail);
+    assert_eq!(undo(&[refused("reserve")], 0), Move::Fail);
+}
+
+#[test]
+fn an_undoing_is_tried_until_it_is_done_and_one_that_is_refused_asks_a_person() {
+    let rows = |undo: StepRecord| [done("reserve"), done("authorize"), undo];
+    let unknown = StepRecord {
+        state: StepState::Open,
+        ..undone_row("authorize")
+    };
+    // Past the saga's deadline too.
+    let again = undo(&rows(unknown.clone()), DEADLINE + 1);
+    assert!(matches!(
+        again,
+        Move::LookUp {
+            step: 1,
+            way: Way::Undo
+        }
+    ));
+    let refused = StepRecord {
+        state: StepState::Refused,
+        error: Some(Refusal::new("captured", "too late")),
+        ..unknown.clone()
+    };
+    let Move::Ask(why) = undo(&rows(refused), 0) else {
+        panic!("nobody is asked");
+    };
+    assert_eq!(why.code, "compensation_failed");
+    let worn_out = StepRecord {
+        attempts: SAGA_UNDO_ATTEMPTS,
+        ..unknown
+    };
+    let Move::Ask(why) = undo(&rows(worn_out), 0) else {
+        panic!("nobody is asked");
+    };
+    assert_eq!(why.code, "compensation_failed");
+}
+
+#[test]
+fn a_word_from_outside_settles_an_unknown_outcome() {
+    let mut saga = record();
+    saga.steps = vec![
+        done("reserve"),
+        done("authorize"),
+        done("ship"),
+        open("capture"),
+    ];
+    saga.signals = vec![signal("captured")];
+    let settled = Move::Settle {
+        step: 3,
+        signal: Some("captured"),
+    };
+    for now in [0, DEADLINE + 1] {
+        let now = Timestamp::from_millis(now);
+        assert_eq!(next(&checkout(), &saga, now), settled);
+    }
+    saga.signals = vec![signal("something else")];
+    assert_eq!(next(&checkout(), &saga, Timestamp::default()), call(3));
+}
+
+#[test]
+fn a_wait_ends_with_its_word_or_with_its_time() {
+    let definition = Definition::<()>::new("waits", 1)
+        .step(Step::wait("answer", "answered", Duration::from_secs(5)))
+        .step(Step::pause("rest", Duration::from_secs(1)));
+    let decide = |saga: &SagaRecord, now| next(&definition, saga, Timestamp::from_millis(now));
+    let mut saga = record();
+    assert_eq!(decide(&saga, 0), Move::Await { step: 0 });
+    saga.steps = vec![open("answer")];
+    assert!(matches!(decide(&saga, 4_999), Move::Sleep { until, .. }
+        if until == Timestamp::from_millis(5_000)));
+    assert_eq!(decide(&saga, 5_000), Move::TimeOut { step: 0 });
+    saga.signals = vec![signal("answered")];
+    let settled = Move::Settle {
+        step: 0,
+        signal: Some("answered"),
+    };
+    assert_eq!(decide(&saga, 5_000), settled);
+    saga.steps = vec![done("answer"), open("rest")];
+    assert!(matches!(decide(&saga, 999), Move::Sleep { .. }));
+    let settled = Move::Settle {
+        step: 1,
+        signal: None,
+    };
+    assert_eq!(decide(&saga, 1_000), settled);
+}
+
+#[track_caller]
+fn check(rows: &[StepRecord], now: i64, expected: &Move) {
+    assert_eq!(&decide(rows, now), expected);
+}
+
+fn decide(rows: &[StepRecord], now: i64) -> Move {
+    let saga = SagaRecord {
+        steps: rows.to_vec(),
+        ..record()
+    };
+    next(&checkout(), &saga, Timestamp::from_millis(now))
+}
+
+/// What is decided once the saga has turned round.
+fn undo(rows: &[StepRecord], now: i64) -> Move {
+    let mut saga = SagaRecord {
+        steps: rows.to_vec(),
+        ..record()
+    };
+    saga.standing.undoing = true;
+    next(&checkout(), &saga, Timestamp::from_millis(now))
+}
+
+fn checkout() -> Definition<()> {
+    let patience = Patience {
+        window: Duration::from_secs(10),
+        ..Patience::default()
+    };
+    Definition::new("checkout", 1)
+        .step(Step::local("reserve", Here).undo_local(Here))
+        .step(
+            Step::foreign("authorize", There)
+                .undo_foreign(There)
+                .patience(patience),
+        )
+        .step(
+            Step::foreign("ship", There)
+                .undo_foreign(There)
+                .undo_unknown(),
+        )
+        .step(
+            Step::foreign("capture", There)
+                .pivot()
+                .settled_by("captured"),
+        )
+        .step(Step::local("notify", Here))
+}
+
+fn run(step: usize) -> Move {
+    Move::Run { step, way: Way::Do }
+}
+
+fn call(step: usize) -> Move {
+    Move::Call { step, way: Way::Do }
+}
+
+pub(crate) fn record() -> SagaRecord {
+    SagaRecord {
+        id: "chk_1".to_owned(),
+        kind: Kind {
+            name: "checkout".to_owned(),
+            version: 1,
+        },
+        tenant: None,
+        input: Bytes::new(),
+        headers: Headers::new(),
+        standing: Standing {
+            state: State::Running,
+            undoing: false,
+            reason: None,
+            deadline_at: Timestamp::from_millis(DEADLINE),
+        },
+        epoch: 1,
+        wake_at: None,
+        waiting_for: None,
+        created_at: Timestamp::default(),
+        ended_at: None,
+        steps: Vec::new(),
+        signals: Vec::new(),
+    }
+}
+
+pub(crate) fn open(name: &str) -> StepRecord {
+    StepRecord {
+        name: name.to_owned(),
+        way: Way::Do,
+        state: StepState::Open,
+        provider_key: Some("key".to_owned()),
+        request: Bytes::new(),
+        made: Bytes::new(),
+        error: None,
+        attempts: 1,
+        next_at: Timestamp::default(),
+        began_at: Timestamp::default(),
+        ended_at: None,
+    }
+}
+
+fn at(row: StepRecord, next_at: i64) -> StepRecord {
+    StepRecord {
+        next_at: Timestamp::from_millis(next_at),
+        ..row
+    }
+}
+
+pub(crate) fn done(name: &str) -> StepRecord {
+    StepRecord {
+        state: StepState::Done,
+        ..open(name)
+    }
+}
+
+fn refused(name: &str) -> StepRecord {
+    StepRecord {
+        state: StepState::Refused,
+        error: Some(Refusal::new("declined", "no")),
+        ..open(name)
+    }
+}
+
+fn undone_row(name: &str) -> StepRecord {
+    StepRecord {
+        way: Way::Undo,
+        ..done(name)
+    }
+}
+
+fn signal(name: &str) -> Signal {
+    Signal {
+        name: name.to_owned(),
+        payload: Bytes::new(),
+        received_at: Timestamp::default(),
+    }
+}
+
+struct Here;
+
+impl Local<()> for Here {
+    fn run<'a>(
+        &'a self,
+        (): &'a mut (),
+        _: &'a SagaRecord,
+    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
+        Box::pin(async { Ok(Ok(Bytes::new())) })
+    }
+}
+
+struct There;
+
+impl Foreign for There {
+    fn request(&self, _: &SagaRecord) -> Result<Bytes, BoxError> {
+        Ok(Bytes::new())
+    }
+
+    fn call<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
+        Box::pin(async { Outcome::Done(Bytes::new()) })
+    }
+
+    fn look_up<'a>(&'a self, _: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
+        Some(Box::pin(async { Found::Absent }))
+    }
+}

@@ -1,0 +1,422 @@
+//! What a person can decide about a saga that needs attention.
+//!
+//! Nobody but a person may say that an unknown step happened, or did not. What they decide is
+//! judged against the rows: a decision that would leave a possible effect behind unseen is refused.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Refusal, SagaRecord, Standing, State, StepRecord, StepState, Way};
+use crate::clock::Timestamp;
+
+/// What a person decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The step happened, and made this.
+    Done {
+        /// Which step.
+        step: String,
+        /// What it made, as the steps behind it expect it.
+        made: Bytes,
+    },
+    /// The step did not happen and will not.
+    Refused {
+        /// Which step.
+        step: String,
+    },
+    /// Try again, for this long.
+    Retry {
+        /// How long, from now.
+        within: Duration,
+    },
+    /// Undo what was done.
+    Undo {
+        /// How long that may take, from now.
+        within: Duration,
+    },
+    /// Leave it as it is, as failed: the rest was done by hand.
+    Close,
+}
+
+/// Why a decision cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecisionError {
+    /// The saga goes on by itself, or has ended.
+    #[error("saga is {}, and does not need attention", .0.as_str())]
+    NotAsked(State),
+    /// There is no such step, or its outcome is known.
+    #[error("step {0} has not begun, or its outcome is known")]
+    Settled(String),
+    /// A step may have happened: say first whether it did.
+    #[error("nobody knows whether step {0} happened: decide that first")]
+    Unknown(String),
+}
+
+impl Decision {
+    /// Its word in the audit log.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Done { .. } => "done",
+            Self::Refused { .. } => "refused",
+            Self::Retry { .. } => "retry",
+            Self::Undo { .. } => "undo",
+            Self::Close => "close",
+        }
+    }
+
+    /// What comes of it, as a sentence for whoever is about to decide: of a step whose undoing is in
+    /// question it does not say that the step happened.
+    pub fn says(&self, saga: &SagaRecord) -> String {
+        let id = &saga.id;
+        let way = |step: &str| saga.asked_about(step).map_or(Way::Do, |row| row.way);
+        match self {
+            Self::Done { step, .. } => match way(step) {
+                Way::Do => {
+                    format!("Saga {id} goes on as if step {step} had happened, with what it made.")
+                }
+                Way::Undo => format!(
+                    "Saga {id} goes on as if step {step} were undone: nothing undoes it any more."
+                ),
+            },
+            Self::Refused { step } => match way(step) {
+                Way::Do => {
+                    format!("Saga {id} goes on as if step {step} had not happened, and never will.")
+                }
+                Way::Undo => format!(
+                    "Saga {id} takes it that step {step} cannot be undone, and asks a person what now."
+                ),
+            },
+            Self::Retry { .. } => format!("Saga {id} tries again what stands in its way."),
+            Self::Undo { .. } => format!("Saga {id} undoes what it has done."),
+            Self::Close => {
+                format!("Saga {id} stays as it is, as failed: the rest was done by hand.")
+            }
+        }
+    }
+
+    /// What is to be written for it: the rows that change, and how the saga stands then.
+    ///
+    /// # Errors
+    /// Fails when the saga did not ask, or the decision does not fit its rows.
+    pub fn judge(
+        &self,
+        saga: &SagaRecord,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<(Vec<StepRecord>, Standing), DecisionError> {
+        let standing = &saga.standing;
+        if standing.state != State::NeedsAttention {
+            return Err(DecisionError::NotAsked(standing.state));
+        }
+        let going_on = |within: Duration| Standing {
+            state: State::Running,
+            deadline_at: now.after(within),
+            ..standing.clone()
+        };
+        match self {
+            Self::Done { step, made } => {
+                let row = StepRecord {
+                    state: StepState::Done,
+                    made: made.clone(),
+                    error: None,
+                    ended_at: Some(now),
+                    ..open(saga, step)?.clone()
+                };
+                Ok((vec![row], saga.running_again(now)))
+            }
+            Self::Refused { step } => {
+                let row = StepRecord {
+                    state: StepState::Refused,
+                    error: Some(Refusal::new("decided", reason)),
+                    ended_at: Some(now),
+                    ..open(saga, step)?.clone()
+                };
+                Ok((vec![row], saga.running_again(now)))
+            }
+            Self::Retry { within } => Ok((again(saga, reason, now), going_on(*within))),
+            Self::Undo { within } => {
+                if let Some(step) = unknown(saga) {
+                    return Err(DecisionError::Unknown(step.name.clone()));
+                }
+                let undoing = Standing {
+                    undoing: true,
+                    reason: Some(Refusal::new("decided", reason)),
+                    ..going_on(*within)
+                };
+                // What was refused on the way there has not happened, and stays so.
+                let mut rows = again(saga, reason, now);
+                rows.retain(|row| row.way == Way::Undo);
+                Ok((rows, undoing))
+            }
+            Self::Close => {
+                let closed = Standing {
+                    state: State::Failed,
+                    reason: Some(Refusal::new("closed", reason)),
+                    ..standing.clone()
+                };
+                Ok((Vec::new(), closed))
+            }
+        }
+    }
+}
+
+impl SagaRecord {
+    /// The row that a person decides about who says how a step ended: of what undoes it, once that has
+    /// begun. `None` where nobody is asked about that step.
+    pub fn asked_about(&self, step: &str) -> Option<&StepRecord> {
+        let of_step = self.steps.iter().rev().filter(|row| row.name == step);
+        let mut undecided = of_step.filter(|row| is_asked(self, row));
+        let asks = self.standing.state == State::NeedsAttention;
+        undecided.next().filter(|_| asks)
+    }
+
+    /// Every such row, in the order in which they began.
+    pub fn asked(&self) -> impl Iterator<Item = &StepRecord> {
+        let one = move |row: &&StepRecord| {
+            self.asked_about(&row.name)
+                .is_some_and(|it| it.way == row.way)
+        };
+        self.steps.iter().filter(one)
+    }
+}
+
+fn open<'a>(saga: &'a SagaRecord, step: &str) -> Result<&'a StepRecord, DecisionError> {
+    let settled = || DecisionError::Settled(step.to_owned());
+    saga.asked_about(step).ok_or_else(settled)
+}
+
+/// Whether a person may say how it ended: it is open, or its refusal is what stopped the saga,
+/// behind the pivot or on the way back.
+fn is_asked(saga: &SagaRecord, row: &StepRecord) -> bool {
+    match row.state {
+        StepState::Open => true,
+        StepState::Done => false,
+        StepState::Refused => (row.way == Way::Undo) == saga.standing.undoing,
+    }
+}
+
+/// The step of which nobody knows whether it happened.
+fn unknown(saga: &SagaRecord) -> Option<&StepRecord> {
+    let mut forward = saga.steps.iter().filter(|row| row.way == Way::Do);
+    forward.find(|row| row.state == StepState::Open && row.provider_key.is_some())
+}
+
+/// The code of a step that a person wants tried again, until its outcome is known.
+pub(super) const RETRIED: &str = "retried";
+
+/// Every row that has not ended, with its tries before it anew.
+///
+/// What was sent keeps the time of its first call: the far side may have forgotten the key since,
+/// so it is asked what became of it before it is called again.
+fn again(saga: &SagaRecord, reason: &str, now: Timestamp) -> Vec<StepRecord> {
+    let asked = saga.steps.iter().filter(|row| is_asked(saga, row));
+    let anew = |row: &StepRecord| {
+        let may_have_happened = row.state == StepState::Open && row.provider_key.is_some();
+        StepRecord {
+            state: StepState::Open,
+            error: Some(Refusal::new(RETRIED, reason)),
+            attempts: 0,
+            began_at: if may_have_happened { row.began_at } else { now },
+            next_at: now,
+            ended_at: None,
+            ..row.clone()
+        }
+    };
+    asked.map(anew).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::decide::tests::{done, open as open_row, record},
+        *,
+    };
+
+    #[test]
+    fn only_a_saga_that_asks_is_decided_about() {
+        let saga = record();
+        let refused = Decision::Close.judge(&saga, "why", Timestamp::default());
+        assert_eq!(refused, Err(DecisionError::NotAsked(State::Running)));
+    }
+
+    #[test]
+    fn a_person_says_whether_an_unknown_step_happened() {
+        let saga = asking(vec![done("reserve"), open_row("authorize")]);
+        let happened = Decision::Done {
+            step: "authorize".to_owned(),
+            made: Bytes::from_static(b"{}"),
+        };
+        let (rows, standing) = judge(&happened, &saga);
+        assert_eq!(rows[0].state, StepState::Done);
+        assert_eq!(rows[0].made, &b"{}"[..]);
+        assert_eq!(standing.state, State::Running);
+        assert_eq!(standing.deadline_at, Timestamp::from_millis(105_000));
+        let did_not = Decision::Refused {
+            step: "authorize".to_owned(),
+        };
+        let (rows, _) = judge(&did_not, &saga);
+        assert_eq!(rows[0].state, StepState::Refused);
+        for step in ["reserve", "ship"] {
+            let settled = Decision::Refused {
+                step: step.to_owned(),
+            };
+            let refused = settled.judge(&saga, "why", Timestamp::default());
+            assert_eq!(refused, Err(DecisionError::Settled(step.to_owned())));
+        }
+    }
+
+    #[test]
+    fn nothing_is_undone_while_a_step_may_have_happened() {
+        let saga = asking(vec![done("reserve"), open_row("authorize")]);
+        let undo = Decision::Undo {
+            within: Duration::from_secs(1),
+        };
+        let refused = undo.judge(&saga, "why", Timestamp::default());
+        assert_eq!(refused, Err(DecisionError::Unknown("authorize".to_owned())));
+        let (_, standing) = judge(&undo, &asking(vec![done("reserve")]));
+        assert!(standing.undoing);
+    }
+
+    #[test]
+    fn another_try_begins_anew_and_forgets_no_key() {
+        let failed = StepRecord {
+            way: Way::Undo,
+            state: StepState::Refused,
+            attempts: 100,
+            ..open_row("authorize")
+        };
+        let mut saga = asking(vec![done("authorize"), failed]);
+        saga.standing.undoing = true;
+        let retry = Decision::Retry {
+            within: Duration::from_mins(1),
+        };
+        let (rows, standing) = judge(&retry, &saga);
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].state, rows[0].attempts), (StepState::Open, 0));
+        assert_eq!(rows[0].provider_key.as_deref(), Some("key"));
+        assert_eq!(standing.deadline_at, Timestamp::from_millis(65_000));
+    }
+
+    #[test]
+    fn what_may_have_happened_keeps_the_time_of_its_first_call() {
+        let saga = asking(vec![done("reserve"), open_row("authorize")]);
+        let retry = Decision::Retry {
+            within: Duration::from_mins(1),
+        };
+        let (rows, _) = judge(&retry, &saga);
+        assert_eq!(rows[0].began_at, open_row("authorize").began_at);
+        assert_eq!(rows[0].next_at, Timestamp::from_millis(5_000));
+        assert_eq!(rows[0].error, Some(Refusal::new(RETRIED, "why")));
+    }
+
+    #[test]
+    fn what_was_refused_behind_the_pivot_is_tried_again_and_what_turned_the_saga_is_not() {
+        let refused = StepRecord {
+            state: StepState::Refused,
+            ..open_row("notify")
+        };
+        let retry = Decision::Retry {
+            within: Duration::from_mins(1),
+        };
+        let mut saga = asking(vec![done("capture"), refused]);
+        assert_eq!(judge(&retry, &saga).0.len(), 1);
+        saga.standing.undoing = true;
+        assert_eq!(judge(&retry, &saga).0.len(), 0);
+    }
+
+    #[test]
+    fn what_was_refused_stays_refused_when_the_rest_is_undone() {
+        let refused = StepRecord {
+            state: StepState::Refused,
+            ..open_row("notify")
+        };
+        let undo = Decision::Undo {
+            within: Duration::from_mins(1),
+        };
+        let mut saga = asking(vec![done("capture"), refused.clone()]);
+        assert_eq!(judge(&undo, &saga).0, []);
+        // What could not be undone is tried anew.
+        let not_undone = StepRecord {
+            way: Way::Undo,
+            ..refused.clone()
+        };
+        saga.steps = vec![done("authorize"), refused, not_undone];
+        saga.standing.undoing = true;
+        let (rows, _) = judge(&undo, &saga);
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].way, rows[0].state), (Way::Undo, StepState::Open));
+    }
+
+    #[test]
+    fn each_decision_gives_as_much_time_again_as_there_was_up_to_the_deadline() {
+        let mut saga = asking(vec![done("reserve"), open_row("authorize")]);
+        let happened = Decision::Done {
+            step: "authorize".to_owned(),
+            made: Bytes::new(),
+        };
+        saga.standing = judge(&happened, &saga).1;
+        saga.standing.state = State::NeedsAttention;
+        let (_, standing) = judge(&happened, &saga);
+        assert_eq!(standing.deadline_at, Timestamp::from_millis(110_000));
+    }
+
+    #[test]
+    fn what_is_asked_about_a_step_that_is_being_undone_is_whether_it_is_undone() {
+        let voided = StepRecord {
+            way: Way::Undo,
+            ..open_row("authorize")
+        };
+        let mut saga = asking(vec![done("reserve"), done("authorize"), voided]);
+        saga.standing.undoing = true;
+        let asked = |saga: &SagaRecord| {
+            let asked = saga.asked();
+            asked
+                .map(|row| (row.name.clone(), row.way))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(asked(&saga), [("authorize".to_owned(), Way::Undo)]);
+        let step = || "authorize".to_owned();
+        let (happened, never) = (
+            Decision::Done {
+                step: step(),
+                made: Bytes::new(),
+            },
+            Decision::Refused { step: step() },
+        );
+        assert!(happened.says(&saga).contains("step authorize were undone"));
+        assert!(never.says(&saga).contains("cannot be undone"));
+        assert_eq!(judge(&happened, &saga).0[0].way, Way::Undo);
+        saga.steps.pop();
+        saga.steps[1].state = StepState::Open;
+        assert_eq!(asked(&saga), [("authorize".to_owned(), Way::Do)]);
+        assert!(happened.says(&saga).contains("step authorize had happened"));
+        assert!(never.says(&saga).contains("had not happened"));
+        saga.standing.state = State::Running;
+        assert_eq!(asked(&saga), []);
+    }
+
+    #[test]
+    fn what_stopped_a_saga_behind_its_pivot_is_asked_about_and_what_turned_it_is_not() {
+        let refused = StepRecord {
+            state: StepState::Refused,
+            ..open_row("notify")
+        };
+        let mut saga = asking(vec![done("capture"), refused]);
+        assert_eq!(saga.asked().count(), 1);
+        assert!(saga.asked_about("capture").is_none());
+        saga.standing.undoing = true;
+        assert_eq!(saga.asked().count(), 0);
+    }
+
+    fn judge(decision: &Decision, saga: &SagaRecord) -> (Vec<StepRecord>, Standing) {
+        let now = Timestamp::from_millis(5_000);
+        decision.judge(saga, "why", now).unwrap()
+    }
+
+    fn asking(steps: Vec<StepRecord>) -> SagaRecord {
+        let mut saga = record();
+        saga.standing.state = State::NeedsAttention;
+        SagaRecord { steps, ..saga }
+    }
+}

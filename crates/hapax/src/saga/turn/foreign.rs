@@ -1,0 +1,169 @@
+//! A foreign step: meant, called, looked up.
+//!
+//! That it is meant is committed before the call and what came of it after it: a crash in between
+//! leaves an open row, which says that nobody knows. What a far side has never seen counts as not
+//! having happened only once no call of ours can still arrive there.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::{PANICKED, Panicked, Turn, caught, done, refused, tried};
+use crate::{
+    limits::SAGA_INPUT_BYTES_MAX,
+    saga::{
+        Act, Call, Foreign, Found, Outcome, Refusal, StepRecord, Way, decision::RETRIED,
+        provider_key,
+    },
+    store::{SagaRows, Sagas, StoreError},
+    telemetry::story,
+};
+
+impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
+    pub(super) async fn call(&mut self, place: usize, way: Way) -> Result<(), StoreError> {
+        let Some(Act::Foreign(act)) = self.step(place).act(way) else {
+            return Ok(());
+        };
+        let act = Arc::clone(act);
+        let mut row = tried(self.meant(place, way));
+        if row.provider_key.is_none() {
+            match act.request(&self.saga) {
+                Ok(request) if request.len() <= SAGA_INPUT_BYTES_MAX => row.request = request,
+                Ok(request) => {
+                    let why = format!("a request of {} bytes", request.len());
+                    return self.write(self.failed(row, "request", why)).await;
+                }
+                Err(error) => {
+                    let why = story(&*error);
+                    return self.write(self.failed(row, "request", why)).await;
+                }
+            }
+            row.provider_key = Some(provider_key(&self.saga, &row.name, way));
+            // The window is that of the far side: it runs from the first call, however long ago
+            // the step was first meant.
+            row.began_at = self.now();
+        }
+        // The try is counted and the key is on record before a byte is sent.
+        row.next_at = self.now();
+        self.settings.failpoints.hit("saga.intent.before");
+        self.write(row.clone()).await?;
+        self.settings.failpoints.hit("saga.intent.after");
+        let outcome = self.ask(&*act, &row, place).await;
+        self.settings.failpoints.hit("saga.call.after");
+        let row = match outcome {
+            Outcome::Done(made) if made.len() > SAGA_INPUT_BYTES_MAX => {
+                let why = format!("an answer of {} bytes", made.len());
+                self.failed(row, "unknown", why)
+            }
+            Outcome::Done(made) => done(row, made, self.now()),
+            Outcome::Refused(why) => refused(row, why, self.now()),
+            Outcome::Unknown(error) => self.failed(row, "unknown", story(&*error)),
+        };
+        self.write(row).await?;
+        self.settings.failpoints.hit("saga.outcome.after");
+        Ok(())
+    }
+
+    async fn ask(&self, act: &dyn Foreign, row: &StepRecord, place: usize) -> Outcome<Bytes> {
+        let call = self.as_call(row);
+        let longest = self.call_max(place);
+        self.settings.failpoints.hit("saga.call.before");
+        match timeout(longest, caught(act.call(&call))).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(Panicked)) => Outcome::Unknown(PANICKED.into()),
+            Err(_) => Outcome::Unknown(format!("no answer within {longest:?}").into()),
+        }
+    }
+
+    pub(super) async fn look_up(&mut self, place: usize, way: Way) -> Result<(), StoreError> {
+        let Some(Act::Foreign(act)) = self.step(place).act(way) else {
+            return Ok(());
+        };
+        let act = Arc::clone(act);
+        let row = tried(self.meant(place, way));
+        let call = self.as_call(&row);
+        let longest = self.call_max(place);
+        let unknown = if is_retried(&row) { RETRIED } else { "unknown" };
+        let found = match act.look_up(&call) {
+            None if is_retried(&row) => None,
+            None => Some(Found::Unknown(
+                "the far side cannot be asked about a key".into(),
+            )),
+            Some(asked) => Some(match timeout(longest, caught(asked)).await {
+                Ok(Ok(found)) => found,
+                Ok(Err(Panicked)) => Found::Unknown(PANICKED.into()),
+                Err(_) => Found::Unknown(format!("no answer within {longest:?}").into()),
+            }),
+        };
+        let Some(found) = found else {
+            // Whoever wants it tried again knows that nobody can be asked.
+            return self.write(self.anew(row)).await;
+        };
+        let is_silence = matches!(found, Found::Absent);
+        let row = match found {
+            Found::Done(made) if made.len() <= SAGA_INPUT_BYTES_MAX => done(row, made, self.now()),
+            Found::Done(_) => self.failed(row, unknown, "the answer is too long".to_owned()),
+            Found::Refused(why) => refused(row, why, self.now()),
+            Found::Absent => self.absent(row, place, way),
+            Found::Unknown(error) => self.failed(row, unknown, story(&*error)),
+        };
+        if is_silence {
+            return self.write_unless_told(row).await;
+        }
+        self.write(row).await
+    }
+
+    /// What becomes of a step that the far side has never seen.
+    fn absent(&self, row: StepRecord, place: usize, way: Way) -> StepRecord {
+        let patience = self.step(place).patience;
+        let quiet_at = row.began_at.after(patience.window).after(patience.quiet);
+        if self.now() < quiet_at {
+            // A call that was given up may still arrive.
+            let code = if is_retried(&row) { RETRIED } else { "absent" };
+            let why = Refusal::new(code, "nothing happened under its key so far");
+            return StepRecord {
+                error: Some(why),
+                next_at: quiet_at,
+                ..row
+            };
+        }
+        if way == Way::Undo || self.is_past_pivot(place) || is_retried(&row) {
+            return self.anew(row);
+        }
+        let why = Refusal::new("absent", "nothing happened under its key");
+        refused(row, why, self.now())
+    }
+
+    /// A step that has to happen, and has not: it is asked for as if for the first time.
+    fn anew(&self, row: StepRecord) -> StepRecord {
+        StepRecord {
+            error: None,
+            began_at: self.now(),
+            next_at: self.now(),
+            ..row
+        }
+    }
+
+    fn as_call(&self, row: &StepRecord) -> Call {
+        let own_key = || provider_key(&self.saga, &row.name, row.way);
+        Call {
+            saga: self.saga.id.clone(),
+            tenant: self.saga.tenant.clone(),
+            key: row.provider_key.clone().unwrap_or_else(own_key),
+            request: row.request.clone(),
+            attempt: row.attempts,
+            headers: self.owned.headers.clone(),
+        }
+    }
+
+    /// A call ends well before its lease does: whoever takes the saga over calls alone.
+    fn call_max(&self, place: usize) -> Duration {
+        self.step(place).patience.call.min(self.settings.lease / 2)
+    }
+}
+
+/// Whether a person wants it tried again, and its outcome is still unknown.
+fn is_retried(row: &StepRecord) -> bool {
+    row.error.as_ref().is_some_and(|why| why.code == RETRIED)
+}

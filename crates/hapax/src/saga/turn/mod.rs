@@ -1,0 +1,394 @@
+//! One move of a saga, carried out.
+//!
+//! Every commit is a transaction of its own that holds the saga's row under its epoch: whoever
+//! took the saga since has fenced this one, and nothing of it is kept. What is concluded from
+//! silence is committed only if nobody has spoken: whoever takes the saga next hears what was said.
+
+mod foreign;
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::{FutureExt, future::BoxFuture};
+use tracing::{Instrument as _, Span, debug_span, field::Empty};
+
+use super::{
+    Act, Definition, Local, Move, Owned, Refusal, SagaRecord, Settings, Standing, State, Step,
+    StepRecord, StepState, Way,
+};
+use crate::{
+    clock::Timestamp,
+    limits::SAGA_INPUT_BYTES_MAX,
+    store::{SagaRows, Sagas, StoreError, Transaction},
+    telemetry::story,
+    trace::{Place, TRACEPARENT},
+};
+
+/// A saga in the hands of a worker.
+pub(super) struct Turn<'a, S: Sagas<Tx: SagaRows>> {
+    pub(super) store: &'a S,
+    pub(super) definition: &'a Definition<S::Tx>,
+    pub(super) settings: &'a Settings,
+    pub(super) owned: Owned,
+    pub(super) saga: SagaRecord,
+    /// Whether it was told something since it was read that the next move has to know.
+    pub(super) is_told: bool,
+}
+
+impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
+    /// Carries a move out, and tells a span and the log of a step that was tried.
+    pub(super) async fn make(&mut self, step: Move) -> Result<(), StoreError> {
+        let (Move::Run { step: place, way }
+        | Move::Call { step: place, way }
+        | Move::LookUp { step: place, way }) = step
+        else {
+            return self.carry_out(step).await;
+        };
+        let name = self.step(place).name;
+        let span = self.begin_span(name, way);
+        let made = self.carry_out(step).instrument(span.clone()).await;
+        if let Some(row) = self.saga.step(name, way) {
+            self.told(&span, row);
+        }
+        if !span.is_none() {
+            // What is written from here on is the saga's own again.
+            self.owned.headers.clone_from(&self.saga.headers);
+        }
+        made
+    }
+
+    /// The span of one try of a step, below the request that began the saga; what the step emits
+    /// and calls hangs below it.
+    fn begin_span(&mut self, step: &'static str, way: Way) -> Span {
+        let place = self.settings.traces.below_headers(&self.saga.headers);
+        let Some(own) = place.context().filter(|_| place.is_recorded()) else {
+            return Span::none();
+        };
+        let headers = &mut self.owned.headers;
+        headers.insert(TRACEPARENT.to_owned(), own.to_string());
+        step_span(&self.saga, step, way, &place)
+    }
+
+    /// Says how a step stands after it was tried, in words: what a provider said may hold anything.
+    fn told(&self, span: &Span, row: &StepRecord) {
+        let error_code = row.error.as_ref().map(|why| why.code.as_str());
+        span.record("attempt", row.attempts);
+        span.record("outcome", row.state.as_str());
+        if let Some(code) = error_code {
+            span.record("error_type", code);
+            span.record("otel.status_code", "error");
+        }
+        tracing::info!(
+            saga = self.saga.id,
+            kind = self.saga.kind.name,
+            step = row.name,
+            way = row.way.as_str(),
+            attempt = row.attempts,
+            correlation_id = self.saga.headers.get("correlation_id"),
+            error_code,
+            from_state = StepState::Open.as_str(),
+            to_state = row.state.as_str(),
+            "a step was tried"
+        );
+    }
+
+    async fn carry_out(&mut self, step: Move) -> Result<(), StoreError> {
+        match step {
+            Move::Run { step, way } => self.run(step, way).await,
+            Move::Call { step, way } => self.call(step, way).await,
+            Move::LookUp { step, way } => self.look_up(step, way).await,
+            Move::Await { step } => {
+                let row = self.meant(step, Way::Do);
+                self.write(row).await
+            }
+            Move::Settle { step, signal } => self.settle(step, signal).await,
+            Move::TimeOut { step } => {
+                let row = self.meant(step, Way::Do);
+                let why = Refusal::new("timeout", format!("{} waited in vain", row.name));
+                self.write_unless_told(refused(row, why, self.now())).await
+            }
+            Move::Turn(reason) => {
+                let standing = Standing {
+                    undoing: true,
+                    reason: Some(reason),
+                    ..self.saga.standing.clone()
+                };
+                self.stand_unless_told(standing).await
+            }
+            Move::Complete => self.end(State::Completed).await,
+            Move::Fail => self.end(State::Failed).await,
+            Move::Ask(reason) => {
+                let standing = Standing {
+                    state: State::NeedsAttention,
+                    reason: Some(reason),
+                    ..self.saga.standing.clone()
+                };
+                self.stand_unless_told(standing).await
+            }
+            Move::Sleep { .. } => Ok(()),
+        }
+    }
+
+    async fn run(&mut self, place: usize, way: Way) -> Result<(), StoreError> {
+        let Some(Act::Local(act)) = self.step(place).act(way) else {
+            return Ok(());
+        };
+        let act = Arc::clone(act);
+        let row = tried(self.meant(place, way));
+        match self.try_locally(&*act, &row).await? {
+            Ok(made) => {
+                self.keep(done(row, made, self.now()));
+                Ok(())
+            }
+            Err(Some(why)) => self.write(refused(row, why, self.now())).await,
+            Err(None) => Ok(()),
+        }
+    }
+
+    /// Runs a local step in its transaction; `Err(None)` when it failed and is written down so.
+    async fn try_locally(
+        &mut self,
+        act: &dyn Local<S::Tx>,
+        row: &StepRecord,
+    ) -> Result<Result<Bytes, Option<Refusal>>, StoreError> {
+        let mut tx = self.turn().await?;
+        let ran = caught(act.run(&mut tx, &self.saga)).await;
+        let why = match ran {
+            Ok(Ok(Ok(made))) if made.len() <= SAGA_INPUT_BYTES_MAX => {
+                let row = done(row.clone(), made.clone(), self.now());
+                tx.write_step(&self.owned, &row).await?;
+                self.settings.failpoints.hit("saga.local.before");
+                tx.commit().await?;
+                self.settings.failpoints.hit("saga.local.after");
+                return Ok(Ok(made));
+            }
+            Ok(Ok(Ok(made))) => format!("{} bytes are more than a step may make", made.len()),
+            Ok(Ok(Err(refusal))) => {
+                tx.rollback().await;
+                return Ok(Err(Some(refusal)));
+            }
+            Ok(Err(error)) => story(&*error),
+            Err(Panicked) => PANICKED.to_owned(),
+        };
+        tx.rollback().await;
+        self.write(self.failed(row.clone(), "failed", why)).await?;
+        Ok(Err(None))
+    }
+
+    async fn settle(
+        &mut self,
+        place: usize,
+        signal: Option<&'static str>,
+    ) -> Result<(), StoreError> {
+        let signals = self.saga.signals.iter();
+        let mut said = signals.filter(|told| Some(told.name.as_str()) == signal);
+        let made = said.next().map(|told| told.payload.clone());
+        let row = self.meant(place, Way::Do);
+        let row = done(row, made.unwrap_or_default(), self.now());
+        let asked = self.saga.standing.state == State::NeedsAttention;
+        // It was told what nobody knew, and goes on.
+        let standing = asked.then(|| Standing {
+            reason: None,
+            ..self.saga.running_again(self.now())
+        });
+        // One commit: a step that is done would hide that the saga was told, and leave it asking.
+        let mut tx = self.turn().await?;
+        tx.write_step(&self.owned, &row).await?;
+        if let Some(standing) = &standing {
+            tx.write_standing(&self.owned, standing).await?;
+        }
+        tx.commit().await?;
+        self.keep(row);
+        self.saga.standing = standing.unwrap_or_else(|| self.saga.standing.clone());
+        Ok(())
+    }
+
+    /// Ends the saga, with the rows and events that tell of it.
+    async fn end(&mut self, state: State) -> Result<(), StoreError> {
+        let mut tx = self.turn().await?;
+        if let Some(ended) = self.definition.on_end() {
+            let written = caught(ended.write(&mut tx, &self.saga, state)).await;
+            let why = match written {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error),
+                Err(Panicked) => Some(PANICKED.into()),
+            };
+            if let Some(source) = why {
+                tx.rollback().await;
+                return Err(StoreError::Statement { source });
+            }
+        }
+        let standing = Standing {
+            state,
+            ..self.saga.standing.clone()
+        };
+        tx.write_standing(&self.owned, &standing).await?;
+        self.settings.failpoints.hit("saga.end.before");
+        tx.commit().await?;
+        self.settings.failpoints.hit("saga.end.after");
+        self.saga.standing = standing;
+        Ok(())
+    }
+
+    /// Writes how the saga stands, for want of a word from outside.
+    async fn stand_unless_told(&mut self, standing: Standing) -> Result<(), StoreError> {
+        let Some(mut tx) = self.turn_unless_told().await? else {
+            return Ok(());
+        };
+        tx.write_standing(&self.owned, &standing).await?;
+        tx.commit().await?;
+        self.saga.standing = standing;
+        Ok(())
+    }
+
+    async fn write(&mut self, row: StepRecord) -> Result<(), StoreError> {
+        let tx = self.turn().await?;
+        self.write_in(tx, row).await
+    }
+
+    /// Writes what becomes of a step for want of a word from outside.
+    async fn write_unless_told(&mut self, row: StepRecord) -> Result<(), StoreError> {
+        match self.turn_unless_told().await? {
+            Some(tx) => self.write_in(tx, row).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn write_in(&mut self, mut tx: S::Tx, row: StepRecord) -> Result<(), StoreError> {
+        tx.write_step(&self.owned, &row).await?;
+        tx.commit().await?;
+        self.keep(row);
+        Ok(())
+    }
+
+    async fn turn(&self) -> Result<S::Tx, StoreError> {
+        let held = self.store.turn(&self.owned, self.settings.lease).await?;
+        Ok(held.tx)
+    }
+
+    /// Opens a transaction for what is concluded from silence; none where the saga was told
+    /// something that nobody here has read.
+    async fn turn_unless_told(&mut self) -> Result<Option<S::Tx>, StoreError> {
+        let held = self.store.turn(&self.owned, self.settings.lease).await?;
+        if held.told <= self.saga.signals.len() {
+            return Ok(Some(held.tx));
+        }
+        held.tx.rollback().await;
+        self.is_told = true;
+        Ok(None)
+    }
+
+    /// Puts a row that was committed where the next decision reads it.
+    fn keep(&mut self, row: StepRecord) {
+        let steps = &mut self.saga.steps;
+        let same = |other: &&mut StepRecord| other.name == row.name && other.way == row.way;
+        match steps.iter_mut().find(same) {
+            Some(old) => *old = row,
+            None => steps.push(row),
+        }
+    }
+
+    /// The row of a step as it stands, or as it is first meant.
+    fn meant(&self, place: usize, way: Way) -> StepRecord {
+        let name = self.step(place).name;
+        let now = self.now();
+        let first = || StepRecord {
+            name: name.to_owned(),
+            way,
+            state: StepState::Open,
+            provider_key: None,
+            request: Bytes::new(),
+            made: Bytes::new(),
+            error: None,
+            attempts: 0,
+            next_at: now,
+            began_at: now,
+            ended_at: None,
+        };
+        self.saga.step(name, way).cloned().unwrap_or_else(first)
+    }
+
+    /// A row whose last try failed or has no known outcome, to be tried again after a while.
+    fn failed(&self, row: StepRecord, code: &str, why: String) -> StepRecord {
+        let step = self
+            .definition
+            .steps()
+            .iter()
+            .find(|step| step.name == row.name);
+        let patience = step.map(|step| step.patience).unwrap_or_default();
+        let pause = patience.after(row.attempts, self.settings.random.unit());
+        StepRecord {
+            error: Some(Refusal::new(code, why)),
+            next_at: self.now().after(pause),
+            ..row
+        }
+    }
+
+    fn is_past_pivot(&self, place: usize) -> bool {
+        self.definition.steps()[..place]
+            .iter()
+            .any(|step| step.is_pivot)
+    }
+
+    fn step(&self, place: usize) -> &Step<S::Tx> {
+        &self.definition.steps()[place]
+    }
+
+    fn now(&self) -> Timestamp {
+        self.settings.clock.now()
+    }
+}
+
+const PANICKED: &str = "the step panicked";
+
+fn step_span(saga: &SagaRecord, step: &str, way: Way, place: &Place) -> Span {
+    debug_span!(
+        "step",
+        traceparent = place.own(),
+        parent_span_id = place.parent(),
+        otel.kind = "internal",
+        otel.status_code = Empty,
+        saga = saga.id,
+        kind = saga.kind.name,
+        step,
+        way = way.as_str(),
+        correlation_id = saga.headers.get("correlation_id"),
+        attempt = Empty,
+        outcome = Empty,
+        error_type = Empty,
+    )
+}
+
+/// What ran has panicked; its transaction is rolled back, its call has no known outcome.
+struct Panicked;
+
+async fn caught<T>(run: BoxFuture<'_, T>) -> Result<T, Panicked> {
+    let ran = AssertUnwindSafe(run).catch_unwind().await;
+    ran.map_err(|_| Panicked)
+}
+
+fn tried(row: StepRecord) -> StepRecord {
+    StepRecord {
+        attempts: row.attempts.saturating_add(1),
+        ..row
+    }
+}
+
+fn done(row: StepRecord, made: Bytes, now: Timestamp) -> StepRecord {
+    StepRecord {
+        state: StepState::Done,
+        made,
+        error: None,
+        ended_at: Some(now),
+        ..row
+    }
+}
+
+fn refused(row: StepRecord, why: Refusal, now: Timestamp) -> StepRecord {
+    StepRecord {
+        state: StepState::Refused,
+        error: Some(why),
+        ended_at: Some(now),
+        ..row
+    }
+}

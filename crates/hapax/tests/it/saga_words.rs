@@ -1,0 +1,277 @@
+//! Words from outside that cross a worker: whenever one is committed, it is acted on.
+
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{FutureExt, future::BoxFuture};
+use hapax::{
+    Clock,
+    event::Headers,
+    saga::{
+        Call, Definition, Foreign, Found, Outcome, Patience, Runner, SagaRecord, Settings, State,
+        Step, StepState, Way,
+    },
+    sink::BoxError,
+    store::{Keys, SagaRows, Sagas, Transaction},
+};
+use hapax_sqlite::{Sqlite, Tx};
+use hapax_testkit::{
+    clock::{ManualClock, seeded_random},
+    wait::eventually,
+};
+use tokio::task;
+
+use crate::{
+    sagas::{as_time_passes, run, start_as, until},
+    stage::{PATIENCE, Stage},
+};
+
+/// Shorter than a lease: a call that outlasts it is still its worker's.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn a_wait_is_not_in_vain_when_its_word_came_before_its_end() {
+    let stage = Stage::new();
+    let teller = Teller::of(&stage, "answered");
+    // The word comes while the saga is held, and the wait is over as soon as it begins.
+    let definition = Definition::new("checkout", 1)
+        .step(Step::foreign("ask", teller.clone()))
+        .step(Step::wait("answer", "answered", Duration::ZERO));
+    let saga = ended(&stage, &teller, definition).await;
+    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.made("answer").map(AsRef::as_ref), Some(&b"said"[..]));
+}
+
+#[tokio::test]
+async fn a_step_is_not_undone_that_was_settled_before_its_saga_turned_round() {
+    let stage = Stage::new();
+    let teller = Teller::of(&stage, "shipped");
+    teller.loses(DEADLINE);
+    let step = Step::foreign("ship", teller.clone())
+        .undo_foreign(teller.clone())
+        .undo_unknown()
+        .settled_by("shipped");
+    let definition = Definition::new("checkout", 1).deadline(DEADLINE).step(step);
+    let saga = ended(&stage, &teller, definition).await;
+    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.step("ship", Way::Undo), None);
+}
+
+#[tokio::test]
+async fn what_the_far_side_has_never_seen_is_not_refused_once_a_word_says_that_it_happened() {
+    let stage = Stage::new();
+    let teller = Teller::of(&stage, "shipped");
+    teller.loses(Duration::ZERO);
+    teller.when_looked_up();
+    let patience = Patience {
+        window: Duration::ZERO,
+        quiet: Duration::ZERO,
+        ..Patience::default()
+    };
+    let step = Step::foreign("ship", teller.clone())
+        .patience(patience)
+        .settled_by("shipped");
+    let definition = Definition::new("checkout", 1).step(step);
+    let saga = ended(&stage, &teller, definition).await;
+    assert_eq!(saga.standing.state, State::Completed);
+}
+
+#[tokio::test]
+async fn a_word_that_settles_what_a_person_was_asked_is_one_commit_and_outlives_its_failure() {
+    let stage = Stage::new();
+    let runner = run(&stage, asking(&stage));
+    start_as(&stage, "s1", &asking(&stage)).await;
+    let asked = until(&stage, "s1", State::NeedsAttention).await;
+    let spoil = "CREATE TRIGGER refuse BEFORE UPDATE OF state ON hapax_saga
+        WHEN OLD.state = 'needs_attention' BEGIN SELECT raise(ABORT, 'no'); END";
+    stage.execute(spoil).await;
+    tell(&stage.store, "s1", "captured").await;
+    // It is taken once for the word, and again because that came to nothing.
+    eventually(PATIENCE, async || {
+        stage.clock.advance(Duration::from_millis(500));
+        read(&stage).await.epoch >= asked.epoch + 2
+    })
+    .await;
+    let saga = read(&stage).await;
+    assert_eq!(saga.standing.state, State::NeedsAttention);
+    let step = saga.step("capture", Way::Do).unwrap();
+    assert_eq!(step.state, StepState::Open, "the step alone was written");
+    stage.execute("DROP TRIGGER refuse").await;
+    let saga = as_time_passes(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_word_that_comes_while_a_runner_drains_is_the_next_ones() {
+    let stage = Stage::new();
+    let gate = Gate::default();
+    let settings = Settings::new(gate.clock(&stage.clock), seeded_random(3));
+    let wake = stage.store.wake();
+    let runner = Runner::spawn(&stage.store, vec![asking(&stage)], settings, &wake);
+    eventually(PATIENCE, async || gate.0.looks.get().is_some()).await;
+    start_as(&stage, "s1", &asking(&stage)).await;
+    let asked = until(&stage, "s1", State::NeedsAttention).await;
+    let shut = gate.shut();
+    tell(&stage.store, "s1", "captured").await;
+    eventually(PATIENCE, async || read(&stage).await.epoch > asked.epoch).await;
+    let mut draining = Box::pin(runner.drain());
+    assert!(draining.as_mut().now_or_never().is_none());
+    drop(shut);
+    draining.await;
+    let saga = read(&stage).await;
+    assert_eq!(saga.standing.state, State::NeedsAttention);
+    assert!(saga.wake_at.is_some(), "it waits for a person");
+    let runner = run(&stage, asking(&stage));
+    let saga = as_time_passes(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Completed);
+}
+
+/// Runs one saga to its end; the teller speaks to it.
+async fn ended(stage: &Stage, teller: &Teller, definition: Definition<Tx>) -> SagaRecord {
+    start_as(stage, "s1", &definition).await;
+    let runner = run(stage, definition);
+    let saga = as_time_passes(stage, "s1").await;
+    runner.drain().await;
+    assert!(teller.0.has_spoken.load(Ordering::SeqCst));
+    saga
+}
+
+/// A checkout whose only step nobody hears of, until somebody says that it happened.
+fn asking(stage: &Stage) -> Definition<Tx> {
+    let silent = Teller::of(stage, "captured");
+    silent.loses(DEADLINE);
+    silent.0.has_spoken.store(true, Ordering::SeqCst);
+    Definition::new("checkout", 1)
+        .deadline(DEADLINE)
+        .step(Step::foreign("capture", silent).settled_by("captured"))
+}
+
+async fn read(stage: &Stage) -> SagaRecord {
+    stage.store.saga("s1").await.unwrap().unwrap()
+}
+
+async fn tell(store: &Sqlite, id: &str, word: &str) {
+    let mut tx = store.begin(None, Headers::new()).await.unwrap();
+    assert!(tx.signal_saga(id, word, b"said").await.unwrap());
+    tx.commit().await.unwrap();
+}
+
+/// A far side whose word about a call overtakes its answer.
+#[derive(Clone)]
+struct Teller(Arc<Inner>);
+
+struct Inner {
+    store: Sqlite,
+    clock: ManualClock,
+    word: &'static str,
+    /// How long a call takes whose answer is lost; none where it is not.
+    loses_after: Mutex<Option<Duration>>,
+    speaks_late: AtomicBool,
+    has_spoken: AtomicBool,
+}
+
+impl Teller {
+    fn of(stage: &Stage, word: &'static str) -> Self {
+        Self(Arc::new(Inner {
+            store: stage.store.clone(),
+            clock: stage.clock.clone(),
+            word,
+            loses_after: Mutex::new(None),
+            speaks_late: AtomicBool::new(false),
+            has_spoken: AtomicBool::new(false),
+        }))
+    }
+
+    /// Loses every answer, after so much time.
+    fn loses(&self, after: Duration) {
+        *self.0.loses_after.lock().unwrap() = Some(after);
+    }
+
+    /// Says its word not when it is called, but when it is looked up.
+    fn when_looked_up(&self) {
+        self.0.speaks_late.store(true, Ordering::SeqCst);
+    }
+
+    async fn speak(&self, id: &str) {
+        if !self.0.has_spoken.swap(true, Ordering::SeqCst) {
+            tell(&self.0.store, id, self.0.word).await;
+        }
+    }
+}
+
+impl Foreign for Teller {
+    fn request(&self, _: &SagaRecord) -> Result<Bytes, BoxError> {
+        Ok(Bytes::new())
+    }
+
+    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
+        Box::pin(async move {
+            if !self.0.speaks_late.load(Ordering::SeqCst) {
+                self.speak(&call.saga).await;
+            }
+            let loses_after = *self.0.loses_after.lock().unwrap();
+            let Some(after) = loses_after else {
+                return Outcome::Done(Bytes::new());
+            };
+            self.0.clock.advance(after);
+            Outcome::Unknown("the answer was lost".into())
+        })
+    }
+
+    fn look_up<'a>(&'a self, call: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
+        Some(Box::pin(async move {
+            self.speak(&call.saga).await;
+            Found::Absent
+        }))
+    }
+}
+
+/// Holds up whoever drives a saga where they ask for the time, and never who looks for sagas.
+#[derive(Clone, Default)]
+struct Gate(Arc<Held>);
+
+#[derive(Default)]
+struct Held {
+    /// The first task that asked: nothing was to be driven yet.
+    looks: OnceLock<task::Id>,
+    is_shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn clock(&self, time: &ManualClock) -> Clock {
+        let (gate, time) = (self.clone(), time.clone());
+        Clock::new(move || {
+            let held = &gate.0;
+            if *held.looks.get_or_init(task::id) != task::id() {
+                let is_shut = held.is_shut.lock().unwrap();
+                drop(held.opened.wait_while(is_shut, |it| *it).unwrap());
+            }
+            time.now()
+        })
+    }
+
+    /// Shuts it for as long as the guard lives.
+    fn shut(&self) -> Shut {
+        *self.0.is_shut.lock().unwrap() = true;
+        Shut(self.clone())
+    }
+}
+
+struct Shut(Gate);
+
+impl Drop for Shut {
+    fn drop(&mut self) {
+        let held = &self.0.0;
+        *held.is_shut.lock().unwrap() = false;
+        held.opened.notify_all();
+    }
+}

@@ -1,0 +1,682 @@
+//! What the runner of sagas promises, with a store that is real and providers that misbehave.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use hapax::{
+    Clock, Timestamp,
+    delivery::{Frontier, Shards},
+    event::{Headers, NewEvent},
+    saga::{
+        Call, Decision, Definition, Ended, Foreign, Found, Local, Outcome, Owned, Patience,
+        Refusal, Runner, RunnerHandle, SagaRecord, Settings, State, Step, StepState, Way,
+    },
+    sink::BoxError,
+    store::{Keys, SagaRows, Sagas, Source, Transaction},
+};
+use hapax_sqlite::{Sqlite, Tx};
+use hapax_testkit::{clock::seeded_random, wait::eventually};
+
+use crate::stage::{PATIENCE, Stage};
+
+const LEASE: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn a_saga_runs_its_steps_in_order_and_tells_of_its_end() {
+    let stage = Stage::new();
+    let far = Far::default();
+    let runner = run(&stage, definition(&far));
+    start(&stage, "s1").await;
+    let saga = stage_ended(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
+    assert_eq!(rows(&saga), ["reserve", "authorize", "ship", "capture"]);
+    assert_eq!(
+        saga.made("ship").map(AsRef::as_ref),
+        Some(&b"ship made"[..])
+    );
+    assert_eq!(kinds(&stage).await, ["reserved", "saga.completed"]);
+}
+
+#[tokio::test]
+async fn a_refusal_undoes_what_was_done_in_reverse() {
+    let stage = Stage::new();
+    let far = Far::default();
+    far.now("ship", |_| Reply::Refuse);
+    let runner = run(&stage, definition(&far));
+    start(&stage, "s1").await;
+    let saga = stage_ended(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Failed);
+    let reason = saga.standing.reason.as_ref().unwrap();
+    assert_eq!(reason.code, "no");
+    assert_eq!(far.effects(), ["authorize", "undo authorize"]);
+    assert_eq!(kinds(&stage).await, ["reserved", "released", "saga.failed"]);
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_first_step_leaves_nothing_of_it() {
+    let stage = Stage::new();
+    let far = Far::default();
+    let refuses = Definition::new("checkout", 1)
+        .step(Step::local("reserve", Write("reserved")).undo_local(Write("released")))
+        .step(Step::local("check", Refuses))
+        .ended(Tell);
+    let runner = run(&stage, refuses);
+    start(&stage, "s1").await;
+    let saga = stage_ended(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Failed);
+    // What the refused step emitted was rolled back with it.
+    assert_eq!(kinds(&stage).await, ["reserved", "released", "saga.failed"]);
+    assert!(far.effects().is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_is_asked_for_again_under_the_same_key() {
+    let stage = Stage::new();
+    let far = Far::default();
+    far.now("authorize", |attempt| match attempt {
+        1 => Reply::DoAndLose,
+        2 => Reply::Lose,
+        _ => Reply::Do,
+    });
+    let runner = run(&stage, definition(&far));
+    start(&stage, "s1").await;
+    let saga = as_time_passes(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Completed);
+    let step = saga.step("authorize", Way::Do).unwrap();
+    assert_eq!(step.attempts, 3);
+    assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
+    assert_eq!(far.keys("authorize").len(), 1);
+    assert_eq!(
+        far.keys("authorize").keys().next(),
+        step.provider_key.as_ref()
+    );
+}
+
+#[tokio::test]
+async fn what_stays_unknown_is_looked_up() {
+    for (reply, expected) in [
+        (Reply::DoAndLose, State::Completed),
+        (Reply::Lose, State::Failed),
+    ] {
+        let stage = Stage::new();
+        let far = Far::default();
+        far.now("authorize", move |_| reply);
+        let runner = run(&stage, impatient(&far));
+        start_as(&stage, "s1", &impatient(&far)).await;
+        let saga = as_time_passes(&stage, "s1").await;
+        runner.drain().await;
+        assert_eq!(saga.standing.state, expected, "{reply:?}");
+        let authorized = far.effects().contains(&"authorize".to_owned());
+        assert_eq!(authorized, expected == State::Completed);
+    }
+}
+
+#[tokio::test]
+async fn what_could_not_be_asked_for_in_time_is_called_for_as_long_as_any_other() {
+    let stage = Stage::new();
+    let far = Far::default();
+    far.now("authorize", |attempt| match attempt {
+        1 => Reply::Lose,
+        _ => Reply::Do,
+    });
+    let window = Patience::default().window;
+    let speaks_at = stage.clock.now().after(2 * window);
+    let late = Late(far.desk("authorize"), stage.clock.clock(), speaks_at);
+    let runner = run(
+        &stage,
+        Definition::new("checkout", 1).step(Step::foreign("authorize", late)),
+    );
+    start(&stage, "s1").await;
+    let is_meant = async || {
+        let saga = stage.store.saga("s1").await.unwrap().unwrap();
+        saga.step("authorize", Way::Do).is_some()
+    };
+    eventually(PATIENCE, is_meant).await;
+    stage.clock.set(speaks_at);
+    let saga = as_time_passes(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(far.attempts("authorize"), 2);
+    assert_eq!(far.keys("authorize").len(), 1);
+}
+
+#[tokio::test]
+async fn what_nobody_can_tell_is_left_to_a_person_who_decides() {
+    for (happened, expected) in [(true, State::Completed), (false, State::Failed)] {
+        let stage = Stage::new();
+        let far = Far::default();
+        far.now("authorize", |_| Reply::DoAndLose);
+        far.deaf();
+        let runner = run(&stage, impatient(&far));
+        start_as(&stage, "s1", &impatient(&far)).await;
+        let saga = until(&stage, "s1", State::NeedsAttention).await;
+        let reason = saga.standing.reason.as_ref().unwrap();
+        assert_eq!(reason.code, "deadline");
+        let decision = if happened {
+            Decision::Done {
+                step: "authorize".to_owned(),
+                made: Bytes::from_static(b"by hand"),
+            }
+        } else {
+            Decision::Refused {
+                step: "authorize".to_owned(),
+            }
+        };
+        decide(&stage, "s1", &decision).await;
+        let saga = as_time_passes(&stage, "s1").await;
+        runner.drain().await;
+        assert_eq!(saga.standing.state, expected);
+    }
+}
+
+#[tokio::test]
+async fn another_try_asks_first_and_calls_only_for_what_did_not_happen() {
+    for (happened, can_be_asked) in [(true, true), (false, true), (false, false)] {
+        let stage = Stage::new();
+        let far = Far::default();
+        let lost = if happened {
+            Reply::DoAndLose
+        } else {
+            Reply::Lose
+        };
+        far.now("authorize", move |_| lost);
+        far.deaf();
+        let runner = run(&stage, impatient(&far));
+        start_as(&stage, "s1", &impatient(&far)).await;
+        until(&stage, "s1", State::NeedsAttention).await;
+        let calls = far.attempts("authorize");
+        far.now("authorize", |_| Reply::Do);
+        if can_be_asked {
+            far.hears();
+        }
+        let retry = Decision::Retry {
+            within: Duration::from_mins(5),
+        };
+        decide(&stage, "s1", &retry).await;
+        let saga = as_time_passes(&stage, "s1").await;
+        runner.drain().await;
+        assert_eq!(saga.standing.state, State::Completed);
+        let more = far.attempts("authorize") - calls;
+        assert_eq!(more, u32::from(!happened), "{happened} {can_be_asked}");
+        assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
+    }
+}
+
+#[tokio::test]
+async fn a_word_from_the_provider_settles_what_nobody_could_tell() {
+    let stage = Stage::new();
+    let far = Far::default();
+    far.now("capture", |_| Reply::DoAndLose);
+    far.deaf();
+    let runner = run(&stage, impatient(&far));
+    start_as(&stage, "s1", &impatient(&far)).await;
+    until(&stage, "s1", State::NeedsAttention).await;
+    let mut tx = stage.store.begin(None, Headers::new()).await.unwrap();
+    assert!(tx.signal_saga("s1", "captured", b"it").await.unwrap());
+    tx.commit().await.unwrap();
+    let saga = as_time_passes(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.made("capture").map(AsRef::as_ref), Some(&b"it"[..]));
+}
+
+#[tokio::test]
+async fn a_saga_whose_worker_died_goes_on_where_its_rows_end() {
+    let stage = Stage::new();
+    let far = Far::default();
+    far.now("ship", |attempt| match attempt {
+        1 => Reply::Hang,
+        _ => Reply::Do,
+    });
+    let runner = run(&stage, definition(&far));
+    start(&stage, "s1").await;
+    eventually(PATIENCE, async || far.attempts("ship") == 1).await;
+    // As a crash would: no move comes to its end.
+    drop(runner);
+    let saga = stage.store.saga("s1").await.unwrap().unwrap();
+    let ship = saga.step("ship", Way::Do).unwrap();
+    assert_eq!((ship.state, ship.attempts), (StepState::Open, 1));
+    let runner = run(&stage, definition(&far));
+    stage.clock.advance(LEASE);
+    let saga = as_time_passes(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
+    assert_eq!(kinds(&stage).await, ["reserved", "saga.completed"]);
+}
+
+#[tokio::test]
+async fn a_step_that_panics_is_tried_again_and_its_outcome_is_unknown() {
+    let stage = Stage::new();
+    let far = Far::default();
+    far.now("ship", |attempt| match attempt {
+        1 => Reply::DoAndPanic,
+        _ => Reply::Do,
+    });
+    let runner = run(&stage, definition(&far));
+    start(&stage, "s1").await;
+    let saga = as_time_passes(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
+}
+
+#[tokio::test]
+async fn two_workers_share_sagas_and_never_call_twice_for_one_step() {
+    let stage = Stage::new();
+    let far = Far::default();
+    let runners = [run(&stage, definition(&far)), run(&stage, definition(&far))];
+    for number in 0..30 {
+        start(&stage, &format!("s{number}")).await;
+    }
+    for number in 0..30 {
+        stage_ended(&stage, &format!("s{number}")).await;
+    }
+    for runner in runners {
+        runner.drain().await;
+    }
+    for step in ["authorize", "ship", "capture"] {
+        assert_eq!(far.attempts(step), 30, "{step}");
+    }
+}
+
+#[tokio::test]
+async fn a_saga_of_another_version_is_left_to_who_knows_it() {
+    let stage = Stage::new();
+    let far = Far::default();
+    let runner = run(&stage, definition(&far));
+    let newer: Definition<Tx> = Definition::new("checkout", 2);
+    let mut tx = stage.store.begin(None, Headers::new()).await.unwrap();
+    let saga = newer.begin("s2", None, Bytes::new());
+    tx.start_saga(&saga).await.unwrap();
+    tx.commit().await.unwrap();
+    start(&stage, "s1").await;
+    stage_ended(&stage, "s1").await;
+    let parked = stage.store.saga("s2").await.unwrap().unwrap();
+    assert_eq!((parked.standing.state, parked.epoch), (State::Running, 0));
+    runner.drain().await;
+    let runner = run(&stage, newer);
+    stage_ended(&stage, "s2").await;
+    runner.drain().await;
+}
+
+#[tokio::test]
+async fn a_runner_that_drains_leaves_its_sagas_due() {
+    let stage = Stage::new();
+    let far = Far::default();
+    let gate = Arc::new(tokio::sync::Notify::new());
+    far.now("ship", |_| Reply::Wait);
+    far.gate(&gate);
+    let runner = run(&stage, definition(&far));
+    start(&stage, "s1").await;
+    eventually(PATIENCE, async || far.attempts("ship") == 1).await;
+    let draining = tokio::spawn(runner.drain());
+    gate.notify_one();
+    draining.await.unwrap();
+    // The call under way came to its end, and nothing after it was begun.
+    let saga = stage.store.saga("s1").await.unwrap().unwrap();
+    assert_eq!(saga.step("ship", Way::Do).unwrap().state, StepState::Done);
+    assert_eq!(saga.step("capture", Way::Do), None);
+    let runner = run(&stage, definition(&far));
+    stage_ended(&stage, "s1").await;
+    runner.drain().await;
+}
+
+/// The checkout of the tests, whose providers are called again for an hour.
+fn definition(far: &Far) -> Definition<Tx> {
+    patient(far, Duration::from_hours(1), Duration::from_hours(24))
+}
+
+/// The same, which soon looks up and soon gives up.
+fn impatient(far: &Far) -> Definition<Tx> {
+    patient(far, Duration::from_secs(5), Duration::from_mins(1))
+}
+
+/// Foreign steps behind a local one, called again within `window`, until `deadline`.
+fn patient(far: &Far, window: Duration, deadline: Duration) -> Definition<Tx> {
+    let patience = Patience {
+        call: Duration::from_secs(5),
+        pause: Duration::from_secs(1),
+        pause_max: Duration::from_secs(1),
+        window,
+        quiet: Duration::from_secs(5),
+    };
+    Definition::new("checkout", 1)
+        .deadline(deadline)
+        .step(Step::local("reserve", Write("reserved")).undo_local(Write("released")))
+        .step(
+            Step::foreign("authorize", far.desk("authorize"))
+                .undo_foreign(far.desk("undo authorize"))
+                .patience(patience),
+        )
+        .step(
+            Step::foreign("ship", far.desk("ship"))
+                .undo_foreign(far.desk("undo ship"))
+                .patience(patience),
+        )
+        .step(
+            Step::foreign("capture", far.desk("capture"))
+                .pivot()
+                .settled_by("captured")
+                .patience(patience),
+        )
+        .ended(Tell)
+}
+
+pub(crate) fn run(stage: &Stage, definition: Definition<Tx>) -> RunnerHandle {
+    let settings = Settings::new(stage.clock.clock(), seeded_random(3));
+    Runner::spawn(
+        &stage.store,
+        vec![definition],
+        settings,
+        &stage.store.wake(),
+    )
+}
+
+async fn start(stage: &Stage, id: &str) {
+    start_as(stage, id, &definition(&Far::default())).await;
+}
+
+pub(crate) async fn start_as(stage: &Stage, id: &str, definition: &Definition<Tx>) {
+    let mut tx = stage.store.begin(None, Headers::new()).await.unwrap();
+    let saga = definition.begin(id, None, Bytes::new());
+    assert!(tx.start_saga(&saga).await.unwrap());
+    tx.commit().await.unwrap();
+}
+
+async fn decide(stage: &Stage, id: &str, decision: &Decision) {
+    let saga = stage.store.seize_saga(id, LEASE).await.unwrap().unwrap();
+    let owned = Owned::of(&saga);
+    let (rows, standing) = decision
+        .judge(&saga, "asked them", stage.clock.now())
+        .unwrap();
+    let mut tx = stage.store.turn(&owned, LEASE).await.unwrap().tx;
+    for row in rows {
+        tx.write_step(&owned, &row).await.unwrap();
+    }
+    tx.write_standing(&owned, &standing).await.unwrap();
+    tx.commit().await.unwrap();
+    let given = stage.store.give_back_saga(&owned, Duration::ZERO, "", 0);
+    given.await.unwrap();
+}
+
+/// Waits for the end while the clock stands still.
+pub(crate) async fn stage_ended(stage: &Stage, id: &str) -> SagaRecord {
+    let ended = async || is_at_rest(&stage.store, id).await;
+    eventually(PATIENCE, ended).await;
+    stage.store.saga(id).await.unwrap().unwrap()
+}
+
+/// Waits for the end while time goes by.
+pub(crate) async fn as_time_passes(stage: &Stage, id: &str) -> SagaRecord {
+    let ended = async || {
+        stage.clock.advance(Duration::from_millis(100));
+        is_at_rest(&stage.store, id).await
+    };
+    eventually(PATIENCE, ended).await;
+    stage.store.saga(id).await.unwrap().unwrap()
+}
+
+/// Waits for a state while time goes by.
+pub(crate) async fn until(stage: &Stage, id: &str, reached: State) -> SagaRecord {
+    let stands = async || {
+        stage.clock.advance(Duration::from_millis(500));
+        let saga = stage.store.saga(id).await.unwrap().unwrap();
+        saga.standing.state == reached && saga.wake_at.is_none()
+    };
+    eventually(PATIENCE, stands).await;
+    stage.store.saga(id).await.unwrap().unwrap()
+}
+
+async fn is_at_rest(store: &Sqlite, id: &str) -> bool {
+    let saga = store.saga(id).await.unwrap().unwrap();
+    saga.standing.state.is_end()
+}
+
+/// The steps that were done, in the order in which they began.
+fn rows(saga: &SagaRecord) -> Vec<&str> {
+    saga.steps.iter().map(|step| step.name.as_str()).collect()
+}
+
+/// The types of all events, in order.
+pub(crate) async fn kinds(stage: &Stage) -> Vec<String> {
+    let frontier = Frontier::default();
+    let read = Source::read(&stage.store, &frontier, Shards::ALL, 1_000);
+    let events = read.await.unwrap().events;
+    events.iter().map(|it| it.event.kind.clone()).collect()
+}
+
+/// A local step that emits an event.
+struct Write(&'static str);
+
+impl Local<Tx> for Write {
+    fn run<'a>(
+        &'a self,
+        tx: &'a mut Tx,
+        saga: &'a SagaRecord,
+    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
+        Box::pin(async move {
+            tx.emit(NewEvent::json(self.0, &saga.id))?;
+            Ok(Ok(Bytes::new()))
+        })
+    }
+}
+
+/// A local step that writes and then thinks better of it.
+struct Refuses;
+
+impl Local<Tx> for Refuses {
+    fn run<'a>(
+        &'a self,
+        tx: &'a mut Tx,
+        saga: &'a SagaRecord,
+    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
+        Box::pin(async move {
+            tx.emit(NewEvent::json("never", &saga.id))?;
+            Ok(Err(Refusal::new("no", "not today")))
+        })
+    }
+}
+
+struct Tell;
+
+impl Ended<Tx> for Tell {
+    fn write<'a>(
+        &'a self,
+        tx: &'a mut Tx,
+        saga: &'a SagaRecord,
+        state: State,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            let kind = format!("saga.{}", state.as_str());
+            tx.emit(NewEvent::json(kind, &saga.id))?;
+            Ok(())
+        })
+    }
+}
+
+/// How a far side answers a call.
+#[derive(Clone, Copy, Debug)]
+enum Reply {
+    Do,
+    DoAndLose,
+    DoAndPanic,
+    Lose,
+    Refuse,
+    Hang,
+    Wait,
+}
+
+type Script = Box<dyn Fn(u32) -> Reply + Send>;
+
+/// A foreign system that does a thing once for each key.
+#[derive(Clone, Default)]
+struct Far(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    effects: Mutex<Vec<String>>,
+    done: Mutex<BTreeMap<(String, String), u32>>,
+    scripts: Mutex<BTreeMap<String, Script>>,
+    attempts: Mutex<BTreeMap<String, u32>>,
+    gate: Mutex<Option<Arc<tokio::sync::Notify>>>,
+    is_deaf: AtomicU32,
+}
+
+impl Far {
+    fn desk(&self, name: &'static str) -> Desk {
+        Desk {
+            far: self.clone(),
+            name,
+        }
+    }
+
+    fn now(&self, name: &str, script: impl Fn(u32) -> Reply + Send + 'static) {
+        let mut scripts = self.0.scripts.lock().unwrap();
+        scripts.insert(name.to_owned(), Box::new(script));
+    }
+
+    /// Answers no look-up any more.
+    fn deaf(&self) {
+        self.0.is_deaf.store(1, Ordering::SeqCst);
+    }
+
+    fn hears(&self) {
+        self.0.is_deaf.store(0, Ordering::SeqCst);
+    }
+
+    fn gate(&self, gate: &Arc<tokio::sync::Notify>) {
+        *self.0.gate.lock().unwrap() = Some(Arc::clone(gate));
+    }
+
+    fn effects(&self) -> Vec<String> {
+        self.0.effects.lock().unwrap().clone()
+    }
+
+    fn attempts(&self, name: &str) -> u32 {
+        let attempts = self.0.attempts.lock().unwrap();
+        attempts.get(name).copied().unwrap_or_default()
+    }
+
+    /// The keys under which something was done, and how often it was asked for.
+    fn keys(&self, name: &str) -> BTreeMap<String, u32> {
+        let done = self.0.done.lock().unwrap();
+        let of_name = done.iter().filter(|((step, _), _)| step == name);
+        of_name
+            .map(|((_, key), times)| (key.clone(), *times))
+            .collect()
+    }
+
+    fn act(&self, name: &str, key: &str) {
+        let mut done = self.0.done.lock().unwrap();
+        let times = done.entry((name.to_owned(), key.to_owned())).or_default();
+        *times += 1;
+        if *times == 1 {
+            self.0.effects.lock().unwrap().push(name.to_owned());
+        }
+    }
+
+    fn has(&self, name: &str, key: &str) -> bool {
+        let done = self.0.done.lock().unwrap();
+        done.contains_key(&(name.to_owned(), key.to_owned()))
+    }
+
+    fn asked(&self, name: &str) -> Reply {
+        let mut attempts = self.0.attempts.lock().unwrap();
+        let attempt = attempts.entry(name.to_owned()).or_default();
+        *attempt += 1;
+        let scripts = self.0.scripts.lock().unwrap();
+        scripts
+            .get(name)
+            .map_or(Reply::Do, |script| script(*attempt))
+    }
+}
+
+struct Desk {
+    far: Far,
+    name: &'static str,
+}
+
+impl Foreign for Desk {
+    fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
+        Ok(format!("{} of {}", self.name, saga.id).into())
+    }
+
+    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
+        Box::pin(async move {
+            let made = || Outcome::Done(format!("{} made", self.name).into());
+            let lost = || Outcome::Unknown("the answer was lost".into());
+            assert_eq!(call.request, format!("{} of {}", self.name, call.saga));
+            match self.far.asked(self.name) {
+                Reply::Do => {
+                    self.far.act(self.name, &call.key);
+                    made()
+                }
+                Reply::DoAndLose => {
+                    self.far.act(self.name, &call.key);
+                    lost()
+                }
+                Reply::DoAndPanic => {
+                    self.far.act(self.name, &call.key);
+                    panic!("on purpose")
+                }
+                Reply::Lose => lost(),
+                Reply::Refuse => Outcome::Refused(Refusal::new("no", "not today")),
+                Reply::Hang => std::future::pending().await,
+                Reply::Wait => {
+                    let gate = self.far.0.gate.lock().unwrap().clone();
+                    gate.unwrap().notified().await;
+                    self.far.act(self.name, &call.key);
+                    made()
+                }
+            }
+        })
+    }
+
+    fn look_up<'a>(&'a self, call: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
+        if self.far.0.is_deaf.load(Ordering::SeqCst) > 0 {
+            return None;
+        }
+        Some(Box::pin(async move {
+            if self.far.has(self.name, &call.key) {
+                Found::Done(format!("{} made", self.name).into())
+            } else {
+                Found::Absent
+            }
+        }))
+    }
+}
+
+/// A desk whose request cannot be made up before a moment.
+struct Late(Desk, Clock, Timestamp);
+
+impl Foreign for Late {
+    fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
+        if self.1.now() < self.2 {
+            return Err("what it asks for is not there yet".into());
+        }
+        self.0.request(saga)
+    }
+
+    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
+        self.0.call(call)
+    }
+
+    fn look_up<'a>(&'a self, call: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
+        assert!(!call.key.is_empty(), "nobody knows an empty key");
+        self.0.look_up(call)
+    }
+}
