@@ -87,7 +87,7 @@ DECLARE
     exchange text[] := ARRAY['set-cookie', 'date', 'server', 'connection', 'keep-alive',
         'proxy-connection', 'proxy-authenticate', 'proxy-authorization', 'te', 'trailer',
         'upgrade', 'content-length', 'transfer-encoding', 'x-request-id', 'idempotency-key',
-        'idempotency-status', 'idempotent-replayed'];
+        'idempotency-status', 'idempotent-replayed', 'hapax-encrypted-under'];
 BEGIN
     IF jsonb_typeof(pairs) IS DISTINCT FROM 'array' THEN
         RAISE 'headers are not an array of [name, value] pairs' USING ERRCODE = 'HX001';
@@ -148,6 +148,9 @@ BEGIN
         outcome := 'mismatch';
     ELSIF stored.state = 'in_progress' THEN
         outcome := 'in_progress';
+    ELSIF substr(stored.response_headers, 1, 21) = 'hapax-encrypted-under'::bytea THEN
+        RAISE 'the stored answer is encrypted' USING
+            ERRCODE = 'HX010', HINT = 'A service with the key has to answer this operation.';
     ELSE
         outcome := 'replay';
         status := stored.response_status;
@@ -367,6 +370,8 @@ BEGIN
         RAISE 'headers are not an object of texts' USING ERRCODE = 'HX004';
     ELSIF every ? 'content-type' THEN
         RAISE 'header content-type is the payload''s own' USING ERRCODE = 'HX004';
+    ELSIF every ? 'hapax-encrypted-under' THEN
+        RAISE 'header hapax-encrypted-under is the keyring''s own' USING ERRCODE = 'HX004';
     END IF;
     IF every <> '{}' AND EXISTS (
         SELECT FROM jsonb_each(every) AS header (name, value)

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hapax::{
     dead_letter::DeadLetter,
     delivery::{Attempt, AttemptOutcome},
+    keyring::Keyring,
     store::StoreError,
 };
 use tokio_postgres::Row;
@@ -33,10 +34,14 @@ pub(crate) async fn list(
 ) -> Result<Vec<DeadLetter>, StoreError> {
     let params: [&dyn Param; 3] = [&destination, &after, &rows(limit)];
     let found = store.ask(query!("delivery/dead_letters"), &params).await?;
-    let mut letters: Vec<DeadLetter> = found.iter().map(letter).collect::<Result<_, _>>()?;
+    let mut letters: Vec<DeadLetter> = found
+        .iter()
+        .map(|row| letter(row, store.keyring()))
+        .collect::<Result<_, _>>()?;
     let positions: Vec<i64> = letters.iter().map(|it| it.event.position).collect();
     let mut logs: HashMap<i64, Vec<Attempt>> = HashMap::new();
-    for attempt in attempts(store, destination, &positions).await? {
+    let at: Vec<_> = positions.into_iter().map(|it| (it, destination)).collect();
+    for (_, attempt) in attempts(store, &at).await? {
         logs.entry(attempt.position).or_default().push(attempt);
     }
     for letter in &mut letters {
@@ -45,15 +50,16 @@ pub(crate) async fn list(
     Ok(letters)
 }
 
-/// Reads every attempt at some deliveries, in order.
+/// Reads every attempt at some deliveries, each a position at a part, in order, with the part of each.
 pub(crate) async fn attempts(
     store: &Postgres,
-    destination: &str,
-    positions: &[i64],
-) -> Result<Vec<Attempt>, StoreError> {
-    let params: [&dyn Param; 2] = [&positions, &destination];
+    deliveries: &[(i64, &str)],
+) -> Result<Vec<(String, Attempt)>, StoreError> {
+    let (positions, parts): (Vec<i64>, Vec<&str>) = deliveries.iter().copied().unzip();
+    let params: [&dyn Param; 2] = [&positions, &parts];
     let tried = store.ask(query!("delivery/attempts"), &params).await?;
-    tried.iter().map(attempt).collect()
+    let with_part = |row: &Row| Ok((row.get(8), attempt(row)?));
+    tried.iter().map(with_part).collect()
 }
 
 /// Makes a dead letter due again.
@@ -162,10 +168,10 @@ async fn end(store: &Postgres, mut session: Session) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn letter(row: &Row) -> Result<DeadLetter, StoreError> {
+fn letter(row: &Row, keyring: &Keyring) -> Result<DeadLetter, StoreError> {
     let bad = |error: tokio_postgres::Error| corrupt(format!("dead letter: {error}"));
     Ok(DeadLetter {
-        event: outbox::event(row)?,
+        event: outbox::event(row, keyring)?,
         attempts: row.try_get::<_, i32>(11).map_err(bad)?.unsigned_abs(),
         last_error: row
             .try_get::<_, Option<String>>(12)

@@ -17,6 +17,7 @@ use hapax::{
     Timestamp,
     dead_letter::DeadLetter,
     delivery::{Attempt, Attendance, Opened, Parked, ParkedState, Settlement, Standing},
+    keyring::Keyring,
     limits::READ_BYTES,
     store::{Deliveries, StoreError},
 };
@@ -82,7 +83,7 @@ impl Deliveries for Postgres {
         let behind = rows(behind);
         let params: [&dyn Param; 6] = [&destination, &now, &except, &limit, &bytes, &behind];
         let due = self.ask(query!("delivery/due"), &params).await?;
-        outbox::until_unreadable(due.iter().map(parked).collect())
+        outbox::until_unreadable(due.iter().map(|row| parked(row, self.keyring())).collect())
     }
 
     async fn next_due(&self, destination: &str) -> Result<Option<Timestamp>, StoreError> {
@@ -97,7 +98,8 @@ impl Deliveries for Postgres {
     }
 
     async fn attempts(&self, part: &str, position: i64) -> Result<Vec<Attempt>, StoreError> {
-        dead_letter::attempts(self, part, &[position]).await
+        let tried = dead_letter::attempts(self, &[(position, part)]).await?;
+        Ok(tried.into_iter().map(|(_, attempt)| attempt).collect())
     }
 
     async fn dead_letters(
@@ -138,7 +140,7 @@ pub(crate) fn told(crash: Crash) -> StoreError {
     crash.cause.into()
 }
 
-fn parked(row: &Row) -> Result<Parked, StoreError> {
+fn parked(row: &Row, keyring: &Keyring) -> Result<Parked, StoreError> {
     let bad = |error: tokio_postgres::Error| corrupt(format!("parked delivery: {error}"));
     let state = match row.try_get(11).map_err(bad)? {
         "scheduled" => ParkedState::Scheduled,
@@ -147,7 +149,7 @@ fn parked(row: &Row) -> Result<Parked, StoreError> {
         other => return Err(corrupt(format!("parked delivery in state {other:?}"))),
     };
     Ok(Parked {
-        event: outbox::event(row)?,
+        event: outbox::event(row, keyring)?,
         state,
         attempt: row.try_get::<_, i32>(12).map_err(bad)?.unsigned_abs(),
         next_at: row.try_get::<_, Moment>(13).map_err(bad)?.0,

@@ -6,7 +6,7 @@
 //! and may be run again at once, `Statement` where it will fail again.
 
 use deadpool_postgres::PoolError;
-use hapax::{sink::BoxError, store::StoreError};
+use hapax::{keyring::KeyringError, sink::BoxError, store::StoreError};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// Why a database was not opened.
@@ -132,10 +132,18 @@ fn sorted(state: &SqlState, fatal: bool, source: BoxError) -> StoreError {
         StoreError::Conflict { source }
     } else if passes(state, fatal) {
         StoreError::Unavailable { source }
+    } else if state.code().starts_with("22") {
+        let source = Unfitting(state.code().to_owned()).into();
+        StoreError::Statement { source }
     } else {
         StoreError::Statement { source }
     }
 }
+
+/// A data exception: its message repeats the value, and this is logged.
+#[derive(Debug, thiserror::Error)]
+#[error("a value does not fit (SQLSTATE {0})")]
+struct Unfitting(String);
 
 /// The same for what sqlx said.
 #[cfg(feature = "sqlx")]
@@ -214,6 +222,11 @@ pub(crate) fn unavailable(source: impl Into<BoxError>) -> StoreError {
 /// A stored row that cannot be read.
 pub(crate) fn corrupt(what: impl Into<String>) -> StoreError {
     StoreError::Corrupt { what: what.into() }
+}
+
+/// A row whose text is encrypted and does not decrypt.
+pub(crate) fn encrypted(what: &str) -> impl Fn(KeyringError) -> StoreError {
+    move |error| corrupt(format!("{what}: {error}"))
 }
 
 /// Whether nothing was committed because another transaction came first.

@@ -306,6 +306,7 @@ impl<'a> Group<'a> {
         let won: HashSet<[&str; 3]> = rows[1].iter().map(|row| scope_at(row, 0)).collect();
         let found: HashMap<[&str; 3], &Row> =
             rows[2].iter().map(|row| (scope_at(row, 10), row)).collect();
+        let keyring = self.store.keyring();
         let place = |member: &&Member| {
             let scope = parts(&member.claim.scope);
             if won.contains(&scope) {
@@ -315,7 +316,8 @@ impl<'a> Group<'a> {
             let record = found.get(&scope).and_then(|row| record(row).ok());
             let known = record.and_then(|record| {
                 let now = record.read_at;
-                judge(record, &member.claim, now)
+                let known = judge(record, &member.claim, now)?;
+                keyring.decrypt_known(&member.claim.scope, known).ok()
             });
             known.map_or(Place::Left, Place::Known)
         };

@@ -13,15 +13,17 @@ use hapax::{
     event::Headers,
     idempotency::{Answer, Claim, KeyRecord, KeyState, Known, OnExpired, SingleShot, judge},
     key::{Fingerprint, Operation, Scope, Tenant},
+    keyring::Keyring,
     limits::{PURGE_ROWS, RETENTION_MAX, TOMBSTONE},
     outbox::Draft,
+    quota::Usage,
     store::{Claimed, Keys, Ran, StoreError},
 };
 use tokio::time::{Instant, sleep};
 use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
-    error::corrupt,
+    error::{corrupt, encrypted, unavailable},
     postgres::Postgres,
     query,
     session::{Crash, Session},
@@ -73,10 +75,14 @@ impl Keys for Postgres {
     }
 
     async fn look_up(&self, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
-        let [tenant, operation, key] = parts(scope);
-        let params: [&dyn Param; 4] = [&tenant, &operation, &key, &self.time()];
-        let rows = self.ask(query!("idempotency/find"), &params).await?;
-        rows.first().map(record).transpose()
+        let Some(mut record) = find(self, scope).await? else {
+            return Ok(None);
+        };
+        if let Some(kept) = record.answer.take() {
+            let answer = self.keyring().decrypt_answer(scope, kept);
+            record.answer = Some(answer.map_err(encrypted("stored answer"))?);
+        }
+        Ok(Some(record))
     }
 
     async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
@@ -92,6 +98,21 @@ impl Keys for Postgres {
         let gone = self.ask(query!("idempotency/purge"), &params).await?;
         gone.iter().map(purged).collect()
     }
+
+    async fn usage(&self) -> Result<Vec<Usage>, StoreError> {
+        let rows = self
+            .ask(query!("idempotency/usage"), &[&self.time()])
+            .await?;
+        rows.iter().map(used).collect()
+    }
+}
+
+/// What a key's row holds, its answer as it is kept: whether anybody needs that is judged first.
+pub(crate) async fn find(store: &Postgres, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
+    let [tenant, operation, key] = parts(scope);
+    let params: [&dyn Param; 4] = [&tenant, &operation, &key, &store.time()];
+    let rows = store.ask(query!("idempotency/find"), &params).await?;
+    rows.first().map(record).transpose()
 }
 
 /// A key that a transaction has locked.
@@ -184,7 +205,7 @@ pub(crate) async fn try_hold(
             return Err(cause.into());
         }
     };
-    match judge_rows(&rows[1], &rows[2], claim) {
+    match judge_rows(&rows[1], &rows[2], claim, store.keyring()) {
         Ok(Verdict::Free(row)) => Ok(Some(Found::Free(Box::new(session), row))),
         Ok(Verdict::Taken(known)) => {
             session.rollback().await;
@@ -212,7 +233,12 @@ pub(crate) enum Verdict {
 }
 
 /// Judges a key by the rows of `lock` and `find`, in that order.
-pub(crate) fn judge_rows(lock: &[Row], find: &[Row], claim: &Claim) -> Result<Verdict, StoreError> {
+pub(crate) fn judge_rows(
+    lock: &[Row],
+    find: &[Row],
+    claim: &Claim,
+    keyring: &Keyring,
+) -> Result<Verdict, StoreError> {
     let locked = lock.first().is_some_and(|row| row.get(0));
     let old = match find.first().map(record).transpose()? {
         None => OldRow::None,
@@ -220,7 +246,12 @@ pub(crate) fn judge_rows(lock: &[Row], find: &[Row], claim: &Claim) -> Result<Ve
             let now = record.read_at;
             match judge(record, claim, now) {
                 // A row that is there tells all, whoever has the lock.
-                Some(known) => return Ok(Verdict::Taken(known)),
+                Some(known) => {
+                    let known = keyring.decrypt_known(&claim.scope, known);
+                    return known
+                        .map(Verdict::Taken)
+                        .map_err(encrypted("stored answer"));
+                }
                 None => OldRow::Expired,
             }
         }
@@ -276,12 +307,18 @@ pub(crate) struct StoredAnswer {
 }
 
 impl StoredAnswer {
-    pub(crate) fn of(answer: &Answer) -> Self {
-        Self {
-            status: i16::try_from(answer.status).unwrap_or(i16::MAX),
-            headers: answer.header_block(),
-            body: answer.body.clone(),
-        }
+    pub(crate) fn of(
+        keyring: &Keyring,
+        scope: &Scope,
+        answer: &Answer,
+    ) -> Result<Self, StoreError> {
+        let kept = keyring.encrypt_answer(scope, answer);
+        let kept = kept.map_err(unavailable)?;
+        Ok(Self {
+            status: i16::try_from(kept.status).unwrap_or(i16::MAX),
+            headers: kept.header_block(),
+            body: kept.body.clone(),
+        })
     }
 
     /// The word for the key's state once this is stored.
@@ -294,7 +331,7 @@ impl StoredAnswer {
     }
 }
 
-/// Reads a row of the key table.
+/// Reads a row of the key table; its answer is as it is kept.
 pub(crate) fn record(row: &Row) -> Result<KeyRecord, StoreError> {
     let bad = |error: tokio_postgres::Error| corrupt(format!("idempotency key: {error}"));
     let state = match row.try_get(1).map_err(bad)? {
@@ -335,6 +372,18 @@ fn answer(row: &Row) -> Result<Answer, StoreError> {
         status: status.unsigned_abs(),
         headers: headers.ok_or_else(|| corrupt("stored answer: its header block"))?,
         body: Bytes::copy_from_slice(body),
+    })
+}
+
+fn used(row: &Row) -> Result<Usage, StoreError> {
+    let bad = |error: &dyn std::fmt::Display| corrupt(format!("usage of a tenant: {error}"));
+    let tenant: String = row.try_get(0).map_err(|error| bad(&error))?;
+    let keys: i64 = row.try_get(1).map_err(|error| bad(&error))?;
+    let bytes: i64 = row.try_get(2).map_err(|error| bad(&error))?;
+    Ok(Usage {
+        tenant: Tenant::new(tenant).map_err(|error| bad(&error))?,
+        keys: keys.unsigned_abs(),
+        bytes: bytes.unsigned_abs(),
     })
 }
 

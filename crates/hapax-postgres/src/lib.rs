@@ -31,6 +31,7 @@ mod emit;
 mod frontier;
 mod outbox;
 mod inbox;
+mod saga;
 mod existing;
 mod delivery;
 mod settle;

@@ -35,6 +35,18 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "existing",
         include_str!("../migrations/0006_existing.sql"),
     ),
+    (7, "sagas", include_str!("../migrations/0007_sagas.sql")),
+    (
+        8,
+        "asked_for",
+        include_str!("../migrations/0008_asked_for.sql"),
+    ),
+    (9, "edits", include_str!("../migrations/0009_edits.sql")),
+    (
+        10,
+        "tenant_sagas",
+        include_str!("../migrations/0010_tenant_sagas.sql"),
+    ),
 ];
 
 const NAMESPACE: &str = "hapax";

@@ -12,18 +12,19 @@ use hapax::{
     event::Headers,
     idempotency::{Answer, Known},
     key::{Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
+    keyring::Keyring,
     limits::GRACE_DOUBLINGS,
     outbox::Draft,
     phases::{Entered, Entry, Found, Lapsed, Ownership, TakenOver, judge_entry},
-    store::{Keys, Phases, StoreError},
+    store::{Phases, StoreError},
 };
 use tokio::time::{Instant, sleep};
 use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
     connection::{Flight, Link, Ready},
-    error::corrupt,
-    idempotency::{PAUSE, StoredAnswer, begin, millis, on_expired, parts, retention},
+    error::{corrupt, encrypted, unavailable},
+    idempotency::{PAUSE, StoredAnswer, begin, find, millis, on_expired, parts, retention},
     postgres::Postgres,
     query,
     session::{Crash, Session},
@@ -94,7 +95,15 @@ impl Phases for Postgres {
             &limit,
         ];
         let rows = commit(self, query!("idempotency/take_over"), &params).await?;
-        rows.iter().map(taken_over).collect()
+        let readable = |row| match taken_over(row, self.keyring()) {
+            Ok(taken) => Some(taken),
+            Err(error) => {
+                // It lapses again, later and later; the others go on.
+                tracing::error!(error = %error, "a request cannot be resumed");
+                None
+            }
+        };
+        Ok(rows.iter().filter_map(readable).collect())
     }
 }
 
@@ -103,12 +112,15 @@ async fn try_enter(store: &Postgres, entry: &Entry) -> Result<Option<Entered>, S
     if let Some(owned) = write(store, query!("idempotency/enter"), entry).await? {
         return Ok(Some(Entered::Owned(owned)));
     }
-    let Some(record) = store.look_up(&entry.claim.scope).await? else {
+    let Some(record) = find(store, &entry.claim.scope).await? else {
         return Ok(None);
     };
     let (now, epoch) = (record.read_at, record.epoch);
     Ok(match judge_entry(Some(record), &entry.claim, now) {
-        Found::Known(known) => Some(Entered::Known(known)),
+        Found::Known(known) => {
+            let known = store.keyring().decrypt_known(&entry.claim.scope, known);
+            Some(Entered::Known(known.map_err(encrypted("stored answer"))?))
+        }
         Found::New => {
             let anew = write(store, query!("idempotency/enter_anew"), entry);
             anew.await?.map(Entered::Owned)
@@ -127,13 +139,14 @@ async fn write(
     let [tenant, operation, key] = parts(&claim.scope);
     let fingerprint: &[u8] = claim.fingerprint.as_bytes();
     let retention = retention(claim);
+    let request = kept_request(store, entry)?;
     let params: [&dyn Param; 9] = [
         &tenant,
         &operation,
         &key,
         &fingerprint,
         &millis(entry.lease),
-        &entry.request.as_deref(),
+        &request.as_deref(),
         &on_expired(claim),
         &millis(retention),
         &store.time(),
@@ -154,6 +167,15 @@ async fn write(
     rows.first().map(owned).transpose()
 }
 
+/// The request as its row keeps it.
+fn kept_request(store: &Postgres, entry: &Entry) -> Result<Option<Bytes>, StoreError> {
+    let kept = entry.request.clone().map(|request| {
+        let keyring = store.keyring();
+        keyring.encrypt_request(&entry.claim.scope, request)
+    });
+    kept.transpose().map_err(unavailable)
+}
+
 async fn resume(
     store: &Postgres,
     entry: &Entry,
@@ -161,13 +183,14 @@ async fn resume(
 ) -> Result<Option<Ownership>, StoreError> {
     let claim = &entry.claim;
     let [tenant, operation, key] = parts(&claim.scope);
+    let request = kept_request(store, entry)?;
     let params: [&dyn Param; 7] = [
         &tenant,
         &operation,
         &key,
         &epoch,
         &millis(entry.lease),
-        &entry.request.as_deref(),
+        &request.as_deref(),
         &store.time(),
     ];
     let rows = commit(store, query!("idempotency/resume"), &params).await?;
@@ -228,7 +251,7 @@ impl Phase {
 
     /// Stores an answer alone, in a transaction of its own.
     pub(crate) async fn refuse(self, store: &Postgres, answer: &Answer) -> Result<(), StoreError> {
-        let answer = StoredAnswer::of(answer);
+        let answer = StoredAnswer::of(store.keyring(), &self.owned.scope, answer)?;
         let mut session = Session::open(store).await?;
         let sql = [Self::sql(Some(&answer))];
         let [finish] = session.run(async |link| link.ready(sql).await).await?;
@@ -279,7 +302,7 @@ async fn fenced(
 }
 
 /// Runs a statement that is a transaction of its own.
-async fn commit(
+pub(crate) async fn commit(
     store: &Postgres,
     sql: &'static str,
     params: &[&dyn Param],
@@ -291,7 +314,7 @@ async fn commit(
     Ok(rows)
 }
 
-fn taken_over(row: &Row) -> Result<TakenOver, StoreError> {
+fn taken_over(row: &Row, keyring: &Keyring) -> Result<TakenOver, StoreError> {
     let bad_part = |error| corrupt(format!("scope of a key: {error}"));
     let text = |place: usize| row.try_get::<_, String>(place).map_err(unreadable);
     let Moment(created_at) = row.try_get(5).map_err(unreadable)?;
@@ -301,12 +324,15 @@ fn taken_over(row: &Row) -> Result<TakenOver, StoreError> {
         .try_into()
         .map_err(|_| corrupt("idempotency key: its fingerprint has not 32 bytes"))?;
     let request: &[u8] = row.try_get(8).map_err(unreadable)?;
+    let scope = Scope {
+        tenant: Tenant::new(text(0)?).map_err(bad_part)?,
+        operation: Operation::new(text(1)?).map_err(bad_part)?,
+        key: IdempotencyKey::new(text(2)?).map_err(bad_part)?,
+    };
+    let request = keyring.decrypt_request(&scope, request);
+    let request = request.map_err(encrypted("kept request"))?;
     let ownership = Ownership {
-        scope: Scope {
-            tenant: Tenant::new(text(0)?).map_err(bad_part)?,
-            operation: Operation::new(text(1)?).map_err(bad_part)?,
-            key: IdempotencyKey::new(text(2)?).map_err(bad_part)?,
-        },
+        scope,
         fingerprint: Fingerprint::from_bytes(fingerprint),
         epoch: row.try_get(4).map_err(unreadable)?,
         created_at,
@@ -314,10 +340,7 @@ fn taken_over(row: &Row) -> Result<TakenOver, StoreError> {
         resumed: true,
         retention: expires_at.since(created_at),
     };
-    Ok(TakenOver {
-        ownership,
-        request: Bytes::copy_from_slice(request),
-    })
+    Ok(TakenOver { ownership, request })
 }
 
 #[expect(

@@ -14,6 +14,7 @@ use futures_util::future::try_join;
 use hapax::{
     Clock, Random, Timestamp,
     group::{self, Queue},
+    keyring::Keyring,
     limits::WRITER_JOBS,
     relay::wake::Wake,
     store::StoreError,
@@ -227,6 +228,10 @@ impl Postgres {
         &self.0.settings.random
     }
 
+    pub(crate) fn keyring(&self) -> &Keyring {
+        &self.0.settings.keyring
+    }
+
     /// The time as a parameter: null where the database's own clock judges.
     pub(crate) fn time(&self) -> Option<Moment> {
         match &self.0.settings.time {
@@ -266,15 +271,23 @@ impl Postgres {
         self.0.ahead.store(ahead, Ordering::Relaxed);
     }
 
-    /// Reads with statements of our own.
+    /// Reads with a statement of our own.
     pub(crate) async fn ask(
         &self,
         sql: &'static str,
         params: &[&dyn crate::value::Param],
     ) -> Result<Vec<Row>, StoreError> {
+        self.ask_all(async |link| link.ask(sql, params).await).await
+    }
+
+    /// Reads with statements of our own, each of them a transaction.
+    pub(crate) async fn ask_all<R>(
+        &self,
+        ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
+    ) -> Result<R, StoreError> {
         let link = self.link().await?;
-        match within(self.settings().statement_max, link.ask(sql, params)).await {
-            Ok(rows) => Ok(rows),
+        match within(self.settings().statement_max, ask(&link)).await {
+            Ok(found) => Ok(found),
             Err(flight) => {
                 if let Flight::Failed(error) = &flight {
                     link.hear(error);

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use hapax::{Clock, Random, failpoint::Failpoints, limits};
+use hapax::{Clock, Random, failpoint::Failpoints, keyring::Keyring, limits};
 
 /// How a store is opened.
 #[derive(Clone)]
@@ -21,6 +21,8 @@ pub struct Settings {
     pub random: Random,
     /// Whom to tell just before and just after every commit.
     pub failpoints: Failpoints,
+    /// What encrypts answers, kept requests and payloads, and decrypts them; nothing by default.
+    pub keyring: Keyring,
     /// Whether missing tables are made at the start, or asked for.
     pub schema: Schema,
     /// Whether a transaction-mode pooler stands before the database: nothing is then kept on a
@@ -75,6 +77,7 @@ impl Settings {
             time: Time::Database,
             random,
             failpoints: Failpoints::none(),
+            keyring: Keyring::default(),
             schema: Schema::Apply,
             pooled: false,
             connections: 16,

@@ -50,15 +50,16 @@ pub(crate) async fn run(store: &Postgres, shot: SingleShot<Statement>) -> Result
     } = shot;
     let mut draft = Draft::of(&mut claim);
     for event in events {
-        draft.seal(event, store.clock(), store.random())?;
+        draft.seal(event, store.clock(), store.random(), store.keyring())?;
     }
+    let stored = StoredAnswer::of(store.keyring(), &claim.scope, &answer)?;
     let (reply, told) = oneshot::channel();
     let turn = Turn::default();
     let member = Member {
         claim,
         statements,
         events: draft.into_events(),
-        stored: StoredAnswer::of(&answer),
+        stored,
         answer,
         turn: turn.clone(),
         reply,

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use hapax::{
-    event::{EventId, NewEvent},
+    event::{EventId, Headers, NewEvent},
     idempotency::{Answer, Claim, Known},
     inbox::{Acceptance, Message},
     outbox::{Draft, EventError},
@@ -44,6 +44,8 @@ pub struct Tx {
     /// What is known about the key, when that claim found it taken.
     known: Option<Known>,
     doom: Option<Doom>,
+    /// Whether somebody here has something to do once this commits, besides carrying its events.
+    rings: bool,
 }
 
 /// Why a transaction can only be rolled back.
@@ -71,6 +73,7 @@ impl Tx {
             riding: None,
             known: None,
             doom: None,
+            rings: false,
         }
     }
 
@@ -88,6 +91,20 @@ impl Tx {
             phase: Some(phase),
             ..Self::new(store, session, draft, None)
         }
+    }
+
+    pub(crate) fn store(&self) -> &Postgres {
+        &self.store
+    }
+
+    /// What its request carries.
+    pub(crate) fn context(&self) -> &Headers {
+        self.draft.context()
+    }
+
+    /// Rings the store's bell once this commits, with events or without.
+    pub(crate) fn ring_after_commit(&mut self) {
+        self.rings = true;
     }
 
     /// Runs a statement in this transaction and returns its rows.
@@ -169,7 +186,7 @@ impl Tx {
             ask,
         );
         let (ahead, asked) = flown.await?;
-        match judge_rows(&ahead[1], &ahead[2], &claim)? {
+        match judge_rows(&ahead[1], &ahead[2], &claim, self.store.keyring())? {
             Verdict::Free(row) => {
                 self.held = Some(Held { claim, row });
                 asked.map_err(store_error)
@@ -203,7 +220,21 @@ impl Tx {
             self.session.end();
             return Ok(());
         }
-        let stored = answer.map(StoredAnswer::of);
+        let scope = match (&self.held, &self.phase) {
+            (Some(held), _) => Some(&held.claim.scope),
+            (None, Some(phase)) => Some(&phase.owned.scope),
+            (None, None) => None,
+        };
+        let stored = scope
+            .zip(answer)
+            .map(|(scope, answer)| StoredAnswer::of(self.store.keyring(), scope, answer));
+        let stored = match stored.transpose() {
+            Ok(stored) => stored,
+            Err(error) => {
+                self.session.rollback().await;
+                return Err(error);
+            }
+        };
         let (held, phase) = (self.held.as_ref(), self.phase.as_ref());
         let ending = Ending::of(held, phase, stored.as_ref(), &events, self.store.time());
         let failpoints = &self.store.settings().failpoints;
@@ -211,7 +242,7 @@ impl Tx {
             Ok(()) => {
                 self.session.end();
                 failpoints.hit("postgres.commit.after");
-                if !events.is_empty() {
+                if !events.is_empty() || self.rings {
                     self.store.wake().ring();
                 }
                 return Ok(());
@@ -243,7 +274,7 @@ impl Tx {
         match try_hold(&store, session, &held.claim, &begin).await? {
             Some(Found::Free(session, row)) => {
                 let tenant = held.claim.scope.tenant.clone();
-                let draft = Draft::new(Some(tenant), hapax::event::Headers::new());
+                let draft = Draft::new(Some(tenant), Headers::new());
                 let held = Held { row, ..held };
                 let tx = Self::new(&store, *session, draft, Some(held));
                 tx.keep(Some(answer)).await
@@ -256,7 +287,7 @@ impl Tx {
 impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         let Self { store, draft, .. } = self;
-        draft.seal(event, store.clock(), store.random())
+        draft.seal(event, store.clock(), store.random(), store.keyring())
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {

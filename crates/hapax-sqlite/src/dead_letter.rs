@@ -9,6 +9,7 @@ use hapax::{
     Timestamp,
     dead_letter::DeadLetter,
     delivery::{Attempt, AttemptOutcome},
+    keyring::Keyring,
     store::StoreError,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -28,13 +29,14 @@ pub(crate) fn list(
     destination: &str,
     after: i64,
     limit: usize,
+    keyring: &Keyring,
 ) -> Result<Vec<DeadLetter>, StoreError> {
     let mut letters = Vec::new();
     let mut read = || {
         let mut statement = conn.prepare_cached(query!("delivery/dead_letters"))?;
         let mut found = statement.query(params![destination, after, rows(limit)])?;
         while let Some(row) = found.next()? {
-            letters.push(letter(row));
+            letters.push(letter(row, keyring));
         }
         Ok(())
     };
@@ -104,10 +106,10 @@ pub(crate) fn attempts(
     log.into_iter().collect()
 }
 
-fn letter(row: &Row<'_>) -> Result<DeadLetter, StoreError> {
+fn letter(row: &Row<'_>, keyring: &Keyring) -> Result<DeadLetter, StoreError> {
     let bad = |error: rusqlite::Error| corrupt(format!("dead letter: {error}"));
     Ok(DeadLetter {
-        event: outbox::event(row)?,
+        event: outbox::event(row, keyring)?,
         attempts: row.get(11).map_err(bad)?,
         last_error: row
             .get::<_, Option<String>>(12)

@@ -85,9 +85,9 @@ impl Deliveries for Sqlite {
     ) -> Result<Vec<Parked>, StoreError> {
         let destination = destination.to_owned();
         let except: HashSet<i64> = except.iter().copied().collect();
-        let now = self.clock().now();
+        let (now, keyring) = (self.clock().now(), self.keyring().clone());
         let look = move |conn: &Connection| {
-            let mut found = Found::new(except, limit);
+            let mut found = Found::new(except, limit, keyring);
             found.read(conn, &destination, now, behind)?;
             found.end()
         };
@@ -122,8 +122,8 @@ impl Deliveries for Sqlite {
         after: i64,
         limit: usize,
     ) -> Result<Vec<DeadLetter>, StoreError> {
-        let destination = destination.to_owned();
-        self.look(move |conn| dead_letter::list(conn, &destination, after, limit))
+        let (destination, keyring) = (destination.to_owned(), self.keyring().clone());
+        self.look(move |conn| dead_letter::list(conn, &destination, after, limit, &keyring))
             .await
     }
 

@@ -172,12 +172,15 @@ impl Dialogue {
         let (Some(reply), Some(draft)) = (self.reply.take(), self.draft.take()) else {
             return Verdict::RollBack;
         };
-        let retention = match &self.under {
-            Under::Nothing => Duration::ZERO,
-            Under::Claim(claim) => retention(claim),
-            Under::Phase(phase) => phase.owned.retention,
+        let (retention, scope) = match &self.under {
+            Under::Nothing => (Duration::ZERO, None),
+            Under::Claim(claim) => (retention(claim), Some(&claim.scope)),
+            Under::Phase(phase) => (phase.owned.retention, Some(&phase.owned.scope)),
         };
-        let tx = Tx::new(self.store.clone(), requests, draft, retention, deadline);
+        // Only what is encrypted is encrypted for its place.
+        let scope = scope.filter(|_| !desk.keyring.is_empty()).cloned();
+        let store = self.store.clone();
+        let tx = Tx::new(store, requests, draft, retention, scope, deadline);
         let claimed_at = desk.now();
         if reply.send(Ok(Claimed::Open(tx))).is_err() {
             return Verdict::RollBack;

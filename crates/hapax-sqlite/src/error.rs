@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use hapax::{sink::BoxError, store::StoreError};
+use hapax::{keyring::KeyringError, sink::BoxError, store::StoreError};
 use rusqlite::ErrorCode;
 
 /// Why a database was not opened.
@@ -164,6 +164,18 @@ pub(crate) fn unavailable(reason: &'static str) -> StoreError {
 /// A stored row that cannot be read.
 pub(crate) fn corrupt(what: impl Into<String>) -> StoreError {
     StoreError::Corrupt { what: what.into() }
+}
+
+/// A row whose text is encrypted and does not decrypt.
+pub(crate) fn encrypted(what: &str) -> impl Fn(KeyringError) -> StoreError {
+    move |error| corrupt(format!("{what}: {error}"))
+}
+
+/// A text that cannot be encrypted now.
+pub(crate) fn not_encrypted(error: KeyringError) -> StoreError {
+    StoreError::Unavailable {
+        source: error.into(),
+    }
 }
 
 /// Whether the same statement may succeed later, when the disk or the file is well again.

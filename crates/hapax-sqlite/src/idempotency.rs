@@ -12,15 +12,17 @@ use hapax::{
     event::Headers,
     idempotency::{Answer, Claim, KeyRecord, KeyState, Known, OnExpired, SingleShot, judge},
     key::{Fingerprint, Operation, Scope, Tenant},
+    keyring::Keyring,
     limits::{PURGE_ROWS, RETENTION_MAX, TOMBSTONE},
     outbox::Draft,
+    quota::Usage,
     store::{Claimed, Keys, Ran, StoreError},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Value};
 
 use crate::{
     dialogue::{self, Under},
-    error::{corrupt, store_error},
+    error::{corrupt, encrypted, not_encrypted, store_error},
     query, single_shot,
     sqlite::Sqlite,
     transaction::Tx,
@@ -62,14 +64,29 @@ impl Keys for Sqlite {
         dialogue::open(self, Under::Claim(claim), draft).await
     }
 
+    async fn claim_with_first_statement(
+        &self,
+        mut claim: Claim,
+    ) -> Result<Claimed<Tx>, StoreError> {
+        let draft = Draft::of(&mut claim);
+        Ok(Claimed::Open(Tx::riding(self, draft, claim)))
+    }
+
     async fn single_shot(&self, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {
         single_shot::run(self, shot).await
     }
 
     async fn look_up(&self, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
-        let scope = scope.clone();
-        let now = self.clock().now();
-        self.look(move |conn| find(conn, &scope, now)).await
+        let (wanted, now) = (scope.clone(), self.clock().now());
+        let found = self.look(move |conn| find(conn, &wanted, now)).await?;
+        let Some(mut record) = found else {
+            return Ok(None);
+        };
+        if let Some(kept) = record.answer.take() {
+            let answer = self.keyring().decrypt_answer(scope, kept);
+            record.answer = Some(answer.map_err(encrypted("stored answer"))?);
+        }
+        Ok(Some(record))
     }
 
     async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
@@ -80,6 +97,27 @@ impl Keys for Sqlite {
 
     async fn purge_keys(&self) -> Result<Vec<(Operation, u64)>, StoreError> {
         self.submit(|desk| purge(desk)).await
+    }
+
+    async fn usage(&self) -> Result<Vec<Usage>, StoreError> {
+        let now = self.clock().now().as_millis();
+        let used = move |conn: &Connection| {
+            let mut statement = conn.prepare_cached(query!("idempotency/usage"))?;
+            let rows = statement.query_map([now], |row| {
+                Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+            })?;
+            rows.collect::<rusqlite::Result<Vec<(String, i64, i64)>>>()
+        };
+        let used = self.read(used).await?.into_iter();
+        let usage = used.map(|(tenant, keys, bytes)| {
+            let bad = |error| corrupt(format!("usage of a tenant: {error}"));
+            Ok(Usage {
+                tenant: Tenant::new(tenant).map_err(bad)?,
+                keys: keys.unsigned_abs(),
+                bytes: bytes.unsigned_abs(),
+            })
+        });
+        usage.collect()
     }
 }
 
@@ -92,12 +130,21 @@ pub(crate) struct StoredAnswer {
 }
 
 impl StoredAnswer {
-    pub(crate) fn of(answer: &Answer) -> Self {
-        Self {
-            status: answer.status,
-            headers: answer.header_block(),
-            body: answer.body.clone(),
-        }
+    pub(crate) fn of(
+        keyring: &Keyring,
+        scope: Option<&Scope>,
+        answer: &Answer,
+    ) -> Result<Self, StoreError> {
+        let kept = match scope {
+            Some(scope) => keyring.encrypt_answer(scope, answer),
+            None => Ok(Cow::Borrowed(answer)),
+        };
+        let kept = kept.map_err(not_encrypted)?;
+        Ok(Self {
+            status: kept.status,
+            headers: kept.header_block(),
+            body: kept.body.clone(),
+        })
     }
 
     /// The word for the key's state once this is stored.
@@ -127,7 +174,9 @@ pub(crate) fn on_expired(claim: &Claim) -> &'static str {
 pub(crate) fn known(desk: &Desk, claim: &Claim) -> Result<Option<Known>, StoreError> {
     let now = desk.now();
     let record = find(&desk.conn, &claim.scope, now)?;
-    Ok(record.and_then(|record| judge(record, claim, now)))
+    let known = record.and_then(|record| judge(record, claim, now));
+    let known = known.map(|known| desk.keyring.decrypt_known(&claim.scope, known));
+    known.transpose().map_err(encrypted("stored answer"))
 }
 
 /// Stores the answer under a key that this job holds.
@@ -178,7 +227,7 @@ fn store(
     ])
 }
 
-/// Reads the row that holds a key.
+/// Reads the row that holds a key; its answer is as it is kept.
 pub(crate) fn find(
     conn: &Connection,
     scope: &Scope,

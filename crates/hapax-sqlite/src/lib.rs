@@ -55,6 +55,7 @@ mod inbox;
 mod delivery;
 mod settle;
 mod dead_letter;
+mod saga;
 mod error;
 
 pub use error::{OpenError, SchemaError};

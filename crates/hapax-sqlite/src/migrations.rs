@@ -31,6 +31,7 @@ const OWN: &[Migration<'static>] = &[
         include_str!("../migrations/0002_phased_requests.sql"),
     ),
     (3, "leases", include_str!("../migrations/0003_leases.sql")),
+    (4, "sagas", include_str!("../migrations/0004_sagas.sql")),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,

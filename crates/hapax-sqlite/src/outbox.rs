@@ -10,6 +10,7 @@ use hapax::{
     delivery::{Frontier, SHARDS, Shards},
     event::{Aggregate, Event},
     key::Tenant,
+    keyring::Keyring,
     limits::{PURGE_ROWS, READ_BYTES},
     outbox::{OutboxEvent, Sealed, unseal},
     store::{Batch, Outbox, Source, StoreError},
@@ -36,8 +37,9 @@ impl Source for Sqlite {
     ) -> Result<Batch, StoreError> {
         let mut high = frontier.high;
         loop {
+            let keyring = self.keyring().clone();
             let step = self
-                .look(move |conn| read(conn, high, shards, limit))
+                .look(move |conn| read(conn, high, shards, limit, &keyring))
                 .await?;
             high = step.high;
             if !step.events.is_empty() || step.is_last {
@@ -122,6 +124,7 @@ fn read(
     mut high: i64,
     shards: Shards,
     limit: usize,
+    keyring: &Keyring,
 ) -> Result<Step, StoreError> {
     let (mut events, mut is_last, mut looked) = (Vec::new(), false, 0);
     let mut read = || {
@@ -137,7 +140,7 @@ fn read(
             high = row.get(0)?;
             if shards.is_all() || shards.contains(shard(row)?) {
                 bytes += row.get_ref(7)?.as_bytes()?.len();
-                events.push(event(row));
+                events.push(event(row, keyring));
             }
         }
         Ok(())
@@ -197,22 +200,23 @@ pub(crate) fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Ve
 }
 
 /// Reads an event from the first eleven columns of a row.
-pub(crate) fn event(row: &Row<'_>) -> Result<Arc<OutboxEvent>, StoreError> {
+pub(crate) fn event(row: &Row<'_>, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
     let position: i64 = row
         .get(0)
         .map_err(|error| corrupt(format!("event: {error}")))?;
-    columns(row, position)
+    columns(row, position, keyring)
         .map(Arc::new)
         .map_err(|what| corrupt(format!("event {position}: {what}")))
 }
 
-fn columns(row: &Row<'_>, position: i64) -> Result<OutboxEvent, String> {
+fn columns(row: &Row<'_>, position: i64, keyring: &Keyring) -> Result<OutboxEvent, String> {
     let bad = |error: rusqlite::Error| error.to_string();
     let id = row
         .get_ref(1)
         .map_err(bad)?
         .as_str()
         .map_err(|error| error.to_string())?;
+    let id = id.parse().map_err(|error| format!("event id: {error}"))?;
     let tenant: Option<String> = row.get(3).map_err(bad)?;
     let kind: Option<String> = row.get(4).map_err(bad)?;
     let about: Option<String> = row.get(5).map_err(bad)?;
@@ -221,9 +225,9 @@ fn columns(row: &Row<'_>, position: i64) -> Result<OutboxEvent, String> {
         .map_err(bad)?
         .as_str()
         .map_err(|error| error.to_string())?;
-    let (headers, payload) = unseal(headers, row.get(7).map_err(bad)?)?;
+    let (headers, payload) = unseal(id, headers, row.get(7).map_err(bad)?, keyring)?;
     let event = Event {
-        id: id.parse().map_err(|error| format!("event id: {error}"))?,
+        id,
         kind: row.get(2).map_err(bad)?,
         tenant: tenant
             .map(Tenant::new)

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use hapax::{
     Timestamp,
     event::Headers,
     idempotency::Claim,
     key::{Fingerprint, IdempotencyKey, KeyError, Operation, Scope, Tenant},
+    keyring::Keyring,
     limits::GRACE_DOUBLINGS,
     outbox::Draft,
     phases::{Entered, Entry, Found, Lapsed, Ownership, TakenOver, judge_entry},
@@ -21,7 +21,7 @@ use rusqlite::{Row, ToSql, params};
 
 use crate::{
     dialogue::{self, Under},
-    error::{corrupt, store_error},
+    error::{corrupt, encrypted, not_encrypted, store_error},
     idempotency::{StoredAnswer, find, on_expired, retention, rows},
     query,
     sqlite::Sqlite,
@@ -31,6 +31,14 @@ use crate::{
 
 impl Phases for Sqlite {
     async fn enter(&self, entry: Entry) -> Result<Entered, StoreError> {
+        let request = entry.request.map(|request| {
+            let keyring = self.keyring();
+            keyring.encrypt_request(&entry.claim.scope, request)
+        });
+        let entry = Entry {
+            request: request.transpose().map_err(not_encrypted)?,
+            ..entry
+        };
         self.submit(move |desk| enter(desk, entry)).await
     }
 
@@ -141,13 +149,19 @@ fn fenced(
 
 fn enter(desk: &Desk, entry: Entry) -> Result<Entered, StoreError> {
     let now = desk.now();
-    let record = find(&desk.conn, &entry.claim.scope, now)?;
+    let scope = entry.claim.scope.clone();
+    let record = find(&desk.conn, &scope, now)?;
     let sql = match &record {
         None => query!("idempotency/enter"),
         Some(_) => query!("idempotency/enter_anew"),
     };
     match judge_entry(record, &entry.claim, now) {
-        Found::Known(known) => Ok(Entered::Known(known)),
+        Found::Known(known) => {
+            let known = desk.keyring.decrypt_known(&scope, known);
+            known
+                .map(Entered::Known)
+                .map_err(encrypted("stored answer"))
+        }
         Found::New => begin(desk, sql, entry, now).map(Entered::Owned),
         Found::Resume => resume(desk, entry, now).map(Entered::Owned),
     }
@@ -226,23 +240,36 @@ fn take_over(desk: &Desk, operations: &str, lapsed: Lapsed) -> Result<Vec<TakenO
     ];
     let take_over = || {
         let mut statement = desk.conn.prepare_cached(query!("idempotency/take_over"))?;
-        let taken = statement.query_map(asked, |row| Ok(taken_over(row)))?;
+        let taken = statement.query_map(asked, |row| Ok(taken_over(row, &desk.keyring)))?;
         taken.collect::<rusqlite::Result<Vec<_>>>()
     };
-    take_over().map_err(store_error)?.into_iter().collect()
+    let readable = |taken| match taken {
+        Ok(taken) => Some(taken),
+        Err(error) => {
+            // It lapses again, later and later; the others go on.
+            tracing::error!(error = %error, "a request cannot be resumed");
+            None
+        }
+    };
+    let taken = take_over().map_err(store_error)?;
+    Ok(taken.into_iter().filter_map(readable).collect())
 }
 
-fn taken_over(row: &Row<'_>) -> Result<TakenOver, StoreError> {
+fn taken_over(row: &Row<'_>, keyring: &Keyring) -> Result<TakenOver, StoreError> {
     let bad = |error: rusqlite::Error| corrupt(format!("idempotency key: {error}"));
     let bad_part = |error: KeyError| corrupt(format!("scope of a key: {error}"));
     let text = |column: usize| row.get::<_, String>(column).map_err(bad);
     let (created_at, expires_at) = (row.get(5).map_err(bad)?, row.get(7).map_err(bad)?);
+    let scope = Scope {
+        tenant: Tenant::new(text(0)?).map_err(bad_part)?,
+        operation: Operation::new(text(1)?).map_err(bad_part)?,
+        key: IdempotencyKey::new(text(2)?).map_err(bad_part)?,
+    };
+    let request: Vec<u8> = row.get(8).map_err(bad)?;
+    let request = keyring.decrypt_request(&scope, &request);
+    let request = request.map_err(encrypted("kept request"))?;
     let ownership = Ownership {
-        scope: Scope {
-            tenant: Tenant::new(text(0)?).map_err(bad_part)?,
-            operation: Operation::new(text(1)?).map_err(bad_part)?,
-            key: IdempotencyKey::new(text(2)?).map_err(bad_part)?,
-        },
+        scope,
         fingerprint: Fingerprint::from_bytes(row.get(3).map_err(bad)?),
         epoch: row.get(4).map_err(bad)?,
         created_at: Timestamp::from_millis(created_at),
@@ -250,10 +277,7 @@ fn taken_over(row: &Row<'_>) -> Result<TakenOver, StoreError> {
         resumed: true,
         retention: between(created_at, expires_at),
     };
-    Ok(TakenOver {
-        ownership,
-        request: Bytes::from(row.get::<_, Vec<u8>>(8).map_err(bad)?),
-    })
+    Ok(TakenOver { ownership, request })
 }
 
 /// How long the answer was asked to stand: the row says it in its first expiry.

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use hapax::{Clock, Random, failpoint::Failpoints, limits};
+use hapax::{Clock, Random, failpoint::Failpoints, keyring::Keyring, limits};
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub struct Settings {
     pub random: Random,
     /// Whom to tell just before and just after every commit.
     pub failpoints: Failpoints,
+    /// What encrypts answers, kept requests and payloads, and decrypts them; nothing by default.
+    pub keyring: Keyring,
     /// The most requests that share one commit; one turns groups off.
     pub group_max: usize,
     /// How long a transaction may hold the writer before it is rolled back.
@@ -34,6 +36,7 @@ impl Settings {
             clock,
             random,
             failpoints: Failpoints::none(),
+            keyring: Keyring::default(),
             group_max: 128,
             tx_max: limits::TRANSACTION,
             readers: 3,

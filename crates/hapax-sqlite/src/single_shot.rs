@@ -28,10 +28,10 @@ pub(crate) async fn run(store: &Sqlite, shot: SingleShot<Statement>) -> Result<R
     } = shot;
     let mut draft = Draft::of(&mut claim);
     for event in events {
-        draft.seal(event, store.clock(), store.random())?;
+        draft.seal(event, store.clock(), store.random(), store.keyring())?;
     }
     let events = draft.into_events();
-    let answer = StoredAnswer::of(&answer);
+    let answer = StoredAnswer::of(store.keyring(), Some(&claim.scope), &answer)?;
     let run = move |desk: &mut Desk| {
         if let Some(taken) = claim_or_known(desk, &claim, &answer)? {
             return Ok(Ran::Known(taken));

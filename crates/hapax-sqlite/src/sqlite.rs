@@ -13,6 +13,7 @@ use std::{
 use hapax::{
     Clock, Random,
     group::{self, Queue, Turn},
+    keyring::Keyring,
     limits::WRITER_JOBS,
     relay::wake::Wake,
     store::StoreError,
@@ -43,6 +44,7 @@ struct Inner {
     wake: Wake,
     clock: Clock,
     random: Random,
+    keyring: Keyring,
 }
 
 impl Sqlite {
@@ -67,6 +69,7 @@ impl Sqlite {
             conn,
             settings.clock.clone(),
             settings.tx_max,
+            settings.keyring.clone(),
             guard,
             position,
         );
@@ -92,6 +95,7 @@ impl Sqlite {
             wake,
             clock: settings.clock,
             random: settings.random,
+            keyring: settings.keyring,
         })))
     }
 
@@ -174,6 +178,10 @@ impl Sqlite {
 
     pub(crate) fn random(&self) -> &Random {
         &self.0.random
+    }
+
+    pub(crate) fn keyring(&self) -> &Keyring {
+        &self.0.keyring
     }
 
     /// Runs `work` on the writer and answers once it is on disk.

@@ -5,6 +5,7 @@
 //! group that is lost answers `Unavailable` to all, and the writer goes on. It sets no timers.
 
 use std::{
+    cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, Instant},
 };
@@ -13,8 +14,10 @@ use hapax::{
     Clock, Timestamp,
     failpoint::Failpoints,
     group::{Fate, Waiting},
+    keyring::Keyring,
     relay::wake::Wake,
     store::StoreError,
+    telemetry::panic_word,
 };
 use rusqlite::{Connection, ErrorCode};
 
@@ -36,11 +39,13 @@ pub(crate) struct Desk {
     pub(crate) clock: Clock,
     /// How long one job may hold the writer.
     pub(crate) tx_max: Duration,
+    /// What decrypts what a job reads.
+    pub(crate) keyring: Keyring,
     guard: Guard,
     /// The last position given to an event; it may skip, but it never goes back.
     position: i64,
     /// Whether this group holds something that the relay should look at.
-    ring: bool,
+    ring: Cell<bool>,
 }
 
 impl Desk {
@@ -48,6 +53,7 @@ impl Desk {
         conn: Connection,
         clock: Clock,
         tx_max: Duration,
+        keyring: Keyring,
         guard: Guard,
         position: i64,
     ) -> Self {
@@ -55,9 +61,10 @@ impl Desk {
             conn,
             clock,
             tx_max,
+            keyring,
             guard,
             position,
-            ring: false,
+            ring: Cell::new(false),
         }
     }
 
@@ -69,13 +76,13 @@ impl Desk {
     pub(crate) fn take_positions(&mut self, count: usize) -> i64 {
         let first = self.position + 1;
         self.position += rows(count);
-        self.ring = true;
+        self.ring.set(true);
         first
     }
 
     /// Wakes the relay once the group is committed.
-    pub(crate) fn ring_after_commit(&mut self) {
-        self.ring = true;
+    pub(crate) fn ring_after_commit(&self) {
+        self.ring.set(true);
     }
 
     /// Runs a caller's closure, which can neither end the transaction nor take the thread down.
@@ -87,7 +94,7 @@ impl Desk {
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(result) => result.map_err(store_error),
             Err(panic) => Err(StoreError::Statement {
-                source: story(&*panic).into(),
+                source: panic_word(&*panic).into(),
             }),
         }
     }
@@ -144,13 +151,13 @@ impl Writer {
     }
 
     fn run_group(&mut self, first: Box<dyn Job>, group: &mut Vec<Box<dyn Job>>) {
-        self.desk.ring = false;
+        self.desk.ring.set(false);
         self.logged = false;
         let fate = match self.write_group(first, group) {
             Ok(()) => Fate::Committed,
             Err(error) => self.lose(error, group.len()),
         };
-        if self.desk.ring && matches!(fate, Fate::Committed) {
+        if self.desk.ring.get() && matches!(fate, Fate::Committed) {
             self.wake.ring();
         }
         for job in group.drain(..) {
@@ -193,7 +200,10 @@ impl Writer {
         let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut self.desk)));
         self.desk.until(None);
         let verdict = ran.unwrap_or_else(|panic| {
-            tracing::error!(error = story(&*panic), "write panicked and was rolled back");
+            tracing::error!(
+                error = panic_word(&*panic),
+                "write panicked and was rolled back"
+            );
             Verdict::RollBack
         });
         if let Some(error @ StoreError::Unavailable { .. }) = job.failure() {
@@ -270,13 +280,4 @@ fn word_for(error: &StoreError) -> &'static str {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "another program has it",
         _ => "database failed",
     }
-}
-
-/// What a panic said.
-fn story(panic: &(dyn std::any::Any + Send)) -> String {
-    let said = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", said.unwrap_or("without a word"))
 }

@@ -1,7 +1,8 @@
--- Lists dead letters by position.
+-- Lists dead letters by position, each with what its destination was offered last.
 SELECT event.id, event.event_id::text, event.type, event.tenant, event.aggregate_type,
-       event.aggregate_id, event.sequence, event.payload, event.headers, event.created_at,
-       event.available_at, delivery.attempt, delivery.last_error, delivery.changed_at
+       event.aggregate_id, event.sequence,
+       coalesce(delivery.payload, event.payload), coalesce(delivery.headers, event.headers),
+       event.created_at, event.available_at, delivery.attempt, delivery.last_error, delivery.changed_at
 FROM hapax.delivery AS delivery
 JOIN hapax.outbox_event AS event ON event.id = delivery.position
     AND event.segment IN ((delivery.position >> 36 & 7)::int2, -1::int2)

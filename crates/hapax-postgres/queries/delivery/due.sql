@@ -1,9 +1,10 @@
 -- Reads what has fallen due, the longest due first, and then what is blocked behind each that holds
 -- a key up: so many of the key ($6), and no further than to one that is not blocked. Up to so many
 -- rows ($4) and the first beyond so many bytes ($5). The index that is gone through holds what is
--- scheduled or retrying: what is blocked or dead never falls due.
+-- scheduled or retrying: what is blocked or dead never falls due. Where an operator has edited what is
+-- offered, that is read.
 WITH due AS MATERIALIZED (
-    SELECT position, state, attempt, next_at, order_key
+    SELECT position, state, attempt, next_at, order_key, payload, headers
     FROM hapax.delivery
     WHERE destination = $1::text
       AND state IN ('scheduled', 'retrying')
@@ -12,19 +13,20 @@ WITH due AS MATERIALIZED (
     ORDER BY next_at, position
     LIMIT $4::int8
 ), parked AS MATERIALIZED (
-    SELECT position, state, attempt, next_at, order_key, place
+    SELECT position, state, attempt, next_at, order_key, payload, headers, place
     FROM (
-        SELECT position, state, attempt, next_at, order_key, 0 AS place
+        SELECT position, state, attempt, next_at, order_key, payload, headers, 0 AS place
         FROM due
         UNION ALL
         SELECT behind.position, behind.state, behind.attempt, due.next_at, due.order_key,
-               behind.place
+               behind.payload, behind.headers, behind.place
         FROM due
         CROSS JOIN LATERAL (
-            SELECT position, state, attempt, row_number() OVER (ORDER BY position) AS place,
+            SELECT position, state, attempt, payload, headers,
+                   row_number() OVER (ORDER BY position) AS place,
                    bool_and(state = 'blocked') OVER (ORDER BY position) AS waits
             FROM (
-                SELECT position, state, attempt
+                SELECT position, state, attempt, payload, headers
                 FROM hapax.delivery AS unfinished
                 WHERE unfinished.destination = $1::text
                   AND unfinished.order_key = due.order_key
@@ -45,12 +47,13 @@ SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence,
        created_at, available_at, state, attempt, next_at, order_key
 FROM (
     SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
-           event.aggregate_id, event.sequence, event.payload, event.headers, event.created_at,
+           event.aggregate_id, event.sequence, coalesce(parked.payload, event.payload) AS payload,
+           coalesce(parked.headers, event.headers) AS headers, event.created_at,
            event.available_at, parked.state, parked.attempt, parked.next_at, parked.order_key,
            parked.place,
-           sum(octet_length(event.payload))
+           sum(octet_length(coalesce(parked.payload, event.payload)))
                OVER (ORDER BY parked.place, parked.next_at, event.id ROWS UNBOUNDED PRECEDING)
-               - octet_length(event.payload) AS before
+               - octet_length(coalesce(parked.payload, event.payload)) AS before
     FROM parked
     JOIN hapax.outbox_event AS event ON event.id = parked.position
         AND event.segment IN ((parked.position >> 36 & 7)::int2, -1::int2)

@@ -1,22 +1,32 @@
--- As deliveries, of dead letters alone: by the index that holds them.
+-- As deliveries, of dead letters alone: by the index that holds them, and by nothing else, which is why
+-- they are found by what it knows and a destination is a range of one: see parts_now.
 -- Only here: the other store has one process, and nobody beside it who operates.
 WITH looked AS MATERIALIZED (
-    SELECT found.destination, found.position, found.state, found.attempt, found.next_at,
-           found.order_key, found.last_error, found.changed_at, found.reason
-    FROM unnest($8::text[]) AS part (name)
+    SELECT whole.destination, whole.position, whole.state, whole.attempt, whole.next_at,
+           whole.order_key, whole.last_error, whole.changed_at, whole.reason
+    FROM (
+        SELECT found.destination, found.position
+        FROM unnest($8::text[]) AS part (name)
+        CROSS JOIN LATERAL (
+            SELECT destination, position
+            FROM hapax.delivery
+            WHERE destination >= part.name AND destination <= part.name
+              AND position <= $11::int8
+              AND (position < $11::int8 OR destination < $12::text)
+              AND state = 'dead'
+            ORDER BY destination DESC, position DESC
+            LIMIT $13::int8
+        ) AS found
+        ORDER BY found.position DESC, found.destination DESC
+        LIMIT $13::int8
+    ) AS newest
     CROSS JOIN LATERAL (
         SELECT destination, position, state, attempt, next_at, order_key, last_error, changed_at,
                reason
-        FROM hapax.delivery
-        WHERE destination = part.name
-          AND position <= $11::int8
-          AND (position < $11::int8 OR destination < $12::text)
-          AND state = 'dead'
-        ORDER BY position DESC
-        LIMIT $13::int8
-    ) AS found
-    ORDER BY found.position DESC, found.destination DESC
-    LIMIT $13::int8
+        FROM hapax.delivery AS row
+        WHERE row.destination = newest.destination AND row.position = newest.position
+        LIMIT 1
+    ) AS whole
 ), matching AS (
     SELECT looked.destination, looked.position, looked.state, looked.attempt, looked.next_at,
            looked.order_key, looked.last_error, looked.changed_at, looked.reason, event.event_id,

@@ -1,4 +1,4 @@
--- Finds an event by its own id among the positions around the moment that the id tells of.
+-- Finds an event by its own id between two positions.
 -- Only here: the other store has one process, and nobody beside it who operates.
 SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
        created_at, available_at

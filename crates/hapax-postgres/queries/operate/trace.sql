@@ -1,10 +1,15 @@
--- What is known of one event at every part that carries its shard: its row where it has one, whether
--- the part has read past it, and which delivery of its key stands before it.
+-- What is known of some events ($1) at every part that carries their shard: a row where there is one,
+-- whether the part has read past it, and which delivery of its key stands before it.
 -- Only here: the other store has one process, and nobody beside it who operates.
 WITH event AS MATERIALIZED (
-    SELECT id, shard, xid
-    FROM hapax.outbox_event
-    WHERE id = $1::int8 AND segment IN ((($1::int8 >> 36) & 7)::int2, -1)
+    SELECT found.id, found.event_id, found.shard, found.xid
+    FROM unnest($1::int8[]) AS asked (id)
+    CROSS JOIN LATERAL (
+        SELECT event.id, event.event_id, event.shard, event.xid
+        FROM hapax.outbox_event AS event
+        WHERE event.id = asked.id AND event.segment IN (((asked.id >> 36) & 7)::int2, -1)
+        LIMIT 1
+    ) AS found
 ), part AS MATERIALIZED (
     SELECT name, disabled_reason, count(*) OVER (PARTITION BY split_part(name, '/', 1)) AS parts
     FROM hapax.destination
@@ -25,7 +30,8 @@ SELECT part.name, part.disabled_reason, delivery.state, delivery.attempt, delive
           AND delivery.state = 'blocked'
           AND earlier.state IN ('retrying', 'blocked', 'dead')
         ORDER BY earlier.position
-        LIMIT 1) AS behind
+        LIMIT 1) AS behind,
+       event.id, event.event_id::text, delivery.payload, delivery.headers
 FROM event
 CROSS JOIN part
 LEFT JOIN hapax.position AS position ON position.part = part.name
@@ -33,4 +39,4 @@ LEFT JOIN hapax.delivery AS delivery
     ON delivery.destination = part.name AND delivery.position = event.id
 WHERE split_part(part.name, '/', 2) = ''
    OR split_part(part.name, '/', 2)::int8 = event.shard % part.parts
-ORDER BY part.name
+ORDER BY event.id, part.name

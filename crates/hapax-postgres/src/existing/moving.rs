@@ -4,7 +4,7 @@
 //! find it busy and go on reading. Where the flight breaks nobody knows whether it was committed,
 //! and nobody needs to: rows that were moved are marked, and rows that are not marked were not.
 
-use hapax::store::StoreError;
+use hapax::{store::StoreError, telemetry};
 use tokio_postgres::{Row, Statement, types::ToSql};
 
 use super::{ExistingTable, ExistingTableError, described::Described, statement};
@@ -138,14 +138,11 @@ impl Mover {
                 examples = examples.join("; "),
                 "rows cannot be events and were set aside: see hapax.set_aside"
             );
-            metrics::counter!(SET_ASIDE, "source" => self.name.clone()).increment(rows);
+            metrics::counter!(telemetry::SOURCE_SET_ASIDE, "source" => self.name.clone())
+                .increment(rows);
         }
-        metrics::counter!(MOVED, "source" => self.name.clone()).increment(moved.rows);
+        metrics::counter!(telemetry::SOURCE_MOVED, "source" => self.name.clone())
+            .increment(moved.rows);
         moved
     }
 }
-
-/// Rows of a table that became events, by source.
-const MOVED: &str = "hapax_source_moved_rows_total";
-/// Rows of a table that cannot be events, by source.
-const SET_ASIDE: &str = "hapax_source_set_aside_rows_total";

@@ -3,10 +3,11 @@
 use hapax::store::StoreError;
 use tokio_postgres::Row;
 
-use super::Actor;
-use crate::{
-    outbox::begin, postgres::Postgres, query, session::Session, settle::text, value::Param,
+use super::{
+    Actor,
+    audit::{Line, note},
 };
+use crate::{outbox::begin, postgres::Postgres, query, session::Session, value::Param};
 
 /// A transaction in which something is done; dropped, it is rolled back.
 pub(super) struct Act<'a> {
@@ -44,10 +45,15 @@ impl<'a> Act<'a> {
         detail: &serde_json::Value,
         outcome: &str,
     ) -> Result<(), StoreError> {
-        let (name, detail) = (text(&actor.name), detail.to_string());
-        let (tenant, object) = (actor.tenant(), text(object));
-        let params: [&dyn Param; 6] = [&name, &tenant, &action, &object, &detail, &outcome];
-        self.ask(query!("operate/note"), &params).await.map(drop)
+        let line = Line {
+            actor,
+            action,
+            object,
+            detail,
+            outcome,
+        };
+        let noted = self.session.run(async |link| note(link, line).await);
+        noted.await.map_err(Into::into)
     }
 
     /// Commits, and has the relay of this process look.

@@ -1,12 +1,15 @@
 //! The audit log: who did what, when, and what came of it. It is appended to and never changed.
 
 use hapax::{Timestamp, store::StoreError};
+use serde_json::Value;
 
 use super::{Actor, PAGE_MAX, Page};
 use crate::{
+    connection::Link,
     outbox::rows,
     postgres::Postgres,
     query,
+    settle::text,
     value::{Moment, Param},
 };
 
@@ -40,6 +43,38 @@ pub struct Acts {
     pub action: Option<String>,
     /// What it was done to.
     pub object: Option<String>,
+}
+
+/// A line as it is written.
+pub(super) struct Line<'a> {
+    pub(super) actor: &'a Actor,
+    pub(super) action: &'a str,
+    pub(super) object: &'a str,
+    pub(super) detail: &'a Value,
+    pub(super) outcome: &'a str,
+}
+
+/// Writes an act down, in its transaction.
+pub(super) async fn note(link: &Link, noted: Line<'_>) -> Result<(), tokio_postgres::Error> {
+    let Line {
+        actor,
+        action,
+        object,
+        detail,
+        outcome,
+    } = noted;
+    let name = text(&actor.name);
+    let detail = match (&actor.reason, detail) {
+        (Some(reason), Value::Object(said)) if !said.contains_key("reason") => {
+            let mut said = said.clone();
+            said.insert("reason".to_owned(), text(reason).into());
+            Value::Object(said).to_string()
+        }
+        _ => detail.to_string(),
+    };
+    let (tenant, object) = (actor.tenant(), text(object));
+    let params: [&dyn Param; 6] = [&name, &tenant, &action, &object, &detail, &outcome];
+    link.ask(query!("operate/note"), &params).await.map(drop)
 }
 
 /// Lists acts below a number, the newest first.

@@ -1,9 +1,15 @@
 //! Dead letters: made due again or given up for good, one at a time here, many by a job.
 
+use hapax::{
+    event::{Headers, Payload},
+    keyring::ENCRYPTED_UNDER,
+    outbox::Sealed,
+};
 use serde_json::json;
+use tokio_postgres::Row;
 
-use super::{Actor, Filter, OperateError, PAGE_MAX, act::Act, deliveries, events::Standing};
-use crate::{postgres::Postgres, query, settle::text, value::Param};
+use super::{Actor, Filter, OperateError, PAGE_MAX, act::Act, deliveries, events::Standing, patch};
+use crate::{outbox, postgres::Postgres, query, settle::text, value::Param};
 
 /// Bytes of the reason for which dead letters are discarded.
 pub const REASON_BYTES_MAX: usize = 1024;
@@ -22,6 +28,54 @@ pub async fn replay(
     look(&mut act, actor, part, position).await?;
     let replayed = replay_all(&mut act, store, part, &[position]).await?;
     finish(act, actor, "replay", part, position, json!({}), replayed).await
+}
+
+/// Makes one dead letter due again, as if never tried, with what it says edited: a JSON merge patch
+/// (RFC 7396) is applied to what its destination was offered last.
+///
+/// The event itself stays as it was committed, and so does what other destinations are offered; its id
+/// stays too, so that a consumer that took the event meanwhile refuses the edited one as a mismatch. The
+/// audit log has the names of the members that were replaced, and no value.
+///
+/// # Errors
+/// As [`replay`]; `Invalid` when the patch is no JSON object, or makes the payload too large; `Conflict`
+/// when the payload is no JSON, or is encrypted under a key that is not known here.
+pub async fn edit_and_replay(
+    store: &Postgres,
+    actor: &Actor,
+    part: &str,
+    position: i64,
+    patch: &str,
+) -> Result<(), OperateError> {
+    let mut act = Act::begin(store).await?;
+    look(&mut act, actor, part, position).await?;
+    let params: [&dyn Param; 3] = [&part, &position.saturating_sub(1), &1_i64];
+    let found = act.ask(query!("delivery/dead_letters"), &params).await?;
+    let mut replayed = 0;
+    if let Some(row) = found.iter().find(|row| row.get::<_, i64>(0) == position) {
+        let edited = edited(store, row, patch)?;
+        let (payload, headers) = (edited.payload(), edited.headers.as_str());
+        let params: [&dyn Param; 4] = [&part, &position, &payload, &headers];
+        act.ask(query!("operate/edit"), &params).await?;
+        replayed = replay_all(&mut act, store, part, &[position]).await?;
+    }
+    let detail = json!({"members": patch::names(patch)});
+    finish(act, actor, "edit", part, position, detail, replayed).await
+}
+
+/// What is offered in place of a dead letter's event, as its row has it.
+fn edited(store: &Postgres, row: &Row, patch: &str) -> Result<Sealed, OperateError> {
+    let headers: Headers = serde_json::from_str(row.get(8)).unwrap_or_default();
+    let event = outbox::event(row, store.keyring())
+        .map_err(|error| OperateError::conflict(format!("it cannot be read here: {error}")))?;
+    let Payload::Json(payload) = &event.event.payload else {
+        return Err(OperateError::conflict("what it says is no JSON"));
+    };
+    let payload =
+        patch::merged(payload, patch).map_err(|problem| OperateError::invalid("patch", problem))?;
+    let is_encrypted = headers.contains_key(ENCRYPTED_UNDER);
+    Sealed::anew(&event.event, payload, is_encrypted, store.keyring())
+        .map_err(|error| OperateError::invalid("patch", error.to_string()))
 }
 
 /// Gives one dead letter up for good, with a reason, and lets go what it held up.

@@ -16,6 +16,9 @@ use crate::{
 
 /// Rows that one page looks at.
 const LOOK: usize = 2_000;
+/// The same where all of them fit, as a multiple of those it shows: of a delivery that is over the
+/// event may be gone.
+const SPARE: usize = 4;
 const PARKED: [Standing; 3] = [Standing::Scheduled, Standing::Retrying, Standing::Blocked];
 
 /// One delivery.
@@ -95,7 +98,18 @@ pub async fn list(
     let is_parked = states.iter().all(|state| PARKED.contains(state));
     let words: Vec<&str> = states.iter().map(|state| state.as_str()).collect();
     let limit = limit.clamp(1, PAGE_MAX);
-    let (count, look) = (rows(limit), rows(LOOK.max(limit)));
+    let every = match (is_dead, is_parked) {
+        (true, _) => &[Standing::Dead][..],
+        (_, true) => &PARKED[..],
+        _ => ALL,
+    };
+    let is_all = every.iter().all(|state| states.contains(state));
+    let look = if is_all && find.is_any() {
+        LOOK.min(limit * SPARE)
+    } else {
+        LOOK
+    };
+    let (count, look) = (rows(limit), rows(look.max(limit)));
     let before_position = before.map_or(i64::MAX, |it| it.position);
     let before_part = before.map_or("", |it| it.part.as_str());
     let behind: [&dyn Param; 8] = [

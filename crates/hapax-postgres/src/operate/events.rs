@@ -3,21 +3,24 @@
 //!
 //! No index is kept for any of it, for every producer would pay: ids rise with time, and a moment
 //! is found among them by halves. Clocks that differ are allowed [`SKEW`]; a list of a window may
-//! leave out events of a clock that was further off, and finding one by its id does not.
+//! leave out events of a clock that was further off, and so does [`find_near`]; [`find`] does not, and
+//! looks at every event there is before it says that there is none.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use hapax::{
     Timestamp,
     delivery::Attempt,
-    event::EventId,
-    outbox::OutboxEvent,
-    store::{Deliveries as _, StoreError},
+    event::{EventId, Payload},
+    keyring::Keyring,
+    outbox::{OutboxEvent, unseal},
+    store::StoreError,
 };
 use tokio_postgres::Row;
 
 use super::{Actor, Filter, OperateError, PAGE_MAX, Page, find::Find};
 use crate::{
+    dead_letter::attempts,
     outbox::{self, rows},
     postgres::Postgres,
     query,
@@ -28,12 +31,9 @@ use crate::{
 pub const SKEW: Duration = Duration::from_mins(5);
 /// Events that one page looks at: some tens of milliseconds.
 const LOOK: i64 = 20_000;
-/// How far around its moment an event is looked for by its id, one after the other.
-const AROUND: [Duration; 3] = [
-    Duration::from_secs(2),
-    SKEW,
-    Duration::from_hours(24 * 365 * 1000),
-];
+/// Events that are looked at on either side of a moment for one that was created about then: some tens
+/// of milliseconds.
+const LOOK_NEAR: i64 = 20_000;
 
 /// An event without its payload and headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +79,8 @@ pub struct Trace {
     pub behind: Option<i64>,
     /// When that was last written down.
     pub changed_at: Option<Timestamp>,
+    /// What is offered here in place of what the event says, where somebody edited that.
+    pub edited: Option<Payload>,
     /// Every attempt that is known.
     pub log: Vec<Attempt>,
 }
@@ -130,6 +132,9 @@ impl Standing {
 
 /// Lists events below a position, the newest first.
 ///
+/// One that is asked for by its id is looked for around the moment that this tells of, and else, like
+/// everything, among the newest first.
+///
 /// # Errors
 /// Fails when the store cannot be read.
 pub async fn list(
@@ -146,8 +151,14 @@ pub async fn list(
     let Some(find) = Find::of(actor, filter) else {
         return Ok(nothing);
     };
-    if filter.event_id.is_some() {
-        return one(store, actor, filter, before).await;
+    if before.is_none()
+        && let Some(position) = place_of(store, actor, filter).await?
+    {
+        let (high, low) = (position.saturating_add(1), position);
+        let params = find.with(&[&high, &low, &1_i64, &1_i64]);
+        let found = store.ask(query!("operate/events"), &params).await?;
+        let items = found.iter().map(summary).collect();
+        return Ok(Page { items, next: None });
     }
     let (low, high) = window(store, filter).await?;
     let high = before.map_or(high, |before| before.min(high));
@@ -165,7 +176,7 @@ pub async fn list(
     Ok(Page { items, next })
 }
 
-/// Counts what a filter fits; it may look at every event there is.
+/// Counts what a filter fits; without an id or an age it looks at every event there is.
 ///
 /// # Errors
 /// Fails when the store cannot be read, or does not answer in time.
@@ -173,7 +184,10 @@ pub async fn count(store: &Postgres, actor: &Actor, filter: &Filter) -> Result<u
     let Some(find) = Find::of(actor, filter) else {
         return Ok(0);
     };
-    let (low, high) = (i64::MIN, i64::MAX);
+    let (low, high) = match place_of(store, actor, filter).await? {
+        Some(position) => (position, position.saturating_add(1)),
+        None => window(store, filter).await?,
+    };
     let params = find.with(&[&high, &low]);
     let found = store.ask(query!("operate/count_events"), &params).await?;
     Ok(found
@@ -182,7 +196,7 @@ pub async fn count(store: &Postgres, actor: &Actor, filter: &Filter) -> Result<u
         .unsigned_abs())
 }
 
-/// Finds an event by its own id.
+/// Finds an event by its own id, wherever it is: it may look at every event there is.
 ///
 /// # Errors
 /// Fails when the store cannot be read.
@@ -191,23 +205,41 @@ pub async fn find(
     actor: &Actor,
     id: EventId,
 ) -> Result<Option<Arc<OutboxEvent>>, StoreError> {
+    if let Some(near) = find_near(store, actor, id).await? {
+        return Ok(Some(near));
+    }
     let (text, tenant) = (id.to_string(), actor.tenant());
-    let moment = moment_of(&text);
-    for around in AROUND {
-        let since = Moment(Timestamp::from_millis(moment.as_millis() - millis(around)));
-        let until = Moment(moment.after(around));
-        let (low, high) = if around > SKEW {
-            (i64::MIN, i64::MAX)
-        } else {
-            (id_at(store, since).await?, id_at(store, until).await?)
-        };
+    let moment = moment_of(id);
+    let since = Moment(Timestamp::from_millis(moment.as_millis() - millis(SKEW)));
+    let until = Moment(moment.after(SKEW));
+    let around = (id_at(store, since).await?, id_at(store, until).await?);
+    for (low, high) in [around, (i64::MIN, i64::MAX)] {
         let params: [&dyn Param; 4] = [&text, &low, &high, &tenant];
         let found = store.ask(query!("operate/find_event"), &params).await?;
         if let Some(row) = found.first() {
-            return outbox::event(row).map(Some);
+            return outbox::shown(row, store.keyring()).map(Some);
         }
     }
     Ok(None)
+}
+
+/// Finds an event by its own id among those nearest to the moment that this tells of: where it is, but
+/// for an id that was made elsewhere or long before, or by a clock that is far off.
+///
+/// # Errors
+/// Fails when the store cannot be read.
+pub async fn find_near(
+    store: &Postgres,
+    actor: &Actor,
+    id: EventId,
+) -> Result<Option<Arc<OutboxEvent>>, StoreError> {
+    let (text, tenant) = (id.to_string(), actor.tenant());
+    let middle = id_at(store, Moment(moment_of(id))).await?;
+    let params: [&dyn Param; 4] = [&text, &middle, &LOOK_NEAR, &tenant];
+    let sql = query!("operate/find_event_near");
+    let found = store.ask(sql, &params).await?;
+    let shown = |row| outbox::shown(row, store.keyring());
+    found.first().map(shown).transpose()
 }
 
 /// The event at a position.
@@ -221,7 +253,8 @@ pub async fn at(
 ) -> Result<Option<Arc<OutboxEvent>>, StoreError> {
     let params: [&dyn Param; 2] = [&position, &actor.tenant()];
     let found = store.ask(query!("operate/event"), &params).await?;
-    found.first().map(outbox::event).transpose()
+    let shown = |row| outbox::shown(row, store.keyring());
+    found.first().map(shown).transpose()
 }
 
 /// Where the event at a position stands at every destination that a relay has opened.
@@ -229,17 +262,40 @@ pub async fn at(
 /// # Errors
 /// Fails when the store cannot be read.
 pub async fn trace(store: &Postgres, position: i64) -> Result<Vec<Trace>, StoreError> {
-    let found = store.ask(query!("operate/trace"), &[&position]).await?;
-    let mut traces = Vec::with_capacity(found.len());
+    let mut found = traces(store, &[position]).await?;
+    Ok(found.remove(&position).unwrap_or_default())
+}
+
+/// The same of several events, by position: two statements, however many there are.
+///
+/// # Errors
+/// Fails when the store cannot be read.
+pub async fn traces(
+    store: &Postgres,
+    positions: &[i64],
+) -> Result<HashMap<i64, Vec<Trace>>, StoreError> {
+    let positions = positions.to_vec();
+    let found = store.ask(query!("operate/trace"), &[&positions]).await?;
+    let at: Vec<(i64, &str)> = found.iter().map(|row| (row.get(11), row.get(0))).collect();
+    let mut logs: HashMap<(i64, String), Vec<Attempt>> = HashMap::new();
+    for (part, attempt) in attempts(store, &at).await? {
+        let log = logs.entry((attempt.position, part)).or_default();
+        log.push(attempt);
+    }
+    let mut traces: HashMap<i64, Vec<Trace>> = HashMap::new();
     for row in &found {
-        let part: String = row.get(0);
-        let log = store.attempts(&part, position).await?;
-        traces.push(traced(row, part, log));
+        let of = (row.get(11), row.get(0));
+        let log = logs.remove(&of).unwrap_or_default();
+        let (position, part) = of;
+        traces
+            .entry(position)
+            .or_default()
+            .push(traced(row, store.keyring(), part, log));
     }
     Ok(traces)
 }
 
-fn traced(row: &Row, part: String, log: Vec<Attempt>) -> Trace {
+fn traced(row: &Row, keyring: &Keyring, part: String, log: Vec<Attempt>) -> Trace {
     let state: Option<&str> = row.get(2);
     let standing = match state.and_then(Standing::parse) {
         Some(standing) => standing,
@@ -258,29 +314,29 @@ fn traced(row: &Row, part: String, log: Vec<Attempt>) -> Trace {
         reason: row.get(8),
         behind: row.get(10),
         changed_at: moment(7),
+        edited: row.get::<_, Option<String>>(13).and_then(|payload| {
+            let id = row.get::<_, &str>(12).parse().ok()?;
+            let headers = row.get::<_, Option<&str>>(14).unwrap_or("{}");
+            // What does not decrypt here is shown as its column has it.
+            let raw = || Payload::Json(serde_json::Value::String(payload.clone()).to_string());
+            let read = unseal(id, headers, payload.clone(), keyring);
+            Some(read.map_or_else(|_| raw(), |(_, payload)| payload))
+        }),
         log,
     }
 }
 
-/// A list of the one event that has this id, if the rest of the filter fits it.
-async fn one(
+/// Where the one event is that a filter asks for by its id, if it is near the moment of that.
+pub(super) async fn place_of(
     store: &Postgres,
     actor: &Actor,
     filter: &Filter,
-    before: Option<i64>,
-) -> Result<Page<Summary, i64>, OperateError> {
-    let mut items = Vec::new();
-    let find = Find::of(actor, filter);
-    if let (Some(id), Some(find)) = (filter.event_id, find)
-        && let Some(event) = self::find(store, actor, id).await?
-        && before.is_none_or(|before| event.position < before)
-    {
-        let (high, low) = (event.position.saturating_add(1), event.position);
-        let params = find.with(&[&high, &low, &1_i64, &1_i64]);
-        let found = store.ask(query!("operate/events"), &params).await?;
-        items.extend(found.iter().map(summary));
-    }
-    Ok(Page { items, next: None })
+) -> Result<Option<i64>, StoreError> {
+    let Some(id) = filter.event_id else {
+        return Ok(None);
+    };
+    let near = find_near(store, actor, id).await?;
+    Ok(near.map(|event| event.position))
 }
 
 /// The positions between which the events of a window lie.
@@ -296,7 +352,7 @@ async fn window(store: &Postgres, filter: &Filter) -> Result<(i64, i64), StoreEr
     Ok(bounds)
 }
 
-async fn id_at(store: &Postgres, moment: Moment) -> Result<i64, StoreError> {
+pub(super) async fn id_at(store: &Postgres, moment: Moment) -> Result<i64, StoreError> {
     // Outside of this the database has no such moment.
     const YEARS: i64 = 4_000 * 365 * 24 * 3_600 * 1_000;
     let moment = Moment(Timestamp::from_millis(
@@ -307,12 +363,13 @@ async fn id_at(store: &Postgres, moment: Moment) -> Result<i64, StoreError> {
 }
 
 /// The moment that an id tells of: its first 48 bits are milliseconds.
-fn moment_of(id: &str) -> Timestamp {
-    let digits: String = id.chars().filter(|it| *it != '-').take(12).collect();
+fn moment_of(id: EventId) -> Timestamp {
+    let text = id.to_string();
+    let digits: String = text.chars().filter(|it| *it != '-').take(12).collect();
     Timestamp::from_millis(i64::from_str_radix(&digits, 16).unwrap_or(0))
 }
 
-fn millis(duration: Duration) -> i64 {
+pub(super) fn millis(duration: Duration) -> i64 {
     crate::idempotency::millis(duration)
 }
 

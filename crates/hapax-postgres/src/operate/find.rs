@@ -42,6 +42,22 @@ impl Find {
         })
     }
 
+    /// Whether it fits everything.
+    pub(super) fn is_any(&self) -> bool {
+        let words = [
+            &self.kind,
+            &self.tenant,
+            &self.aggregate_type,
+            &self.aggregate_id,
+            &self.event_id,
+            &self.error,
+        ];
+        words.iter().all(|word| word.is_none())
+            && self.since.is_none()
+            && self.until.is_none()
+            && self.attempts_min == 0
+    }
+
     /// The parameters, and those that come behind them.
     pub(super) fn with<'a>(&'a self, more: &[&'a dyn Param]) -> Vec<&'a dyn Param> {
         let mut params: Vec<&dyn Param> = vec![

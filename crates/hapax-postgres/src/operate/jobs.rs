@@ -180,14 +180,20 @@ pub async fn replay_events(
     let drawn = store.ask(query!("operate/last_id"), &[]).await?;
     let last = drawn.first().map_or(0, |row| row.get::<_, i64>(0));
     let total = events::count(store, actor, filter).await?;
+    // One event is where it is: nobody has to look at all the others.
+    let (before, last) = match events::place_of(store, actor, filter).await? {
+        Some(position) => (position.saturating_sub(1), position),
+        None => (0, last),
+    };
     let arguments = json!({"filter": spelled, "parts": parts, "until": last.saturating_add(1)});
-    let new = NewJob::of(
+    let mut new = NewJob::of(
         Kind::ReplayEvents,
         destination,
         arguments,
         Some(total),
         asked,
     );
+    new.beyond = before;
     begin(store, actor, new).await
 }
 
@@ -259,7 +265,8 @@ pub(super) struct NewJob<'a> {
     pub(super) kind: Kind,
     pub(super) destination: &'a str,
     pub(super) arguments: Value,
-    pub(super) top: i64,
+    /// The position beyond which it begins.
+    pub(super) beyond: i64,
     pub(super) total: Option<u64>,
     pub(super) per_second: Option<u32>,
     pub(super) after_ms: i64,
@@ -278,7 +285,7 @@ impl<'a> NewJob<'a> {
             kind,
             destination,
             arguments,
-            top: 0,
+            beyond: 0,
             total,
             per_second: asked.per_second,
             after_ms: 0,
@@ -307,7 +314,7 @@ impl<'a> NewJob<'a> {
             &self.destination,
             &tenant,
             &arguments,
-            &self.top,
+            &self.beyond,
             &total,
             &rate,
             &self.after_ms,

@@ -1,5 +1,7 @@
-//! What operators do: destinations at run time, events and deliveries looked at, dead letters
-//! replayed or discarded, jobs, and the log of all that.
+//! What operators do: destinations at run time, keys, events, deliveries and messages looked at,
+//! dead letters replayed or discarded, jobs, sagas decided about, and the log of all that; and what
+//! they ask first: how it stands ([`overview`]), what stands still and why ([`stalled`]), and what
+//! became of one request ([`timeline`]).
 //!
 //! Every act is one transaction with its line in the audit log: both or neither. An act that names
 //! an [`Actor`] of a tenant sees and touches that tenant's events alone. Lists have keyset pages,
@@ -16,11 +18,20 @@ mod declared;
 pub mod destinations;
 pub mod events;
 mod find;
+mod place;
+mod patch;
+mod now;
 pub mod deliveries;
 pub mod dead_letters;
 pub mod jobs;
 mod run;
 mod batch;
+pub mod sagas;
+pub mod keys;
+pub mod inbox;
+pub mod timeline;
+pub mod stalled;
+pub mod overview;
 
 use std::fmt;
 
@@ -36,6 +47,8 @@ pub struct Actor {
     pub name: String,
     /// The one tenant whose events it sees; all when absent.
     pub tenant: Option<Tenant>,
+    /// Why it acts: it stands in the audit log beside whatever else is said of an act.
+    pub reason: Option<String>,
 }
 
 impl Actor {
@@ -44,6 +57,7 @@ impl Actor {
         Self {
             name: name.into(),
             tenant: None,
+            reason: None,
         }
     }
 
@@ -51,6 +65,13 @@ impl Actor {
     #[must_use]
     pub fn of(mut self, tenant: Tenant) -> Self {
         self.tenant = Some(tenant);
+        self
+    }
+
+    /// The same, with a reason for what it does.
+    #[must_use]
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
         self
     }
 

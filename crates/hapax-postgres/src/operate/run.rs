@@ -86,10 +86,7 @@ async fn step(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, O
     ];
     act.ask(query!("operate/advance_job"), &params).await?;
     if batch.ended {
-        let actor = Actor {
-            name: job.actor.clone(),
-            tenant: None,
-        };
+        let actor = Actor::new(job.actor.as_str());
         let detail = json!({"done": job.done + batch.done});
         act.note(&actor, job.kind.as_str(), &object(job.id), &detail, "done")
             .await?;

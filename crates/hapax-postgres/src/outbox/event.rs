@@ -5,6 +5,7 @@ use std::{error::Error, str, sync::Arc};
 use hapax::{
     event::{Aggregate, Event, EventId, Headers, Payload},
     key::Tenant,
+    keyring::{ENCRYPTED_UNDER, Keyring},
     outbox::{OutboxEvent, unseal},
     store::StoreError,
 };
@@ -29,16 +30,45 @@ pub(crate) fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Ve
 }
 
 /// Reads an event from the first eleven columns of a row.
-pub(crate) fn event(row: &Row) -> Result<Arc<OutboxEvent>, StoreError> {
+pub(crate) fn event(row: &Row, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
+    read(row, |id, headers, payload| {
+        unseal(id, headers, payload, keyring)
+    })
+}
+
+/// As [`event`], for whoever looks at it: a payload that does not decrypt here is shown as its
+/// column has it, and its headers say under which key.
+pub(crate) fn shown(row: &Row, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
+    event(row, keyring).or_else(|error| {
+        let kept = read(row, |_, headers, payload| {
+            let headers: Headers =
+                serde_json::from_str(headers).map_err(|error| error.to_string())?;
+            let payload = serde_json::Value::String(payload).to_string();
+            Ok((headers, Payload::Json(payload)))
+        });
+        kept.ok()
+            .filter(|kept| kept.event.headers.contains_key(ENCRYPTED_UNDER))
+            .ok_or(error)
+    })
+}
+
+fn read(
+    row: &Row,
+    texts: impl FnOnce(EventId, &str, String) -> Result<(Headers, Payload), String>,
+) -> Result<Arc<OutboxEvent>, StoreError> {
     let position: i64 = row
         .try_get(0)
         .map_err(|error| corrupt(format!("event: {error}")))?;
-    columns(row, position)
+    columns(row, position, texts)
         .map(Arc::new)
         .map_err(|what| corrupt(format!("event {position}: {what}")))
 }
 
-fn columns(row: &Row, position: i64) -> Result<OutboxEvent, String> {
+fn columns(
+    row: &Row,
+    position: i64,
+    texts: impl FnOnce(EventId, &str, String) -> Result<(Headers, Payload), String>,
+) -> Result<OutboxEvent, String> {
     let bad = |error: tokio_postgres::Error| error.to_string();
     let Id(id) = row.try_get(1).map_err(bad)?;
     let tenant: Option<&str> = row.try_get(3).map_err(bad)?;
@@ -48,7 +78,7 @@ fn columns(row: &Row, position: i64) -> Result<OutboxEvent, String> {
     let (headers, payload) = match row.try_get(8).map_err(bad)? {
         // Most have none.
         "{}" => (Headers::new(), Payload::Json(payload)),
-        headers => unseal(headers, payload)?,
+        headers => texts(id, headers, payload)?,
     };
     let moment = |column| row.try_get::<_, Option<Moment>>(column).map_err(bad);
     let event = Event {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use hapax::{delivery::Shards, limits::READ_BYTES, outbox::OutboxEvent, store::StoreError};
+use hapax::{
+    delivery::Shards, keyring::Keyring, limits::READ_BYTES, outbox::OutboxEvent, store::StoreError,
+};
 use tokio_postgres::Row;
 
 use super::{
@@ -71,7 +73,7 @@ impl Postgres {
         let looked = |high, after| mark.looked(&sight, &history, high, after);
         let is_late = |row: &&Row| row.get::<_, i64>(0) <= mark.high;
         let (late, new) = found.split_at(found.iter().take_while(is_late).count());
-        let mut late = Found::of(late, limit)?;
+        let mut late = Found::of(late, limit, self.keyring())?;
         let incomplete = until.filter(|until| *until < mark.high);
         if late.is_cut || incomplete.is_some() {
             let after = late.last.filter(|_| late.is_cut).or(incomplete);
@@ -81,7 +83,7 @@ impl Postgres {
                 is_end: false,
             });
         }
-        let new = match Found::of(new, limit.saturating_sub(late.events.len())) {
+        let new = match Found::of(new, limit.saturating_sub(late.events.len()), self.keyring()) {
             Err(error) if late.events.is_empty() => return Err(error),
             Err(_) => Found {
                 is_cut: true,
@@ -139,7 +141,7 @@ impl Postgres {
             History::Same => {}
             other => return Ok(Step::Other(other, history)),
         }
-        let found = Found::of(found, limit)?;
+        let found = Found::of(found, limit, self.keyring())?;
         let after = match found.last {
             Some(last) if found.is_cut => Some(last),
             _ => Some(until).filter(|until| *until < mark.high),
@@ -167,15 +169,15 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub(super) fn of(found: &[Row], limit: usize) -> Result<Self, StoreError> {
-        let events = until_unreadable(found.iter().map(event).collect())?;
-        let bytes: usize = events
-            .iter()
-            .map(|event| event.event.payload.bytes().len())
-            .sum();
+    pub(super) fn of(found: &[Row], limit: usize, keyring: &Keyring) -> Result<Self, StoreError> {
+        let events = found.iter().map(|row| event(row, keyring));
+        let events = until_unreadable(events.collect())?;
+        // As the statement adds them up: what a payload takes in its column, not what it says.
+        let stored = |row: &Row| row.get::<_, Option<&str>>(7).map_or(0, str::len);
+        let bytes: usize = found.iter().map(stored).sum();
         Ok(Self {
             last: events.last().map(|event| event.position),
-            is_cut: found.len() >= limit || events.len() < found.len() || bytes > READ_BYTES / 2,
+            is_cut: found.len() >= limit || events.len() < found.len() || bytes > READ_BYTES,
             events,
         })
     }

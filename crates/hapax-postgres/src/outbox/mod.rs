@@ -36,7 +36,7 @@ use crate::{
     value::Param,
 };
 
-pub(crate) use self::event::{event, until_unreadable};
+pub(crate) use self::event::{event, shown, until_unreadable};
 
 /// Frontiers beyond which nothing was found, for destinations that wait at the head.
 const LOOKS: usize = 64;
@@ -203,8 +203,8 @@ pub(crate) fn rows(bound: usize) -> i64 {
     i64::try_from(bound).unwrap_or(i64::MAX)
 }
 
-/// A retention in milliseconds, no longer than the database can count back from now.
-fn age(retention: Duration) -> i64 {
+/// A time in milliseconds, no longer than the database can count back from now, or forward.
+pub(crate) fn age(retention: Duration) -> i64 {
     const CENTURIES: i64 = 1_000 * 365 * 24 * 3_600 * 1_000;
     millis(retention).min(CENTURIES)
 }

@@ -53,7 +53,7 @@ impl Postgres {
                 until: beyond,
             });
         }
-        let found = Found::of(found, limit)?;
+        let found = Found::of(found, limit, self.keyring())?;
         let until = match (found.last, until) {
             (Some(last), _) if found.is_cut => last,
             (_, Some(until)) => until,

@@ -8,6 +8,7 @@ mod events;
 mod grants;
 mod inbox;
 mod keys;
+mod page;
 mod refusals;
 mod snapshots;
 

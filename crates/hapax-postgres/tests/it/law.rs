@@ -2,7 +2,7 @@
 
 use hapax::{Clock, Random};
 use hapax_postgres::{Migration, Postgres, Settings, Statement, Tx, Value};
-use hapax_testkit::store::StoreUnderTest;
+use hapax_testkit::{events::keyring, store::StoreUnderTest};
 
 use crate::matrix::{Reached, Way};
 
@@ -11,19 +11,22 @@ const ROWS: &[Migration<'static>] =
 const INSERT: &str = "INSERT INTO business (value) VALUES ($1)";
 
 /// A store on a database of its own, behind a pooler or as the environment asks.
-pub(crate) struct Server<const POOLED: bool = false> {
+pub(crate) struct Server<const POOLED: bool = false, const ENCRYPTED: bool = false> {
     store: Postgres,
     settings: Settings,
     reached: Reached,
 }
 
-impl<const POOLED: bool> StoreUnderTest for Server<POOLED> {
+impl<const POOLED: bool, const ENCRYPTED: bool> StoreUnderTest for Server<POOLED, ENCRYPTED> {
     type Store = Postgres;
 
     async fn fresh(clock: Clock, random: Random) -> Self {
         let way = if POOLED { Way::Pooled } else { Way::asked() };
         let reached = Reached::fresh(way).await;
-        let settings = reached.settings(clock, random);
+        let mut settings = reached.settings(clock, random);
+        if ENCRYPTED {
+            settings.keyring = keyring(&[1]);
+        }
         Self {
             store: reached.open(settings.clone(), ROWS).await,
             settings,

@@ -7,6 +7,7 @@ mod bad_days;
 mod contract;
 mod groups;
 mod riding;
+mod encryption;
 mod plans;
 mod phases;
 mod matrix;
@@ -23,6 +24,7 @@ mod kept;
 mod absent;
 mod history;
 mod inbox;
+mod sagas;
 mod relay;
 mod operate;
 #[cfg(feature = "sqlx")]

@@ -81,6 +81,25 @@ const MANY: &str = "
     SELECT destination, position, 1, now(), 1, 'unavailable', '' FROM hapax.delivery;
     INSERT INTO hapax.inbox_message (consumer, message_id, source, payload_hash, received_at)
     SELECT 'c', number, 's', '', now() FROM generate_series(1, 20000) AS number;
+    INSERT INTO hapax.idempotency_key
+        (tenant, operation, key, fingerprint, state, created_at, expires_at)
+    SELECT 't', 'o', 'k' || number, '', 'completed', now() + number * interval '1 second', now()
+    FROM generate_series(1, 20000) AS number;
+    INSERT INTO hapax.saga
+        (id, name, version, tenant, input, headers, state, deadline_at, wake_at, created_at, ended_at)
+    SELECT 's' || number, 'checkout', number % 3, 't' || number % 7, '', '{}', state, now(),
+           CASE WHEN state = 'running' THEN now() END, now(),
+           CASE WHEN state = 'completed' THEN now() END
+    FROM (
+        SELECT number, CASE number % 500 WHEN 0 THEN 'needs_attention' WHEN 1 THEN 'running'
+            ELSE 'completed' END AS state
+        FROM generate_series(1, 20000) AS number
+    ) AS saga;
+    INSERT INTO hapax.saga_step
+        (saga, name, way, state, request, made, attempts, next_at, began_at)
+    SELECT id, 'a', 'do', 'done', '', '', 1, now(), now() FROM hapax.saga;
+    INSERT INTO hapax.saga_signal (saga, name, payload, received_at)
+    SELECT id, 'a', '', now() FROM hapax.saga;
     ANALYZE";
 
 macro_rules! hot {
@@ -115,6 +134,32 @@ const HOT: &[(&str, &str)] = hot!(
     "delivery/dead_letters"
     "delivery/replay"
     "delivery/discard"
+    "saga/start"
+    "saga/take"
+    "saga/seize"
+    "saga/hold"
+    "saga/step"
+    "saga/stand"
+    "saga/give_back"
+    "saga/next"
+    "saga/find"
+    "saga/steps"
+    "saga/signals"
+    "saga/list"
+    "saga/in_attention"
+    "saga/wake"
+    "saga/signal"
+    "saga/purge"
+    "operate/keys"
+    "operate/keys_under"
+    "operate/keys_in_progress"
+    "operate/inbox"
+    "operate/sagas"
+    "operate/sagas_of"
+    "operate/sagas_waiting"
+    "operate/tenant_sagas"
+    "operate/held_up"
+    "operate/lately"
 );
 
 async fn check_plan(plain: &Client, name: &str, sql: &str) {
@@ -206,6 +251,49 @@ const SETTLED: &[(&str, &str)] = hot!(
     "delivery/release"
     "delivery/is_held"
     "delivery/attempt"
+);
+
+/// What a young database holds: sagas that are due of a kind that nobody here knows, some that
+/// somebody does, many that have ended; and no statistics.
+const YOUNG_SAGAS: &str = "
+    ALTER TABLE hapax.saga SET (autovacuum_enabled = false);
+    ALTER TABLE hapax.saga_step SET (autovacuum_enabled = false);
+    ALTER TABLE hapax.saga_signal SET (autovacuum_enabled = false);
+    INSERT INTO hapax.saga
+        (id, name, version, input, headers, state, deadline_at, wake_at, created_at, ended_at)
+    SELECT 's' || number, CASE WHEN number <= 20000 THEN 'other' ELSE 'checkout' END, 1, '', '{}',
+           CASE WHEN number <= 20100 THEN 'running' ELSE 'completed' END, now(),
+           CASE WHEN number <= 20100 THEN now() - interval '1 minute' END, now(),
+           CASE WHEN number > 20100 THEN now() END
+    FROM generate_series(1, 22000) AS number;
+    INSERT INTO hapax.saga_step
+        (saga, name, way, state, request, made, attempts, next_at, began_at)
+    SELECT id, 'a', 'do', 'done', '', '', 1, now(), now() FROM hapax.saga;
+    INSERT INTO hapax.saga_signal (saga, name, payload, received_at)
+    SELECT id, 'a', '', now() FROM hapax.saga";
+
+#[tokio::test]
+async fn a_worker_finds_its_sagas_before_there_are_statistics() {
+    let fixture = Fixture::new().await;
+    let plain = &fixture.plain;
+    plain.batch_execute(YOUNG_SAGAS).await.unwrap();
+    // Few, so that going through a table as a whole is seen.
+    let (take, ids) = ("NULL, 10000, '{checkout}', '{1}', 2", "'{s20001,s20002}'");
+    check_pages(plain, &SAGAS[0], take, 2).await;
+    check_pages(plain, &SAGAS[1], "NULL, '{checkout}', '{1}'", 1).await;
+    check_pages(plain, &SAGAS[2], ids, 2).await;
+    check_pages(plain, &SAGAS[3], ids, 2).await;
+    check_pages(plain, &SAGAS[4], "'s20001', 0, 10000, NULL", 1).await;
+    check_pages(plain, &SAGAS[5], "NULL, 0, 2", 2).await;
+}
+
+const SAGAS: &[(&str, &str)] = hot!(
+    "saga/take"
+    "saga/next"
+    "saga/steps"
+    "saga/signals"
+    "saga/hold"
+    "saga/purge"
 );
 
 /// Each row costs the pages of a few indexes, however many others there are; whether the plan was

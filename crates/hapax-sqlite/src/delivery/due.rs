@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use hapax::{
     Timestamp,
     delivery::{Parked, ParkedState},
+    keyring::Keyring,
     limits::READ_BYTES,
     store::StoreError,
 };
@@ -19,6 +20,7 @@ use crate::{
 pub(super) struct Found {
     except: HashSet<i64>,
     limit: usize,
+    keyring: Keyring,
     bytes: usize,
     parked: Vec<Result<Parked, StoreError>>,
     /// Position and key of those that hold one up.
@@ -26,10 +28,11 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub(super) fn new(except: HashSet<i64>, limit: usize) -> Self {
+    pub(super) fn new(except: HashSet<i64>, limit: usize, keyring: Keyring) -> Self {
         Self {
             except,
             limit,
+            keyring,
             bytes: 0,
             parked: Vec::new(),
             heads: Vec::new(),
@@ -106,12 +109,12 @@ impl Found {
             return Ok(None);
         }
         self.bytes += row.get_ref(7)?.as_bytes()?.len();
-        self.parked.push(parked(row));
+        self.parked.push(parked(row, &self.keyring));
         Ok(self.parked.last())
     }
 }
 
-fn parked(row: &Row<'_>) -> Result<Parked, StoreError> {
+fn parked(row: &Row<'_>, keyring: &Keyring) -> Result<Parked, StoreError> {
     let bad = |error: rusqlite::Error| corrupt(format!("parked delivery: {error}"));
     let state: String = row.get(11).map_err(bad)?;
     let state = match state.as_str() {
@@ -121,7 +124,7 @@ fn parked(row: &Row<'_>) -> Result<Parked, StoreError> {
         other => return Err(corrupt(format!("parked delivery in state {other:?}"))),
     };
     Ok(Parked {
-        event: outbox::event(row)?,
+        event: outbox::event(row, keyring)?,
         state,
         attempt: row.get(12).map_err(bad)?,
         next_at: Timestamp::from_millis(row.get(13).map_err(bad)?),

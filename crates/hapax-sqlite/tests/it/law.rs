@@ -7,25 +7,28 @@ use hapax_sqlite::{
     Settings, Sqlite, Statement, Tx,
     rusqlite::{Connection, types::Value},
 };
-use hapax_testkit::store::StoreUnderTest;
+use hapax_testkit::{events::keyring, store::StoreUnderTest};
 use tempfile::TempDir;
 
 const ROWS: &str = "CREATE TABLE business (value TEXT NOT NULL)";
 const INSERT: &str = "INSERT INTO business (value) VALUES (?1)";
 
 /// A store in a directory of its own.
-struct Embedded {
+struct Embedded<const ENCRYPTED: bool = false> {
     store: Sqlite,
     settings: Settings,
     directory: Arc<TempDir>,
 }
 
-impl StoreUnderTest for Embedded {
+impl<const ENCRYPTED: bool> StoreUnderTest for Embedded<ENCRYPTED> {
     type Store = Sqlite;
 
     async fn fresh(clock: Clock, random: Random) -> Self {
         let directory = Arc::new(tempfile::tempdir().expect("a directory can be made"));
-        let settings = Settings::new(directory.path().join("law.db"), clock, random);
+        let mut settings = Settings::new(directory.path().join("law.db"), clock, random);
+        if ENCRYPTED {
+            settings.keyring = keyring(&[1]);
+        }
         let store = Sqlite::open(settings.clone()).expect("the store opens");
         let migrated = store.migrate("law", &[(1, "business", ROWS)]).await;
         migrated.expect("the business table is made");
@@ -81,3 +84,9 @@ impl StoreUnderTest for Embedded {
 }
 
 hapax_testkit::store_suite!(Embedded);
+
+/// The same law where answers, requests and payloads are encrypted.
+mod encrypted {
+    type Encrypted = super::Embedded<true>;
+    hapax_testkit::store_suite!(Encrypted);
+}

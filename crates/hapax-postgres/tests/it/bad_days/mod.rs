@@ -3,7 +3,7 @@
 //! Whatever happens, of each key there is at most one effect, what was acknowledged is there,
 //! what failed for certain left nothing, and the next retry gets the right answer.
 
-mod day;
+pub(crate) mod day;
 mod network;
 mod commits;
 mod connections;

@@ -12,7 +12,7 @@ use hapax::{
     store::{Claimed, Effect, Keys, Source, Transaction},
 };
 use hapax_testkit::{
-    events::{claim as rust_claim, fingerprint, message},
+    events::{claim as rust_claim, fingerprint, keyring, message},
     wait::Patience,
 };
 
@@ -35,6 +35,18 @@ fn rich_answer() -> Answer {
             .to_vec(),
         body: (0..=255).collect::<Vec<u8>>().into(),
     }
+}
+
+#[tokio::test]
+async fn sql_says_that_it_cannot_read_an_encrypted_answer() {
+    let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
+    let tx = fixture.claim(rust_claim("rust")).await;
+    tx.complete(&rich_answer(), Effect::Keep).await.unwrap();
+    let error = claim(&fixture.plain, "rust").await.unwrap_err();
+    assert_eq!(
+        error.code().map(tokio_postgres::error::SqlState::code),
+        Some("HX010")
+    );
 }
 
 #[tokio::test]

@@ -144,6 +144,7 @@ async fn what_no_destination_could_carry_is_refused() {
         "hapax.emit('a', '1', headers => '{\"\": \"x\"}')",
         "hapax.emit('a', '1', headers => '{\"x\": \"a\\r\\nb: c\"}')",
         "hapax.emit('a', '1', headers => '{\"content-type\": \"x\"}')",
+        "hapax.emit('a', '1', headers => '{\"hapax-encrypted-under\": \"x\"}')",
         "hapax.emit('a', '1', headers => jsonb_build_object('x', repeat('y', 4096)))",
         "hapax.emit('a', '1', headers => (SELECT jsonb_object_agg('h' || n, 'v') FROM generate_series(1, 65) AS n))",
         "hapax.emit('a', '1', tenant => '')",

@@ -82,6 +82,17 @@ hapax_testkit::suite! { Law, store,
     inbox {
         of_many_that_take_one_message_one_commits
     }
+    sagas {
+        a_saga_exists_exactly_when_its_transaction_commits
+        each_due_saga_is_taken_once
+        a_turn_commits_rows_events_and_its_step
+        a_turn_that_is_rolled_back_leaves_nothing
+        a_fenced_worker_writes_nothing
+        sagas_are_listed_page_by_page
+    }
+    signals {
+        a_signal_that_crosses_a_worker_is_not_lost
+    }
     deliveries {
         opening_again_fences_the_owner_before
     }

@@ -6,6 +6,7 @@
 
 use std::{
     fs,
+    io::{self, Write as _},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
@@ -94,6 +95,11 @@ impl Drop for Pooler {
     fn drop(&mut self) {
         let _killed = self.process.kill();
         let _ended = self.process.wait();
+        // It may have died of itself, which is what the failure of a test is then about.
+        let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+        if log.contains("in bad state") {
+            let _told = writeln!(io::stderr(), "pgbouncer ended by itself: {log}");
+        }
     }
 }
 

@@ -1,13 +1,20 @@
-//! Deliveries listed, and dead letters replayed or discarded one at a time.
+//! Deliveries listed, and dead letters replayed, edited or discarded one at a time.
 
-use hapax::{delivery::ParkedState, key::Tenant};
+use hapax::{
+    delivery::ParkedState,
+    event::{Headers, NewEvent, Payload},
+    key::Tenant,
+    store::{Deliveries as _, Keys as _, Transaction as _},
+};
 use hapax_postgres::operate::{
     Actor, Filter, OperateError, dead_letters,
     deliveries::{self, Delivery},
-    events::Standing,
+    events::{self, Standing},
 };
+use hapax_testkit::events::keyring;
 
 use super::scene::{Scene, park};
+use crate::fixture::Fixture;
 
 #[tokio::test]
 async fn deliveries_are_listed_by_a_filter_in_pages() {
@@ -181,6 +188,147 @@ async fn a_discarded_dead_letter_lets_its_key_go_and_says_why() {
     );
     let found = pages(&scene, &scene.ops, &Filter::default(), None, &[]).await;
     assert_eq!(found[1].reason.as_deref(), Some("no such shop"));
+}
+
+#[tokio::test]
+async fn an_edited_dead_letter_says_what_was_written_at_its_destination_alone() {
+    let scene = Scene::new().await;
+    let at = addressed(&scene, "wrong").await;
+    for part in ["a", "b"] {
+        scene.pass(part, &[at]).await;
+    }
+    let (store, ops) = (scene.store(), &scene.ops);
+    let patch = r#"{"to":"right","card":null}"#;
+    dead_letters::edit_and_replay(store, ops, "a", at, patch)
+        .await
+        .unwrap();
+    dead_letters::replay(store, ops, "b", at).await.unwrap();
+    assert_eq!(due(&scene, "a").await, [r#"{"amount":12.50,"to":"right"}"#]);
+    assert_eq!(due(&scene, "b").await, [ADDRESSED]);
+    let event = events::at(store, ops, at).await.unwrap().unwrap();
+    assert_eq!(event.event.payload.bytes(), ADDRESSED.as_bytes());
+    let traces = events::trace(store, at).await.unwrap();
+    let edited: Vec<bool> = traces.iter().map(|it| it.edited.is_some()).collect();
+    assert_eq!(edited, [true, false]);
+    // What it was offered as is what the next edit is of.
+    scene.pass("a", &[at]).await;
+    let letters = store.dead_letters("a", 0, 10).await.unwrap();
+    let offered = letters[0].event.event.payload.bytes();
+    assert_eq!(offered, br#"{"amount":12.50,"to":"right"}"#);
+    dead_letters::edit_and_replay(store, ops, "a", at, r#"{"cc":["x"]}"#)
+        .await
+        .unwrap();
+    let both = r#"{"amount":12.50,"cc":["x"],"to":"right"}"#;
+    assert_eq!(due(&scene, "a").await, [both]);
+    let said = "hapax.audit_log WHERE action = 'edit' AND object LIKE 'delivery a %'
+        AND detail::json #>> '{members,0}' IN ('card', 'cc') AND strpos(detail, 'right') = 0";
+    assert_eq!(
+        scene
+            .fixture
+            .count(&format!("SELECT count(*) FROM {said}"))
+            .await,
+        2
+    );
+}
+
+#[tokio::test]
+async fn an_edit_that_cannot_be_made_changes_nothing() {
+    let scene = Scene::new().await;
+    let at = addressed(&scene, "wrong").await;
+    let mut tx = scene.store().begin(None, Headers::new()).await.unwrap();
+    let image = Payload::Binary {
+        content_type: "image/png".to_owned(),
+        bytes: vec![1, 2, 3].into(),
+    };
+    tx.emit(NewEvent::new("file.scanned", image)).unwrap();
+    tx.commit().await.unwrap();
+    let image = positions(&scene).await[1];
+    scene.pass("a", &[at, image]).await;
+    let (store, ops) = (scene.store(), &scene.ops);
+    let long = format!(r#"{{"to":"{}"}}"#, "x".repeat(1024 * 1024));
+    for patch in ["", "[]", "null", r#""right""#, "{", &long] {
+        let told = dead_letters::edit_and_replay(store, ops, "a", at, patch).await;
+        assert!(
+            matches!(told, Err(OperateError::Invalid { field: "patch", .. })),
+            "{told:?}"
+        );
+    }
+    let right = r#"{"to":"right"}"#;
+    let told = dead_letters::edit_and_replay(store, ops, "a", image, right).await;
+    assert!(
+        matches!(told, Err(OperateError::Conflict { .. })),
+        "{told:?}"
+    );
+    let his = Actor::new("bob").of(Tenant::new("b").unwrap());
+    let told = dead_letters::edit_and_replay(store, &his, "a", at, right).await;
+    assert!(
+        matches!(told, Err(OperateError::NotFound { .. })),
+        "{told:?}"
+    );
+    let dead = |it: i64| (it, "dead".to_owned());
+    assert_eq!(scene.states("a").await, [dead(at), dead(image)]);
+    dead_letters::replay(store, ops, "a", at).await.unwrap();
+    let told = dead_letters::edit_and_replay(store, ops, "a", at, right).await;
+    assert!(
+        matches!(told, Err(OperateError::Conflict { .. })),
+        "{told:?}"
+    );
+    assert_eq!(due(&scene, "a").await, [ADDRESSED]);
+}
+
+#[tokio::test]
+async fn what_was_encrypted_stays_so_when_it_is_edited_by_whoever_only_reads() {
+    let written = Fixture::with(|it| it.keyring = keyring(&[1])).await;
+    let ops = Actor::new("ops");
+    let mut scene = Scene {
+        fixture: written,
+        ops,
+    };
+    let at = addressed(&scene, "wrong").await;
+    scene.pass("a", &[at]).await;
+    let database = scene.fixture.database.clone();
+    scene.fixture = Fixture::on(database, |it| it.keyring = keyring(&[1]).reading()).await;
+    let (store, ops) = (scene.store(), &scene.ops);
+    let patch = r#"{"to":"nobody else"}"#;
+    dead_letters::edit_and_replay(store, ops, "a", at, patch)
+        .await
+        .unwrap();
+    let offered = r#"{"amount":12.50,"card":"4242","to":"nobody else"}"#;
+    assert_eq!(due(&scene, "a").await, [offered]);
+    let plain = "SELECT count(*) FROM hapax.delivery WHERE payload IS NOT NULL
+        AND strpos(payload, 'nobody') = 0 AND strpos(headers, 'hapax-encrypted-under') > 0";
+    assert_eq!(scene.fixture.count(plain).await, 1);
+    // Whoever lacks the key edits nothing.
+    scene.pass("a", &[at]).await;
+    let database = scene.fixture.database.clone();
+    scene.fixture = Fixture::on(database, |it| it.keyring = keyring(&[2])).await;
+    let told = dead_letters::edit_and_replay(scene.store(), &scene.ops, "a", at, patch).await;
+    assert!(
+        matches!(told, Err(OperateError::Conflict { .. })),
+        "{told:?}"
+    );
+}
+
+const ADDRESSED: &str = r#"{"to":"wrong","card":"4242","amount":12.50}"#;
+
+/// Emits an event with an address, of a tenant; where it stands.
+async fn addressed(scene: &Scene, to: &str) -> i64 {
+    let tenant = Tenant::new("a").ok();
+    let mut tx = scene.store().begin(tenant, Headers::new()).await.unwrap();
+    let payload = ADDRESSED.replace("wrong", to);
+    let event = NewEvent::new("mail.asked", Payload::Json(payload));
+    tx.emit(event).unwrap();
+    tx.commit().await.unwrap();
+    *positions(scene).await.last().unwrap()
+}
+
+/// What falls due at a part says.
+async fn due(scene: &Scene, part: &str) -> Vec<String> {
+    let due = scene.store().due(part, &[], 10, 0).await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    due.iter()
+        .map(|it| text(it.event.event.payload.bytes()))
+        .collect()
 }
 
 async fn positions(scene: &Scene) -> Vec<i64> {

@@ -121,6 +121,34 @@ async fn an_event_is_found_by_its_id_however_wrong_its_clock_was() {
 }
 
 #[tokio::test]
+async fn an_id_that_was_made_elsewhere_is_found_by_whoever_looks_at_every_event() {
+    let scene = Scene::new().await;
+    // Its id tells of a moment long before all events, and 20,500 of them lie between.
+    let foreign: EventId = "01890000-0000-7000-8000-000000000000".parse().unwrap();
+    let planted = format!(
+        "INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
+         SELECT CASE n WHEN 20500 THEN '{foreign}'::uuid ELSE gen_random_uuid() END,
+                'order.created', '1', '{{}}', now()
+         FROM generate_series(1, 42000) AS n ORDER BY n"
+    );
+    scene.fixture.plain.batch_execute(&planted).await.unwrap();
+    let (store, ops) = (scene.store(), &scene.ops);
+    let near = events::find_near(store, ops, foreign).await.unwrap();
+    assert!(near.is_none(), "{near:?}");
+    let found = events::find(store, ops, foreign).await.unwrap().unwrap();
+    assert_eq!(found.event.id, foreign);
+    // A list goes on to older ones until it has it.
+    let filter = Filter {
+        event_id: Some(foreign),
+        ..Filter::default()
+    };
+    let first = events::list(store, ops, &filter, None, 10).await.unwrap();
+    assert!(first.items.is_empty() && first.next.is_some(), "{first:?}");
+    let second = events::list(store, ops, &filter, first.next, 10).await;
+    assert_eq!(second.unwrap().items[0].position, found.position);
+}
+
+#[tokio::test]
 async fn a_trace_tells_where_an_event_stands_everywhere() {
     let scene = Scene::new().await;
     scene.emit("order.created", None, 4).await;

@@ -10,9 +10,10 @@ use hapax_postgres::operate::{
     Actor, Filter, OperateError,
     jobs::{self, Asked, Ran},
 };
+use hapax_testkit::wait::Patience;
 
 use super::scene::{Scene, park};
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, PATIENCE};
 
 #[tokio::test]
 async fn the_dead_letters_that_a_filter_fits_are_replayed_by_a_job() {
@@ -145,21 +146,32 @@ async fn of_many_workers_one_has_a_job() {
         .await
         .unwrap();
     let others: Vec<Fixture> = vec![scene.fixture.beside().await, scene.fixture.beside().await];
-    let work = |store: hapax_postgres::Postgres| async move {
-        let mut done = 0;
-        for _ in 0..20 {
-            if let Ran::Batch { done: more, .. } = jobs::run_one(&store).await.unwrap() {
-                done += more;
+    let (ops, id) = (&scene.ops, job.id);
+    let work = |store: hapax_postgres::Postgres| {
+        let ops = ops.clone();
+        async move {
+            let mut done = 0;
+            let patience = Patience::within(PATIENCE);
+            while jobs::get(&store, &ops, id)
+                .await
+                .unwrap()
+                .ended_at
+                .is_none()
+            {
+                match jobs::run_one(&store).await.unwrap() {
+                    Ran::Batch { done: more, .. } => done += more,
+                    // Another one has it.
+                    _ => patience.pause().await,
+                }
             }
+            done
         }
-        done
     };
     let (one, two, three) = tokio::join!(
         tokio::spawn(work(scene.store().clone())),
         tokio::spawn(work(others[0].store.clone())),
         tokio::spawn(work(others[1].store.clone())),
     );
-    scene.work().await;
     assert_eq!(one.unwrap() + two.unwrap() + three.unwrap(), 2_000);
     let found = jobs::get(scene.store(), &scene.ops, job.id).await.unwrap();
     assert_eq!((found.done, found.state.as_str()), (2_000, "done"));
@@ -214,6 +226,30 @@ async fn events_are_offered_again_and_none_that_still_waits_twice() {
             .done,
         1
     );
+}
+
+#[tokio::test]
+async fn one_event_is_offered_again_by_its_id_without_a_look_at_the_others() {
+    let scene = Scene::new().await;
+    scene.emit("order.created", None, 30).await;
+    scene.pass("a", &[]).await;
+    let events = scene.events().await;
+    for which in [0, 7, 29] {
+        let filter = Filter {
+            event_id: Some(events[which].event.id),
+            ..Filter::default()
+        };
+        let job = offer(&scene, "a", &filter, None).await.unwrap();
+        assert_eq!(job.total, Some(1));
+        // A batch that says where it ends.
+        assert_eq!(scene.work().await, 1);
+        let due = scene.store().due("a", &[], 100, 0).await.unwrap();
+        assert!(
+            due.iter()
+                .any(|it| it.event.position == events[which].position)
+        );
+    }
+    assert_eq!(scene.states("a").await.len(), 3);
 }
 
 #[tokio::test]

@@ -1,0 +1,33 @@
+-- Lists messages that were taken, the newest first, looking at so many ($7) and no more: see keys. A
+-- page begins behind a moment ($4, microseconds) and a number made of the message's id and its
+-- consumer ($5). Where the look ended comes with every row, and alone when nothing fits.
+-- Only here: the other store has one process, and nobody beside it who operates.
+WITH looked AS MATERIALIZED (
+    SELECT consumer, message_id, source, payload_hash, received_at, processed_at, result,
+           (extract(epoch FROM received_at) / 0.000001)::int8 AS micros,
+           hashtextextended(message_id || E'\n' || consumer, 0) AS tie
+    FROM hapax.inbox_message
+    WHERE received_at <= 'epoch'::timestamptz + $4::int8 * interval '1 microsecond'
+      AND (received_at < 'epoch'::timestamptz + $4::int8 * interval '1 microsecond'
+           OR hashtextextended(message_id || E'\n' || consumer, 0) < $5::int8)
+    ORDER BY received_at DESC
+    FETCH FIRST ($7::int8) ROWS WITH TIES
+), matching AS (
+    SELECT consumer, message_id, source, payload_hash, received_at, processed_at, result, micros, tie
+    FROM looked
+    WHERE ($1::text IS NULL OR consumer = $1::text)
+      AND ($2::text IS NULL OR source = $2::text)
+      AND ($3::timestamptz IS NULL OR received_at >= $3::timestamptz)
+    ORDER BY micros DESC, tie DESC
+    LIMIT $6::int8
+), ends AS (
+    SELECT (SELECT count(*) FROM looked) AS count, micros, tie
+    FROM looked
+    ORDER BY micros, tie
+    LIMIT 1
+)
+SELECT ends.count, ends.micros, ends.tie, consumer, message_id, source, encode(payload_hash, 'hex'),
+       received_at, processed_at, result, matching.micros, matching.tie
+FROM ends
+LEFT JOIN matching ON true
+ORDER BY matching.micros DESC, matching.tie DESC

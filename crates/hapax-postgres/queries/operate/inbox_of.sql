@@ -1,0 +1,13 @@
+-- Reads who took some messages: a few consumers each.
+-- Only here: the other store has one process, and nobody beside it who operates.
+SELECT asked.message_id, consumer, source, encode(payload_hash, 'hex'), received_at, processed_at,
+       result
+FROM unnest($1::text[]) AS asked (message_id)
+CROSS JOIN LATERAL (
+    SELECT consumer, message_id, source, payload_hash, received_at, processed_at, result
+    FROM hapax.inbox_message AS taken
+    WHERE taken.message_id = asked.message_id
+    ORDER BY consumer
+    LIMIT 100
+) AS taken
+ORDER BY asked.message_id, consumer

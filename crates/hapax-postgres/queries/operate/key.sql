@@ -1,0 +1,12 @@
+-- Reads a key with its answer: two of them, where more than one tenant or operation fits.
+-- Only here: the other store has one process, and nobody beside it who operates.
+SELECT tenant, operation, key, state, epoch, lease_until, recovery_point, response_status,
+       octet_length(response_body)::int8, created_at, completed_at, expires_at,
+       encode(fingerprint, 'hex'), on_expired, octet_length(request)::int8, response_headers,
+       response_body, coalesce($4::timestamptz, clock_timestamp()), xmin::text::int8
+FROM hapax.idempotency_key
+WHERE key = $1::text
+  AND ($2::text IS NULL OR operation = $2::text)
+  AND ($3::text IS NULL OR tenant = $3::text)
+ORDER BY operation, tenant
+LIMIT 2

@@ -1,0 +1,62 @@
+-- What happened since a moment ($1; $4 is about the first event of then), the latest first, up to so many
+-- rows of a kind ($2), with how many were looked at and since when they are: events that were committed
+-- and keys that were claimed, by how they stand now, of one tenant or all ($3); deliveries that arrived
+-- and attempts that failed, by part, of these parts ($5). Only an event that is committed is seen.
+-- Positions are counted in their text: one for each run, and what the longer ones have more; a set of
+-- them would cost ten times as much.
+-- Only here: the other store has one process, and nobody beside it who operates.
+WITH event AS MATERIALIZED (
+    SELECT id, tenant, created_at
+    FROM hapax.outbox_event
+    WHERE id >= $4::int8 AND segment <> -1
+    ORDER BY id DESC
+    LIMIT $2::int8
+), arrived AS MATERIALIZED (
+    SELECT part, positions, first, last, started_at
+    FROM hapax.arrival
+    WHERE started_at >= $1::timestamptz
+    ORDER BY started_at DESC
+    LIMIT $2::int8
+), tried AS MATERIALIZED (
+    SELECT destination, outcome, started_at
+    FROM (
+        SELECT destination, outcome, started_at
+        FROM hapax.attempt
+        ORDER BY id DESC
+        LIMIT $2::int8
+    ) AS last
+    WHERE started_at >= $1::timestamptz
+), claimed AS MATERIALIZED (
+    SELECT state, tenant, created_at
+    FROM hapax.idempotency_key
+    WHERE created_at >= $1::timestamptz
+    ORDER BY created_at DESC
+    LIMIT $2::int8
+)
+SELECT 'committed', '', count(*) FILTER (WHERE $3::text IS NULL OR tenant = $3::text), count(*),
+       -- Of the first, not the least: one transaction that lingered would say too long a time.
+       (SELECT created_at FROM event ORDER BY id LIMIT 1)
+FROM event
+UNION ALL
+SELECT 'delivered', part,
+       sum(CASE WHEN strpos(positions, ',') = 0 THEN last - first + 1
+                ELSE length(positions) - length(replace(positions, ',', '')) + 1 + (
+                    SELECT coalesce(sum(split_part(run, '-', 2)::int8 - split_part(run, '-', 1)::int8), 0)::int8
+                    FROM string_to_table(positions, ',') AS runs (run)
+                    WHERE strpos(run, '-') > 0
+                ) END)::int8,
+       (SELECT count(*) FROM arrived), (SELECT min(started_at) FROM arrived)
+FROM arrived
+WHERE part = ANY ($5::text[])
+GROUP BY part
+UNION ALL
+SELECT CASE outcome WHEN 'delivered' THEN 'delivered' ELSE 'failed' END, destination, count(*),
+       (SELECT count(*) FROM tried), (SELECT min(started_at) FROM tried)
+FROM tried
+WHERE outcome <> 'interrupted' AND destination = ANY ($5::text[])
+GROUP BY 1, 2
+UNION ALL
+SELECT 'claimed', state, count(*) FILTER (WHERE $3::text IS NULL OR tenant = $3::text),
+       (SELECT count(*) FROM claimed), (SELECT min(created_at) FROM claimed)
+FROM claimed
+GROUP BY state

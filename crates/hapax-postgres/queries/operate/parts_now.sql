@@ -1,0 +1,103 @@
+-- How every part stands, in one snapshot: what is said about its destination, who holds it and whether
+-- that node lives by the rule of its lease ($2, in milliseconds; see delivery/attend), and what waits:
+-- events beyond its frontier, so many ($1) looked at, and deliveries, counted up to so many ($5). An
+-- actor of a tenant ($4) sees the parts of destinations that take its events alone. A destination is
+-- asked for as a range of one, so that only the index that begins with it gives the order: by another
+-- one, a part of which little waits would cost a look at all that waits elsewhere. Where only one index
+-- gives the order, of what falls due next, it is asked for as it is: the database reckons a range to
+-- be of few rows, and would rather sort them all.
+-- Only here: the other store has one process, and nobody beside it who operates.
+WITH now AS MATERIALIZED (
+    SELECT at, at - $2::int8 * interval '1 millisecond' AS since
+    FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS at OFFSET 0) AS clock
+), word AS MATERIALIZED (
+    SELECT DISTINCT ON (node) node, lives, seen_at
+    FROM hapax.sign
+    ORDER BY node, number DESC
+), living AS MATERIALIZED (
+    SELECT node FROM word, now WHERE lives AND seen_at > since
+    UNION
+    SELECT node FROM hapax.lease, now WHERE node IS NOT NULL AND taken_at > since
+), part AS MATERIALIZED (
+    SELECT opened.name, opened.disabled_at, opened.disabled_reason, said.paused_at, said.paused_by,
+           said.spec, lease.node, coalesce(place.frontier, 0) AS frontier,
+           coalesce(place.written_at, opened.opened_at) AS written_at,
+           hapax.positions(coalesce(place.settled, ''))
+               - int8multirange(int8range(NULL, coalesce(place.frontier, 0), '[]')) AS settled,
+           nullif(split_part(opened.name, '/', 2), '')::int8 AS number,
+           count(*) OVER (PARTITION BY split_part(opened.name, '/', 1)) AS parts
+    FROM hapax.destination AS opened
+    LEFT JOIN hapax.declaration AS said ON said.name = split_part(opened.name, '/', 1)
+    LEFT JOIN hapax.lease AS lease ON lease.part = opened.name
+    LEFT JOIN hapax.position AS place ON place.part = opened.name
+    WHERE said.removed_at IS NULL
+      AND ($4::text IS NULL OR said.spec::jsonb ->> 'tenant' = $4::text)
+)
+SELECT part.name, part.disabled_at, part.disabled_reason, part.paused_at, part.paused_by, part.spec,
+       part.node, coalesce(part.node IN (SELECT node FROM living), false), word.seen_at,
+       EXISTS (SELECT FROM living), part.written_at, beyond.looked, beyond.number, beyond.oldest,
+       parked.number, oldest.created_at, dead.number, next.position, next.attempt, next.next_at,
+       next.last_error, next.changed_at, now.at, hapax.backlog(part.frontier) / part.parts
+FROM part
+CROSS JOIN now
+LEFT JOIN word ON word.node = part.node
+CROSS JOIN LATERAL (
+    SELECT count(*) AS looked, count(*) FILTER (WHERE waits) AS number,
+           min(created_at) FILTER (WHERE waits) AS oldest
+    FROM (
+        SELECT (part.number IS NULL OR shard % part.parts = part.number)
+               AND NOT part.settled @> id AS waits, created_at
+        FROM hapax.outbox_event
+        WHERE id > part.frontier AND segment <> -1
+        ORDER BY id
+        LIMIT $1::int8
+    ) AS unread
+) AS beyond
+CROSS JOIN LATERAL (
+    SELECT count(*) AS number
+    FROM (
+        SELECT destination, position
+        FROM hapax.delivery
+        WHERE destination >= part.name AND destination <= part.name
+          AND state IN ('scheduled', 'retrying', 'blocked')
+        ORDER BY destination, position
+        LIMIT $5::int8
+    ) AS waiting
+) AS parked
+LEFT JOIN LATERAL (
+    SELECT event.created_at
+    FROM (
+        SELECT destination, position
+        FROM hapax.delivery
+        WHERE destination >= part.name AND destination <= part.name
+          AND state IN ('scheduled', 'retrying', 'blocked')
+        ORDER BY destination, position
+        LIMIT 1
+    ) AS first
+    JOIN hapax.outbox_event AS event ON event.id = first.position
+        AND event.segment IN ((first.position >> 36 & 7)::int2, -1::int2)
+) AS oldest ON true
+CROSS JOIN LATERAL (
+    SELECT count(*) AS number
+    FROM (
+        SELECT destination, position
+        FROM hapax.delivery
+        WHERE destination >= part.name AND destination <= part.name AND state = 'dead'
+        ORDER BY destination, position
+        LIMIT $5::int8
+    ) AS given_up
+) AS dead
+LEFT JOIN LATERAL (
+    SELECT position, attempt, next_at, last_error, changed_at
+    FROM (
+        SELECT destination, position, state, attempt, next_at, last_error, changed_at
+        FROM hapax.delivery
+        WHERE destination = part.name AND state IN ('scheduled', 'retrying')
+        ORDER BY next_at, position
+        LIMIT 100
+    ) AS due
+    WHERE state = 'retrying'
+    ORDER BY next_at, position
+    LIMIT 1
+) AS next ON true
+ORDER BY part.name

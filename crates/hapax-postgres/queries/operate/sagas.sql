@@ -1,0 +1,30 @@
+-- Lists sagas of some states by id, as saga/list, looking at so many ($7) and no more. How many were
+-- looked at and where that ended comes with every row, and alone when nothing fits.
+-- Only here: the other store has one process, and nobody beside it who operates.
+WITH looked AS MATERIALIZED (
+    SELECT listed.id, listed.name, listed.version
+    FROM unnest($1::text[]) AS asked (of_state)
+    CROSS JOIN LATERAL (
+        SELECT saga.id, saga.name, saga.version
+        FROM hapax.saga AS saga
+        WHERE saga.state = asked.of_state AND saga.id > $2::text COLLATE "C"
+        ORDER BY saga.id
+        LIMIT $7::int8
+    ) AS listed
+    ORDER BY id
+    LIMIT $7::int8
+), matching AS (
+    SELECT id
+    FROM looked
+    WHERE ($3::text IS NULL OR name = $3::text)
+      AND ($6::int8 IS NULL OR version = $6::int8)
+    ORDER BY id
+    LIMIT $4::int8
+)
+SELECT saga.id, saga.name, saga.version, saga.tenant, ''::bytea, saga.headers, saga.state,
+       saga.undoing, saga.reason_code, saga.reason_detail, saga.deadline_at, saga.epoch, saga.wake_at,
+       saga.waiting_for, saga.created_at, saga.ended_at, saga.lease_until, clock.at, ends.count, ends.id
+FROM (SELECT coalesce($5::timestamptz, clock_timestamp()) AS at) AS clock
+CROSS JOIN (SELECT count(*) AS count, max(id) AS id FROM looked) AS ends
+LEFT JOIN (matching JOIN hapax.saga AS saga ON saga.id = matching.id) ON true
+ORDER BY saga.id

@@ -1,0 +1,14 @@
+-- Sagas by how they stand, counted up to so many ($1), and about how many keys are stored: what the
+-- last vacuum or analyze has counted, or -1.
+-- Only here: the other store has one process, and nobody beside it who operates.
+SELECT asked.state, counted.number, counted.looked
+FROM unnest($3::text[]) AS asked (state)
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE $2::text IS NULL OR tenant = $2::text) AS number,
+           count(*) AS looked
+    FROM (
+        SELECT tenant FROM hapax.saga WHERE saga.state = asked.state ORDER BY id LIMIT $1::int8
+    ) AS found
+) AS counted
+UNION ALL
+SELECT '', (SELECT reltuples::int8 FROM pg_class WHERE oid = 'hapax.idempotency_key'::regclass), 0

@@ -1,0 +1,14 @@
+-- Lets a saga go until it falls due again: at once when it was told something meanwhile, and never
+-- by itself when it waits for a person. Whoever is telling it something is waited for, and then the
+-- row says so.
+UPDATE hapax.saga SET
+    lease_until = NULL,
+    waiting_for = CASE WHEN ended_at IS NULL THEN $4::text END,
+    wake_at = CASE
+        WHEN ended_at IS NOT NULL THEN NULL
+        WHEN told > $5::int8 THEN at
+        WHEN state = 'running' THEN at + $3::int8 * interval '1 millisecond'
+    END
+FROM (SELECT date_trunc('milliseconds', coalesce($6::timestamptz, clock_timestamp())) AS at) AS clock
+WHERE id = $1::text AND epoch = $2::int8
+RETURNING 1

@@ -1,0 +1,15 @@
+-- Writes down what a saga was told that has not ended; what it was told first under a name stands.
+-- It is counted as well: see the table.
+WITH said AS (
+    INSERT INTO hapax.saga_signal (saga, name, payload, received_at)
+    SELECT id, $2::text, $3::bytea,
+           date_trunc('milliseconds', coalesce($4::timestamptz, clock_timestamp()))
+    FROM hapax.saga
+    WHERE id = $1::text AND ended_at IS NULL
+    ON CONFLICT (saga, name) DO NOTHING
+    RETURNING saga
+)
+UPDATE hapax.saga SET
+    told = told + 1
+FROM said
+WHERE id = said.saga

@@ -1,0 +1,11 @@
+-- Reads what some sagas were told, in order. Each saga's are looked for by themselves, whatever
+-- statistics there are: see delivery/release.
+SELECT asked.saga, name, payload, received_at
+FROM unnest($1::text[]) AS asked (saga)
+CROSS JOIN LATERAL (
+    SELECT signal.place, signal.name, signal.payload, signal.received_at
+    FROM hapax.saga_signal AS signal
+    WHERE signal.saga = asked.saga
+    OFFSET 0
+) AS told
+ORDER BY place

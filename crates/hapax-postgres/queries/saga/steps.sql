@@ -1,0 +1,14 @@
+-- Reads the steps of some sagas in the order in which they began. Each saga's are looked for by
+-- themselves, whatever statistics there are: see delivery/release.
+SELECT asked.saga, name, way, state, provider_key, request, made, error_code, error_detail, attempts,
+       next_at, began_at, ended_at
+FROM unnest($1::text[]) AS asked (saga)
+CROSS JOIN LATERAL (
+    SELECT step.place, step.name, step.way, step.state, step.provider_key, step.request, step.made,
+           step.error_code, step.error_detail, step.attempts, step.next_at, step.began_at,
+           step.ended_at
+    FROM hapax.saga_step AS step
+    WHERE step.saga = asked.saga
+    OFFSET 0
+) AS begun
+ORDER BY place

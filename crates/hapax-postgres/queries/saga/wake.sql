@@ -1,0 +1,7 @@
+-- Has a saga that has not ended fall due, for it is told something, and holds its row: what is told
+-- comes in one order.
+UPDATE hapax.saga SET
+    wake_at = least(wake_at, at)
+FROM (SELECT date_trunc('milliseconds', coalesce($2::timestamptz, clock_timestamp())) AS at) AS clock
+WHERE id = $1::text AND ended_at IS NULL
+RETURNING 1

@@ -1,0 +1,165 @@
+//! Messages that were taken: who took which, from where, and when.
+//!
+//! A message belongs to no tenant: an actor of one sees none.
+
+use hapax::{Timestamp, store::StoreError};
+use tokio_postgres::Row;
+
+use super::{Actor, OperateError, PAGE_MAX, Page, find::word};
+use crate::{
+    outbox::rows,
+    postgres::Postgres,
+    query,
+    settle::text,
+    value::{Moment, Param},
+};
+
+pub use super::place::{Cursor, NoCursor};
+
+/// Which messages are meant; what is absent fits every one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Messages {
+    /// Who took them.
+    pub consumer: Option<String>,
+    /// Where they came from.
+    pub source: Option<String>,
+    /// Their own id: of an event, the event's.
+    pub message_id: Option<String>,
+    /// Taken at or after this moment.
+    pub since: Option<Timestamp>,
+    /// Taken before this moment.
+    pub until: Option<Timestamp>,
+}
+
+/// A message that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Who took it.
+    pub consumer: String,
+    /// Its own id.
+    pub message_id: String,
+    /// Where it came from.
+    pub source: String,
+    /// The hash of what it said, in hex.
+    pub payload_hash: String,
+    /// When it was taken.
+    pub received_at: Timestamp,
+    /// When its effect was there.
+    pub processed_at: Option<Timestamp>,
+    /// What came of it, where somebody wrote that down.
+    pub result: Option<String>,
+}
+
+/// Lists messages by a filter, the newest first.
+///
+/// # Errors
+/// Fails when the store cannot be read.
+pub async fn list(
+    store: &Postgres,
+    actor: &Actor,
+    messages: &Messages,
+    before: Option<&Cursor>,
+    limit: usize,
+) -> Result<Page<Message, Cursor>, OperateError> {
+    if actor.tenant.is_some() {
+        return Ok(Page {
+            items: Vec::new(),
+            next: None,
+        });
+    }
+    if let Some(id) = &messages.message_id {
+        // Of one message there is a row for each consumer: they are one page.
+        let taken = of(store, actor, id).await?.into_iter();
+        let items = taken.filter(|it| messages.fits(it)).collect();
+        return Ok(Page { items, next: None });
+    }
+    let limit = limit.clamp(1, PAGE_MAX);
+    let from = Cursor::of(before, messages.until);
+    let (consumer, source) = (
+        word(messages.consumer.as_ref()),
+        word(messages.source.as_ref()),
+    );
+    let (since, count) = (messages.since.map(Moment), rows(limit));
+    let is_any = consumer.is_none() && source.is_none() && since.is_none();
+    let look = if is_any { count } else { LOOK };
+    let params: [&dyn Param; 7] = [
+        &consumer,
+        &source,
+        &since,
+        &from.micros,
+        &from.tie,
+        &count,
+        &look,
+    ];
+    let found = store.ask(query!("operate/inbox"), &params).await?;
+    let matching = found
+        .iter()
+        .filter(|row| row.get::<_, Option<&str>>(3).is_some());
+    let listed: Vec<&Row> = matching.collect();
+    let last = listed.last().filter(|_| listed.len() == limit);
+    let last = last.map(|row| Cursor::at(row, 10));
+    Ok(Page {
+        items: listed
+            .iter()
+            .map(|row| message(row, [3, 4, 5, 6, 7, 8, 9]))
+            .collect(),
+        next: Cursor::next(last, &found, look, messages.since),
+    })
+}
+
+/// Every consumer's message of this id, by consumer.
+///
+/// # Errors
+/// Fails when the store cannot be read.
+pub async fn of(
+    store: &Postgres,
+    actor: &Actor,
+    message_id: &str,
+) -> Result<Vec<Message>, OperateError> {
+    if actor.tenant.is_some() {
+        return Ok(Vec::new());
+    }
+    Ok(taken(store, vec![text(message_id)]).await?)
+}
+
+/// Who took these messages, by message and consumer.
+pub(super) async fn taken(
+    store: &Postgres,
+    message_ids: Vec<String>,
+) -> Result<Vec<Message>, StoreError> {
+    let found = store
+        .ask(query!("operate/inbox_of"), &[&message_ids])
+        .await?;
+    Ok(found
+        .iter()
+        .map(|row| message(row, [1, 0, 2, 3, 4, 5, 6]))
+        .collect())
+}
+
+/// Messages that a page looks at: some tens of milliseconds.
+const LOOK: i64 = 10_000;
+
+impl Messages {
+    fn fits(&self, message: &Message) -> bool {
+        let same =
+            |asked: &Option<String>, it: &str| asked.as_deref().is_none_or(|asked| asked == it);
+        same(&self.consumer, &message.consumer)
+            && same(&self.source, &message.source)
+            && self.since.is_none_or(|since| message.received_at >= since)
+            && self.until.is_none_or(|until| message.received_at < until)
+    }
+}
+
+/// A message out of a row; the columns in the order of its fields.
+fn message(row: &Row, columns: [usize; 7]) -> Message {
+    let [consumer, id, source, hash, received, processed, result] = columns;
+    Message {
+        consumer: row.get(consumer),
+        message_id: row.get(id),
+        source: row.get(source),
+        payload_hash: row.get(hash),
+        received_at: row.get::<_, Moment>(received).0,
+        processed_at: row.get::<_, Option<Moment>>(processed).map(|it| it.0),
+        result: row.get(result),
+    }
+}

@@ -1,0 +1,122 @@
+//! Where a page of what has a moment begins: behind a row, to the microsecond.
+
+use std::{fmt, str::FromStr};
+
+use hapax::Timestamp;
+use tokio_postgres::Row;
+
+/// Where a page begins: behind a row. Its text is what `next` of a page says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// The row's moment, in microseconds since the Unix epoch.
+    pub(super) micros: i64,
+    /// A number that tells rows of one moment apart.
+    pub(super) tie: i64,
+}
+
+/// The first and the last moment that a page can begin at: years 1 to 9999.
+const MOMENTS: (i64, i64) = (-62_135_596_800_000_000, 253_402_300_799_000_000);
+
+impl Cursor {
+    /// Where a page begins: behind a row, before a moment, or at what is newest.
+    pub(super) fn of(behind: Option<&Self>, until: Option<Timestamp>) -> Self {
+        let before = until.map_or(MOMENTS.1, |until| micros(until).clamp(MOMENTS.0, MOMENTS.1));
+        let before = Self {
+            micros: before,
+            tie: i64::MIN,
+        };
+        behind.map_or(before, |behind| Self {
+            micros: behind.micros.clamp(MOMENTS.0, MOMENTS.1),
+            tie: behind.tie,
+        })
+    }
+
+    /// Where a row stands whose columns `place` and the next one say so.
+    pub(super) fn at(row: &Row, place: usize) -> Self {
+        Self {
+            micros: row.get(place),
+            tie: row.get(place + 1),
+        }
+    }
+
+    /// Where the next page begins: behind the last row that is listed, or where the look ended,
+    /// if that was a full one and did not come past the first moment that is asked for. The first
+    /// three columns of every row say how much was looked at, and where that ended.
+    pub(super) fn next(
+        last: Option<Self>,
+        found: &[Row],
+        look: i64,
+        since: Option<Timestamp>,
+    ) -> Option<Self> {
+        let full = found.first().filter(|row| row.get::<_, i64>(0) >= look);
+        let ended = full.map(|row| Self::at(row, 1));
+        last.or_else(|| ended.filter(|end| since.is_none_or(|since| end.micros >= micros(since))))
+    }
+}
+
+fn micros(at: Timestamp) -> i64 {
+    at.as_millis().saturating_mul(1_000)
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.micros, self.tie)
+    }
+}
+
+/// The text is no cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is `next` of the page before")]
+pub struct NoCursor;
+
+impl FromStr for Cursor {
+    type Err = NoCursor;
+
+    fn from_str(text: &str) -> Result<Self, NoCursor> {
+        let (micros, tie) = text.split_once('.').ok_or(NoCursor)?;
+        Ok(Self {
+            micros: micros.parse().map_err(|_| NoCursor)?,
+            tie: tie.parse().map_err(|_| NoCursor)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_back_from_its_text() {
+        let cursor = Cursor {
+            micros: 1_764_000_000_123_456,
+            tie: i64::MIN,
+        };
+        assert_eq!(cursor.to_string().parse(), Ok(cursor));
+        for wrong in [
+            "",
+            "1",
+            "1.",
+            ".1",
+            "1.x",
+            "1.2.3",
+            "1.5e3",
+            "99999999999999999999.1",
+        ] {
+            assert_eq!(wrong.parse::<Cursor>(), Err(NoCursor), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_page_begins_behind_a_row_or_before_a_moment() {
+        let until = Some(Timestamp::from_millis(2));
+        let row = Cursor { micros: 5, tie: 7 };
+        assert_eq!(
+            Cursor::of(None, until).to_string(),
+            format!("2000.{}", i64::MIN)
+        );
+        assert_eq!(Cursor::of(Some(&row), until), row);
+        // A moment that the database has not.
+        let far = Timestamp::from_millis(i64::MAX);
+        assert_eq!(Cursor::of(None, Some(far)), Cursor::of(None, None));
+    }
+}

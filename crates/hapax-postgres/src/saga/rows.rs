@@ -1,0 +1,239 @@
+//! Rows of sagas: what a transaction writes, and what is read back.
+
+use bytes::Bytes;
+use futures_util::future::try_join;
+use hapax::{
+    Timestamp,
+    key::Tenant,
+    saga::{
+        Kind, NewSaga, Owned, Refusal, SagaRecord, Signal, Standing, State, StepRecord, StepState,
+        Way,
+    },
+    store::StoreError,
+};
+use tokio_postgres::{Error, Row};
+
+use crate::{
+    connection::Link,
+    error::corrupt,
+    outbox::age,
+    query,
+    settle::text,
+    value::{Moment, Param},
+};
+
+/// The column that says until when a saga is held.
+pub(super) const HELD_UNTIL: usize = 16;
+/// The column that says what time it is.
+pub(super) const AT: usize = 17;
+
+/// Starts a saga; false when there is one of its id.
+pub(super) async fn start(
+    link: &Link,
+    saga: &NewSaga,
+    headers: &str,
+    time: Option<Moment>,
+) -> Result<bool, Error> {
+    let tenant = saga.tenant.as_ref().map(Tenant::as_str);
+    let (version, input): (i64, &[u8]) = (saga.kind.version.into(), &saga.input);
+    let deadline = age(saga.deadline);
+    let params: [&dyn Param; 8] = [
+        &saga.id,
+        &saga.kind.name,
+        &version,
+        &tenant,
+        &input,
+        &headers,
+        &deadline,
+        &time,
+    ];
+    let started = link.ask(query!("saga/start"), &params).await?;
+    Ok(!started.is_empty())
+}
+
+/// Tells a saga something; false when there is none, or it has ended.
+///
+/// The first statement holds the saga's row, so that the second sees what others told it before.
+pub(super) async fn tell(
+    link: &Link,
+    id: &str,
+    name: &str,
+    payload: &[u8],
+    time: Option<Moment>,
+) -> Result<bool, Error> {
+    let [wake, signal] = link
+        .ready([query!("saga/wake"), query!("saga/signal")])
+        .await?;
+    let waking: [&dyn Param; 2] = [&id, &time];
+    let telling: [&dyn Param; 4] = [&id, &name, &payload, &time];
+    let told = try_join(link.rows(&wake, &waking), link.rows(&signal, &telling));
+    let (woken, _) = told.await?;
+    Ok(!woken.is_empty())
+}
+
+/// Writes the row of a step.
+pub(super) async fn step(link: &Link, saga: &str, step: &StepRecord) -> Result<(), Error> {
+    let (way, state) = (step.way.as_str(), step.state.as_str());
+    let (request, made): (&[u8], &[u8]) = (&step.request, &step.made);
+    let (code, detail) = words(step.error.as_ref());
+    let attempts = i32::try_from(step.attempts).unwrap_or(i32::MAX);
+    let (next_at, began_at) = (Moment(step.next_at), Moment(step.began_at));
+    let ended_at = step.ended_at.map(Moment);
+    let params: [&dyn Param; 13] = [
+        &saga,
+        &step.name,
+        &way,
+        &state,
+        &step.provider_key,
+        &request,
+        &made,
+        &code,
+        &detail,
+        &attempts,
+        &next_at,
+        &began_at,
+        &ended_at,
+    ];
+    link.ask(query!("saga/step"), &params).await.map(drop)
+}
+
+/// Writes how a saga stands; false when it has another owner.
+pub(super) async fn stand(
+    link: &Link,
+    owned: &Owned,
+    standing: &Standing,
+    time: Option<Moment>,
+) -> Result<bool, Error> {
+    let state = standing.state.as_str();
+    let (code, detail) = words(standing.reason.as_ref());
+    let deadline_at = Moment(standing.deadline_at);
+    let params: [&dyn Param; 8] = [
+        &owned.id,
+        &owned.epoch,
+        &state,
+        &standing.undoing,
+        &code,
+        &detail,
+        &deadline_at,
+        &time,
+    ];
+    let stood = link.ask(query!("saga/stand"), &params).await?;
+    Ok(!stood.is_empty())
+}
+
+/// Reads a saga's row; its steps and signals are rows of their own.
+pub(super) fn saga(row: &Row) -> Result<SagaRecord, StoreError> {
+    let headers: &str = row.try_get(5).map_err(unreadable)?;
+    let tenant: Option<&str> = row.try_get(3).map_err(unreadable)?;
+    let version: i64 = row.try_get(2).map_err(unreadable)?;
+    let standing = Standing {
+        state: named(row, 6, State::named)?,
+        undoing: row.try_get(7).map_err(unreadable)?,
+        reason: refusal(row, 8)?,
+        deadline_at: moment(row, 10)?,
+    };
+    Ok(SagaRecord {
+        id: row.try_get(0).map_err(unreadable)?,
+        kind: Kind {
+            name: row.try_get(1).map_err(unreadable)?,
+            version: u32::try_from(version)
+                .map_err(|_| corrupt(format!("saga of version {version}")))?,
+        },
+        tenant: tenant
+            .map(Tenant::new)
+            .transpose()
+            .map_err(|error| corrupt(format!("tenant of a saga: {error}")))?,
+        input: bytes(row, 4)?,
+        headers: serde_json::from_str(headers)
+            .map_err(|error| corrupt(format!("headers of a saga: {error}")))?,
+        standing,
+        epoch: row.try_get(11).map_err(unreadable)?,
+        wake_at: perhaps(row, 12)?,
+        waiting_for: row.try_get(13).map_err(unreadable)?,
+        created_at: moment(row, 14)?,
+        ended_at: perhaps(row, 15)?,
+        steps: Vec::new(),
+        signals: Vec::new(),
+    })
+}
+
+/// Reads a step, behind the id of its saga.
+pub(super) fn begun(row: &Row) -> Result<StepRecord, StoreError> {
+    let attempts: i32 = row.try_get(9).map_err(unreadable)?;
+    Ok(StepRecord {
+        name: row.try_get(1).map_err(unreadable)?,
+        way: named(row, 2, Way::named)?,
+        state: named(row, 3, StepState::named)?,
+        provider_key: row.try_get(4).map_err(unreadable)?,
+        request: bytes(row, 5)?,
+        made: bytes(row, 6)?,
+        error: refusal(row, 7)?,
+        attempts: attempts.unsigned_abs(),
+        next_at: moment(row, 10)?,
+        began_at: moment(row, 11)?,
+        ended_at: perhaps(row, 12)?,
+    })
+}
+
+/// Reads what a saga was told, behind its id.
+pub(super) fn told(row: &Row) -> Result<Signal, StoreError> {
+    Ok(Signal {
+        name: row.try_get(1).map_err(unreadable)?,
+        payload: bytes(row, 2)?,
+        received_at: moment(row, 3)?,
+    })
+}
+
+/// Says which saga it is that cannot be read.
+pub(super) fn of_saga(row: &Row, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Corrupt { what } => {
+            let id: &str = row.try_get(0).unwrap_or_default();
+            corrupt(format!("{id}: {what}"))
+        }
+        error => error,
+    }
+}
+
+pub(super) fn perhaps(row: &Row, place: usize) -> Result<Option<Timestamp>, StoreError> {
+    let at: Option<Moment> = row.try_get(place).map_err(unreadable)?;
+    Ok(at.map(|Moment(at)| at))
+}
+
+pub(super) fn moment(row: &Row, place: usize) -> Result<Timestamp, StoreError> {
+    let Moment(at) = row.try_get(place).map_err(unreadable)?;
+    Ok(at)
+}
+
+fn bytes(row: &Row, place: usize) -> Result<Bytes, StoreError> {
+    let bytes: &[u8] = row.try_get(place).map_err(unreadable)?;
+    Ok(Bytes::copy_from_slice(bytes))
+}
+
+fn refusal(row: &Row, place: usize) -> Result<Option<Refusal>, StoreError> {
+    let code: Option<String> = row.try_get(place).map_err(unreadable)?;
+    let detail: Option<String> = row.try_get(place + 1).map_err(unreadable)?;
+    Ok(code.map(|code| Refusal::new(code, detail.unwrap_or_default())))
+}
+
+fn named<T>(row: &Row, place: usize, named: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
+    let word: &str = row.try_get(place).map_err(unreadable)?;
+    named(word).ok_or_else(|| corrupt(format!("saga: {word:?} is no word for it")))
+}
+
+/// A refusal as two columns; what a far side said may hold anything.
+fn words(refusal: Option<&Refusal>) -> (Option<String>, Option<String>) {
+    let (code, detail) = (
+        refusal.map(|it| text(&it.code)),
+        refusal.map(|it| text(&it.detail)),
+    );
+    (code, detail)
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is what `map_err` hands over"
+)]
+fn unreadable(error: Error) -> StoreError {
+    corrupt(format!("saga: {error}"))
+}

@@ -1,0 +1,239 @@
+//! Encryption at rest on a server: what its tables hold, and who can read it.
+
+use std::{num::NonZeroU8, time::Duration};
+
+use bytes::Bytes;
+use hapax::{
+    delivery::{Frontier, Shards},
+    event::{EventId, Headers, NewEvent, Payload},
+    idempotency::Known,
+    keyring::{ENCRYPTED_UNDER, Keyring},
+    phases::{Entered, Entry, Lapsed},
+    store::{Claimed, Effect, Keys, Phases, Ran, Source, StoreError, Transaction as _},
+};
+use hapax_postgres::{
+    Postgres,
+    operate::{self, Actor},
+};
+use hapax_testkit::events::{answer, claim, fingerprint, keyring, single_shot};
+
+use crate::{fixture::Fixture, law::Server};
+
+/// What a card says, in an answer, a request and an event.
+const CARD: &str = r#"{"card":"4242424242424242"}"#;
+
+/// The laws that encryption could break.
+type Law = Server<false, true>;
+
+hapax_testkit::suite! { Law, store,
+    keys {
+        an_answer_survives_a_restart
+        of_many_claims_at_once_one_runs_and_the_others_replay
+        a_dropped_effect_keeps_the_answer_alone
+    }
+    transaction {
+        an_abandoned_completion_is_whole_or_nothing
+    }
+    single_shot {
+        of_many_single_shots_of_one_key_one_runs
+        hundreds_of_single_shots_at_once_all_commit
+        an_abandoned_single_shot_is_whole_or_nothing
+    }
+    outbox {
+        a_reader_among_writers_loses_and_repeats_nothing
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_was_said_lies_in_a_table() {
+    let encrypted = Fixture::with(|it| it.keyring = keyring(&[1])).await;
+    say_all(&encrypted.store).await;
+    assert_eq!(tables_with_the_card(&encrypted).await, Vec::<String>::new());
+    // What looks for it would find it.
+    let plain = Fixture::new().await;
+    say_all(&plain.store).await;
+    let found = tables_with_the_card(&plain).await;
+    assert!(found.contains(&"idempotency_key".to_owned()), "{found:?}");
+    assert!(
+        found.iter().any(|it| it.starts_with("outbox_event")),
+        "{found:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_part_reads_all_that_is_encrypted_however_much_shorter_it_says_than_it_takes() {
+    let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
+    let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
+    for _ in 0..8_000 {
+        // In base64, encrypted, and that in base64: about twice as long in its column.
+        let payload = Payload::Binary {
+            content_type: "application/avro".to_owned(),
+            bytes: Bytes::from_static(&[7; 280]),
+        };
+        tx.emit(NewEvent::new("reading.taken", payload).about("meter", "one"))
+            .unwrap();
+    }
+    tx.commit().await.unwrap();
+    let (two, mut read) = (NonZeroU8::new(2).unwrap(), [0, 0]);
+    for (part, read) in (0..).zip(&mut read) {
+        let mut frontier = Frontier::default();
+        loop {
+            let shards = Shards::of_part(part, two).unwrap();
+            let batch = Source::read(&fixture.store, &frontier, shards, 10_000).await;
+            let batch = batch.unwrap();
+            *read += batch.events.len();
+            if batch.events.is_empty() {
+                break;
+            }
+            frontier = batch.frontier;
+        }
+    }
+    read.sort_unstable();
+    assert_eq!(read, [0, 8_000]);
+}
+
+#[tokio::test]
+async fn whoever_lacks_the_key_is_told_so_and_nothing_runs_again() {
+    let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
+    say_all(&fixture.store).await;
+    let other = beside(&fixture, keyring(&[2])).await;
+    let missing = |error: StoreError| {
+        let error = error.to_string();
+        assert!(error.contains("not among the keys here"), "{error}");
+    };
+    missing(other.claim(claim("shot")).await.unwrap_err());
+    missing(other.look_up(&claim("tx").scope).await.unwrap_err());
+    let shot = single_shot(claim("shot"), Vec::new(), CARD);
+    missing(other.single_shot(shot).await.unwrap_err());
+    missing(other.enter(entry("tx")).await.unwrap_err());
+    missing(carried(&other).await.unwrap_err());
+    let lapsed = Lapsed {
+        lease: Duration::from_secs(5),
+        grace: Duration::ZERO,
+        limit: 10,
+    };
+    let operation = claim("x").scope.operation;
+    // Nobody needs the old answer to say that this is another request, or that the key is free again.
+    let mut changed = entry("tx");
+    changed.claim.fingerprint = fingerprint(2);
+    let told = other.enter(changed).await.unwrap();
+    assert!(matches!(told, Entered::Known(Known::Mismatch)), "{told:?}");
+    let expired = "UPDATE hapax.idempotency_key SET expires_at = now() - interval '1 s'
+        WHERE key = 'tx'";
+    fixture.plain.execute(expired, &[]).await.unwrap();
+    let told = other.enter(entry("tx")).await.unwrap();
+    assert!(matches!(told, Entered::Owned(_)), "{told:?}");
+    // The request that cannot be read fails nobody else's.
+    assert!(
+        other
+            .take_over(&[operation], lapsed)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn a_key_that_was_replaced_still_reads_and_the_new_one_writes() {
+    let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
+    say_all(&fixture.store).await;
+    let both = beside(&fixture, keyring(&[2, 1])).await;
+    for key in ["shot", "tx"] {
+        let known = both.claim(claim(key)).await.unwrap();
+        let Claimed::Known(Known::Replay { answer: stored, .. }) = known else {
+            panic!("{key} was answered");
+        };
+        assert_eq!(stored, answer(CARD));
+    }
+    assert_eq!(carried(&both).await.unwrap(), [CARD]);
+    let shot = single_shot(claim("new"), Vec::new(), CARD);
+    both.single_shot(shot).await.unwrap();
+    let new = beside(&fixture, keyring(&[2])).await;
+    let record = new.look_up(&claim("new").scope).await.unwrap().unwrap();
+    assert_eq!(record.answer, Some(answer(CARD)));
+}
+
+#[tokio::test]
+async fn an_operator_reads_what_the_keys_at_hand_decrypt() {
+    let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
+    say_all(&fixture.store).await;
+    let ops = Actor::new("ops");
+    let id = fixture
+        .plain
+        .query_one("SELECT event_id::text FROM hapax.outbox_event", &[]);
+    let id: EventId = id.await.unwrap().get::<_, String>(0).parse().unwrap();
+    for (numbers, reads) in [(&[1][..], true), (&[][..], false)] {
+        let store = beside(&fixture, keyring(numbers).reading()).await;
+        let key = operate::keys::get(&store, &ops, None, "POST /orders", "tx").await;
+        let key = key.unwrap();
+        let event = operate::events::find(&store, &ops, id)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(key.body == CARD.as_bytes(), reads);
+        assert_eq!(event.event.payload.bytes() == CARD.as_bytes(), reads);
+        let names: Vec<_> = key.headers.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names.contains(&ENCRYPTED_UNDER), !reads);
+        assert_eq!(event.event.headers.contains_key(ENCRYPTED_UNDER), !reads);
+    }
+}
+
+/// An answer of each kind, an event, and a request whose owner has died.
+async fn say_all(store: &Postgres) {
+    let shot = single_shot(claim("shot"), Vec::new(), CARD);
+    let ran = store.single_shot(shot).await.unwrap();
+    assert!(matches!(ran, Ran::Committed { .. }));
+    let Claimed::Open(mut tx) = store.claim(claim("tx")).await.unwrap() else {
+        panic!("the key is free");
+    };
+    let event = NewEvent::new("card.seen", Payload::Json(CARD.to_owned()));
+    tx.emit(event).unwrap();
+    tx.complete(&answer(CARD), Effect::Keep).await.unwrap();
+    let Entered::Owned(owned) = store.enter(entry("died")).await.unwrap() else {
+        panic!("the key is free");
+    };
+    store.give_back(&owned).await.unwrap();
+}
+
+fn entry(key: &str) -> Entry {
+    Entry {
+        claim: claim(key),
+        lease: Duration::from_secs(5),
+        request: Some(Bytes::from_static(CARD.as_bytes())),
+    }
+}
+
+async fn carried(store: &Postgres) -> Result<Vec<String>, StoreError> {
+    let batch = Source::read(store, &Frontier::default(), Shards::ALL, 10).await?;
+    let text = |payload: &Payload| String::from_utf8(payload.bytes().to_vec()).unwrap();
+    Ok(batch
+        .events
+        .iter()
+        .map(|it| text(&it.event.payload))
+        .collect())
+}
+
+async fn beside(fixture: &Fixture, keyring: Keyring) -> Postgres {
+    let set = |settings: &mut hapax_postgres::Settings| settings.keyring = keyring;
+    let database = std::sync::Arc::clone(&fixture.database);
+    Fixture::on(database, set).await.store
+}
+
+/// The tables of the schema that have the number of the card somewhere, in text or in bytes.
+async fn tables_with_the_card(fixture: &Fixture) -> Vec<String> {
+    let tables = "SELECT relname::text FROM pg_class
+        WHERE relnamespace = 'hapax'::regnamespace AND relkind = 'r'";
+    let tables = fixture.plain.query(tables, &[]).await.unwrap();
+    let mut found = Vec::new();
+    for table in tables.iter().map(|row| row.get::<_, String>(0)) {
+        let sql = format!(
+            "SELECT count(*) FROM hapax.{table} AS it
+             WHERE it::text LIKE '%4242424242424242%'
+                OR it::text LIKE '%' || encode('4242424242424242', 'hex') || '%'"
+        );
+        if fixture.count(&sql).await > 0 {
+            found.push(table);
+        }
+    }
+    found
+}

@@ -1,0 +1,9 @@
+-- Counts what every tenant has stored: keys that stand, and the bytes that they hold.
+SELECT tenant, count(*), sum(
+    coalesce(length(response_headers), 0)
+    + coalesce(length(response_body), 0)
+    + coalesce(length(request), 0)
+)
+FROM hapax_idempotency_key
+WHERE state = 'in_progress' OR state <> 'tombstone' AND expires_at > ?1
+GROUP BY tenant

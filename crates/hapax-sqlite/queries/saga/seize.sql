@@ -1,0 +1,7 @@
+-- Takes one saga from whoever has it.
+UPDATE hapax_saga SET
+    epoch = epoch + 1,
+    lease_until = ?2
+WHERE id = ?1
+RETURNING id, name, version, tenant, input, headers, state, undoing, reason_code, reason_detail,
+    deadline_at, epoch, wake_at, waiting_for, created_at, ended_at

@@ -1,0 +1,5 @@
+-- Reads what a saga was told, in order.
+SELECT name, payload, received_at
+FROM hapax_saga_signal
+WHERE saga = ?1
+ORDER BY rowid

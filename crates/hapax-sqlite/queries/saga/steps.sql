@@ -1,0 +1,6 @@
+-- Reads the steps of a saga in the order in which they began.
+SELECT name, way, state, provider_key, request, made, error_code, error_detail, attempts, next_at,
+    began_at, ended_at
+FROM hapax_saga_step
+WHERE saga = ?1
+ORDER BY rowid

@@ -1,0 +1,322 @@
+//! Sagas: their rows, who holds them, and what falls due.
+//!
+//! A saga is held by its epoch. The transaction of a move renews the lease first, which finds no
+//! row when another owner has come since; the writer is alone, so until it ends none comes.
+
+mod rows;
+
+use std::time::Duration;
+
+use hapax::{
+    Timestamp,
+    key::Tenant,
+    limits::PURGE_ROWS,
+    outbox::Draft,
+    saga::{Filter, Kind, NewSaga, Owned, SagaRecord, Signal, Standing, State, StepRecord},
+    store::{Claimed, Held, SagaRows, Sagas, StoreError, Transaction},
+};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use self::rows::{one, readable, select, whole};
+use crate::{
+    dialogue::{self, Under},
+    error::{corrupt, store_error},
+    idempotency::rows as bound,
+    query,
+    sqlite::Sqlite,
+    transaction::Tx,
+};
+
+impl Sagas for Sqlite {
+    async fn take_sagas(
+        &self,
+        kinds: &[Kind],
+        lease: Duration,
+        limit: usize,
+    ) -> Result<Vec<SagaRecord>, StoreError> {
+        let kinds = listed(kinds)?;
+        self.submit(move |desk| {
+            let now = desk.now();
+            let asked = params![
+                now.as_millis(),
+                now.after(lease).as_millis(),
+                kinds,
+                bound(limit)
+            ];
+            let taken = select(&desk.conn, query!("saga/take"), asked)?;
+            let whole = |saga: Result<_, _>| whole(&desk.conn, saga?);
+            let mut taken = readable(taken.into_iter().map(whole))?;
+            taken.sort_by_key(|saga| saga.wake_at);
+            Ok(taken)
+        })
+        .await
+    }
+
+    async fn seize_saga(
+        &self,
+        id: &str,
+        lease: Duration,
+    ) -> Result<Option<SagaRecord>, StoreError> {
+        let id = id.to_owned();
+        self.submit(move |desk| {
+            let until = desk.now().after(lease).as_millis();
+            one(&desk.conn, query!("saga/seize"), params![id, until])
+        })
+        .await
+    }
+
+    async fn turn(&self, owned: &Owned, lease: Duration) -> Result<Held<Tx>, StoreError> {
+        let draft = Draft::new(owned.tenant.clone(), owned.headers.clone());
+        let mut tx = match dialogue::open(self, Under::Nothing, draft).await? {
+            Claimed::Open(tx) => tx,
+            Claimed::Known(_) => return Err(corrupt("an answer to a claim that was not made")),
+        };
+        let (id, epoch) = (owned.id.clone(), owned.epoch);
+        let held = tx.ask(move |desk| {
+            let until = desk.now().after(lease).as_millis();
+            let hold = || {
+                let mut hold = desk.conn.prepare_cached(query!("saga/hold"))?;
+                let told = hold.query_row(params![id, epoch, until], |row| row.get(0));
+                told.optional()
+            };
+            hold().map_err(store_error)
+        });
+        let told: Option<i64> = held.await?;
+        let Some(told) = told else {
+            tx.rollback().await;
+            return Err(StoreError::Fenced);
+        };
+        let told = usize::try_from(told).unwrap_or(usize::MAX);
+        Ok(Held { tx, told })
+    }
+
+    async fn give_back_saga(
+        &self,
+        owned: &Owned,
+        pause: Duration,
+        waiting_for: &str,
+        told: usize,
+    ) -> Result<(), StoreError> {
+        let (owned, waiting_for) = (owned.clone(), waiting_for.to_owned());
+        self.submit(move |desk| {
+            let now = desk.now();
+            let given = params![
+                owned.id,
+                owned.epoch,
+                now.as_millis(),
+                now.after(pause).as_millis(),
+                waiting_for,
+                bound(told),
+            ];
+            let changed = change(&desk.conn, query!("saga/give_back"), given)?;
+            // Somebody here may be waiting for it to fall due.
+            desk.ring_after_commit();
+            if changed == 0 {
+                return Err(StoreError::Fenced);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn next_saga(&self, kinds: &[Kind]) -> Result<Option<Timestamp>, StoreError> {
+        let kinds = listed(kinds)?;
+        self.look(move |conn| {
+            let next = || {
+                let mut statement = conn.prepare_cached(query!("saga/next"))?;
+                statement.query_row([kinds], |row| row.get::<_, Option<i64>>(0))
+            };
+            let next = next().map_err(store_error)?;
+            Ok(next.map(Timestamp::from_millis))
+        })
+        .await
+    }
+
+    async fn saga(&self, id: &str) -> Result<Option<SagaRecord>, StoreError> {
+        let id = id.to_owned();
+        self.look(move |conn| one(conn, query!("saga/find"), params![id]))
+            .await
+    }
+
+    async fn sagas(&self, filter: &Filter, limit: usize) -> Result<Vec<SagaRecord>, StoreError> {
+        let filter = filter.clone();
+        self.look(move |conn| {
+            let state = filter.state.map(State::as_str);
+            let asked = params![
+                filter.name,
+                state,
+                filter.after,
+                bound(limit),
+                filter.version
+            ];
+            select(conn, query!("saga/list"), asked)?
+                .into_iter()
+                .collect()
+        })
+        .await
+    }
+
+    async fn sagas_in_attention(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        self.look(move |conn| {
+            let count = || {
+                let mut statement = conn.prepare_cached(query!("saga/in_attention"))?;
+                let found = statement.query_map([], |row| {
+                    let count: i64 = row.get(1)?;
+                    Ok((row.get(0)?, count.unsigned_abs()))
+                })?;
+                found.collect::<rusqlite::Result<Vec<_>>>()
+            };
+            count().map_err(store_error)
+        })
+        .await
+    }
+
+    async fn purge_sagas(&self, retention: Duration) -> Result<u64, StoreError> {
+        self.submit(move |desk| {
+            let before = desk.now().as_millis() - millis(retention);
+            purge(&desk.conn, before).map_err(store_error)
+        })
+        .await
+    }
+}
+
+impl SagaRows for Tx {
+    async fn start_saga(&mut self, saga: &NewSaga) -> Result<bool, StoreError> {
+        saga.check().map_err(refused)?;
+        let headers = if saga.headers.is_empty() {
+            self.context()
+        } else {
+            &saga.headers
+        };
+        let headers = serde_json::to_string(headers).map_err(refused)?;
+        let saga = saga.clone();
+        self.ask(move |desk| {
+            let now = desk.now();
+            let row = params![
+                saga.id,
+                saga.kind.name,
+                saga.kind.version,
+                saga.tenant.as_ref().map(Tenant::as_str),
+                &saga.input[..],
+                headers,
+                now.after(saga.deadline).as_millis(),
+                now.as_millis(),
+            ];
+            desk.ring_after_commit();
+            Ok(change(&desk.conn, query!("saga/start"), row)? == 1)
+        })
+        .await
+    }
+
+    async fn signal_saga(
+        &mut self,
+        id: &str,
+        name: &str,
+        payload: &[u8],
+    ) -> Result<bool, StoreError> {
+        Signal::check(name, payload).map_err(refused)?;
+        let (id, name, payload) = (id.to_owned(), name.to_owned(), payload.to_vec());
+        self.ask(move |desk| {
+            let now = desk.now().as_millis();
+            if change(&desk.conn, query!("saga/wake"), params![id, now])? == 0 {
+                return Ok(false);
+            }
+            desk.ring_after_commit();
+            let signal = params![id, name, payload, now];
+            change(&desk.conn, query!("saga/signal"), signal)?;
+            Ok(true)
+        })
+        .await
+    }
+
+    async fn write_step(&mut self, owned: &Owned, step: &StepRecord) -> Result<(), StoreError> {
+        let (id, step) = (owned.id.clone(), step.clone());
+        self.ask(move |desk| {
+            let error = step.error.as_ref();
+            let row = params![
+                id,
+                step.name,
+                step.way.as_str(),
+                step.state.as_str(),
+                step.provider_key,
+                &step.request[..],
+                &step.made[..],
+                error.map(|error| &error.code),
+                error.map(|error| &error.detail),
+                step.attempts,
+                step.next_at.as_millis(),
+                step.began_at.as_millis(),
+                step.ended_at.map(Timestamp::as_millis),
+            ];
+            change(&desk.conn, query!("saga/step"), row).map(drop)
+        })
+        .await
+    }
+
+    async fn write_standing(
+        &mut self,
+        owned: &Owned,
+        standing: &Standing,
+    ) -> Result<(), StoreError> {
+        let (owned, standing) = (owned.clone(), standing.clone());
+        self.ask(move |desk| {
+            let reason = standing.reason.as_ref();
+            let row = params![
+                owned.id,
+                owned.epoch,
+                standing.state.as_str(),
+                standing.undoing,
+                reason.map(|reason| &reason.code),
+                reason.map(|reason| &reason.detail),
+                standing.deadline_at.as_millis(),
+                desk.now().as_millis(),
+            ];
+            if change(&desk.conn, query!("saga/stand"), row)? == 0 {
+                return Err(StoreError::Fenced);
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// The kinds as JSON, for a statement that takes any number of them.
+fn listed(kinds: &[Kind]) -> Result<String, StoreError> {
+    let kinds: Vec<_> = kinds
+        .iter()
+        .map(|kind| (&kind.name, kind.version))
+        .collect();
+    serde_json::to_string(&kinds).map_err(refused)
+}
+
+fn purge(conn: &Connection, before: i64) -> rusqlite::Result<u64> {
+    let mut purge = conn.prepare_cached(query!("saga/purge"))?;
+    let gone = purge.query_map(params![before, bound(PURGE_ROWS)], |row| row.get(0))?;
+    let gone = gone.collect::<rusqlite::Result<Vec<String>>>()?;
+    for id in &gone {
+        for sql in [query!("saga/purge_steps"), query!("saga/purge_signals")] {
+            conn.prepare_cached(sql)?.execute([id])?;
+        }
+    }
+    Ok(gone.len() as u64)
+}
+
+fn change(
+    conn: &Connection,
+    sql: &'static str,
+    params: &[&dyn rusqlite::ToSql],
+) -> Result<usize, StoreError> {
+    let run = || conn.prepare_cached(sql)?.execute(params);
+    run().map_err(store_error)
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// What cannot be written because of what it says.
+fn refused(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    StoreError::Statement {
+        source: error.into(),
+    }
+}

@@ -1,0 +1,167 @@
+//! Rows of sagas, as they are read back: a row, its steps, and what it was told.
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    key::Tenant,
+    saga::{Kind, Refusal, SagaRecord, Signal, Standing, State, StepRecord, StepState, Way},
+    store::StoreError,
+};
+use rusqlite::{Connection, Row, ToSql};
+
+use crate::{
+    error::{corrupt, store_error},
+    query,
+};
+
+/// Rows of sagas, each as far as it can be read.
+pub(super) fn select(
+    conn: &Connection,
+    sql: &'static str,
+    params: &[&dyn ToSql],
+) -> Result<Vec<Result<SagaRecord, StoreError>>, StoreError> {
+    read(conn, sql, params, |row| {
+        let id = || row.get::<_, String>(0).unwrap_or_default();
+        saga(row).map_err(|error| of_saga(&id(), error))
+    })
+}
+
+/// The saga that a statement returns, if there is one.
+pub(super) fn one(
+    conn: &Connection,
+    sql: &'static str,
+    params: &[&dyn ToSql],
+) -> Result<Option<SagaRecord>, StoreError> {
+    let found = select(conn, sql, params)?.into_iter().next();
+    found.map(|saga| whole(conn, saga?)).transpose()
+}
+
+/// A saga with its steps and what it was told.
+pub(super) fn whole(conn: &Connection, mut saga: SagaRecord) -> Result<SagaRecord, StoreError> {
+    let of_this = |error| of_saga(&saga.id, error);
+    let steps = read(conn, query!("saga/steps"), &[&saga.id], step)?;
+    let signals = read(conn, query!("saga/signals"), &[&saga.id], signal)?;
+    let steps: Result<Vec<_>, _> = steps.into_iter().collect();
+    let signals: Result<Vec<_>, _> = signals.into_iter().collect();
+    let (steps, signals) = (steps.map_err(of_this)?, signals.map_err(of_this)?);
+    (saga.steps, saga.signals) = (steps, signals);
+    Ok(saga)
+}
+
+/// Those that can be read; one that cannot lapses, and keeps nobody from the others.
+pub(super) fn readable(
+    found: impl Iterator<Item = Result<SagaRecord, StoreError>>,
+) -> Result<Vec<SagaRecord>, StoreError> {
+    let readable = |saga| match saga {
+        Err(error @ StoreError::Corrupt { .. }) => {
+            tracing::error!(error = error.story(), "a saga lapses");
+            None
+        }
+        saga => Some(saga),
+    };
+    found.filter_map(readable).collect()
+}
+
+fn read<T>(
+    conn: &Connection,
+    sql: &'static str,
+    params: &[&dyn ToSql],
+    row: fn(&Row<'_>) -> Result<T, StoreError>,
+) -> Result<Vec<Result<T, StoreError>>, StoreError> {
+    let read = || {
+        let mut statement = conn.prepare_cached(sql)?;
+        let found = statement.query_map(params, |found| Ok(row(found)))?;
+        found.collect::<rusqlite::Result<Vec<_>>>()
+    };
+    read().map_err(store_error)
+}
+
+/// Says which saga it is that cannot be read.
+fn of_saga(id: &str, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Corrupt { what } => corrupt(format!("{id}: {what}")),
+        error => error,
+    }
+}
+
+fn saga(row: &Row<'_>) -> Result<SagaRecord, StoreError> {
+    let headers: String = row.get(5).map_err(unreadable)?;
+    let state: String = row.get(6).map_err(unreadable)?;
+    let tenant: Option<String> = row.get(3).map_err(unreadable)?;
+    let standing = Standing {
+        state: State::named(&state).ok_or_else(|| corrupt(format!("saga state {state}")))?,
+        undoing: row.get(7).map_err(unreadable)?,
+        reason: refusal(row, 8).map_err(unreadable)?,
+        deadline_at: moment(row, 10).map_err(unreadable)?,
+    };
+    Ok(SagaRecord {
+        id: row.get(0).map_err(unreadable)?,
+        kind: Kind {
+            name: row.get(1).map_err(unreadable)?,
+            version: row.get(2).map_err(unreadable)?,
+        },
+        tenant: tenant
+            .map(Tenant::new)
+            .transpose()
+            .map_err(|error| corrupt(format!("tenant of a saga: {error}")))?,
+        input: Bytes::from(row.get::<_, Vec<u8>>(4).map_err(unreadable)?),
+        headers: serde_json::from_str(&headers)
+            .map_err(|error| corrupt(format!("headers of a saga: {error}")))?,
+        standing,
+        epoch: row.get(11).map_err(unreadable)?,
+        wake_at: perhaps(row, 12).map_err(unreadable)?,
+        waiting_for: row.get(13).map_err(unreadable)?,
+        created_at: moment(row, 14).map_err(unreadable)?,
+        ended_at: perhaps(row, 15).map_err(unreadable)?,
+        steps: Vec::new(),
+        signals: Vec::new(),
+    })
+}
+
+fn step(row: &Row<'_>) -> Result<StepRecord, StoreError> {
+    let way: String = row.get(1).map_err(unreadable)?;
+    let state: String = row.get(2).map_err(unreadable)?;
+    Ok(StepRecord {
+        name: row.get(0).map_err(unreadable)?,
+        way: Way::named(&way).ok_or_else(|| corrupt(format!("way of a step {way}")))?,
+        state: StepState::named(&state).ok_or_else(|| corrupt(format!("step state {state}")))?,
+        provider_key: row.get(3).map_err(unreadable)?,
+        request: Bytes::from(row.get::<_, Vec<u8>>(4).map_err(unreadable)?),
+        made: Bytes::from(row.get::<_, Vec<u8>>(5).map_err(unreadable)?),
+        error: refusal(row, 6).map_err(unreadable)?,
+        attempts: row.get(8).map_err(unreadable)?,
+        next_at: moment(row, 9).map_err(unreadable)?,
+        began_at: moment(row, 10).map_err(unreadable)?,
+        ended_at: perhaps(row, 11).map_err(unreadable)?,
+    })
+}
+
+fn signal(row: &Row<'_>) -> Result<Signal, StoreError> {
+    Ok(Signal {
+        name: row.get(0).map_err(unreadable)?,
+        payload: Bytes::from(row.get::<_, Vec<u8>>(1).map_err(unreadable)?),
+        received_at: moment(row, 2).map_err(unreadable)?,
+    })
+}
+
+fn refusal(row: &Row<'_>, place: usize) -> rusqlite::Result<Option<Refusal>> {
+    let (code, detail): (Option<String>, Option<String>) = (row.get(place)?, row.get(place + 1)?);
+    Ok(code.map(|code| Refusal::new(code, detail.unwrap_or_default())))
+}
+
+fn moment(row: &Row<'_>, place: usize) -> rusqlite::Result<Timestamp> {
+    row.get(place).map(Timestamp::from_millis)
+}
+
+fn perhaps(row: &Row<'_>, place: usize) -> rusqlite::Result<Option<Timestamp>> {
+    let millis: Option<i64> = row.get(place)?;
+    Ok(millis.map(Timestamp::from_millis))
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is what `map_err` hands over"
+)]
+fn unreadable(error: rusqlite::Error) -> StoreError {
+    corrupt(format!("saga: {error}"))
+}

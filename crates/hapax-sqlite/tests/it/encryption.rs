@@ -1,0 +1,150 @@
+//! Encryption at rest: what lies in the file, and who can read it.
+
+use std::{fs, time::Duration};
+
+use bytes::Bytes;
+use hapax::{
+    delivery::{Frontier, Shards},
+    event::{NewEvent, Payload},
+    idempotency::Known,
+    keyring::Keyring,
+    phases::{Entered, Entry, Lapsed, TakenOver},
+    store::{Claimed, Effect, Keys as _, Phases as _, Ran, Source, StoreError, Transaction as _},
+};
+use hapax_sqlite::Sqlite;
+use hapax_testkit::events::{answer, claim, keyring, single_shot};
+
+use crate::fixture::Fixture;
+
+/// What a card says, in an answer, a request and an event.
+const CARD: &str = r#"{"card":"4242424242424242"}"#;
+
+#[tokio::test]
+async fn nothing_that_was_said_lies_in_the_file() {
+    let encrypted = Fixture::with(|it| it.keyring = keyring(&[1])).await;
+    say_all(&encrypted.store).await;
+    assert!(!holds_the_card(&encrypted));
+    // What looks for it would find it.
+    let plain = Fixture::new().await;
+    say_all(&plain.store).await;
+    assert!(holds_the_card(&plain));
+}
+
+#[tokio::test]
+async fn whoever_lacks_the_key_is_told_so_and_nothing_runs_again() {
+    let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
+    say_all(&fixture.store).await;
+    let other = again(&fixture, keyring(&[2])).await;
+    let missing = |error: StoreError| {
+        let error = error.to_string();
+        assert!(error.contains("not among the keys here"), "{error}");
+    };
+    missing(other.claim(claim("shot")).await.unwrap_err());
+    missing(other.look_up(&claim("tx").scope).await.unwrap_err());
+    let shot = single_shot(claim("shot"), Vec::new(), CARD);
+    missing(other.single_shot(shot).await.unwrap_err());
+    missing(other.enter(entry("tx")).await.unwrap_err());
+    missing(events(&other).await.unwrap_err());
+    // The one request that cannot be read holds up no other.
+    other.enter(entry("lapsed")).await.unwrap();
+    let taken = taken_over(&other).await;
+    assert_eq!(taken.len(), 1);
+    assert_eq!(taken[0].ownership.scope.key.as_str(), "lapsed");
+}
+
+#[tokio::test]
+async fn a_key_that_was_replaced_still_reads_and_the_new_one_writes() {
+    let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
+    say_all(&fixture.store).await;
+    let both = again(&fixture, keyring(&[2, 1])).await;
+    for key in ["shot", "tx"] {
+        let Claimed::Known(Known::Replay { answer: stored, .. }) =
+            both.claim(claim(key)).await.unwrap()
+        else {
+            panic!("{key} was answered");
+        };
+        assert_eq!(stored, answer(CARD));
+    }
+    let found = events(&both).await.unwrap();
+    assert_eq!(found, [CARD]);
+    assert_eq!(taken_over(&both).await[0].request, CARD);
+    let shot = single_shot(claim("new"), Vec::new(), CARD);
+    both.single_shot(shot).await.unwrap();
+    let record = both.look_up(&claim("new").scope).await.unwrap().unwrap();
+    assert_eq!(record.answer, Some(answer(CARD)));
+}
+
+#[tokio::test]
+async fn what_was_kept_before_there_was_a_key_is_read_as_ever() {
+    let fixture = Fixture::new().await;
+    say_all(&fixture.store).await;
+    let with_key = again(&fixture, keyring(&[1])).await;
+    let record = with_key.look_up(&claim("tx").scope).await.unwrap().unwrap();
+    assert_eq!(record.answer, Some(answer(CARD)));
+    assert_eq!(events(&with_key).await.unwrap(), [CARD]);
+    assert_eq!(taken_over(&with_key).await[0].request, CARD);
+}
+
+/// An answer of each kind, an event, and a request whose owner has died.
+async fn say_all(store: &Sqlite) {
+    let shot = single_shot(claim("shot"), Vec::new(), CARD);
+    assert!(matches!(
+        store.single_shot(shot).await.unwrap(),
+        Ran::Committed { .. }
+    ));
+    let Claimed::Open(mut tx) = store.claim(claim("tx")).await.unwrap() else {
+        panic!("the key is free");
+    };
+    let event = NewEvent::new("card.seen", Payload::Json(CARD.to_owned()));
+    tx.emit(event).unwrap();
+    tx.complete(&answer(CARD), Effect::Keep).await.unwrap();
+    let Entered::Owned(owned) = store.enter(entry("died")).await.unwrap() else {
+        panic!("the key is free");
+    };
+    store.give_back(&owned).await.unwrap();
+}
+
+fn entry(key: &str) -> Entry {
+    Entry {
+        claim: claim(key),
+        lease: Duration::ZERO,
+        request: Some(Bytes::from_static(CARD.as_bytes())),
+    }
+}
+
+async fn taken_over(store: &Sqlite) -> Vec<TakenOver> {
+    let lapsed = Lapsed {
+        lease: Duration::from_secs(5),
+        grace: Duration::ZERO,
+        limit: 10,
+    };
+    let operation = claim("x").scope.operation;
+    store.take_over(&[operation], lapsed).await.unwrap()
+}
+
+async fn events(store: &Sqlite) -> Result<Vec<String>, StoreError> {
+    let batch = Source::read(store, &Frontier::default(), Shards::ALL, 10).await?;
+    let text = |payload: &Payload| String::from_utf8(payload.bytes().to_vec());
+    let texts = batch
+        .events
+        .iter()
+        .map(|it| text(&it.event.payload).unwrap());
+    Ok(texts.collect())
+}
+
+/// The same file, opened anew with other keys.
+async fn again(fixture: &Fixture, keyring: Keyring) -> Sqlite {
+    fixture.store.close().await.unwrap();
+    let mut settings = fixture.settings();
+    settings.keyring = keyring;
+    Sqlite::open(settings).unwrap()
+}
+
+/// Whether the file or its log has the number of the card somewhere.
+fn holds_the_card(fixture: &Fixture) -> bool {
+    let number = b"4242424242424242";
+    let files = fs::read_dir(fixture.directory.path()).unwrap();
+    files
+        .map(|file| fs::read(file.unwrap().path()).unwrap())
+        .any(|bytes| bytes.windows(number.len()).any(|seen| seen == number))
+}

@@ -1,0 +1,101 @@
+//! Claims that travel with the first statement: nobody waits for what a handler does before it.
+
+use hapax::{
+    idempotency::{Claim, Known},
+    store::{Claimed, Effect, Keys, StoreError, Transaction},
+};
+use hapax_sqlite::{Tx, rusqlite::Connection};
+use hapax_testkit::events::{answer, claim, event, fingerprint};
+
+use crate::fixture::{Fixture, INSERT};
+
+#[tokio::test]
+async fn a_handler_that_has_asked_for_nothing_holds_up_no_other() {
+    let fixture = Fixture::new().await;
+    let mut riding = ride(&fixture, claim("k")).await;
+    // A transaction that held the writer would keep this one waiting.
+    let Ok(Claimed::Open(mut other)) = fixture.store.claim(claim("other")).await else {
+        panic!("the key is free");
+    };
+    write(&mut other, "other").await.unwrap();
+    other
+        .complete(&answer("other"), Effect::Keep)
+        .await
+        .unwrap();
+    write(&mut riding, "mine").await.unwrap();
+    riding.emit(event("mine")).unwrap();
+    riding
+        .complete(&answer("mine"), Effect::Keep)
+        .await
+        .unwrap();
+    assert_eq!(count(&fixture).await, 2);
+    let told = fixture.store.claim(claim("k")).await.unwrap();
+    assert!(
+        matches!(told, Claimed::Known(Known::Replay { .. })),
+        "{told:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() {
+    let fixture = Fixture::new().await;
+    let tx = ride(&fixture, claim("k")).await;
+    tx.complete(&answer("theirs"), Effect::Keep).await.unwrap();
+    let mut other = claim("k");
+    other.fingerprint = fingerprint(2);
+    for (claim, mismatch) in [(claim("k"), false), (other, true)] {
+        let mut tx = ride(&fixture, claim).await;
+        tx.emit(event("mine")).unwrap();
+        for _ in 0..2 {
+            let told = write(&mut tx, "mine").await;
+            assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+        }
+        assert!(tx.has_conflict());
+        match tx.known() {
+            Some(Known::Mismatch) => assert!(mismatch),
+            Some(Known::Replay { answer: it, .. }) => assert_eq!(it, answer("theirs")),
+            other => panic!("{other:?}"),
+        }
+        // Nothing of it can be kept by mistake.
+        let kept = tx.complete(&answer("mine"), Effect::Keep).await;
+        assert!(matches!(kept, Err(StoreError::Conflict { .. })), "{kept:?}");
+    }
+    assert_eq!(count(&fixture).await, 0);
+}
+
+#[tokio::test]
+async fn a_handler_without_a_statement_claims_at_its_end() {
+    let fixture = Fixture::new().await;
+    for effect in [Effect::Keep, Effect::Drop] {
+        let key = format!("{effect:?}");
+        let mut tx = ride(&fixture, claim(&key)).await;
+        tx.emit(event(&key)).unwrap();
+        tx.complete(&answer(&key), effect).await.unwrap();
+        let tx = ride(&fixture, claim(&key)).await;
+        let told = tx.complete(&answer("again"), effect).await;
+        assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+    }
+    ride(&fixture, claim("rolled back")).await.rollback().await;
+    drop(ride(&fixture, claim("dropped")).await);
+    for free in ["rolled back", "dropped"] {
+        let told = fixture.store.claim(claim(free)).await.unwrap();
+        assert!(matches!(told, Claimed::Open(_)), "{told:?}");
+    }
+}
+
+async fn ride(fixture: &Fixture, claim: Claim) -> Tx {
+    match fixture.store.claim_with_first_statement(claim).await {
+        Ok(Claimed::Open(tx)) => tx,
+        other => panic!("a transaction is handed out first: {other:?}"),
+    }
+}
+
+async fn write(tx: &mut Tx, text: &'static str) -> Result<usize, StoreError> {
+    tx.with(move |rows| rows.execute(INSERT, [text])).await
+}
+
+async fn count(fixture: &Fixture) -> i64 {
+    let count =
+        |rows: &Connection| rows.query_row("SELECT count(*) FROM note", [], |row| row.get(0));
+    fixture.store.read(count).await.unwrap()
+}

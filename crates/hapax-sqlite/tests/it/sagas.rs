@@ -1,0 +1,68 @@
+//! What the law of sagas cannot ask of every store: rows that cannot be read.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    event::Headers,
+    saga::{Definition, Owned, StepRecord, StepState, Way},
+    store::{Keys, SagaRows, Sagas, Transaction},
+};
+use hapax_sqlite::{Tx, rusqlite::Connection};
+
+use crate::fixture::Fixture;
+
+const LEASE: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let checkout: Definition<Tx> = Definition::new("checkout", 1);
+    for id in ["bad row", "bad step", "bad word", "good"] {
+        let mut tx = store.begin(None, Headers::new()).await.unwrap();
+        let new = checkout.begin(id, None, Bytes::new());
+        assert!(tx.start_saga(&new).await.unwrap());
+        assert!(tx.signal_saga(id, "paid", b"").await.unwrap());
+        tx.commit().await.unwrap();
+        let saga = store.seize_saga(id, LEASE).await.unwrap().unwrap();
+        let owned = Owned::of(&saga);
+        let mut tx = store.turn(&owned, LEASE).await.unwrap().tx;
+        tx.write_step(&owned, &step()).await.unwrap();
+        tx.commit().await.unwrap();
+        let given = store.give_back_saga(&owned, Duration::ZERO, "a test", 1);
+        given.await.unwrap();
+    }
+    let spoil = "UPDATE hapax_saga SET headers = 'nonsense' WHERE id = 'bad row';
+        UPDATE hapax_saga_step SET made = 'no bytes' WHERE saga = 'bad step';
+        UPDATE hapax_saga_signal SET payload = 'no bytes' WHERE saga = 'bad word'";
+    let spoil = |conn: &Connection| conn.execute_batch(spoil);
+    store.write(spoil).await.unwrap();
+    let kinds = [checkout.kind().clone()];
+    let taken = store.take_sagas(&kinds, LEASE, 10).await.unwrap();
+    assert_eq!(taken.len(), 1);
+    let good = &taken[0];
+    assert_eq!(good.id, "good");
+    assert_eq!((good.steps.len(), good.signals.len()), (1, 1));
+    for id in ["bad row", "bad step", "bad word"] {
+        let told = store.saga(id).await.unwrap_err().story();
+        assert!(told.contains(id), "{told}");
+    }
+}
+
+fn step() -> StepRecord {
+    StepRecord {
+        name: "a".to_owned(),
+        way: Way::Do,
+        state: StepState::Done,
+        provider_key: None,
+        request: Bytes::new(),
+        made: Bytes::new(),
+        error: None,
+        attempts: 1,
+        next_at: Timestamp::default(),
+        began_at: Timestamp::default(),
+        ended_at: None,
+    }
+}
