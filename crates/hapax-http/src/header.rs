@@ -67,17 +67,7 @@ pub(crate) fn budget(headers: &HeaderMap) -> Result<Option<Duration>, Problem> {
 
 /// Writes a key as a header value: bare where it can be, quoted where it must be.
 pub(crate) fn echo(key: &IdempotencyKey) -> HeaderValue {
-    let text = key.as_str();
-    let bare = text
-        .bytes()
-        .all(|b| (0x21..=0x7e).contains(&b) && b != b'"');
-    let value = if bare {
-        HeaderValue::from_str(text)
-    } else {
-        let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
-        HeaderValue::from_str(&format!("\"{escaped}\""))
-    };
-    value.expect("a key is visible ASCII")
+    HeaderValue::from_str(&key.quoted()).expect("a key is visible ASCII")
 }
 
 type Parsed<T> = Result<T, &'static str>;

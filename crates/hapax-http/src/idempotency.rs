@@ -8,6 +8,7 @@ use std::{
 use axum::response::{IntoResponse, Response};
 use hapax::{
     key::{IdempotencyKey, Operation, Scope},
+    quota::Quotas,
     single_flight::SingleFlight,
     store::{Keys, StoreError},
     telemetry::IDEMPOTENCY_EXPIRED,
@@ -37,6 +38,7 @@ struct Shared<K> {
     settings: Settings,
     replays: Replays,
     flights: SingleFlight<Told>,
+    quotas: Quotas,
     phased: Mutex<Vec<Operation>>,
 }
 
@@ -46,6 +48,7 @@ impl<K: Keys> Idempotency<K> {
         Self(Arc::new(Shared {
             replays: Replays::new(settings.cache_bytes),
             flights: SingleFlight::new(),
+            quotas: Quotas::new(settings.quota),
             phased: Mutex::default(),
             store,
             settings,
@@ -110,6 +113,24 @@ impl<K: Keys> Idempotency<K> {
         Ok(expired.iter().map(|(_, rows)| rows).sum())
     }
 
+    /// Counts what every tenant has stored, where a quota bounds it.
+    ///
+    /// A service calls this in turns, every half minute for instance: between two calls a tenant
+    /// may exceed its quota by what other nodes store for it. The store reads all its keys for it.
+    ///
+    /// # Errors
+    /// Fails as the store does; what was counted last stands.
+    pub async fn count_usage(&self) -> Result<(), StoreError> {
+        let quotas = &self.0.quotas;
+        if !quotas.is_on() {
+            return Ok(());
+        }
+        let usage = self.0.store.usage().await;
+        let usage = usage.inspect_err(|_| quotas.not_counted())?;
+        quotas.counted(usage);
+        Ok(())
+    }
+
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
@@ -135,6 +156,10 @@ impl<K: Keys> Idempotency<K> {
 
     pub(crate) fn replays(&self) -> &Replays {
         &self.0.replays
+    }
+
+    pub(crate) fn quotas(&self) -> &Quotas {
+        &self.0.quotas
     }
 
     pub(crate) fn flights(&self) -> &SingleFlight<Told> {

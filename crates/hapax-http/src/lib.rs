@@ -97,6 +97,7 @@ mod phased;
 mod planned;
 mod stored;
 mod told;
+mod trace;
 mod inbox;
 pub mod extract;
 pub mod problem;

@@ -7,6 +7,8 @@ use hapax::{
     idempotency::{OnExpired, OnFailure, OnStoreError},
     key::Tenant,
     limits,
+    quota::Quota,
+    trace::Traces,
 };
 use http::StatusCode;
 use tokio::time::Instant;
@@ -46,10 +48,15 @@ pub struct Settings {
     pub on_failure: OnFailure,
     /// Which names and statuses the answers use.
     pub profile: Profile,
+    /// How much one tenant may have stored; nothing is bounded by default. Whoever bounds it calls
+    /// [`Idempotency::count_usage`](crate::Idempotency::count_usage) in turns.
+    pub quota: Quota,
     /// Bytes of completed answers that are kept in memory; 0 keeps none.
     pub cache_bytes: u64,
     /// The tenant of every request, for a service that has only one; none is placed then.
     pub tenant: Option<Tenant>,
+    /// Whether requests are traced; a `traceparent` that comes in travels on in any case.
+    pub traces: Traces,
 }
 
 impl Settings {
@@ -66,8 +73,10 @@ impl Settings {
             on_store_error: OnStoreError::default(),
             on_failure: OnFailure::default(),
             profile: Profile::default(),
+            quota: Quota::default(),
             cache_bytes: limits::REPLAY_CACHE_BYTES,
             tenant: None,
+            traces: Traces::off(),
         }
     }
 }

@@ -13,6 +13,7 @@ use hapax::{
     Timestamp,
     idempotency::Answer,
     key::{Fingerprint, IdempotencyKey},
+    keyring::ENCRYPTED_UNDER,
 };
 use http::{
     Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode,
@@ -29,7 +30,7 @@ use crate::{
 };
 
 /// Headers that belong to one exchange and are never stored.
-const PER_EXCHANGE: [HeaderName; 15] = [
+const PER_EXCHANGE: [HeaderName; 16] = [
     SET_COOKIE,
     DATE,
     SERVER,
@@ -45,6 +46,8 @@ const PER_EXCHANGE: [HeaderName; 15] = [
     IDEMPOTENCY_KEY,
     IDEMPOTENCY_STATUS,
     IDEMPOTENT_REPLAYED,
+    // The store's own: it says how an answer is kept.
+    HeaderName::from_static(ENCRYPTED_UNDER),
 ];
 /// Headers that are made anew from the stored body.
 const REBUILT: [HeaderName; 2] = [CONTENT_LENGTH, TRANSFER_ENCODING];
@@ -172,6 +175,7 @@ mod tests {
             "x-hop",
             "keep-alive",
             "upgrade",
+            "hapax-encrypted-under",
         ] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static("v"));
         }
@@ -187,7 +191,7 @@ mod tests {
             .collect();
         let kept: [(&str, &[u8]); 3] = [("etag", b"\"1\""), ("link", b"a"), ("link", b"\xff")];
         assert_eq!(stored, kept);
-        assert_eq!(exchange.len(), 8);
+        assert_eq!(exchange.len(), 9);
         assert!(!exchange.contains_key("content-length"));
     }
 }

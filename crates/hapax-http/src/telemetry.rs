@@ -74,7 +74,7 @@ impl Counts {
     /// Counts a request.
     pub(crate) fn request(&self, outcome: Outcome) {
         self.handles().requests[outcome as usize].increment(1);
-        if tracing::enabled!(tracing::Level::DEBUG) {
+        if tracing::span_enabled!(tracing::Level::DEBUG) {
             tracing::Span::current().record("idempotency.outcome", outcome.as_str());
         }
     }

@@ -11,6 +11,8 @@ use bytes::Bytes;
 use hapax::{
     Timestamp,
     event::{Event, Payload},
+    sink::Offer,
+    trace::{TRACEPARENT, TRACESTATE},
 };
 
 /// Room for everything around a payload.
@@ -32,7 +34,7 @@ const RESERVED: [&str; 12] = [
 ];
 
 /// What every header of the trace is called, wherever a protocol has headers.
-const CONTEXT: [&str; 3] = ["traceparent", "tracestate", "correlation_id"];
+const CONTEXT: [&str; 3] = [TRACEPARENT, TRACESTATE, "correlation_id"];
 /// The media type of a CloudEvents 1.0 event in structured JSON.
 pub const STRUCTURED: &str = "application/cloudevents+json";
 
@@ -91,9 +93,15 @@ pub struct Written {
     pub body: Bytes,
 }
 
-/// The event's own headers that go with it under their own names, in every format.
-pub fn context(event: &Event) -> impl Iterator<Item = (&'static str, &str)> {
-    let carried = |name| Some((name, event.headers.get(name)?.as_str()));
+/// The headers that go with an event under their own names, in every format.
+///
+/// The trace is the attempt's, so that what the far side does hangs below the attempt that
+/// reached it; the attributes of CloudEvents tell of the event, and keep what it began with.
+pub fn context(offer: &Offer) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+    let carried = |name| match name {
+        TRACEPARENT => Some((name, offer.traceparent()?)),
+        _ => Some((name, Cow::from(offer.event().headers.get(name)?))),
+    };
     CONTEXT.into_iter().filter_map(carried)
 }
 
@@ -236,6 +244,10 @@ mod tests {
         outbox::seal,
     };
 
+    use std::sync::Arc;
+
+    use hapax::{outbox::OutboxEvent, trace::TraceContext};
+
     use super::*;
 
     #[test]
@@ -288,11 +300,26 @@ mod tests {
         );
         let raw = Format::Raw.write(&event, "/shop");
         assert_eq!((raw.attributes.len(), raw.body), (0, written.body));
-        let carried: Vec<_> = context(&event).collect();
-        assert_eq!(
-            carried,
-            [("traceparent", "00-aa"), ("correlation_id", "c-1")]
-        );
+        let position = 1;
+        let mut offer = Offer {
+            event: Arc::new(OutboxEvent { position, event }),
+            attempt: 1,
+            trace: None,
+        };
+        check_context(&offer, "00-aa");
+        let attempt = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        offer.trace = TraceContext::parse(attempt);
+        check_context(&offer, attempt);
+        // What a consumer may hash is the same for every attempt.
+        let again = Format::Structured.write(offer.event(), "/shop");
+        assert_eq!(again.body, structured.body);
+    }
+
+    #[track_caller]
+    fn check_context(offer: &Offer, traceparent: &str) {
+        let carried: Vec<_> = context(offer).collect();
+        let expected = [("traceparent", traceparent), ("correlation_id", "c-1")];
+        assert_eq!(carried, expected.map(|(name, value)| (name, value.into())));
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! effect is there once. A failure and a panic roll both back. What the
 //! function does beside the transaction is not undone and not deduped.
 //!
+//! A transaction is for writing: slow work in it holds up others, on SQLite
+//! every other write. What is slow goes before it ([`Handler::prepared`]).
+//!
 //! ```
 //! use hapax::{event::Event, key::KeyError, store::Keys};
 //! use hapax_sinks::handler::{Handler, HandlerError};
@@ -22,7 +25,7 @@
 //! }
 //! ```
 
-use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{fmt, future::ready, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::{
     FutureExt as _,
@@ -34,21 +37,28 @@ use hapax::{
     key::KeyError,
     sink::{BoxError, Offer, Outcome, Receipt, Sink, SinkError},
     store::{Keys, StoreError, Transaction as _},
+    trace::{TRACEPARENT, TRACESTATE},
 };
 
-/// The headers that an event passes on to those that its handler emits.
-const CONTEXT: [&str; 3] = ["traceparent", "tracestate", "correlation_id"];
+/// The headers that an event passes on to those that its handler emits, besides its trace.
+const CONTEXT: [&str; 2] = [TRACESTATE, "correlation_id"];
 
 /// What the function returns: the future of its verdict, boxed.
 pub type Handled<'a> = BoxFuture<'a, Result<(), HandlerError>>;
 
-type Function<Tx> = dyn for<'a> Fn(&'a mut Tx, &'a Event) -> Handled<'a> + Send + Sync;
+/// What the first of two functions returns: the future of what it made, boxed.
+pub type Preparing<'a, P> = BoxFuture<'a, Result<P, HandlerError>>;
+
+/// What is left to do in the transaction.
+type Effect<Tx> = Box<dyn for<'a> FnOnce(&'a mut Tx, &'a Event) -> Handled<'a> + Send>;
+
+type Prepare<Tx> = dyn for<'a> Fn(&'a Event) -> Preparing<'a, Effect<Tx>> + Send + Sync;
 
 /// A function that takes events, each once.
 pub struct Handler<K: Keys> {
     store: K,
     consumer: String,
-    function: Arc<Function<K::Tx>>,
+    prepare: Arc<Prepare<K::Tx>>,
 }
 
 impl<K: Keys> Handler<K> {
@@ -61,22 +71,56 @@ impl<K: Keys> Handler<K> {
         consumer: impl Into<String>,
         function: impl for<'a> Fn(&'a mut K::Tx, &'a Event) -> Handled<'a> + Send + Sync + 'static,
     ) -> Result<Self, KeyError> {
+        let nothing = || ready(Ok(()));
+        Self::prepared(
+            store,
+            consumer,
+            move |_| Box::pin(nothing()),
+            move |tx, event, ()| function(tx, event),
+        )
+    }
+
+    /// Runs `prepare` before the transaction, and `function` in it with what was prepared.
+    ///
+    /// An event that comes again is prepared again, and what was prepared is dropped: `prepare`
+    /// must have no effect that counts.
+    ///
+    /// # Errors
+    /// As [`Handler::new`].
+    pub fn prepared<P: Send + 'static>(
+        store: K,
+        consumer: impl Into<String>,
+        prepare: impl for<'a> Fn(&'a Event) -> Preparing<'a, P> + Send + Sync + 'static,
+        function: impl for<'a> Fn(&'a mut K::Tx, &'a Event, P) -> Handled<'a> + Send + Sync + 'static,
+    ) -> Result<Self, KeyError> {
         let consumer = consumer.into();
         message(&consumer, "probe", b"")?;
+        let function = Arc::new(function);
+        let prepare = preparing::<K::Tx, _>(move |event| {
+            let (function, preparing) = (Arc::clone(&function), prepare(event));
+            Box::pin(async move {
+                let made = preparing.await?;
+                let effect: Effect<K::Tx> = Box::new(move |tx, event| function(tx, event, made));
+                Ok(effect)
+            })
+        });
         Ok(Self {
             store,
             consumer,
-            function: Arc::new(function),
+            prepare: Arc::new(prepare),
         })
     }
 
-    async fn offer(&self, event: &Event) -> Outcome {
+    async fn offer(&self, offer: &Offer) -> Outcome {
+        let event = offer.event();
         let id = event.id.to_string();
         let message = message(&self.consumer, &id, event.payload.bytes())
             .map_err(|error| SinkError::rejected("message", error))?;
+        // Called in the future, so that a panic of the call itself is caught too.
+        let effect = caught(async { (self.prepare)(event).await }).await?;
         let mut tx = self
             .store
-            .begin(event.tenant.clone(), context(event))
+            .begin(event.tenant.clone(), context(offer))
             .await
             .map_err(unavailable)?;
         match tx.accept(&message).await.map_err(unavailable)? {
@@ -90,7 +134,7 @@ impl<K: Keys> Handler<K> {
                 return Err(SinkError::rejected("mismatch", Mismatch));
             }
         }
-        match self.run(&mut tx, event).await {
+        match caught(async { effect(&mut tx, event).await }).await {
             Ok(()) => tx.commit().await.map_err(unavailable)?,
             Err(failure) => {
                 tx.rollback().await;
@@ -98,15 +142,6 @@ impl<K: Keys> Handler<K> {
             }
         }
         Ok(Receipt::default())
-    }
-
-    /// Runs the function; a panic is a failure like any other.
-    async fn run(&self, tx: &mut K::Tx, event: &Event) -> Result<(), SinkError> {
-        let handled = async { (self.function)(tx, event).await };
-        match AssertUnwindSafe(handled).catch_unwind().await {
-            Ok(verdict) => verdict.map_err(SinkError::from),
-            Err(_) => Err(SinkError::unavailable("panic", Panicked)),
-        }
     }
 }
 
@@ -116,9 +151,7 @@ impl<K: Keys> Sink for Handler<K> {
     }
 
     fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
-        Box::pin(join_all(
-            offers.iter().map(|offer| self.offer(offer.event())),
-        ))
+        Box::pin(join_all(offers.iter().map(|offer| self.offer(offer))))
     }
 }
 
@@ -192,13 +225,34 @@ struct Panicked;
 #[error("event id was taken before with another payload")]
 struct Mismatch;
 
+/// Lets the compiler know that the closure's future may borrow the event.
+fn preparing<Tx, F>(prepare: F) -> F
+where
+    F: for<'a> Fn(&'a Event) -> Preparing<'a, Effect<Tx>>,
+{
+    prepare
+}
+
+/// Runs a step; a panic is a failure like any other.
+async fn caught<R>(step: impl Future<Output = Result<R, HandlerError>>) -> Result<R, SinkError> {
+    match AssertUnwindSafe(step).catch_unwind().await {
+        Ok(verdict) => verdict.map_err(SinkError::from),
+        Err(_) => Err(SinkError::unavailable("panic", Panicked)),
+    }
+}
+
 fn message(consumer: &str, id: &str, payload: &[u8]) -> Result<Message, KeyError> {
     Message::new(consumer, "outbox", id, payload)
 }
 
-fn context(event: &Event) -> Headers {
-    let passed = |name: &&str| Some(((*name).to_owned(), event.headers.get(*name)?.clone()));
-    CONTEXT.iter().filter_map(passed).collect()
+fn context(offer: &Offer) -> Headers {
+    let headers = &offer.event().headers;
+    let passed = |name: &&str| Some(((*name).to_owned(), headers.get(*name)?.clone()));
+    let mut context: Headers = CONTEXT.iter().filter_map(passed).collect();
+    if let Some(traceparent) = offer.traceparent() {
+        context.insert(TRACEPARENT.to_owned(), traceparent.into_owned());
+    }
+    context
 }
 
 fn unavailable(error: StoreError) -> SinkError {

@@ -6,8 +6,7 @@
     feature = "nats",
     feature = "redis",
     feature = "postgres",
-    feature = "amqp",
-    feature = "kafka"
+    feature = "amqp"
 ))]
 use std::time::Duration;
 

@@ -4,7 +4,9 @@
 //! the web's authorities or from those that the destination trusts beside
 //! them. There is no way to trust anybody.
 
-use std::{error::Error, io, sync::Arc};
+use std::sync::Arc;
+#[cfg(any(feature = "nats", feature = "redis"))]
+use std::{error::Error, io};
 
 use rustls::{
     ClientConfig, RootCertStore,

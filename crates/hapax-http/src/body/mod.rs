@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 use tokio::{
     fs::File,
     io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt},
+    task::yield_now,
 };
 
 use crate::{
@@ -172,6 +173,8 @@ where
     R: tokio::io::AsyncRead + Unpin,
 {
     stream::try_unfold(reader, |mut reader| async move {
+        // Whoever reads ahead for as long as there is something must not read all of it.
+        yield_now().await;
         let mut chunk = Vec::with_capacity(CHUNK);
         let read = reader.read_buf(&mut chunk).await?;
         Ok((read > 0).then(|| (Bytes::from(chunk), reader)))

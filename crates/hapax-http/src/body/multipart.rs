@@ -2,11 +2,21 @@
 //!
 //! The boundary is drawn anew by every client library on every send, so it takes
 //! no part: what does is each part's name, file name, content type and content,
-//! in the order in which they came. The content is hashed as it streams.
+//! in the order in which they came. The content is hashed as it streams; what
+//! stands before it is held in memory, and bounded.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use axum::body::Bytes;
-use futures_util::Stream;
-use hapax::{key::FingerprintBuilder, limits::MULTIPART_PARTS_MAX};
+use futures_util::{Stream, StreamExt};
+use hapax::{
+    key::FingerprintBuilder,
+    limits::{BODY_BYTES_IN_MEMORY, MULTIPART_PARTS_MAX},
+    sink::BoxError,
+};
 use multer::{Field, Multipart};
 use sha2::{Digest, Sha256};
 
@@ -26,16 +36,18 @@ where
     let boundary = boundary.ok_or_else(|| {
         Problem::new(MULTIPART_INVALID).detail("the content type names no boundary")
     })?;
-    let mut multipart = Multipart::new(body, boundary);
+    let ahead = Ahead::default();
+    let mut multipart = Multipart::new(ahead.bounding(body), boundary);
     let mut hash = FingerprintBuilder::new(VERSION);
     let mut parts = 0;
     while let Some(field) = multipart.next_field().await.map_err(malformed)? {
+        ahead.has_moved();
         parts += 1;
         if parts > MULTIPART_PARTS_MAX {
             return Err(Problem::new(MULTIPART_INVALID)
                 .detail(format!("it has more than {MULTIPART_PARTS_MAX} parts")));
         }
-        hash = part(hash, field).await?;
+        hash = part(hash, field, &ahead).await?;
     }
     Ok(*hash.finish().as_bytes())
 }
@@ -43,6 +55,7 @@ where
 async fn part(
     hash: FingerprintBuilder,
     mut field: Field<'_>,
+    ahead: &Ahead,
 ) -> Result<FingerprintBuilder, Problem> {
     let media_type = field.content_type().map(ToString::to_string);
     let hash = optional(hash, field.name());
@@ -50,9 +63,38 @@ async fn part(
     let hash = optional(hash, media_type.as_deref());
     let mut content = Sha256::new();
     while let Some(chunk) = field.chunk().await.map_err(malformed)? {
+        ahead.has_moved();
         content.update(&chunk);
     }
     Ok(hash.part(&content.finalize()))
+}
+
+/// Bytes that were read since the reading came to anything.
+///
+/// The head of a part is kept whole until it ends: one that does not is a way to fill the memory.
+#[derive(Default)]
+struct Ahead(Arc<AtomicUsize>);
+
+impl Ahead {
+    fn bounding<S, E>(&self, body: S) -> impl Stream<Item = Result<Bytes, BoxError>> + use<S, E>
+    where
+        S: Stream<Item = Result<Bytes, E>>,
+        E: Into<BoxError>,
+    {
+        let read = Arc::clone(&self.0);
+        body.map(move |chunk| {
+            let chunk = chunk.map_err(Into::into)?;
+            // A body that is in memory already comes as one.
+            if read.fetch_add(chunk.len(), Ordering::Relaxed) > BODY_BYTES_IN_MEMORY {
+                return Err("the head of a part does not end".into());
+            }
+            Ok(chunk)
+        })
+    }
+
+    fn has_moved(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }
 
 /// A part that may be missing, which is not the same as empty.
@@ -65,4 +107,34 @@ fn optional(hash: FingerprintBuilder, text: Option<&str>) -> FingerprintBuilder 
 
 fn malformed(error: multer::Error) -> Problem {
     Problem::new(MULTIPART_INVALID).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::{FutureExt, stream};
+
+    use super::*;
+
+    #[test]
+    fn a_head_that_does_not_end_is_refused_before_it_fills_the_memory() {
+        let read = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&read);
+        let endless = stream::repeat_with(move || {
+            let first = counted.fetch_add(1, Ordering::Relaxed) == 0;
+            let chunk = if first { "--b\r\nx: " } else { HEAD };
+            Ok::<_, Infallible>(Bytes::from_static(chunk.as_bytes()))
+        });
+        let refused = hash(endless, b"multipart/form-data; boundary=b").now_or_never();
+        let refused = refused.expect("nothing is waited for").unwrap_err();
+        assert_eq!(refused.code(), MULTIPART_INVALID);
+        let held = read.load(Ordering::Relaxed) * HEAD.len();
+        assert!(held <= 2 * BODY_BYTES_IN_MEMORY, "{held}");
+    }
+
+    const HEAD: &str = match std::str::from_utf8(&[b'x'; 64 * 1024]) {
+        Ok(text) => text,
+        Err(_) => unreachable!(),
+    };
 }

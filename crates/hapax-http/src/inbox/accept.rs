@@ -105,6 +105,7 @@ fn takes(finished: &Finished) -> bool {
 }
 
 fn count(consumer: &str, outcome: &'static str) {
+    tracing::Span::current().record("outcome", outcome);
     let consumer = consumer.to_owned();
     metrics::counter!(INBOX_MESSAGES, "consumer" => consumer, "outcome" => outcome).increment(1);
 }

@@ -24,6 +24,7 @@ use http::request::Parts;
 use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
+use tracing::Instrument as _;
 
 use super::{Inbox, WebhookLayer, accept};
 use crate::{
@@ -31,6 +32,7 @@ use crate::{
     problem::{self, AUTH_SIGNATURE, BODY_TOO_LARGE, NOT_FOUND, Problem, REQUEST_INVALID},
     request_id::RequestId,
     settings::until,
+    trace,
     visit::{Inner, Run, apart},
 };
 
@@ -100,7 +102,16 @@ async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Reques
         Err(problem) => return problem::write_out(&problem, &id),
     };
     parts.extensions.insert(message.clone());
-    let context = Headers::from([("correlation_id".to_owned(), id.as_str().to_owned())]);
+    // Followed from here on, and no sooner: until it was verified anybody could have sent it.
+    let place = trace::place(&inbox.traces, &parts);
+    let span = trace::message_span(
+        &message.consumer,
+        &message.source,
+        &message.message_id,
+        &place,
+    );
+    let mut context = Headers::from([("correlation_id".to_owned(), id.as_str().to_owned())]);
+    trace::carry(&mut context, &parts, Some(&place));
     let run = Run {
         inner,
         parts,
@@ -108,7 +119,10 @@ async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Reques
         id: id.clone(),
         end: until(Instant::now(), inbox.handler_max),
     };
-    apart(id, Box::pin(accept::accept(inbox, message, context, run))).await
+    let accepting = Box::pin(accept::accept(inbox, message, context, run));
+    let response = apart(id, accepting).instrument(span.clone()).await;
+    trace::answered(&span, &response);
+    response
 }
 
 impl<K: Keys> Inbox<K> {

@@ -17,6 +17,7 @@ use hapax::{
     limits::{BODY_BYTES_MAX, HANDLER},
     signature::{TOLERANCE, Verifier},
     store::Keys,
+    trace::Traces,
 };
 
 pub use layer::Verified;
@@ -50,6 +51,7 @@ impl<K: Keys> WebhookLayer<K> {
             body_max: BODY_BYTES_MAX,
             tolerance: TOLERANCE,
             handler_max: HANDLER,
+            traces: Traces::off(),
         }))
     }
 
@@ -81,6 +83,13 @@ impl<K: Keys> WebhookLayer<K> {
         self
     }
 
+    /// Traces messages; a `traceparent` that comes in travels on in any case.
+    #[must_use]
+    pub fn traces(mut self, traces: Traces) -> Self {
+        self.change().traces = traces;
+        self
+    }
+
     fn change(&mut self) -> &mut Inbox<K> {
         Arc::make_mut(&mut self.0)
     }
@@ -106,4 +115,5 @@ struct Inbox<K> {
     body_max: u64,
     tolerance: Duration,
     handler_max: Duration,
+    traces: Traces,
 }

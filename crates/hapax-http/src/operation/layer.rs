@@ -10,13 +10,14 @@ use std::{
 };
 
 use axum::{extract::Request, response::Response};
-use hapax::store::Keys;
+use futures_util::TryFutureExt as _;
+use hapax::{store::Keys, trace::Place};
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument;
 
 use super::{Acts, OperationLayer};
-use crate::visit;
+use crate::{trace, visit};
 
 impl<K: Keys, S> Layer<S> for OperationLayer<K> {
     type Service = Protected<K, S>;
@@ -54,21 +55,30 @@ where
         let Some((_, act)) = act else {
             return Box::pin(self.inner.call(request));
         };
-        let span = tracing::debug_span!(
-            "idempotency",
-            operation = act.operation.as_str(),
-            idempotency.key_hash = tracing::field::Empty,
-            idempotency.outcome = tracing::field::Empty,
-        );
+        let act = Arc::clone(act);
+        let (mut parts, body) = request.into_parts();
+        let traces = &act.idempotency.settings().traces;
+        let place = if traces.is_on() {
+            let place = trace::place(traces, &parts);
+            parts.extensions.insert(place);
+            place
+        } else {
+            Place::default()
+        };
+        let span = trace::request_span(act.operation.as_str(), &parts, &place);
         // The service that is ready is the one to call; the clone takes its place.
         let ready = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, ready);
-        let visit = visit::answer(Arc::clone(act), inner, request);
+        let visit = visit::answer(act, inner, Request::from_parts(parts, body));
         if span.is_disabled() {
-            Box::pin(visit)
-        } else {
-            Box::pin(visit.instrument(span))
+            return Box::pin(visit);
         }
+        let told = span.clone();
+        let visit = visit.map_ok(move |response| {
+            trace::answered(&told, &response);
+            response
+        });
+        Box::pin(visit.instrument(span))
     }
 }
 

@@ -97,11 +97,13 @@ impl<K: Keys> OperationLayer<K> {
         })
     }
 
-    /// Lets the claim travel with the handler's first statement, and saves its round trip.
+    /// Lets the claim travel with the handler's first statement: saves its round trip on
+    /// PostgreSQL, and keeps the one writer of SQLite free until then.
     ///
     /// The handler then begins before it is known whether it is to run, and where it is not, it
-    /// ends at its first statement: only for handlers that do nothing but read their request
-    /// before it. Whatever stands in the database is as safe as ever.
+    /// ends at its first statement: only for handlers that do nothing before it but read their
+    /// request, or what may be done again without harm. Whatever stands in the database is as safe
+    /// as ever.
     #[must_use]
     pub fn claim_with_first_statement(self) -> Self {
         self.change(|it| it.terms.rides = true)

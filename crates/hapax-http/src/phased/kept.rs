@@ -21,9 +21,10 @@ use crate::{
 /// The version of the format.
 const VERSION: u8 = 1;
 /// Headers that are kept of every request: what its body is, and what its events carry.
-const ALWAYS: [HeaderName; 3] = [
+const ALWAYS: [HeaderName; 4] = [
     CONTENT_TYPE,
     HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
     HeaderName::from_static("x-correlation-id"),
 ];
 

@@ -13,7 +13,10 @@ mod completer;
 use std::{fmt, sync::Arc};
 
 use axum::extract::FromRequestParts;
-use hapax::store::{StoreError, Transaction};
+use hapax::{
+    event::Headers,
+    store::{StoreError, Transaction},
+};
 use http::request::Parts;
 
 pub(crate) use any::AnyPhases;
@@ -36,12 +39,36 @@ impl<T: Transaction> Phased<T> {
         self.0.recovery_point()
     }
 
+    /// Whether somebody had the key before and did not finish: a call of theirs may still arrive.
+    pub fn is_resumed(&self) -> bool {
+        self.0.is_resumed()
+    }
+
+    /// What the events of this request carry: its `traceparent`, for calls to take along.
+    pub fn context(&self) -> &Headers {
+        self.0.context()
+    }
+
     /// The key to send to a foreign system with the step `step`: the same for every attempt.
     ///
     /// It is 36 characters long and reads as a UUID. Once it was asked for, the key is not
-    /// released any more: nobody can tell whether the foreign system has seen it.
+    /// released any more, for nobody can tell whether the foreign system has seen it; unless the
+    /// handler finds out that [nothing happened](Phased::nothing_happened).
     pub fn provider_key(&self, step: &str) -> String {
         self.0.provider_key(step)
+    }
+
+    /// Says that nothing came of this request: the foreign system knows nothing of its provider
+    /// keys, and no call under one of them is on its way any more.
+    ///
+    /// A failure that is answered then lets the key go. A later provider key or phase takes the
+    /// word back, even a phase that fails. What phases wrote stays: undo it in a phase before, where
+    /// it matters.
+    ///
+    /// It is not taken when somebody had the key before and did not finish, for a call of theirs
+    /// may still arrive: then this is false, and the key stays in progress.
+    pub fn nothing_happened(&self) -> bool {
+        self.0.nothing_happened()
     }
 
     /// Runs `phase` in a transaction and commits it, with `name` as the new recovery point.

@@ -46,6 +46,8 @@ struct Reached<T> {
     recovery_point: Option<String>,
     /// Whether a foreign system may have been asked.
     called_out: bool,
+    /// Whether the handler has said that nothing came of all this.
+    came_to_nothing: bool,
     last: Option<Slot<T>>,
 }
 
@@ -67,6 +69,7 @@ impl<T: Transaction> Owner<T> {
             reached: Mutex::new(Reached {
                 recovery_point: owned.recovery_point.clone(),
                 called_out: owned.resumed,
+                came_to_nothing: false,
                 last: None,
             }),
             owned,
@@ -82,8 +85,33 @@ impl<T: Transaction> Owner<T> {
     }
 
     pub(crate) fn provider_key(&self, step: &str) -> String {
-        self.reached().called_out = true;
+        let mut reached = self.reached();
+        reached.called_out = true;
+        reached.came_to_nothing = false;
+        drop(reached);
         self.owned.provider_key(step)
+    }
+
+    /// Whether somebody had the key before and did not finish.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.owned.resumed
+    }
+
+    /// What the events of this request carry.
+    pub(crate) fn context(&self) -> &Headers {
+        &self.context
+    }
+
+    /// Takes the handler's word that nothing happened, unless somebody had the key before.
+    pub(crate) fn nothing_happened(&self) -> bool {
+        let mut reached = self.reached();
+        reached.came_to_nothing = !self.is_resumed();
+        reached.came_to_nothing
+    }
+
+    /// Whether the handler has said that nothing happened, and has done nothing since.
+    pub(crate) fn came_to_nothing(&self) -> bool {
+        self.reached().came_to_nothing
     }
 
     /// Whether the key can be let go as if it had never been used.
@@ -109,6 +137,10 @@ impl<T: Transaction> Owner<T> {
 
     /// Opens a phase, the last one when it has no name.
     pub(crate) async fn open(&self, name: Option<&str>) -> Result<T, StoreError> {
+        if name.is_some() {
+            // A phase that fails or is cut off has left undone what the handler counts on.
+            self.reached().came_to_nothing = false;
+        }
         let refused = |source| Err(StoreError::Statement { source });
         if self.is_fenced() {
             return Err(StoreError::Fenced);

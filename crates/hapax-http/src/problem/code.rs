@@ -145,6 +145,8 @@ pub const PRECONDITION: Code = Code::new(
 pub const CONFLICT: Code = Code::new("CONFLICT.state", 409, "The current state does not allow it");
 /// Too many requests.
 pub const RATE_LIMIT: Code = Code::new("RATE_LIMIT.exceeded", 429, "Too many requests");
+/// The tenant has as many keys or bytes stored as it may; nothing happened.
+pub const QUOTA: Code = Code::new("RATE_LIMIT.quota", 429, "The quota is used up");
 /// The time for the request ran out before its commit; nothing happened.
 pub const TIMEOUT: Code = Code::new("DEPENDENCY.timeout", 504, "The request ran out of time");
 /// Something that the service needs cannot be reached.
@@ -191,7 +193,14 @@ mod tests {
 
     #[test]
     fn a_caller_is_told_to_retry_what_can_pass() {
-        let retryable = [TIMEOUT, UNAVAILABLE, INTERNAL, RATE_LIMIT, IN_PROGRESS];
+        let retryable = [
+            TIMEOUT,
+            UNAVAILABLE,
+            INTERNAL,
+            RATE_LIMIT,
+            QUOTA,
+            IN_PROGRESS,
+        ];
         let never = [
             PAYLOAD_MISMATCH,
             EXPIRED,

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{body::Body, response::Response};
+use hapax::telemetry::story;
 use http::{HeaderValue, header::CONTENT_TYPE};
 use serde::Serialize;
 
@@ -141,16 +142,4 @@ fn log(problem: &Problem, id: &RequestId) {
             "the request is refused"
         );
     }
-}
-
-/// An error and what caused it, in one line.
-fn story(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut story = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        story.push_str(": ");
-        story.push_str(&error.to_string());
-        cause = error.source();
-    }
-    story
 }

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use hapax::{
-    idempotency::{OnStoreError, Remember},
+    idempotency::{Known, OnStoreError, Remember},
     limits::{RERUN_PAUSE, RERUNS},
     store::{Claimed, Effect, Keys, StoreError, Transaction},
 };
@@ -63,6 +63,7 @@ async fn once<K: Keys, S: Inner>(
     rides: bool,
 ) -> Result<Response, Lost<K>> {
     let claim = claim(&held, rides);
+    let asked = Instant::now();
     match timeout_at(end, claim).await {
         Ok(Ok(Claimed::Open(tx))) => {
             if !rides {
@@ -70,7 +71,13 @@ async fn once<K: Keys, S: Inner>(
             }
             in_transaction(visit, held, tx, end).await
         }
-        Ok(Ok(Claimed::Known(known))) => Ok(held.known(known)),
+        Ok(Ok(Claimed::Known(known))) => {
+            if known == Known::InProgress {
+                // Another instance has it, and the store has waited for that one.
+                held.act.counts.wait(asked.elapsed());
+            }
+            Ok(held.known(known))
+        }
         Ok(Err(error @ StoreError::Conflict { .. })) => Err(Lost { held, error }),
         Ok(Err(error)) => Ok(without_the_key(visit, held, error).await),
         Err(_) => {

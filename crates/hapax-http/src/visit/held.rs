@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use axum::response::Response;
+use bytes::Bytes;
 use hapax::{
     idempotency::{Answer, Claim, Known},
     key::IdempotencyKey,
@@ -30,11 +31,13 @@ pub(super) struct Held<K: Keys> {
     pub(super) claim: Claim,
     pub(super) id: RequestId,
     joined: Joined,
+    /// Whether the quota knows of the key already.
+    is_counted: bool,
 }
 
 impl<K: Keys> Held<K> {
     pub(super) fn new(act: &Arc<Act<K>>, claim: Claim, joined: Joined, id: RequestId) -> Self {
-        if tracing::enabled!(tracing::Level::DEBUG) {
+        if tracing::span_enabled!(tracing::Level::DEBUG) {
             let hash = claim.scope.key.short_hash();
             tracing::Span::current().record("idempotency.key_hash", hash);
         }
@@ -43,12 +46,23 @@ impl<K: Keys> Held<K> {
             claim,
             id,
             joined,
+            is_counted: false,
         }
     }
 
     /// The key stands for this request: others with another payload need not wait.
     pub(super) fn confirm(&self) {
         self.joined.lead.confirm();
+    }
+
+    /// The key itself is committed, with so many bytes of its request: it counts from now on, unless
+    /// it has stood before.
+    pub(super) fn entered(&mut self, bytes: usize, is_new: bool) {
+        self.is_counted = true;
+        if is_new {
+            let quotas = self.act.idempotency.quotas();
+            quotas.add(&self.claim.scope.tenant, 1, bytes);
+        }
     }
 
     /// The answer is committed: it goes out, to this client and to those that wait.
@@ -59,9 +73,13 @@ impl<K: Keys> Held<K> {
         exchange: HeaderMap,
         extensions: Extensions,
     ) -> Response {
+        let bytes = bytes_of(&answer);
         match self.keep(answer, fresh_for) {
             Ok(stored) => {
                 self.act.counts.request(Outcome::Created);
+                let quotas = self.act.idempotency.quotas();
+                let keys = u64::from(!self.is_counted);
+                quotas.add(&self.claim.scope.tenant, keys, bytes);
                 self.joined.lead.finish(&Told::Replay(Arc::clone(&stored)));
                 stored.first(exchange, extensions)
             }
@@ -116,6 +134,12 @@ impl<K: Keys> Held<K> {
         self.joined.lead.confirm();
         Ok(stored)
     }
+}
+
+/// About what an answer takes in its row.
+fn bytes_of(answer: &Answer) -> usize {
+    let line = |(name, value): &(String, Bytes)| name.len() + value.len() + ": \r\n".len();
+    answer.headers.iter().map(line).sum::<usize>() + answer.body.len()
 }
 
 /// What a client is told when its key could not be taken.

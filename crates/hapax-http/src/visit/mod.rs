@@ -11,6 +11,7 @@ mod held;
 mod run;
 mod atomic;
 mod phased;
+mod quota;
 mod shot;
 mod unprotected;
 
@@ -38,6 +39,7 @@ use crate::{
     settings::until,
     stored::Stored,
     telemetry::Outcome,
+    trace,
 };
 use asked::Asked;
 pub(crate) use run::{Finished, Run};
@@ -138,6 +140,15 @@ impl<K: Keys, S: Inner> Visit<K, S> {
 
     async fn protected(self, scope: Scope, fingerprint: Fingerprint) -> Response {
         let key = echo(&scope.key);
+        if let Some(excess) = self.act.idempotency.quotas().excess(&scope.tenant) {
+            let claim = self.claim(scope.clone(), fingerprint);
+            let (act, id) = (Arc::clone(&self.act), self.id.clone());
+            if let Some(problem) = quota::refusal(&act, claim, excess).await {
+                let mut response = problem::write_out(&problem, &id);
+                response.headers_mut().insert(IDEMPOTENCY_KEY, key);
+                return response;
+            }
+        }
         let mut response = match join::join(&self.act, &scope, fingerprint, self.deadline).await {
             Ok(joined) => {
                 let claim = self.claim(scope, fingerprint);
@@ -180,9 +191,7 @@ impl<K: Keys, S: Inner> Visit<K, S> {
             request_id::is_sane(value.as_bytes()).then(|| value.to_str().ok().map(str::to_owned))?
         };
         let mut context = Headers::new();
-        if let Some(parent) = sent("traceparent") {
-            context.insert("traceparent".to_owned(), parent);
-        }
+        trace::carry(&mut context, &self.parts, self.parts.extensions.get());
         let correlation_id = sent("x-correlation-id");
         let correlation_id = correlation_id.unwrap_or_else(|| self.id.as_str().to_owned());
         context.insert("correlation_id".to_owned(), correlation_id);

@@ -7,6 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{extract::OriginalUri, response::Response};
+use bytes::Bytes;
 use hapax::{
     idempotency::{Known, OnFailure, Remember, judge},
     phases::{Entered, Entry, Found, Ownership, judge_entry},
@@ -32,7 +33,7 @@ const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_m
 /// Enters the key, runs the handler in phases, and stores its answer or gives the key back.
 pub(super) async fn phased<K: Keys, S: Inner>(
     mut visit: Visit<K, S>,
-    held: Held<K>,
+    mut held: Held<K>,
     phasing: Phasing<K>,
 ) -> Response {
     let end = visit.end();
@@ -43,11 +44,13 @@ pub(super) async fn phased<K: Keys, S: Inner>(
     } else {
         "retry"
     };
+    let mut bytes = 0;
     let entered = if let Some(ownership) = handed {
         Ok(Entered::Owned(ownership))
     } else {
         let last_look = visit.wait_end(Instant::now());
         let entry = entry(&visit, &held, &phasing);
+        bytes = entry.request.as_ref().map_or(0, Bytes::len);
         enter(&held, &phasing, entry, last_look).await
     };
     let ownership = match entered {
@@ -56,6 +59,8 @@ pub(super) async fn phased<K: Keys, S: Inner>(
         Err(error) => return held.failed(&unclaimed(error)),
     };
     held.confirm();
+    // One that is resumed stood before.
+    held.entered(bytes, !ownership.resumed);
     if ownership.resumed {
         held.act.counts.takeover(by);
     }
@@ -200,13 +205,14 @@ enum Verdict {
 }
 
 /// The handler's word on it, or the table's: a caller's mistake releases a key that nothing was
-/// made of yet, and a failure leaves it in progress.
+/// made of yet, and a failure leaves it in progress, unless the handler knows that nothing happened.
 fn verdict<T: Transaction>(finished: &Finished, owner: &Owner<T>) -> Verdict {
     let is_mistake = finished.status().is_client_error();
     match finished.verdict(OnFailure::Release) {
         Remember::WithEffect => Verdict::Store(Effect::Keep),
         Remember::EffectFree => Verdict::Store(Effect::Drop),
         Remember::Release if finished.is_overruled() => Verdict::Release,
+        Remember::Release if owner.came_to_nothing() => Verdict::Release,
         Remember::Release if is_mistake && owner.is_untouched() => Verdict::Release,
         Remember::Release => Verdict::GiveBack,
     }

@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use hapax::{
     idempotency::{Answer, OnFailure, Remember, remember},
     limits::ANSWER_BYTES_MAX,
+    telemetry::panic_word,
 };
 use http::{Extensions, HeaderMap, HeaderName, StatusCode, request, response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -152,11 +153,5 @@ async fn collect(body: Body) -> Result<Bytes, Problem> {
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Problem {
-    Problem::internal(format!("the handler panicked: {}", said(panic)))
-}
-
-fn said(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("it did not say why")
+    Problem::internal(format!("the handler panicked: {}", panic_word(panic)))
 }

@@ -8,6 +8,7 @@ mod keys;
 mod fingerprints;
 mod bodies;
 mod remembered;
+mod quotas;
 mod waiting;
 mod conflicts;
 mod store_errors;

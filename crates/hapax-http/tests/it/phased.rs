@@ -16,10 +16,11 @@ use axum::{
     routing::post,
 };
 use hapax::{
-    event::NewEvent,
+    event::{Headers, NewEvent},
     idempotency::{KeyRecord, KeyState},
     key::Tenant,
     limits::{GRACE, LEASE},
+    quota::Quota,
     store::{Keys, StoreError},
 };
 use hapax_http::{Completer, Idempotency, Json, Phased, Problem, Remember, Settings, problem};
@@ -39,8 +40,14 @@ struct Far {
     runs: Arc<AtomicU64>,
     /// The provider key of every call.
     calls: Arc<Mutex<Vec<String>>>,
+    /// Whether each word that nothing happened was taken.
+    believed: Arc<Mutex<Vec<bool>>>,
+    /// Whether somebody had the key before, for each run.
+    resumed: Arc<Mutex<Vec<bool>>>,
     entered: Arc<Semaphore>,
     gate: Arc<Semaphore>,
+    /// Has a permit for each handler that is gone.
+    left: Arc<Semaphore>,
     seen: Arc<Mutex<Vec<(String, HeaderMap)>>>,
 }
 
@@ -174,12 +181,124 @@ async fn a_handlers_word_releases_a_key_that_was_used() {
 }
 
 #[tokio::test]
+async fn a_failure_of_which_nothing_came_lets_the_key_go() {
+    for end in ["nothing", "undone"] {
+        let (stage, far) = stage().await;
+        let node = node(&stage, &far, |_| {});
+        let body = format!("{{\"end\":\"{end}\"}}");
+        let failed = pay(&node, "k", &body).await;
+        failed.check_problem(503, "DEPENDENCY.unavailable");
+        assert!(row(&stage, "k").await.is_none(), "{end}");
+        assert_eq!(*far.believed.lock().unwrap(), [true]);
+        stage.pass(Duration::from_millis(1));
+        assert_eq!(pay(&node, "k", "{}").await.idempotency(), Some("stored"));
+        let calls = far.calls.lock().unwrap();
+        assert_ne!(calls[0], calls[1], "it is another request");
+    }
+}
+
+#[tokio::test]
+async fn the_word_that_nothing_happened_does_not_outlive_what_happens_next() {
+    for end in ["nothing, then a call", "nothing, then a phase"] {
+        let (stage, far) = stage().await;
+        let node = node(&stage, &far, |_| {});
+        let body = format!("{{\"end\":\"{end}\"}}");
+        let failed = pay(&node, "k", &body).await;
+        failed.check_problem(503, "DEPENDENCY.unavailable");
+        let kept = row(&stage, "k").await.map(|row| row.state);
+        assert_eq!(kept, Some(KeyState::InProgress), "{end}");
+    }
+}
+
+#[tokio::test]
+async fn a_phase_that_cannot_be_opened_takes_back_the_word_that_nothing_happened() {
+    let (stage, far) = stage().await;
+    let node = node(&stage, &far, |_| {});
+    let failed = pay(&node, "k", "{\"end\":\"nothing, then no phase\"}").await;
+    failed.check_problem(500, "TRANSIENT.internal");
+    assert_eq!(*far.believed.lock().unwrap(), [true]);
+    let kept = row(&stage, "k").await.map(|row| row.state);
+    assert_eq!(kept, Some(KeyState::InProgress));
+}
+
+#[tokio::test]
+async fn a_phase_that_is_cut_off_while_it_opens_takes_back_the_word_that_nothing_happened() {
+    let (stage, far) = stage().await;
+    let node = node(&stage, &far, |_| {});
+    let body = "{\"first\":\"gate\",\"end\":\"nothing, then a phase\"}";
+    let mut request = post_json("/payments", "k", body);
+    let headers = request.headers_mut();
+    headers.insert("x-request-timeout", "1000".parse().unwrap());
+    let running = tokio::spawn(send(node.router.clone(), request));
+    far.entered(1).await;
+    // The store is somebody else's until the handler is gone.
+    let mut busy = stage.store.begin(None, Headers::new()).await.unwrap();
+    write(&mut busy).await.unwrap();
+    far.gate.add_permits(1);
+    far.left.acquire().await.unwrap().forget();
+    hapax::store::Transaction::rollback(busy).await;
+    let late = running.await.unwrap();
+    late.check_problem(504, "DEPENDENCY.timeout");
+    assert_eq!(*far.believed.lock().unwrap(), [true]);
+    let kept = row(&stage, "k").await.map(|row| row.state);
+    assert_eq!(kept, Some(KeyState::InProgress));
+}
+
+#[tokio::test]
+async fn who_goes_on_knows_that_somebody_had_the_key_before() {
+    let (stage, far) = stage().await;
+    let node = node(&stage, &far, |_| {});
+    let body = "{\"first\":\"503\"}";
+    assert!(!pay(&node, "k", body).await.status.is_success());
+    assert_eq!(pay(&node, "k", body).await.idempotency(), Some("stored"));
+    assert_eq!(*far.resumed.lock().unwrap(), [false, true]);
+}
+
+#[tokio::test]
+async fn nobody_says_that_nothing_happened_under_a_key_that_somebody_had_before() {
+    let (stage, far) = stage().await;
+    let body = "{\"first\":\"503\",\"end\":\"nothing\"}";
+    let node = node(&stage, &far, |_| {});
+    for _ in 0..2 {
+        let failed = pay(&node, "k", body).await;
+        failed.check_problem(503, "DEPENDENCY.unavailable");
+        let kept = row(&stage, "k").await.map(|row| row.state);
+        assert_eq!(kept, Some(KeyState::InProgress));
+    }
+    assert_eq!(*far.believed.lock().unwrap(), [false]);
+    let calls = far.calls.lock().unwrap();
+    assert_eq!(calls[0], calls[1]);
+}
+
+#[tokio::test]
 async fn a_last_phase_that_is_kept_beyond_the_answer_is_a_failure() {
     let (stage, far) = stage().await;
     let node = node(&stage, &far, |_| {});
     let kept = pay(&node, "k", "{\"end\":\"keep\"}").await;
     kept.check_problem(500, "TRANSIENT.internal");
     assert_eq!(row(&stage, "k").await.unwrap().state, KeyState::InProgress);
+}
+
+#[tokio::test]
+async fn a_key_counts_for_its_quota_from_its_entry_and_once() {
+    let (stage, far) = stage().await;
+    let quota = Quota {
+        keys: Some(2),
+        bytes: None,
+    };
+    let node = node(&stage, &far, |settings| settings.quota = quota);
+    let body = r#"{"first":"503"}"#;
+    assert_eq!(pay(&node, "1", body).await.status, 503);
+    // It stands, and goes on when it is sent again: one key, however often it is counted.
+    assert_eq!(pay(&node, "1", body).await.status, 201);
+    assert_eq!(pay(&node, "2", "{}").await.status, 201);
+    let refused = pay(&node, "3", "{}").await;
+    refused.check_problem(429, "RATE_LIMIT.quota");
+    node.idempotency.count_usage().await.unwrap();
+    pay(&node, "3", "{}")
+        .await
+        .check_problem(429, "RATE_LIMIT.quota");
+    assert_eq!(pay(&node, "1", body).await.idempotency(), Some("replayed"));
 }
 
 #[tokio::test]
@@ -417,6 +536,8 @@ async fn payment(
     let is_first = far.runs.fetch_add(1, Ordering::SeqCst) == 0;
     let seen = (tenant.as_str().to_owned(), headers);
     far.seen.lock().unwrap().push(seen);
+    far.resumed.lock().unwrap().push(phased.is_resumed());
+    let _leaving = Leaving(Arc::clone(&far.left));
     let first = if is_first { payment.first.as_str() } else { "" };
     if first == "mistake" {
         return Err(Problem::invalid("amount", "is too much"));
@@ -425,7 +546,14 @@ async fn payment(
         let key = phased.provider_key("charge");
         far.calls.lock().unwrap().push(key);
         far.strike(first).await?;
-        let charged = phased.phase("charged", async |tx| write(tx).await);
+        if payment.end.starts_with("nothing") {
+            far.deny(&phased, &payment.end)?;
+        }
+        let name = match payment.end.as_str() {
+            "nothing, then no phase" => "",
+            _ => "charged",
+        };
+        let charged = phased.phase(name, async |tx| write(tx).await);
         let charged: Result<(), Problem> = charged.await;
         if payment.end != "ignore" {
             charged?;
@@ -434,6 +562,12 @@ async fn payment(
     assert!(payment.end == "ignore" || phased.recovery_point().as_deref() == Some("charged"));
     far.strike(first.strip_suffix(" behind").unwrap_or_default())
         .await?;
+    if payment.end == "nothing, then a phase" {
+        return Err(Problem::new(problem::UNAVAILABLE));
+    }
+    if payment.end == "undone" {
+        far.deny(&phased, "nothing")?;
+    }
     if payment.end == "ignore" {
         return Ok(StatusCode::CREATED.into_response());
     }
@@ -482,6 +616,19 @@ impl Far {
         Ok(())
     }
 
+    /// Says that nothing happened, and fails, unless something is to happen behind it.
+    fn deny(&self, phased: &Phased<hapax_sqlite::Tx>, end: &str) -> Result<(), Problem> {
+        let is_believed = phased.nothing_happened();
+        self.believed.lock().unwrap().push(is_believed);
+        if end == "nothing, then a call" {
+            phased.provider_key("refund");
+        }
+        if end.ends_with("phase") {
+            return Ok(());
+        }
+        Err(Problem::new(problem::UNAVAILABLE))
+    }
+
     fn runs(&self) -> u64 {
         self.runs.load(Ordering::SeqCst)
     }
@@ -491,12 +638,24 @@ impl Far {
     }
 }
 
+/// Tells that a handler is gone, however it ended.
+struct Leaving(Arc<Semaphore>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.add_permits(1);
+    }
+}
+
 async fn stage() -> (Stage, Far) {
     let far = Far {
         runs: Arc::default(),
         calls: Arc::default(),
+        believed: Arc::default(),
+        resumed: Arc::default(),
         entered: Arc::new(Semaphore::new(0)),
         gate: Arc::new(Semaphore::new(0)),
+        left: Arc::new(Semaphore::new(0)),
         seen: Arc::default(),
     };
     (Stage::new().await, far)

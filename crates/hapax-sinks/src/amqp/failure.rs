@@ -1,7 +1,10 @@
 //! Why the broker did not take an event now, in its own words where it had any.
 
+use std::io;
+
 use hapax::sink::{Receipt, SinkError};
 use lapin::{Error, ErrorKind, protocol::AMQPError};
+use tokio::time::error::Elapsed;
 
 use super::receipt;
 
@@ -33,6 +36,11 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// There was no connection in time.
+    pub(super) fn not_connected(elapsed: Elapsed) -> Self {
+        Self::Connect(io::Error::new(io::ErrorKind::TimedOut, elapsed).into())
+    }
+
     /// Whether it may be one event that the broker objects to, and not all of them.
     pub(super) fn concerns_one(&self) -> bool {
         let code = self.said().map(AMQPError::get_id);

@@ -55,10 +55,7 @@ impl Link {
         let within = within.min(CONNECT);
         let connection = match timeout(within, connect(server, &socket)).await {
             Ok(connected) => connected.map_err(Failure::Connect)?,
-            Err(elapsed) => {
-                let late = io::Error::new(io::ErrorKind::TimedOut, elapsed);
-                return Err(Failure::Connect(late.into()));
-            }
+            Err(elapsed) => return Err(Failure::not_connected(elapsed)),
         };
         guard.keep();
         let (sender, blocked) = watch::channel(None);

@@ -5,7 +5,7 @@
 //! `correlation_id` are headers of their own in every mode.
 
 use bytes::Bytes;
-use hapax::{event::Event, sink::SinkError};
+use hapax::sink::{Offer, SinkError};
 use lapin::{
     BasicProperties,
     types::{AMQPValue, FieldTable, LongString, ShortString},
@@ -44,7 +44,8 @@ pub(super) struct Message {
 
 impl Layout {
     /// Writes an event; one that no message can carry is rejected.
-    pub(super) fn write(&self, event: &Event) -> Result<Message, SinkError> {
+    pub(super) fn write(&self, offer: &Offer) -> Result<Message, SinkError> {
+        let event = offer.event();
         let routing_key = self.routing_key.fill(event, |_, value| value.to_owned());
         let routing_key = short("routing key", "routing_key", &routing_key)?;
         let written = self.format.write(event, &self.source);
@@ -65,8 +66,8 @@ impl Layout {
         for (name, value) in &written.attributes {
             insert(format!("{PREFIX}{name}"), value);
         }
-        for (name, value) in format::context(event) {
-            insert(name.to_owned(), value);
+        for (name, value) in format::context(offer) {
+            insert(name.to_owned(), &value);
         }
         let seconds = u64::try_from(event.created_at.as_secs()).unwrap_or(0);
         let properties = BasicProperties::default()

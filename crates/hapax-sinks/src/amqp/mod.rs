@@ -96,7 +96,7 @@ impl Amqp {
         let link = match timeout_at(deadline, self.link()).await {
             Ok(Ok(link)) => link,
             Ok(Err(failure)) => return Some(failure),
-            Err(_) => return Some(Failure::Timeout),
+            Err(elapsed) => return Some(Failure::not_connected(elapsed)),
         };
         let channel = match timeout_at(deadline, link.channel()).await {
             Ok(Ok(channel)) => channel,
@@ -143,7 +143,7 @@ impl Batch {
         let mut messages = Vec::with_capacity(offers.len());
         let mut outcomes = Vec::with_capacity(offers.len());
         for offer in offers {
-            let written = layout.write(offer.event());
+            let written = layout.write(offer);
             let (message, outcome) = match written {
                 Ok(message) => (Some(message), None),
                 Err(rejection) => (None, Some(Err(rejection))),

@@ -110,7 +110,7 @@ impl Sink for Kafka {
             let mut records = Vec::with_capacity(offers.len());
             let mut outcomes = Vec::with_capacity(offers.len());
             for offer in offers {
-                let (record, outcome) = match self.layout.write(offer.event()) {
+                let (record, outcome) = match self.layout.write(offer) {
                     Ok(record) => (Some(record), None),
                     Err(rejection) => (None, Some(Err(rejection))),
                 };

@@ -5,7 +5,7 @@
 //! record still says in `ce_id` and `ce_type` what it is.
 
 use bytes::Bytes;
-use hapax::{event::Event, sink::SinkError};
+use hapax::sink::{Offer, SinkError};
 use rdkafka::message::{Header, OwnedHeaders};
 
 use crate::{
@@ -32,7 +32,8 @@ pub(super) struct Record {
 
 impl Layout {
     /// Writes an event; one that no record can carry is rejected.
-    pub(super) fn write(&self, event: &Event) -> Result<Record, SinkError> {
+    pub(super) fn write(&self, offer: &Offer) -> Result<Record, SinkError> {
+        let event = offer.event();
         let topic = self.topic.fill(event, |_, value| spelt(value));
         if !is_topic(&topic) {
             return Err(SinkError::rejected("topic", NoTopic(topic)));
@@ -55,8 +56,8 @@ impl Layout {
             add("ce_type", &event.kind);
         }
         add("content-type", &written.content_type);
-        for (name, value) in format::context(event) {
-            add(name, value);
+        for (name, value) in format::context(offer) {
+            add(name, &value);
         }
         let aggregate = event.aggregate.as_ref();
         Ok(Record {

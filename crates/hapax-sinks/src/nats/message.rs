@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use async_nats::{HeaderMap, HeaderName};
 use bytes::Bytes;
-use hapax::event::Event;
+use hapax::sink::Offer;
 
 use super::{answer::Failure, subject};
 use crate::{
@@ -17,8 +17,8 @@ use crate::{
     pattern::Pattern,
 };
 
-const MESSAGE_ID: &str = "Nats-Msg-Id";
-const CONTENT_TYPE: &str = "content-type";
+const MESSAGE_ID: HeaderName = HeaderName::from_static("Nats-Msg-Id");
+const CONTENT_TYPE: HeaderName = HeaderName::from_static("content-type");
 
 /// What is published of one event.
 #[derive(Debug)]
@@ -30,11 +30,12 @@ pub(super) struct Message {
 
 /// Writes an event down.
 pub(super) fn write(
-    event: &Event,
+    offer: &Offer,
     pattern: &Pattern,
     format: Format,
     source: &str,
 ) -> Result<Message, Failure> {
+    let event = offer.event();
     let subject = subject::of(event, pattern);
     if subject.len() > NATS_SUBJECT_BYTES_MAX {
         // The server ends the connection over a line that is too long, and with it the batch.
@@ -44,8 +45,8 @@ pub(super) fn write(
     let mut headers = HeaderMap::new();
     headers.insert(MESSAGE_ID, event.id.to_string());
     headers.insert(CONTENT_TYPE, spell(&written.content_type, true));
-    for (name, value) in format::context(event) {
-        headers.insert(name, spell(value, true));
+    for (name, value) in format::context(offer) {
+        headers.insert(name, spell(&value, true));
     }
     for (name, value) in &written.attributes {
         if let Some(name) = header(name) {

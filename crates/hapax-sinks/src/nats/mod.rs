@@ -61,8 +61,7 @@ impl Nats {
             return all(offers, || failure.clone().into());
         }
         for (index, offer) in offers.iter().enumerate() {
-            let event = offer.event();
-            match message::write(event, &self.subject, self.format, &self.source) {
+            match message::write(offer, &self.subject, self.format, &self.source) {
                 Ok(message) => batch.publish(index, message).await,
                 Err(refusal) => batch.answer(index, Err(refusal.into())),
             }

@@ -92,7 +92,11 @@ impl From<tokio_postgres::Error> for Failure {
             // Its detail repeats the row: that is nobody's business but the far side's.
             Some(refusal) => Self::Refused {
                 code: refusal.code().clone(),
-                message: refusal.message().to_owned(),
+                // About a value that does not fit, the message repeats it as well.
+                message: match class(refusal.code()) {
+                    "22" => "a value does not fit its column".to_owned(),
+                    _ => refusal.message().to_owned(),
+                },
                 has_constraint: refusal.constraint().is_some(),
             },
             None => Self::Link(Arc::new(error)),

@@ -120,7 +120,7 @@ impl<'a> Batch<'a> {
     async fn write(&mut self, link: &Link) -> Result<(), Failure> {
         let (mut rows, mut again, mut ids) = (Vec::new(), Vec::new(), HashSet::new());
         for (index, offer) in self.offers.iter().enumerate() {
-            match Row::of(index, offer.event(), link.plan.binary) {
+            match Row::of(index, offer, link.plan.binary) {
                 Ok(row) if ids.insert(row.id.clone()) => rows.push(row),
                 // The same event twice in one batch: the second is looked up after the first.
                 Ok(row) => again.push(row),

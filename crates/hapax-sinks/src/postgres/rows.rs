@@ -1,8 +1,10 @@
 //! Events as rows, and rows as the arrays that one statement takes.
 
 use hapax::{
-    event::{Event, Payload},
+    event::{Headers, Payload},
     inbox::Message,
+    sink::Offer,
+    trace::TRACEPARENT,
 };
 use tokio_postgres::types::{ToSql, Type};
 
@@ -16,12 +18,13 @@ pub(super) struct Row<'a> {
     pub(super) index: usize,
     pub(super) id: String,
     pub(super) hash: [u8; 32],
-    event: &'a Event,
+    offer: &'a Offer,
 }
 
 impl<'a> Row<'a> {
     /// The row of an event, for a column that takes bytes or text.
-    pub(super) fn of(index: usize, event: &'a Event, binary: bool) -> Result<Self, Failure> {
+    pub(super) fn of(index: usize, offer: &'a Offer, binary: bool) -> Result<Self, Failure> {
+        let event = offer.event();
         if !binary && matches!(event.payload, Payload::Binary { .. }) {
             return Err(Failure::Binary);
         }
@@ -32,8 +35,22 @@ impl<'a> Row<'a> {
             index,
             id,
             hash,
-            event,
+            offer,
         })
+    }
+
+    /// The event's headers as JSON, with the trace of the attempt that writes them.
+    fn headers(&self) -> String {
+        let headers = &self.offer.event().headers;
+        let written = match self.offer.trace {
+            None => serde_json::to_string(headers),
+            Some(own) => {
+                let mut headers: Headers = headers.clone();
+                headers.insert(TRACEPARENT.to_owned(), own.to_string());
+                serde_json::to_string(&headers)
+            }
+        };
+        written.expect("texts can be written as JSON")
     }
 }
 
@@ -57,7 +74,7 @@ impl<'a> Columns<'a> {
     pub(super) fn of(rows: &'a [Row<'a>], binary: bool) -> Self {
         let mut columns = Self::default();
         for row in rows {
-            let event = row.event;
+            let event = row.offer.event();
             let aggregate = event.aggregate.as_ref();
             columns.ids.push(&row.id);
             columns.hashes.push(&row.hash);
@@ -76,9 +93,7 @@ impl<'a> Columns<'a> {
                 Payload::Json(text) if !binary => columns.texts.push(text),
                 payload => columns.bytes.push(payload.bytes()),
             }
-            columns
-                .headers
-                .push(serde_json::to_string(&event.headers).expect("texts can be written as JSON"));
+            columns.headers.push(row.headers());
             columns.created_at.push(format::rfc3339(event.created_at));
         }
         columns

@@ -4,7 +4,7 @@
 //! `datacontenttype`; structured mode has the document in `data`. `id` and the
 //! trace are fields in every format.
 
-use hapax::event::Event;
+use hapax::sink::Offer;
 use redis::Cmd;
 
 use crate::format::{self, Format};
@@ -20,7 +20,8 @@ pub(super) struct Entry<'a> {
 
 impl Entry<'_> {
     /// The command that adds an event.
-    pub(super) fn add(&self, event: &Event) -> Cmd {
+    pub(super) fn add(&self, offer: &Offer) -> Cmd {
+        let event = offer.event();
         let mut command = redis::cmd("XADD");
         command.arg(self.stream);
         if let Some(length) = self.length_max {
@@ -31,16 +32,13 @@ impl Entry<'_> {
         if self.format != Format::Binary {
             command.arg("id").arg(event.id.to_string());
         }
-        for (name, value) in &written.attributes {
-            command.arg(name.as_bytes()).arg(value);
+        for (name, value) in format::context(offer) {
+            command.arg(name).arg(&*value);
         }
-        for (name, value) in format::context(event) {
-            if !written
-                .attributes
-                .iter()
-                .any(|(attribute, _)| attribute == name)
-            {
-                command.arg(name).arg(value);
+        for (name, value) in &written.attributes {
+            // Attributes have no prefix here: the attempt's trace stands where the event's would.
+            if format::context(offer).all(|(carried, _)| carried != name) {
+                command.arg(name.as_bytes()).arg(value);
             }
         }
         command.arg("datacontenttype").arg(&written.content_type);

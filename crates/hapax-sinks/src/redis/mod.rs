@@ -67,7 +67,7 @@ impl Redis {
                 format: self.format,
                 source: &self.source,
             };
-            pipeline.add_command(entry.add(offer.event()));
+            pipeline.add_command(entry.add(offer));
             streams.push(stream);
         }
         let adding = link

@@ -165,7 +165,8 @@ fn judge(step: Step, error: Error) -> SinkError {
     };
     let said = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
     let receipt = receipt(Some(status), said);
-    let source = error.into();
+    // What the server said stays in the receipt: many quote the recipient, and this is logged.
+    let source = Replied(status).into();
     if is_about_the_mail(step, status) {
         return SinkError::Rejected {
             error_type: "status_5xx",
@@ -184,6 +185,11 @@ fn judge(step: Step, error: Error) -> SinkError {
         source,
     }
 }
+
+/// The code of an answer that was no success.
+#[derive(Debug, thiserror::Error)]
+#[error("server answered {0}")]
+struct Replied(u16);
 
 /// Some lasting refusals are about us even when they come late.
 fn is_about_the_mail(step: Step, status: u16) -> bool {

@@ -24,9 +24,9 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, join_all};
 use hapax::{
     Clock, Timestamp,
-    event::Event,
     signature::{self, Signer},
     sink::{Offer, Outcome, Sink, SinkError},
+    trace::{TRACEPARENT, TRACESTATE},
 };
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri,
@@ -45,7 +45,6 @@ mod answer;
 pub use builder::{WebhookBuilder, WebhookError};
 pub use guard::Blocked;
 
-const TRACEPARENT: &str = "traceparent";
 const SENDER: HeaderValue = HeaderValue::from_static(concat!("hapax/", env!("CARGO_PKG_VERSION")));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -84,7 +83,7 @@ impl Webhook {
             return Err(SinkError::unavailable("blocked", blocked));
         }
         let deadline = tokio::time::Instant::now() + self.timeout;
-        let request = self.request(offer.event());
+        let request = self.request(offer);
         match tokio::time::timeout_at(deadline, self.client.request(request)).await {
             Ok(Ok(response)) => answer::judge(response, deadline, self.clock.now()).await,
             Ok(Err(error)) => Err(client::failure(error)),
@@ -92,7 +91,8 @@ impl Webhook {
         }
     }
 
-    fn request(&self, event: &Event) -> Request<Full<Bytes>> {
+    fn request(&self, offer: &Offer) -> Request<Full<Bytes>> {
+        let event = offer.event();
         let body = format::standard_webhook(event);
         let now = self.clock.now();
         let id = event.id.to_string();
@@ -113,8 +113,11 @@ impl Webhook {
         insert(signature::ID_HEADER, &id);
         insert(signature::TIMESTAMP_HEADER, &now.as_secs().to_string());
         insert(signature::SIGNATURE_HEADER, &signature);
-        if let Some(traceparent) = event.headers.get(TRACEPARENT) {
-            insert(TRACEPARENT, traceparent);
+        if let Some(traceparent) = offer.traceparent() {
+            insert(TRACEPARENT, &traceparent);
+            if let Some(tracestate) = event.headers.get(TRACESTATE) {
+                insert(TRACESTATE, tracestate);
+            }
         }
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(USER_AGENT, SENDER);

@@ -24,6 +24,7 @@ pub(crate) fn offer(number: u64, new: NewEvent) -> Offer {
     Offer {
         event: Arc::new(OutboxEvent { position, event }),
         attempt: 1,
+        trace: None,
     }
 }
 
@@ -89,6 +90,7 @@ pub(crate) fn unavailable(offers: &[Offer], outcomes: Vec<Outcome>) -> Vec<Offer
             Err(hapax::sink::SinkError::Unavailable { .. }) => left.push(Offer {
                 event: Arc::clone(&offer.event),
                 attempt: offer.attempt + 1,
+                trace: None,
             }),
             Err(error) => panic!("{}", error.story()),
         }

@@ -72,9 +72,16 @@ async fn a_known_id_with_another_payload_is_rejected_and_has_no_effect() {
     event.payload = Payload::Json("2".to_owned());
     let event = Arc::new(OutboxEvent { position: 2, event });
     deliver(&handler, first).await.unwrap();
-    let error = deliver(&handler, Offer { event, attempt: 1 })
-        .await
-        .unwrap_err();
+    let error = deliver(
+        &handler,
+        Offer {
+            event,
+            attempt: 1,
+            trace: None,
+        },
+    )
+    .await
+    .unwrap_err();
     assert!(matches!(
         error,
         SinkError::Rejected {
@@ -161,6 +168,67 @@ async fn a_panic_undoes_the_effect_and_the_event_comes_again() {
 }
 
 #[tokio::test]
+async fn what_is_prepared_holds_up_nobody_and_is_written_once() {
+    let (store, _directory) = open().await;
+    let prepared = Arc::new(AtomicUsize::new(0));
+    let (counted, others) = (prepared.clone(), store.clone());
+    let handler = Handler::prepared(
+        store.clone(),
+        "ledger",
+        move |event| {
+            let (counted, others) = (counted.clone(), others.clone());
+            Box::pin(async move {
+                counted.fetch_add(1, Ordering::SeqCst);
+                // Were the transaction open by now, this write would wait for its end.
+                let other = others.write(|rows| rows.execute("INSERT INTO other VALUES (1)", []));
+                other.await.map_err(HandlerError::again)?;
+                Ok(format!("prepared {}", event.kind))
+            })
+        },
+        |tx: &mut hapax_sqlite::Tx, _, made| Box::pin(write(tx, made)),
+    )
+    .unwrap();
+    for _ in 0..3 {
+        deliver(&handler, any_offer()).await.unwrap();
+    }
+    assert_eq!(
+        (prepared.load(Ordering::SeqCst), rows(&store).await),
+        (3, 1)
+    );
+}
+
+#[tokio::test]
+async fn a_preparation_that_fails_or_panics_leaves_nothing_and_the_event_comes_again() {
+    let (store, _directory) = open().await;
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = attempts.clone();
+    let handler = Handler::prepared(
+        store.clone(),
+        "ledger",
+        move |event| {
+            let attempt = counted.fetch_add(1, Ordering::SeqCst);
+            assert_ne!(attempt, 0, "a preparation that panics at once");
+            Box::pin(async move {
+                assert_ne!(attempt, 1, "a preparation that panics half-way");
+                if attempt == 2 {
+                    return Err(HandlerError::never("no such file"));
+                }
+                Ok(event.kind.clone())
+            })
+        },
+        |tx: &mut hapax_sqlite::Tx, _, made| Box::pin(write(tx, made)),
+    )
+    .unwrap();
+    for error_type in ["panic", "panic", "handler"] {
+        let error = deliver(&handler, any_offer()).await.unwrap_err();
+        assert_eq!(error.error_type(), error_type);
+        assert_eq!(rows(&store).await, 0);
+    }
+    deliver(&handler, any_offer()).await.unwrap();
+    assert_eq!(rows(&store).await, 1);
+}
+
+#[tokio::test]
 async fn what_a_function_emits_carries_the_context_of_the_event() {
     let (store, _directory) = open().await;
     let handler = Handler::new(store.clone(), "ledger", |tx: &mut hapax_sqlite::Tx, _| {
@@ -229,7 +297,8 @@ async fn open() -> (Sqlite, tempfile::TempDir) {
     let random = Random::new(move || bits.fetch_add(1, Ordering::SeqCst) as u64);
     let settings = Settings::new(directory.path().join("store.db"), clock(), random);
     let store = Sqlite::open(settings).unwrap();
-    let ledger = [(1, "ledger", "CREATE TABLE ledger (kind TEXT)")];
+    let tables = "CREATE TABLE ledger (kind TEXT); CREATE TABLE other (id INTEGER)";
+    let ledger = [(1, "ledger", tables)];
     store.migrate("test", &ledger).await.unwrap();
     (store, directory)
 }

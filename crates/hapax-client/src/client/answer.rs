@@ -1,0 +1,153 @@
+//! What comes back: an answer or none, always with what was tried.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hapax::{key::IdempotencyKey, sink::BoxError};
+use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
+use serde::Deserialize;
+
+use crate::{attempt::Attempts, course::Stopped, policy::IDEMPOTENCY_STATUS};
+
+/// Bytes of a problem's code that are kept.
+const CODE_BYTES_MAX: usize = 128;
+/// The problem that says that a key belongs to another request, so that this one never ran.
+const PAYLOAD_MISMATCH: &str = "CONFLICT.idempotency.payload_mismatch";
+
+/// The last answer to an operation.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its whole body.
+    pub body: Bytes,
+    /// The `code` of a problem+json answer.
+    pub code: Option<String>,
+    /// The wait that it asks for before the same is asked again.
+    pub retry_after: Option<Duration>,
+    /// The key of the operation.
+    pub key: Option<IdempotencyKey>,
+    /// Whether an earlier run had begun it, by the journal.
+    pub is_resumed: bool,
+    /// Why it is the last.
+    pub stopped: Stopped,
+    /// What was tried.
+    pub attempts: Attempts,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The key could not be written down, so nothing was sent.
+    #[error("journal cannot be written")]
+    Journal(#[source] BoxError),
+    /// The journal has the operation unfinished under another key than the one given; nothing was
+    /// sent.
+    #[error("the operation is unfinished under another key, by the journal")]
+    OtherKey,
+    /// No answer came.
+    #[error("no answer came")]
+    NoAnswer {
+        /// The key of the operation.
+        key: Option<IdempotencyKey>,
+        /// Why there was no further attempt.
+        stopped: Stopped,
+        /// What was tried.
+        attempts: Attempts,
+        /// What stood in the way of the last attempt.
+        source: BoxError,
+    },
+    /// The answer is longer than is taken in. It stands, and is not asked for again.
+    #[error("the answer is longer than {max} bytes")]
+    TooLarge {
+        /// Its status.
+        status: StatusCode,
+        /// The key of the operation.
+        key: Option<IdempotencyKey>,
+        /// What was tried.
+        attempts: Attempts,
+        /// How long it may be.
+        max: usize,
+    },
+}
+
+/// The `code` of a problem+json answer.
+pub(super) fn code(headers: &HeaderMap, body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Problem {
+        code: Option<String>,
+    }
+    let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/problem+json") {
+        return None;
+    }
+    let problem: Problem = serde_json::from_slice(body).ok()?;
+    problem.code.filter(|code| code.len() <= CODE_BYTES_MAX)
+}
+
+/// Whether an answer that stands says what became of the key, so that it may be forgotten.
+///
+/// A 401 or a 404 says nothing about an earlier attempt whose answer was lost: only a success, or
+/// an answer of the protected operation itself, does. Where no earlier attempt is `in_doubt`,
+/// every answer does.
+pub(super) fn settles(
+    status: StatusCode,
+    headers: &HeaderMap,
+    code: Option<&str>,
+    in_doubt: bool,
+) -> bool {
+    let by_operation = headers
+        .get(IDEMPOTENCY_STATUS)
+        .is_some_and(|value| value == "stored" || value == "replayed");
+    status.is_success() || by_operation || code == Some(PAYLOAD_MISMATCH) || !in_doubt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_a_problem_is_read_and_nothing_else_is() {
+        let check = |kind: &str, body: &str, expected: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, kind.parse().unwrap());
+            assert_eq!(code(&headers, body.as_bytes()).as_deref(), expected);
+        };
+        let problem = r#"{"code":"AUTH.missing","status":401}"#;
+        check(
+            "application/problem+json; charset=utf-8",
+            problem,
+            Some("AUTH.missing"),
+        );
+        check("application/json", problem, None);
+        check("application/problem+json", "{\"code\":7}", None);
+        check("application/problem+json", "", None);
+        let long = format!("{{\"code\":\"{}\"}}", "A".repeat(200));
+        check("application/problem+json", &long, None);
+    }
+
+    #[test]
+    fn a_key_in_doubt_is_forgotten_only_when_the_answer_says_what_became_of_it() {
+        let check = |status: u16, said: Option<&'static str>, code, expected: bool| {
+            let mut headers = HeaderMap::new();
+            if let Some(said) = said {
+                headers.insert(IDEMPOTENCY_STATUS, http::HeaderValue::from_static(said));
+            }
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(settles(status, &headers, code, true), expected, "{status}");
+            assert!(settles(status, &headers, code, false), "{status}");
+        };
+        check(201, None, None, true);
+        check(402, Some("stored"), None, true);
+        check(409, Some("replayed"), None, true);
+        check(409, None, Some(PAYLOAD_MISMATCH), true);
+        check(401, None, Some("AUTH.invalid"), false);
+        check(404, None, None, false);
+        check(400, Some("bypassed"), None, false);
+    }
+}

@@ -1,0 +1,269 @@
+//! One operation: write the key down, send, look, wait, send again; strike the key out.
+//!
+//! If the client dies before the key is written, nothing was sent. If it dies after, up to the line
+//! that strikes the key out, the next run sends under the same key and gets the same answer.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use hapax::{key::IdempotencyKey, sink::BoxError, telemetry::story};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::Instrument as _;
+
+use super::{
+    Client, Request,
+    answer::{self, Answer, SendError, settles},
+};
+use crate::{
+    attempt::Attempts,
+    course::{Course, Step, Stopped},
+    hint,
+    journal::{Begun, Intent},
+    policy::{IDEMPOTENCY_KEY, REQUEST_TIMEOUT, Seen},
+};
+
+/// Sends a request and everything that follows from it.
+pub(super) async fn send(client: &Client, request: Request) -> Result<Answer, SendError> {
+    let span = tracing::info_span!(
+        "client.send",
+        method = %request.method,
+        destination = &*request.destination,
+        idempotency.key_hash = tracing::field::Empty,
+    );
+    let operation = async {
+        let (begun, intent) = begin(client, &request).await?;
+        if let Some(Begun { key, .. }) = &begun {
+            let hash = key.short_hash();
+            tracing::Span::current().record("idempotency.key_hash", hash);
+        }
+        run(client, &request, begun, intent).await
+    };
+    Box::pin(operation.instrument(span)).await
+}
+
+/// Makes the key, and writes it down where there is a journal.
+async fn begin(
+    client: &Client,
+    request: &Request,
+) -> Result<(Option<Begun>, Option<Intent>), SendError> {
+    if !request.has_key() {
+        return Ok((None, None));
+    }
+    let given = request.given_key().cloned();
+    let fresh = given.clone();
+    let fresh = fresh.unwrap_or_else(|| IdempotencyKey::mint(&client.shared.random));
+    let Some(journal) = &client.journal else {
+        let (key, is_resumed) = (fresh, false);
+        return Ok((Some(Begun { key, is_resumed }), None));
+    };
+    let intent = request.intent();
+    let begun = journal.begin(&intent, fresh).await;
+    let begun = begun.map_err(SendError::Journal)?;
+    if given.is_some_and(|given| given != begun.key) {
+        return Err(SendError::OtherKey);
+    }
+    Ok((Some(begun), Some(intent)))
+}
+
+async fn run(
+    client: &Client,
+    request: &Request,
+    begun: Option<Begun>,
+    intent: Option<Intent>,
+) -> Result<Answer, SendError> {
+    let (started, destination) = (Instant::now(), request.destination.clone());
+    let key = begun.as_ref().map(|begun| &begun.key);
+    let mut course = Course::begin(&client.shared, destination, request.is_repeatable());
+    loop {
+        let (left, at_most) = course.time(started.elapsed());
+        let came = attempt(client, request, key, left, at_most).await;
+        let (seen, code, note) = look(&came, client.shared.clock.now());
+        let step = course.seen(seen, code.clone(), &note, started.elapsed());
+        let stopped = match step {
+            Step::Wait(wait) => {
+                client.tell(course.last(), Some(wait));
+                sleep(wait).await;
+                match course.resume(started.elapsed()) {
+                    Ok(()) => continue,
+                    Err(stopped) => stopped,
+                }
+            }
+            Step::Stop(stopped) => {
+                client.tell(course.last(), None);
+                stopped
+            }
+        };
+        let in_doubt = course.is_in_doubt() || begun.as_ref().is_some_and(|it| it.is_resumed);
+        if let (Ok(came), Stopped::Final, Some(key), Some(intent)) = (&came, stopped, key, &intent)
+            && settles(came.status, &came.headers, code.as_deref(), in_doubt)
+        {
+            strike_out(client, intent, key).await;
+        }
+        let attempts = course.end(stopped);
+        let retry_after = seen.asked();
+        return conclude(client, came, begun, code, retry_after, stopped, attempts);
+    }
+}
+
+/// The key's fate is known. If that cannot be written down, the answer is true all the same.
+async fn strike_out(client: &Client, intent: &Intent, key: &IdempotencyKey) {
+    let Some(journal) = &client.journal else {
+        return;
+    };
+    if let Err(error) = journal.finish(intent, key).await {
+        tracing::warn!(
+            error = &*error,
+            "a finished key stays in the journal: the same request gets the same answer again"
+        );
+    }
+}
+
+fn conclude(
+    client: &Client,
+    came: Result<Came, Missing>,
+    begun: Option<Begun>,
+    code: Option<String>,
+    retry_after: Option<Duration>,
+    stopped: Stopped,
+    attempts: Attempts,
+) -> Result<Answer, SendError> {
+    let is_resumed = begun.as_ref().is_some_and(|it| it.is_resumed);
+    let key = begun.map(|it| it.key);
+    match came {
+        Ok(Came {
+            status,
+            headers,
+            body: Some(body),
+        }) => Ok(Answer {
+            status,
+            headers,
+            body,
+            code,
+            retry_after,
+            key,
+            is_resumed,
+            stopped,
+            attempts,
+        }),
+        Ok(Came { status, .. }) => Err(SendError::TooLarge {
+            status,
+            key,
+            attempts,
+            max: client.received_bytes_max,
+        }),
+        Err(Missing { source, .. }) => Err(SendError::NoAnswer {
+            key,
+            stopped,
+            attempts,
+            source,
+        }),
+    }
+}
+
+/// An answer; without its body when that is too long.
+struct Came {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Option<Bytes>,
+}
+
+/// No answer.
+struct Missing {
+    was_sent: bool,
+    source: BoxError,
+}
+
+/// What was seen, the code of the problem, and a note for the attempt.
+fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<String>, String) {
+    match came {
+        Ok(came) => {
+            let retry_after = hint::retry_after(&came.headers, now);
+            let status = came.status;
+            let seen = Seen::Answer {
+                status,
+                retry_after,
+            };
+            let code = came.body.as_ref();
+            let code = code.and_then(|body| answer::code(&came.headers, body));
+            let note = match (&came.body, retry_after) {
+                (None, _) => "the answer is too long".to_owned(),
+                (_, Some(wait)) => format!("retry after {} s", wait.as_secs()),
+                _ => String::new(),
+            };
+            (seen, code, note)
+        }
+        Err(missing) => {
+            let seen = if missing.was_sent {
+                Seen::Lost
+            } else {
+                Seen::NotSent
+            };
+            (seen, None, story(&*missing.source))
+        }
+    }
+}
+
+/// Sends the request once and reads its answer to the end.
+async fn attempt(
+    client: &Client,
+    request: &Request,
+    key: Option<&IdempotencyKey>,
+    left: Duration,
+    at_most: Duration,
+) -> Result<Came, Missing> {
+    let mut headers = request.headers.clone();
+    if let Some(key) = key {
+        let value = HeaderValue::from_str(&key.quoted()).expect("a key is visible ASCII");
+        headers.insert(IDEMPOTENCY_KEY, value);
+    }
+    // Rounded down, for the far side must not believe that it has more; never zero.
+    let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+    headers.insert(REQUEST_TIMEOUT, HeaderValue::from(millis));
+    let sending = client
+        .http
+        .request(request.method.clone(), request.url.clone())
+        .headers(headers)
+        .body(request.body.clone())
+        .send();
+    let exchange = async {
+        let mut response = sending.await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response.chunk().await? {
+            if body.len() + chunk.len() > client.received_bytes_max {
+                return Ok(Came {
+                    status,
+                    headers,
+                    body: None,
+                });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok::<_, reqwest::Error>(Came {
+            status,
+            headers,
+            body: Some(body.freeze()),
+        })
+    };
+    match timeout(at_most, exchange).await {
+        Ok(Ok(came)) => Ok(came),
+        Ok(Err(error)) => Err(Missing::from(error)),
+        Err(_) => Err(Missing {
+            was_sent: true,
+            source: format!("no answer within {} ms", at_most.as_millis()).into(),
+        }),
+    }
+}
+
+impl From<reqwest::Error> for Missing {
+    fn from(error: reqwest::Error) -> Self {
+        // Without a connection, TLS and all, no byte of a request has left.
+        let was_sent = !(error.is_connect() || error.is_builder());
+        Self {
+            was_sent,
+            // What an address holds can be secret.
+            source: error.without_url().into(),
+        }
+    }
+}

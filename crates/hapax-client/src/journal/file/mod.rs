@@ -1,0 +1,179 @@
+//! A journal in a file: one line for each key, synced before anything is sent under it.
+//!
+//! Every access takes the lock of `FILE.lock`, so that processes may share a journal; two that do the
+//! same at the same time have the same key. The file is read as a whole each time, which suits a
+//! program that sends now and then; what is done is left out of it when it has grown.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Seek as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use futures_util::future::BoxFuture;
+use hapax::{
+    Clock, Timestamp,
+    key::IdempotencyKey,
+    limits::{JOURNAL_BYTES, JOURNAL_BYTES_MAX},
+    sink::BoxError,
+};
+use tokio::task::spawn_blocking;
+
+use super::{
+    Begun, Intent, Journal,
+    record::{Open, Record, Unfinished},
+};
+
+/// A journal in a file of its own.
+#[derive(Clone, Debug)]
+pub struct FileJournal {
+    path: PathBuf,
+    clock: Clock,
+}
+
+impl FileJournal {
+    /// The journal at `path`; it is made when it is first needed.
+    pub fn new(path: impl Into<PathBuf>, clock: Clock) -> Self {
+        let path = path.into();
+        Self { path, clock }
+    }
+}
+
+impl Journal for FileJournal {
+    fn begin<'a>(
+        &'a self,
+        intent: &'a Intent,
+        fresh: IdempotencyKey,
+    ) -> BoxFuture<'a, Result<Begun, BoxError>> {
+        let (path, intent, now) = (self.path.clone(), intent.clone(), self.clock.now());
+        Box::pin(async move { spawn_blocking(move || begin(&path, &intent, fresh, now)).await? })
+    }
+
+    fn finish<'a>(
+        &'a self,
+        _intent: &'a Intent,
+        key: &'a IdempotencyKey,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        let (path, key, now) = (self.path.clone(), key.clone(), self.clock.now());
+        Box::pin(async move { spawn_blocking(move || finish(&path, &key, now)).await? })
+    }
+}
+
+fn begin(
+    path: &Path,
+    intent: &Intent,
+    fresh: IdempotencyKey,
+    now: Timestamp,
+) -> Result<Begun, BoxError> {
+    let _lock = lock(path)?;
+    let mut open = Opened::at(path)?;
+    if let Some(key) = open.unfinished.key_of(intent) {
+        let key = IdempotencyKey::new(key)?;
+        // Its writer may have died before its own sync.
+        open.file.sync_all()?;
+        let is_resumed = true;
+        return Ok(Begun { key, is_resumed });
+    }
+    open.shorten(path)?;
+    let record = Record::Open(Open::new(intent, fresh.as_str(), now));
+    open.append(&record)?;
+    let (key, is_resumed) = (fresh, false);
+    Ok(Begun { key, is_resumed })
+}
+
+fn finish(path: &Path, key: &IdempotencyKey, now: Timestamp) -> Result<(), BoxError> {
+    let _lock = lock(path)?;
+    let (key, at_ms) = (key.as_str().to_owned(), now.as_millis());
+    Opened::at(path)?.append(&Record::Done { key, at_ms })
+}
+
+/// Waits for the lock; it is let go when what is returned is dropped.
+fn lock(path: &Path) -> io::Result<File> {
+    let lock = options().truncate(false).open(beside(path, ".lock"))?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+/// A journal under its lock.
+struct Opened {
+    file: File,
+    unfinished: Unfinished,
+    bytes: u64,
+}
+
+impl Opened {
+    fn at(path: &Path) -> Result<Self, BoxError> {
+        let mut file = options().truncate(false).open(path)?;
+        let bytes = file.metadata()?.len();
+        if bytes > JOURNAL_BYTES_MAX {
+            return Err(format!("{} is {bytes} bytes long", path.display()).into());
+        }
+        if bytes == 0 {
+            // Before its first line: a file with lines is in its folder for good.
+            sync_folder(path)?;
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        let unfinished = Unfinished::read(&text)?;
+        if unfinished.whole < text.len() {
+            file.set_len(unfinished.whole as u64)?;
+        }
+        Ok(Self {
+            file,
+            unfinished,
+            bytes,
+        })
+    }
+
+    /// Leaves out what is done, when that is worth it.
+    fn shorten(&mut self, path: &Path) -> Result<(), BoxError> {
+        if self.bytes < JOURNAL_BYTES {
+            return Ok(());
+        }
+        let other = beside(path, ".new");
+        let mut file = options().truncate(true).open(&other)?;
+        for open in &self.unfinished.open {
+            file.write_all(Record::Open(open.clone()).line().as_bytes())?;
+        }
+        file.sync_all()?;
+        fs::rename(&other, path)?;
+        sync_folder(path)?;
+        self.file = file;
+        Ok(())
+    }
+
+    fn append(&mut self, record: &Record) -> Result<(), BoxError> {
+        self.file.seek(io::SeekFrom::End(0))?;
+        self.file.write_all(record.line().as_bytes())?;
+        self.file.sync_all()?;
+        Ok(())
+    }
+}
+
+/// For reading and writing, and made when missing; addresses can hold secrets, so nobody else reads it.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+/// Syncs the folder that names the file, where a folder can be synced.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    if cfg!(unix) {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

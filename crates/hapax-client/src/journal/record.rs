@@ -1,0 +1,162 @@
+//! The lines of a journal, and what they say together.
+//!
+//! A line is a JSON object: `open` with what is about to be sent, `done` with a key alone. A last
+//! line without its line break was being written when its writer died: nothing was sent for it, or
+//! it only says that a key is done, so it is left out. Any other line that is none is an error.
+
+use hapax::{Timestamp, key::hex};
+use serde::{Deserialize, Serialize};
+
+use super::Intent;
+
+/// One line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub(super) enum Record {
+    Open(Open),
+    Done { key: String, at_ms: i64 },
+}
+
+/// What was about to be sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Open {
+    pub(super) key: String,
+    at_ms: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    method: String,
+    url: String,
+    body: String,
+}
+
+impl Open {
+    pub(super) fn new(intent: &Intent, key: &str, now: Timestamp) -> Self {
+        Self {
+            key: key.to_owned(),
+            at_ms: now.as_millis(),
+            name: intent.name.clone(),
+            method: intent.method.clone(),
+            url: intent.url.clone(),
+            body: hex(intent.body.as_bytes()),
+        }
+    }
+
+    fn is_for(&self, intent: &Intent) -> bool {
+        self.name == intent.name
+            && self.method == intent.method
+            && self.url == intent.url
+            && self.body == hex(intent.body.as_bytes())
+    }
+}
+
+impl Record {
+    /// The line, with its line break.
+    pub(super) fn line(&self) -> String {
+        let mut line = serde_json::to_string(self).expect("a record is plain strings and numbers");
+        line.push('\n');
+        line
+    }
+}
+
+/// A line that is no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {0} of the journal is no record")]
+pub(super) struct NoRecord(usize);
+
+/// What is unfinished, and how many bytes of the text are whole lines.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Unfinished {
+    pub(super) open: Vec<Open>,
+    pub(super) whole: usize,
+}
+
+impl Unfinished {
+    /// Reads a journal.
+    pub(super) fn read(text: &[u8]) -> Result<Self, NoRecord> {
+        let whole = text.iter().rposition(|byte| *byte == b'\n');
+        let whole = whole.map_or(0, |last| last + 1);
+        let mut open: Vec<Open> = Vec::new();
+        for (line, number) in text[..whole].split(|byte| *byte == b'\n').zip(1..) {
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            match serde_json::from_slice(line).map_err(|_| NoRecord(number))? {
+                Record::Open(it) => open.push(it),
+                Record::Done { key, .. } => open.retain(|it| it.key != key),
+            }
+        }
+        Ok(Self { open, whole })
+    }
+
+    /// The key under which an intent is unfinished.
+    pub(super) fn key_of(&self, intent: &Intent) -> Option<&str> {
+        let mut found = self.open.iter().filter(|open| open.is_for(intent));
+        found.next().map(|open| open.key.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(7);
+
+    fn open(body: &str, key: &str) -> String {
+        let intent = Intent::new("POST", "http://a/b", body.as_bytes());
+        Record::Open(Open::new(&intent, key, NOW)).line()
+    }
+
+    fn done(key: &str) -> String {
+        let (key, at_ms) = (key.to_owned(), 8);
+        Record::Done { key, at_ms }.line()
+    }
+
+    #[track_caller]
+    fn check(text: &str, body: &str, expected: Option<&str>) {
+        let read = Unfinished::read(text.as_bytes()).unwrap();
+        let intent = Intent::new("POST", "http://a/b", body.as_bytes());
+        assert_eq!(read.key_of(&intent), expected, "{text}");
+    }
+
+    #[test]
+    fn an_intent_is_unfinished_until_its_key_is_done() {
+        check("", "x", None);
+        check(&open("x", "k1"), "x", Some("k1"));
+        check(&open("x", "k1"), "y", None);
+        check(&(open("x", "k1") + &done("k1")), "x", None);
+        check(&(open("x", "k1") + &done("k2")), "x", Some("k1"));
+        let again = open("x", "k1") + &done("k1") + &open("x", "k2");
+        check(&again, "x", Some("k2"));
+    }
+
+    #[test]
+    fn a_name_an_address_or_a_method_tells_intents_apart() {
+        let text = open("x", "k1");
+        let read = Unfinished::read(text.as_bytes()).unwrap();
+        let other = |method, url| Intent::new(method, url, b"x");
+        assert_eq!(read.key_of(&other("PATCH", "http://a/b")), None);
+        assert_eq!(read.key_of(&other("POST", "http://a/c")), None);
+        let mut named = other("POST", "http://a/b");
+        named.name = Some("order 7".to_owned());
+        assert_eq!(read.key_of(&named), None);
+    }
+
+    #[test]
+    fn a_torn_last_line_is_left_out_wherever_it_is_torn() {
+        let (first, last) = (open("x", "k1"), open("y", "k2"));
+        for torn in 0..last.len() {
+            let text = first.clone() + &last[..torn];
+            let read = Unfinished::read(text.as_bytes()).unwrap();
+            assert_eq!((read.open.len(), read.whole), (1, first.len()), "{torn}");
+        }
+        for torn in 0..done("k1").len() {
+            check(&(first.clone() + &done("k1")[..torn]), "x", Some("k1"));
+        }
+    }
+
+    #[test]
+    fn a_line_in_the_middle_that_is_none_is_an_error_and_not_passed_over() {
+        let text = open("x", "k1") + "{\"state\":\"op\n" + &done("k1");
+        assert_eq!(Unfinished::read(text.as_bytes()), Err(NoRecord(2)));
+    }
+}

@@ -1,0 +1,255 @@
+//! The same policy around any HTTP client that is a tower service.
+//!
+//! It retries by status and error, sends the same request each time, and makes the key of a POST or
+//! PATCH that has none. It does not read answers: one that breaks off after its head is not seen here,
+//! and the `code` of a problem does not stand among the attempts. It keeps no journal; a caller that
+//! has one puts the key on the request.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use hapax::{Clock, Random, key::IdempotencyKey, sink::BoxError};
+use http::{HeaderValue, Request, Response};
+use tokio::time::{Instant, sleep, timeout};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::{
+    attempt::Attempts,
+    course::{Course, Step, Stopped},
+    destination, hint,
+    policy::{IDEMPOTENCY_KEY, Policy, REQUEST_TIMEOUT, Seen, is_repeatable, wants_key},
+    shared::Shared,
+};
+
+type IsUnsent<E> = Arc<dyn Fn(&E) -> bool + Send + Sync>;
+
+/// Puts the policy around a client; what it makes shares one set of budgets.
+pub struct RetryLayer<E> {
+    shared: Arc<Shared>,
+    is_unsent: IsUnsent<E>,
+}
+
+impl<E> RetryLayer<E> {
+    /// A layer with this policy.
+    ///
+    /// `is_unsent` says of an error whether no byte of the request had left, as
+    /// `hyper_util::client::legacy::Error::is_connect` does; what is not known is `false`.
+    pub fn new(
+        policy: Policy,
+        clock: Clock,
+        random: Random,
+        is_unsent: impl Fn(&E) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared::new(policy, clock, random)),
+            is_unsent: Arc::new(is_unsent),
+        }
+    }
+}
+
+impl<S, E> Layer<S> for RetryLayer<E> {
+    type Service = Retry<S, E>;
+
+    fn layer(&self, inner: S) -> Retry<S, E> {
+        Retry {
+            inner,
+            shared: Arc::clone(&self.shared),
+            is_unsent: Arc::clone(&self.is_unsent),
+        }
+    }
+}
+
+/// A client under the policy.
+pub struct Retry<S, E> {
+    inner: S,
+    shared: Arc<Shared>,
+    is_unsent: IsUnsent<E>,
+}
+
+/// How an operation went: an extension of its answer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Retried {
+    /// The key that it was sent under.
+    pub key: Option<HeaderValue>,
+    /// Why the answer is the last.
+    pub stopped: Stopped,
+    /// The wait that the answer asks for.
+    pub retry_after: Option<Duration>,
+    /// What was tried.
+    pub attempts: Attempts,
+}
+
+/// No answer came.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer came")]
+#[non_exhaustive]
+pub struct LayerError {
+    /// Why there was no further attempt.
+    pub stopped: Stopped,
+    /// What was tried.
+    pub attempts: Attempts,
+    /// What stood in the way of the last attempt.
+    pub source: BoxError,
+}
+
+impl<S, B, R> Service<Request<B>> for Retry<S, S::Error>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError> + Send + 'static,
+    B: Clone + Send + Sync + 'static,
+    R: Send + 'static,
+{
+    type Response = Response<R>;
+    type Error = LayerError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<R>, LayerError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), LayerError>> {
+        self.inner.poll_ready(context).map_err(unready)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The service that is ready is the one to call; the clone takes its place.
+        let ready = self.inner.clone();
+        let inner = mem::replace(&mut self.inner, ready);
+        let (shared, is_unsent) = (Arc::clone(&self.shared), Arc::clone(&self.is_unsent));
+        Box::pin(run(inner, shared, is_unsent, request))
+    }
+}
+
+async fn run<S, B, R>(
+    mut inner: S,
+    shared: Arc<Shared>,
+    is_unsent: IsUnsent<S::Error>,
+    mut request: Request<B>,
+) -> Result<Response<R>, LayerError>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    S::Error: Into<BoxError>,
+    B: Clone,
+{
+    let started = Instant::now();
+    if wants_key(request.method()) && !request.headers().contains_key(IDEMPOTENCY_KEY) {
+        let key = IdempotencyKey::mint(&shared.random);
+        let key = HeaderValue::from_str(key.as_str()).expect("a UUID is visible ASCII");
+        request.headers_mut().insert(IDEMPOTENCY_KEY, key);
+    }
+    let key = request.headers().get(IDEMPOTENCY_KEY).cloned();
+    let repeatable = is_repeatable(request.method(), key.is_some());
+    // A request without an authority is for a client with one far side.
+    let destination = destination::of(request.uri()).unwrap_or_else(|| "".into());
+    let mut course = Course::begin(&shared, destination, repeatable);
+    loop {
+        let (left, at_most) = course.time(started.elapsed());
+        let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+        let mut next = request.clone();
+        next.headers_mut()
+            .insert(REQUEST_TIMEOUT, HeaderValue::from(millis));
+        let came = timeout(at_most, inner.call(next)).await;
+        let (seen, note) = look(&came, &is_unsent, &shared);
+        let stopped = match course.seen(seen, None, &note, started.elapsed()) {
+            Step::Stop(stopped) => stopped,
+            Step::Wait(wait) => {
+                sleep(wait).await;
+                if let Err(stopped) = course.resume(started.elapsed()) {
+                    stopped
+                } else {
+                    let ready = poll_fn(|context| inner.poll_ready(context)).await;
+                    ready.map_err(unready)?;
+                    continue;
+                }
+            }
+        };
+        let attempts = course.end(stopped);
+        return match came {
+            Ok(Ok(mut answer)) => {
+                answer.extensions_mut().insert(Retried {
+                    key,
+                    stopped,
+                    retry_after: seen.asked(),
+                    attempts,
+                });
+                Ok(answer)
+            }
+            Ok(Err(error)) => Err(LayerError {
+                stopped,
+                attempts,
+                source: error.into(),
+            }),
+            Err(late) => Err(LayerError {
+                stopped,
+                attempts,
+                source: late.into(),
+            }),
+        };
+    }
+}
+
+type Came<R, E> = Result<Result<Response<R>, E>, tokio::time::error::Elapsed>;
+
+fn look<R, E>(came: &Came<R, E>, is_unsent: &IsUnsent<E>, shared: &Shared) -> (Seen, String) {
+    match came {
+        Ok(Ok(answer)) => {
+            let retry_after = hint::retry_after(answer.headers(), shared.clock.now());
+            let status = answer.status();
+            let note = retry_after.map(|wait| format!("retry after {} s", wait.as_secs()));
+            let seen = Seen::Answer {
+                status,
+                retry_after,
+            };
+            (seen, note.unwrap_or_default())
+        }
+        Ok(Err(error)) if is_unsent(error) => (Seen::NotSent, "not sent".to_owned()),
+        Ok(Err(_)) => (Seen::Lost, "the answer was lost".to_owned()),
+        Err(_) => (Seen::Lost, "no answer in time".to_owned()),
+    }
+}
+
+/// The inner service will not work again.
+fn unready(error: impl Into<BoxError>) -> LayerError {
+    LayerError {
+        stopped: Stopped::Final,
+        attempts: Attempts::default(),
+        source: error.into(),
+    }
+}
+
+impl<S: Clone, E> Clone for Retry<S, E> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            shared: Arc::clone(&self.shared),
+            is_unsent: Arc::clone(&self.is_unsent),
+        }
+    }
+}
+
+impl<E> Clone for RetryLayer<E> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            is_unsent: Arc::clone(&self.is_unsent),
+        }
+    }
+}
+
+impl<S, E> fmt::Debug for Retry<S, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Retry")
+    }
+}
+
+impl<E> fmt::Debug for RetryLayer<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RetryLayer").field(&self.shared).finish()
+    }
+}

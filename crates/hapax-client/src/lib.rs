@@ -1,0 +1,56 @@
+//! An HTTP client whose retries are safe.
+//!
+//! An operation has one idempotency key, made before its first send, and every attempt sends the
+//! same bytes under it. Attempts are spread by full jitter within one deadline; what the server asks
+//! for with `Retry-After` is a minimum; and a retry budget per destination bounds what all retries
+//! add to its load. A journal keeps the key through a crash of the client.
+//!
+//! What is tried again: network errors, 408, 425, 429, 500, 502, 503, 504, and 409 with
+//! `Retry-After`. A POST or PATCH without a key is not tried again once bytes of it were sent.
+//!
+//! ```no_run
+//! # #[cfg(feature = "reqwest")]
+//! # async fn order() -> Result<(), Box<dyn std::error::Error>> {
+//! use hapax::{Clock, Random};
+//! use hapax_client::{Client, Request, Settings};
+//!
+//! let clock = Clock::new(std::time::SystemTime::now);
+//! let client = Client::new(Settings::new(clock, Random::new(|| fastrand_u64())))?;
+//! let order = Request::post("https://shop.example/orders")?.json(r#"{"amount":500}"#);
+//! let answer = client.send(order).await?;
+//! println!("{}\n{}", answer.status, answer.attempts);
+//! # Ok(()) }
+//! # fn fastrand_u64() -> u64 { 4 }
+//! ```
+//!
+//! Two ways to use it: `Client` (feature `reqwest`, on by default) owns its connections, reads
+//! answers to their end and can keep a journal; `RetryLayer` (feature `tower`) puts the same policy
+//! around any client that is a `tower` service.
+
+#![cfg_attr(
+    not(feature = "reqwest"),
+    expect(dead_code, reason = "the layer needs less than the client does")
+)]
+
+mod policy;
+mod hint;
+mod attempt;
+mod destination;
+mod shared;
+mod course;
+mod telemetry;
+mod journal;
+#[cfg(feature = "reqwest")]
+mod client;
+#[cfg(feature = "tower")]
+mod layer;
+
+pub use attempt::{Attempt, Attempts};
+#[cfg(feature = "reqwest")]
+pub use client::{Answer, Client, ClientError, Request, RequestError, SendError, Settings, Watch};
+pub use course::Stopped;
+pub use hapax::retry::{Backoff, Budget};
+pub use journal::{Begun, FileJournal, Intent, Journal};
+#[cfg(feature = "tower")]
+pub use layer::{LayerError, Retried, Retry, RetryLayer};
+pub use policy::Policy;

@@ -1,0 +1,39 @@
+//! What the client reports: operations, attempts, waits, and what its budgets refused.
+
+use std::{sync::Arc, time::Duration};
+
+use hapax::telemetry::{
+    CLIENT_ATTEMPTS, CLIENT_BUDGET_REFUSALS, CLIENT_OPERATIONS, CLIENT_RETRY_DELAY,
+};
+use metrics::{counter, histogram};
+
+use crate::course::Stopped;
+
+/// An attempt was seen to its end, which had waited so long before it was sent.
+pub(crate) fn attempt(destination: &Arc<str>, number: u32, delay: Duration, status: Option<u16>) {
+    if number > 1 {
+        let destination = Arc::clone(destination);
+        histogram!(CLIENT_RETRY_DELAY, "destination" => destination).record(delay.as_secs_f64());
+    }
+    let kind = if number == 1 { "first" } else { "retry" };
+    let outcome = match status {
+        None => "network",
+        Some(..300) => "2xx",
+        Some(300..400) => "3xx",
+        Some(400..500) => "4xx",
+        Some(_) => "5xx",
+    };
+    let destination = Arc::clone(destination);
+    counter!(CLIENT_ATTEMPTS, "destination" => destination, "kind" => kind, "outcome" => outcome)
+        .increment(1);
+}
+
+/// An operation has ended.
+pub(crate) fn operation(destination: &Arc<str>, stopped: Stopped) {
+    let name = || Arc::clone(destination);
+    counter!(CLIENT_OPERATIONS, "destination" => name(), "outcome" => stopped.word()).increment(1);
+    // A count that is known from the start shows its first refusal as a rise.
+    let refused = u64::from(stopped == Stopped::Spent);
+    counter!(CLIENT_BUDGET_REFUSALS, "destination" => name()).increment(refused);
+    tracing::debug!(outcome = stopped.word(), "operation ended");
+}

@@ -1,0 +1,109 @@
+//! The policy as a tower layer, around hyper's client.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hapax_client::{Policy, Retried, RetryLayer, Stopped};
+use hapax_testkit::{
+    clock::seeded_random,
+    http::{HttpReceiver, HttpReply},
+    port::free_port,
+};
+use http::{Method, Request, Response};
+use http_body_util::Full;
+use hyper_util::{
+    client::legacy::{Client, Error, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use tower::{Layer as _, ServiceExt as _};
+
+use crate::stage::{Deed, Listener, clock, quick};
+
+type Body = Full<Bytes>;
+
+async fn send(
+    policy: Policy,
+    request: Request<Body>,
+) -> Result<Response<hyper::body::Incoming>, hapax_client::LayerError> {
+    let http: Client<HttpConnector, Body> = Client::builder(TokioExecutor::new()).build_http();
+    let layer = RetryLayer::new(policy, clock(), seeded_random(1), Error::is_connect);
+    layer.layer(http).oneshot(request).await
+}
+
+fn request(method: Method, url: &str) -> Request<Body> {
+    let body = Full::new(Bytes::from_static(b"{}"));
+    Request::builder()
+        .method(method)
+        .uri(url)
+        .body(body)
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_post_gets_a_key_and_the_same_request_is_sent_until_it_is_answered() {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply_next(HttpReply::closed());
+    receiver.reply_next(HttpReply::status(503));
+    let answer = send(quick(), request(Method::POST, &receiver.url("/a")))
+        .await
+        .unwrap();
+    let told: &Retried = answer.extensions().get().unwrap();
+    assert_eq!((answer.status().as_u16(), told.attempts.len()), (200, 3));
+    assert_eq!(told.stopped, Stopped::Final);
+    let arrived = receiver.received();
+    let key = told.key.as_ref().unwrap().to_str().unwrap();
+    for request in &arrived {
+        assert_eq!(request.header("idempotency-key"), Some(key));
+        assert_eq!(&request.body[..], b"{}");
+        assert!(request.header("x-request-timeout").is_some());
+    }
+    assert_eq!(arrived.len(), 3);
+}
+
+#[tokio::test]
+async fn a_key_that_stands_on_the_request_stays() {
+    let receiver = HttpReceiver::start().await;
+    let mut request = request(Method::POST, &receiver.url("/a"));
+    request
+        .headers_mut()
+        .insert("idempotency-key", "mine".parse().unwrap());
+    send(quick(), request).await.unwrap();
+    assert_eq!(
+        receiver.received()[0].header("idempotency-key"),
+        Some("mine")
+    );
+}
+
+#[tokio::test]
+async fn nobody_listening_is_known_to_be_before_any_byte() {
+    let url = format!("http://127.0.0.1:{}/", free_port());
+    // A method that nothing is known about has no key, and is repeated only while nothing left.
+    let method = Method::from_bytes(b"BREW").unwrap();
+    let error = send(quick(), request(method.clone(), &url))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.stopped, error.attempts.len()),
+        (Stopped::Exhausted, 5)
+    );
+    let listener = Listener::start(&[Deed::Reset]).await;
+    let error = send(quick(), request(method, &listener.url()))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.stopped, error.attempts.len()),
+        (Stopped::Unrepeatable, 1)
+    );
+    assert_eq!(listener.requests(), 1);
+}
+
+#[tokio::test]
+async fn a_silent_server_is_left_at_the_deadline() {
+    let listener = Listener::start(&[Deed::Silence]).await;
+    let mut policy = quick();
+    policy.backoff.total = Duration::from_millis(200);
+    let error = send(policy, request(Method::POST, &listener.url()))
+        .await
+        .unwrap_err();
+    assert_eq!(error.stopped, Stopped::Late);
+}

@@ -1,0 +1,17 @@
+//! The retry client against real sockets.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so by failing"
+)]
+#![cfg(all(feature = "reqwest", feature = "tower"))]
+
+mod stage;
+mod statuses;
+mod connections;
+mod keys;
+mod journals;
+mod hints;
+mod times;
+mod layer;
+mod metrics;

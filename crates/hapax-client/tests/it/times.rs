@@ -1,0 +1,76 @@
+//! Deadlines and budgets on real sockets.
+
+use std::time::{Duration, Instant};
+
+use hapax::retry::Budget;
+use hapax_client::{Client, SendError, Stopped};
+use hapax_testkit::http::{HttpReceiver, HttpReply};
+
+use crate::stage::{Deed, Listener, post, settings};
+
+#[tokio::test]
+async fn an_operation_ends_at_its_deadline_whatever_the_server_does() {
+    let listener = Listener::start(&[Deed::Silence]).await;
+    let mut settings = settings();
+    settings.policy.backoff.total = Duration::from_millis(400);
+    let client = Client::new(settings).unwrap();
+    let request = hapax_client::Request::post(&listener.url())
+        .unwrap()
+        .json("{}");
+    let began = Instant::now();
+    let sent = client.send(request).await;
+    assert!(
+        matches!(
+            sent,
+            Err(SendError::NoAnswer {
+                stopped: Stopped::Late,
+                ..
+            })
+        ),
+        "{sent:?}"
+    );
+    assert!(began.elapsed() >= Duration::from_millis(400));
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_spent_budget_fails_fast_with_the_last_answer() {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(503).body("busy"));
+    let mut settings = settings();
+    settings.policy.budget = Budget {
+        per_second: 0,
+        ..Budget::strict()
+    };
+    let client = Client::new(settings).unwrap();
+    let mut retries = 0;
+    for _ in 0..100 {
+        let answer = client.send(post(&receiver)).await.unwrap();
+        assert_eq!(
+            (answer.stopped, &answer.body[..]),
+            (Stopped::Spent, &b"busy"[..])
+        );
+        retries += answer.attempts.len() - 1;
+    }
+    // One to begin with; then what 99 first attempts pay in, for the first found it full.
+    assert_eq!(retries, 10);
+    assert_eq!(receiver.received().len(), 110);
+}
+
+#[tokio::test]
+async fn one_destination_that_is_down_does_not_spend_the_budget_of_another() {
+    let (down, well) = (HttpReceiver::start().await, HttpReceiver::start().await);
+    down.reply(HttpReply::status(503));
+    let mut settings = settings();
+    settings.policy.budget = Budget {
+        per_second: 0,
+        ..Budget::strict()
+    };
+    let client = Client::new(settings).unwrap();
+    for _ in 0..3 {
+        client.send(post(&down)).await.unwrap();
+    }
+    well.reply_next(HttpReply::status(503));
+    let answer = client.send(post(&well)).await.unwrap();
+    assert_eq!((answer.status.as_u16(), answer.attempts.len()), (200, 2));
+}

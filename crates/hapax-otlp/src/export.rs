@@ -1,0 +1,280 @@
+//! Spans on their way: gathered, sent in batches, tried again, and dropped where that is better.
+//!
+//! A collector that cannot be reached is told of in the log once, with how many spans it cost,
+//! and once more when it is back.
+
+use std::{
+    fmt,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use bytes::Bytes;
+use hapax::telemetry::story;
+use http::{HeaderValue, Method, Request, StatusCode, header::CONTENT_TYPE};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{self, Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    Endpoint, Headers, Spans, encode,
+    limits::{
+        ANSWER_BYTES_MAX, BATCH_SPANS, END_MAX, IDLE, LINGER, QUEUE_SPANS, RETRY, SEND_MAX, TRIES,
+    },
+    span::Ended,
+};
+
+/// The media type of a request.
+const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
+
+/// How spans are exported.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where to.
+    pub endpoint: Endpoint,
+    /// What goes with every request there.
+    pub headers: Headers,
+    /// The name of the service that the spans are of (`service.name`).
+    pub service: String,
+    /// Which of its processes it is (`service.instance.id`), where that is known.
+    pub instance: Option<String>,
+    /// Where the time comes from; a service passes `SystemTime::now`.
+    pub now: fn() -> SystemTime,
+}
+
+impl Settings {
+    /// Exports to `endpoint`, as `service`.
+    pub fn new(endpoint: Endpoint, service: impl Into<String>, now: fn() -> SystemTime) -> Self {
+        Self {
+            endpoint,
+            headers: Headers::default(),
+            service: service.into(),
+            instance: None,
+            now,
+        }
+    }
+}
+
+/// Sends what a [`Spans`] layer takes, once it is spawned.
+pub struct Exporter {
+    queue: mpsc::Receiver<Ended>,
+    dropped: Arc<AtomicU64>,
+    settings: Settings,
+    resource: Vec<(&'static str, String)>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    is_failing: bool,
+}
+
+/// Why a batch did not arrive.
+struct Failure {
+    story: String,
+    may_pass: bool,
+}
+
+impl Exporter {
+    /// A layer, and the exporter behind it. What ends before it is spawned waits.
+    pub fn new(settings: Settings) -> (Spans, Self) {
+        let (sender, queue) = mpsc::channel(QUEUE_SPANS);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let spans = Spans::new(sender, Arc::clone(&dropped), settings.now);
+        let mut resource = vec![("service.name", settings.service.clone())];
+        if let Some(instance) = &settings.instance {
+            resource.push(("service.instance.id", instance.clone()));
+        }
+        resource.push(("telemetry.sdk.name", "hapax-otlp".to_owned()));
+        resource.push(("telemetry.sdk.language", "rust".to_owned()));
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        resource.push(("telemetry.sdk.version", version));
+        let exporter = Self {
+            queue,
+            dropped,
+            settings,
+            resource,
+            client: client(),
+            is_failing: false,
+        };
+        (spans, exporter)
+    }
+
+    /// Begins to send, on the runtime it is called in.
+    pub fn spawn(self) -> Exporting {
+        let (stop, stopping) = watch::channel(false);
+        let running = tokio::spawn(self.run(stopping));
+        Exporting { stop, running }
+    }
+
+    async fn run(mut self, mut stopping: watch::Receiver<bool>) {
+        let mut batch = Vec::with_capacity(BATCH_SPANS);
+        loop {
+            let is_last = self.gather(&mut batch, &mut stopping).await;
+            if !batch.is_empty() {
+                self.send(&batch).await;
+                batch.clear();
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    /// Waits until a batch is full or old enough; returns whether it is the last one.
+    async fn gather(
+        &mut self,
+        batch: &mut Vec<Ended>,
+        stopping: &mut watch::Receiver<bool>,
+    ) -> bool {
+        let mut due = pin!(sleep(LINGER));
+        while batch.len() < BATCH_SPANS {
+            let room = BATCH_SPANS - batch.len();
+            tokio::select! {
+                biased;
+                count = self.queue.recv_many(batch, room) => if count == 0 { return true },
+                () = &mut due, if !batch.is_empty() => return false,
+                _ = stopping.wait_for(|stop| *stop) => return self.queue.is_empty(),
+            }
+        }
+        false
+    }
+
+    async fn send(&mut self, batch: &[Ended]) {
+        let body = Bytes::from(encode::request(&self.resource, batch));
+        let mut wait = RETRY;
+        for left in (0..TRIES).rev() {
+            match self.post(body.clone()).await {
+                Ok(()) => return self.arrived(),
+                Err(failure) if failure.may_pass && left > 0 => sleep(wait).await,
+                Err(failure) => return self.gave_up(&failure, batch.len()),
+            }
+            wait *= 2;
+        }
+    }
+
+    async fn post(&self, body: Bytes) -> Result<(), Failure> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.settings.endpoint.traces().clone();
+        request.headers_mut().insert(CONTENT_TYPE, PROTOBUF);
+        request
+            .headers_mut()
+            .extend(self.settings.headers.map().clone());
+        let exchange = async {
+            let (parts, body) = self.client.request(request).await?.into_parts();
+            // Read to its end, so that the connection can be used again; what it says is not kept.
+            drop(Limited::new(body, ANSWER_BYTES_MAX).collect().await);
+            Ok::<_, legacy::Error>(parts.status)
+        };
+        let status = match timeout(SEND_MAX, exchange).await {
+            Ok(Ok(status)) => status,
+            Ok(Err(error)) => return Err(Failure::passing(story(&error))),
+            Err(_) => return Err(Failure::passing("no answer in time".to_owned())),
+        };
+        if status.is_success() {
+            return Ok(());
+        }
+        Err(Failure {
+            story: format!("the collector answered {status}"),
+            may_pass: status == StatusCode::TOO_MANY_REQUESTS
+                || matches!(status.as_u16(), 502..=504),
+        })
+    }
+
+    fn arrived(&mut self) {
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        if self.is_failing || dropped > 0 {
+            tracing::info!(
+                dropped,
+                from_state = if self.is_failing {
+                    "failing"
+                } else {
+                    "exporting"
+                },
+                to_state = "exporting",
+                "spans are exported"
+            );
+        }
+        self.is_failing = false;
+    }
+
+    fn gave_up(&mut self, failure: &Failure, spans: usize) {
+        self.dropped.fetch_add(spans as u64, Ordering::Relaxed);
+        if !self.is_failing {
+            tracing::warn!(
+                error = failure.story,
+                error_code = "export",
+                from_state = "exporting",
+                to_state = "failing",
+                "spans cannot be exported: they are dropped until the collector takes them"
+            );
+        }
+        self.is_failing = true;
+    }
+}
+
+/// An exporter that runs.
+#[derive(Debug)]
+pub struct Exporting {
+    stop: watch::Sender<bool>,
+    running: JoinHandle<()>,
+}
+
+impl Exporting {
+    /// Sends what is left and ends; a collector that does not answer is not waited for long.
+    pub async fn end(mut self) {
+        self.stop.send_replace(true);
+        if timeout(END_MAX, &mut self.running).await.is_err() {
+            self.running.abort();
+        }
+    }
+}
+
+impl Failure {
+    fn passing(story: String) -> Self {
+        Self {
+            story,
+            may_pass: true,
+        }
+    }
+}
+
+impl fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exporter")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+fn client() -> Client<HttpsConnector<HttpConnector>, Full<Bytes>> {
+    let mut roots = RootCertStore::empty();
+    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring speaks TLS 1.2 and 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut dial = HttpConnector::new();
+    dial.enforce_http(false);
+    dial.set_connect_timeout(Some(SEND_MAX / 2));
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(dial);
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .build(connector)
+}

@@ -1,0 +1,190 @@
+//! A span while it is open, and as it is told.
+//!
+//! A field is told when it is known here. The list is the guard: a span that is given more, by
+//! mistake or by a handler's own hand, does not tell it.
+
+use std::{
+    fmt,
+    num::NonZeroU64,
+    time::{Duration, Instant, SystemTime},
+};
+
+use hapax::trace::{TRACEPARENT, TraceContext};
+use tracing::field::{Field, Visit};
+
+use crate::limits::TEXT_BYTES_MAX;
+
+/// The fields that become attributes.
+const KNOWN: [&str; 19] = [
+    "attempt",
+    "consumer",
+    "correlation_id",
+    "destination",
+    "error_type",
+    "event_id",
+    "event_type",
+    "http.request.method",
+    "http.response.status_code",
+    "idempotency.key_hash",
+    "idempotency.outcome",
+    "kind",
+    "operation",
+    "outcome",
+    "saga",
+    "sink",
+    "source",
+    "step",
+    "way",
+];
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Text(String),
+    Integer(i64),
+    Switch(bool),
+}
+
+/// Whose side of an exchange a span tells of; the numbers are OTLP's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    #[default]
+    Internal = 1,
+    Server = 2,
+    Client = 3,
+    Producer = 4,
+    Consumer = 5,
+}
+
+/// What a span says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) is_error: bool,
+    pub(crate) parent: Option<NonZeroU64>,
+    pub(crate) attributes: Vec<(&'static str, Value)>,
+}
+
+/// A span that goes on.
+#[derive(Debug)]
+pub(crate) struct Open {
+    context: Option<TraceContext>,
+    told: Told,
+    started_at: SystemTime,
+    begun: Instant,
+}
+
+/// A span that has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ended {
+    pub(crate) context: TraceContext,
+    pub(crate) told: Told,
+    /// Nanoseconds since the Unix epoch.
+    pub(crate) start_ns: u64,
+    /// Nanoseconds since the Unix epoch.
+    pub(crate) end_ns: u64,
+}
+
+impl Open {
+    pub(crate) fn new(name: &str, started_at: SystemTime) -> Self {
+        Self {
+            context: None,
+            told: Told {
+                name: name.to_owned(),
+                kind: Kind::default(),
+                is_error: false,
+                parent: None,
+                attributes: Vec::new(),
+            },
+            started_at,
+            begun: Instant::now(),
+        }
+    }
+
+    /// Whether it says which span of which trace it is.
+    pub(crate) const fn is_traced(&self) -> bool {
+        self.context.is_some()
+    }
+
+    pub(crate) fn end(self) -> Option<Ended> {
+        let since_epoch = self.started_at.duration_since(SystemTime::UNIX_EPOCH);
+        let started = since_epoch.unwrap_or_default();
+        Some(Ended {
+            context: self.context?,
+            told: self.told,
+            start_ns: nanos(started),
+            end_ns: nanos(started + self.begun.elapsed()),
+        })
+    }
+
+    fn put(&mut self, field: &Field, value: Value) {
+        let Some(name) = KNOWN.iter().find(|known| **known == field.name()) else {
+            return;
+        };
+        let attributes = &mut self.told.attributes;
+        match attributes.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = value,
+            None => attributes.push((name, value)),
+        }
+    }
+
+    fn text(&mut self, field: &Field, text: &str) {
+        let told = &mut self.told;
+        match field.name() {
+            TRACEPARENT => self.context = TraceContext::parse(text),
+            "parent_span_id" => {
+                told.parent = u64::from_str_radix(text, 16).ok().and_then(NonZeroU64::new);
+            }
+            "otel.name" => told.name = short(text),
+            "otel.kind" => told.kind = Kind::named(text),
+            "otel.status_code" => told.is_error = text == "error",
+            _ => self.put(field, Value::Text(short(text))),
+        }
+    }
+}
+
+impl Visit for Open {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, Value::Integer(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(
+            field,
+            Value::Integer(i64::try_from(value).unwrap_or(i64::MAX)),
+        );
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, Value::Switch(value));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.text(field, &format!("{value:?}"));
+    }
+}
+
+impl Kind {
+    fn named(word: &str) -> Self {
+        match word {
+            "server" => Self::Server,
+            "client" => Self::Client,
+            "producer" => Self::Producer,
+            "consumer" => Self::Consumer,
+            _ => Self::Internal,
+        }
+    }
+}
+
+fn short(text: &str) -> String {
+    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

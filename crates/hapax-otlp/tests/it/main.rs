@@ -1,0 +1,116 @@
+//! Spans on their way to a receiver that misbehaves.
+//!
+//! What OpenTelemetry's own classes read of them is tested beside the shop.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so by failing"
+)]
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant, SystemTime},
+};
+
+use hapax::{Random, trace::Traces};
+use hapax_otlp::{Exporter, Settings};
+use hapax_testkit::http::{HttpReceiver, HttpReply};
+use tracing::{Level, debug_span, field::Empty};
+use tracing_subscriber::layer::SubscriberExt as _;
+
+#[tokio::test]
+async fn spans_arrive_in_one_request_with_what_is_known_of_them_and_no_more() {
+    let receiver = HttpReceiver::start().await;
+    let (subscriber, exporter) = exporter(&receiver.url(""));
+    tracing::subscriber::with_default(subscriber, || {
+        for _ in 0..3 {
+            tell("planted-payload");
+        }
+        // Of no trace, and so for nobody.
+        let _other = debug_span!("other", operation = "untraced").entered();
+        tracing::info!(operation = "a line");
+    });
+    exporter.spawn().end().await;
+    let requests = receiver.received();
+    assert_eq!(requests.len(), 1);
+    let body = String::from_utf8_lossy(&requests[0].body).into_owned();
+    assert_eq!(requests[0].path, "/v1/traces");
+    assert_eq!(requests[0].header("x-api-key"), Some("planted-token"));
+    assert_eq!(body.matches("POST /orders").count(), 3);
+    assert_eq!(body.matches("idempotency.outcome").count(), 3);
+    assert!(body.contains("created") && !body.contains("running"));
+    for absent in ["planted", "payload", "untraced", "a line"] {
+        assert!(!body.contains(absent), "{absent}");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_sent_again_while_the_collector_cannot_take_it() {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply_next(HttpReply::status(503));
+    receiver.reply_next(HttpReply::closed());
+    let (subscriber, exporter) = exporter(&receiver.url(""));
+    tracing::subscriber::with_default(subscriber, || tell("x"));
+    let exporting = exporter.spawn();
+    let requests = receiver.received_at_least(3).await;
+    assert!(requests.iter().all(|it| it.body == requests[0].body));
+    exporting.end().await;
+    assert_eq!(receiver.received().len(), 3);
+}
+
+#[tokio::test]
+async fn what_the_collector_refuses_is_not_sent_again() {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(400));
+    let (subscriber, exporter) = exporter(&receiver.url(""));
+    tracing::subscriber::with_default(subscriber, || tell("x"));
+    exporter.spawn().end().await;
+    assert_eq!(receiver.received().len(), 1);
+}
+
+#[tokio::test]
+async fn a_flood_keeps_what_fits_and_an_end_waits_for_nobody_long() {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(200).after(Duration::from_mins(1)));
+    let (subscriber, exporter) = exporter(&receiver.url(""));
+    tracing::subscriber::with_default(subscriber, || {
+        for _ in 0..10_000 {
+            tell("x");
+        }
+    });
+    let began = Instant::now();
+    exporter.spawn().end().await;
+    assert!(began.elapsed() < Duration::from_secs(10));
+    let body = receiver.received()[0].body.len();
+    assert!(body < 1024 * 1024, "{body}");
+}
+
+/// Tells a span of a request, with a field that nobody knows.
+fn tell(payload: &str) {
+    let count = AtomicU64::new(1);
+    let random = Random::new(move || count.fetch_add(1, Ordering::Relaxed));
+    let place = Traces::sampled(random, 1.0).below(None);
+    let span = debug_span!(
+        "request",
+        traceparent = place.own(),
+        parent_span_id = place.parent(),
+        otel.name = "POST /orders",
+        idempotency.outcome = "running",
+        payload,
+        attempt = 1,
+        http.response.status_code = Empty,
+    );
+    span.record("idempotency.outcome", "created");
+    span.record("http.response.status_code", 201);
+    assert_eq!(span.metadata().map(|it| *it.level()), Some(Level::DEBUG));
+}
+
+fn exporter(url: &str) -> (impl tracing::Subscriber + Send + Sync, Exporter) {
+    #[expect(clippy::disallowed_methods, reason = "the tests pass the time in")]
+    let now: fn() -> SystemTime = SystemTime::now;
+    let mut settings = Settings::new(url.parse().unwrap(), "test", now);
+    assert!(settings.headers.add("x-api-key", "planted-token"));
+    let (spans, exporter) = Exporter::new(settings);
+    let subscriber = tracing_subscriber::registry().with(spans.layer());
+    (subscriber, exporter)
+}
