@@ -32,12 +32,12 @@ impl Output {
     pub(crate) fn json(self, value: &impl Serialize) -> io::Result<()> {
         let mut text = serde_json::to_string_pretty(value)?;
         text.push('\n');
-        written(&text)
+        written(text.as_bytes())
     }
 
     /// Writes a line.
     pub(crate) fn line(self, line: impl Display) -> io::Result<()> {
-        written(&format!("{line}\n"))
+        written(format!("{line}\n").as_bytes())
     }
 
     /// Writes a table: columns as wide as they must be, the last one as it is.
@@ -46,12 +46,17 @@ impl Output {
         header: [&str; N],
         rows: &[[String; N]],
     ) -> io::Result<()> {
-        written(&table(header, rows))
+        written(table(header, rows).as_bytes())
     }
 
     /// Writes a text as it is.
     pub(crate) fn text(self, text: &str) -> io::Result<()> {
-        written(text)
+        written(text.as_bytes())
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn bytes(self, bytes: &[u8]) -> io::Result<()> {
+        written(bytes)
     }
 }
 
@@ -95,9 +100,9 @@ fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     text
 }
 
-fn written(text: &str) -> io::Result<()> {
+fn written(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         // Whoever reads has seen enough: `hapax events list | head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,

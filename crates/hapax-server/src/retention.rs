@@ -1,11 +1,11 @@
 //! Deletes what nobody can ask for any more, a batch at a time.
 //!
-//! Expired keys, events that every destination has passed, and inbox rows that no sender can
-//! repeat. Services in other languages have nobody else who does it. A batch that found nothing
+//! Expired keys, events that every destination has passed, inbox rows that no sender can repeat,
+//! and sagas that ended long ago. Services in other languages have nobody else who does it. A batch that found nothing
 //! ends the round; several relays may do it at once.
 
 use hapax::{
-    store::{Keys as _, Outbox as _, StoreError},
+    store::{Keys as _, Outbox as _, Sagas as _, StoreError},
     telemetry,
 };
 use hapax_postgres::Postgres;
@@ -53,5 +53,6 @@ async fn purge(store: &Postgres, retention: &Retention) -> Result<(), StoreError
         .await?
         > 0
     {}
+    while store.purge_sagas(retention.sagas.0).await? > 0 {}
     Ok(())
 }

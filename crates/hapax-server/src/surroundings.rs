@@ -1,13 +1,13 @@
 //! What is passed in to everything else: the time, chance, and the names of this machine.
 
 use std::{
-    error::Error,
     hash::{BuildHasher as _, RandomState},
     process,
     sync::atomic::{AtomicU64, Ordering},
     time::SystemTime,
 };
 
+pub(crate) use hapax::telemetry::story;
 use hapax::{Clock, Random};
 
 /// The time of day.
@@ -17,6 +17,15 @@ use hapax::{Clock, Random};
 )]
 pub(crate) fn clock() -> Clock {
     Clock::new(SystemTime::now)
+}
+
+/// The time of day, to the nanosecond.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is where time is passed in from"
+)]
+pub(crate) fn time() -> fn() -> SystemTime {
+    SystemTime::now
 }
 
 /// A keyed hash of a counter: nobody can tell the next number who does not know the key.
@@ -32,18 +41,4 @@ pub(crate) fn node(random: &Random) -> String {
     let host = host.filter(|name| !name.is_empty() && name.is_ascii() && name.len() <= 64);
     let host = host.unwrap_or_else(|| "relay".to_owned());
     format!("{host}-{}-{:04x}", process::id(), random.bits() & 0xffff)
-}
-
-/// An error and what caused it, in one line.
-pub(crate) fn story(error: &dyn Error) -> String {
-    let mut story = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let said = error.to_string();
-        if !story.ends_with(&said) {
-            story = format!("{story}: {said}");
-        }
-        cause = error.source();
-    }
-    story
 }

@@ -1,8 +1,9 @@
-//! What the program says about itself: log lines and metrics.
+//! What the program says about itself: log lines, metrics and spans.
 
 use std::io::IsTerminal as _;
 
 use hapax::telemetry;
+use hapax_otlp::Exporter;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::{
     Layer as _,
@@ -11,30 +12,41 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use crate::config::{Level, Log, LogFormat};
+use crate::{
+    config::{Config, Level, LogFormat, Wrong},
+    surroundings,
+};
 
-/// From half a millisecond to half a minute: requests wait and events travel in that range.
-const SECONDS: [f64; 14] = [
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0,
-];
-
-/// Writes log lines to standard error: standard output is for what a command found.
-pub(crate) fn log(log: &Log) {
+/// Begins to log, and to take spans where they are exported: the exporter runs once it is spawned.
+///
+/// Log lines go to standard error: standard output is for what a command found.
+pub(crate) fn start(config: &Config) -> Result<Option<Exporter>, Wrong> {
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(colours);
-    let lines = if log.format == LogFormat::Json {
+    let lines = if config.log.format == LogFormat::Json {
         lines.json().boxed()
     } else {
         lines.with_target(false).boxed()
     };
-    tracing_subscriber::registry()
-        .with(lines.with_filter(filter(log.level)))
-        .init();
+    let lines = lines.with_filter(filter(config.log.level));
+    let export = config.telemetry.export(surroundings::time())?;
+    let (spans, exporter) = export.map(Exporter::new).unzip();
+    let mut layers = vec![lines.boxed()];
+    layers.extend(spans.map(|spans| spans.layer().boxed()));
+    tracing_subscriber::registry().with(layers).init();
+    // A message that was put together may hold what was worked on.
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(tracing::field::display);
+        let error = telemetry::panic_word(panic.payload());
+        tracing::error!(place, error, error_code = "panic", "something panicked");
+    }));
+    Ok(exporter)
 }
 
-/// What is logged: what a driver says of a message that came back is not, for it is the payload.
+/// What is logged. What others say in detail is not ours to vouch for: they may log what they send;
+/// and what a driver says of a message that came back is not logged at all, for it is the payload.
 fn filter(level: Level) -> Targets {
     let level = match level {
         Level::Error => LevelFilter::ERROR,
@@ -44,17 +56,19 @@ fn filter(level: Level) -> Targets {
         Level::Trace => LevelFilter::TRACE,
     };
     Targets::new()
-        .with_default(level)
+        .with_default(level.min(LevelFilter::INFO))
+        .with_target("hapax", level)
         .with_target("lapin::returned_messages", LevelFilter::OFF)
 }
 
 /// Starts to count; the handle writes out what was counted.
 pub(crate) fn count() -> Result<PrometheusHandle, BuildError> {
-    let timed = |name: &str| Matcher::Full(name.to_owned());
-    let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(timed(telemetry::IDEMPOTENCY_WAIT), &SECONDS)?
-        .set_buckets_for_metric(timed(telemetry::RELAY_DELIVERY), &SECONDS)?
-        .install_recorder()?;
+    let mut exporter = PrometheusBuilder::new();
+    for name in telemetry::HISTOGRAMS {
+        let timed = Matcher::Full(name.to_owned());
+        exporter = exporter.set_buckets_for_metric(timed, &telemetry::SECONDS)?;
+    }
+    let handle = exporter.install_recorder()?;
     telemetry::describe();
     Ok(handle)
 }
@@ -71,5 +85,14 @@ mod tests {
             assert!(!filter.would_enable(returned, &tracing::Level::ERROR));
             assert!(filter.would_enable("lapin::channel", &tracing::Level::ERROR));
         }
+    }
+
+    #[test]
+    fn what_others_say_in_detail_is_logged_at_no_level() {
+        let filter = filter(Level::Trace);
+        let (detail, word) = (tracing::Level::DEBUG, tracing::Level::INFO);
+        assert!(filter.would_enable("hapax_sinks::webhook", &detail));
+        assert!(filter.would_enable("async_nats::connector", &word));
+        assert!(!filter.would_enable("async_nats::connector", &detail));
     }
 }

@@ -6,28 +6,31 @@
 
 use std::{
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
+use axum::{response::Redirect, routing::get};
+use futures_util::future::OptionFuture;
 use hapax::{
     Clock,
     failpoint::Failpoints,
+    mask::Mask,
     relay::{self, Destination, Node, Relay},
+    trace::Traces,
 };
+use hapax_console::Console;
+use hapax_otlp::{Exporter, Exporting};
 use hapax_postgres::{Imported, Postgres};
+use metrics_exporter_prometheus::PrometheusHandle;
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::{
-    net::TcpListener,
-    sync::watch,
-    task::{JoinHandle, JoinSet},
-    time::timeout,
-};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
     admin::{self, Admin, Keys, Watch},
     command::{Context, Failure},
-    config::{Config, Listen, Schema},
+    config::{Config, Listen, Schema, Wrong},
     destination::{Spec, SpecError, build},
     health::{self, Health},
     output::FAILED,
@@ -42,7 +45,7 @@ pub(crate) fn store(
     config: &Config,
     url: &SecretString,
     failpoints: Failpoints,
-) -> hapax_postgres::Settings {
+) -> Result<hapax_postgres::Settings, Wrong> {
     let database = &config.database;
     let (clock, random) = (surroundings::clock(), surroundings::random());
     let mut settings = hapax_postgres::Settings::new(url.expose_secret(), clock, random);
@@ -50,6 +53,7 @@ pub(crate) fn store(
         .root_certificates
         .clone_from(&database.root_certificates);
     settings.failpoints = failpoints;
+    settings.keyring = Keys::of(config)?.reading();
     settings.pooled = database.pooled;
     settings.connections = database.connections.into();
     settings.connect_max = database.connect_timeout.0;
@@ -58,7 +62,7 @@ pub(crate) fn store(
         Schema::Check => hapax_postgres::Schema::Check,
         Schema::Apply => hapax_postgres::Schema::Apply,
     };
-    settings
+    Ok(settings)
 }
 
 /// Makes what the relay carries to of what a person wrote down.
@@ -87,7 +91,7 @@ pub(crate) fn destination(
 }
 
 /// Carries events until a signal asks to stop.
-pub(crate) async fn relay(context: Context) -> Result<(), Failure> {
+pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let began = Instant::now();
     let mut signals = Signals::listen().context("signals cannot be heard")?;
     // Before anything counts: what is counted earlier is lost.
@@ -102,7 +106,11 @@ pub(crate) async fn relay(context: Context) -> Result<(), Failure> {
     let mut declared = Declared::in_configuration(config);
     roster.check(&declared)?;
     let store = context.store().await?;
-    let admin = Admin::new(store.clone(), config, keys.clone())?;
+    let console = desk(&context, store.clone(), Some(&metrics))?;
+    let mut api = admin::router(Admin::new(store.clone(), config, keys.clone())?);
+    if config.admin.console {
+        api = api.merge(console.router());
+    }
 
     let imported = imported(config, &store).await?;
 
@@ -115,6 +123,7 @@ pub(crate) async fn relay(context: Context) -> Result<(), Failure> {
         .context("declared destinations cannot be read")?;
     let destinations = roster.destinations(&declared.and(&watch));
     let settings = settings(&context, store.database_clock());
+    let exporting = context.exporter.take().map(Exporter::spawn);
     let node = settings.node.as_ref().map(|node| node.name.clone());
     let handle = Relay::spawn(&store, destinations, &settings, &store.wake());
 
@@ -122,10 +131,7 @@ pub(crate) async fn relay(context: Context) -> Result<(), Failure> {
     health.shows(roster.all(), &handle);
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    let served = [
-        (health_listener, health.router()),
-        (admin_listener, admin::router(admin)),
-    ];
+    let served = [(health_listener, health.router()), (admin_listener, api)];
     for (listener, router) in served {
         if let Some(listener) = listener {
             tasks.spawn(health::serve(listener, router, stopping.clone()));
@@ -133,6 +139,10 @@ pub(crate) async fn relay(context: Context) -> Result<(), Failure> {
     }
     for imported in imported {
         tasks.spawn(imported.run(told(stopping.clone())));
+    }
+    if config.admin.console {
+        let (console, stopping) = (console.clone(), stopping.clone());
+        tasks.spawn(async move { watched(&console, stopping).await });
     }
     tasks.spawn(admin::work(store.clone(), stopping));
     let keeping = retention::spawn(store.clone(), config.retention.clone(), metrics);
@@ -175,7 +185,9 @@ pub(crate) async fn relay(context: Context) -> Result<(), Failure> {
     health.drains();
     let ending = async {
         handle.drain().await;
-        end(keeping, store, stop, tasks).await;
+        keeping.abort();
+        end(stop, tasks, store).await;
+        OptionFuture::from(exporting.map(Exporting::end)).await;
     };
     signals.unless_heard(ending).await;
     tracing::info!(
@@ -184,6 +196,76 @@ pub(crate) async fn relay(context: Context) -> Result<(), Failure> {
         "relay stopped"
     );
     Ok(())
+}
+
+/// Serves the console alone, until a signal asks to stop.
+pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(), Failure> {
+    let mut signals = Signals::listen().context("signals cannot be heard")?;
+    let listener = listen("--listen", Listen(Some(address))).await?;
+    let address = self::address(listener.as_ref())?;
+    let store = context.store().await?;
+    let console = desk(&context, store.clone(), None)?;
+    let (stop, stopping) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    if let Some(listener) = listener {
+        let home = get(|| async { Redirect::to(hapax_console::BASE) });
+        let router = console.router().route("/", home);
+        tasks.spawn(health::serve(listener, router, stopping.clone()));
+    }
+    let kept = console.clone();
+    tasks.spawn(async move { watched(&kept, stopping).await });
+    tracing::info!(
+        listen = address.map(tracing::field::display),
+        from_state = "starting",
+        to_state = "serving",
+        "console serves"
+    );
+    let signal = loop {
+        if let Asked::Stop(signal) = signals.heard().await {
+            break signal;
+        }
+    };
+    tracing::info!(
+        signal,
+        from_state = "serving",
+        to_state = "stopped",
+        "console stops"
+    );
+    signals.unless_heard(end(stop, tasks, store)).await;
+    Ok(())
+}
+
+/// The console over a store, as the configuration says.
+fn desk(
+    context: &Context,
+    store: Postgres,
+    metrics: Option<&PrometheusHandle>,
+) -> Result<Console, Failure> {
+    let config = &context.config;
+    let mut settings = hapax_console::Settings::new(surroundings::clock());
+    settings.tokens = admin::tokens(&config.admin.tokens)?;
+    settings.https = config.admin.https;
+    settings.mask = Mask::with(&config.admin.mask);
+    settings.configured = admin::configured(config);
+    let layers = context.again.layers()?;
+    let effective = crate::command::config::settings(&layers)?;
+    settings.effective = effective
+        .into_iter()
+        .map(crate::command::config::Setting::shown)
+        .collect();
+    settings.metrics = metrics.cloned().map(|metrics| {
+        let render: hapax_console::Metrics = Arc::new(move || metrics.render());
+        render
+    });
+    Ok(Console::new(store, settings))
+}
+
+/// Keeps the console's charts supplied, and lets go of who watches when the process stops.
+async fn watched(console: &Console, stopping: watch::Receiver<bool>) {
+    tokio::select! {
+        () = console.watch() => {},
+        () = told(stopping) => console.close(),
+    }
 }
 
 /// How often the database is asked for what operators have changed.
@@ -230,13 +312,7 @@ async fn told(mut stop: watch::Receiver<bool>) {
     let _told = stop.wait_for(|stop| *stop).await;
 }
 
-async fn end(
-    keeping: JoinHandle<()>,
-    store: Postgres,
-    stop: watch::Sender<bool>,
-    mut tasks: JoinSet<()>,
-) {
-    keeping.abort();
+async fn end(stop: watch::Sender<bool>, mut tasks: JoinSet<()>, store: Postgres) {
     stop.send_replace(true);
     let ended = async { while tasks.join_next().await.is_some() {} };
     if timeout(END_MAX, ended).await.is_err() {
@@ -269,6 +345,10 @@ fn reread(context: &Context, roster: &mut Roster) -> Option<Declared> {
 fn settings(context: &Context, clock: Clock) -> relay::Settings {
     let relay = &context.config.relay;
     let random = surroundings::random();
+    let traces = match context.exporter {
+        Some(_) => Traces::sampled(random.clone(), context.config.telemetry.sample),
+        None => Traces::off(),
+    };
     let name = relay.node.clone();
     let mut node = Node::new(name.unwrap_or_else(|| surroundings::node(&random)));
     node.lease = relay.lease.0;
@@ -278,6 +358,7 @@ fn settings(context: &Context, clock: Clock) -> relay::Settings {
         failpoints: context.failpoints.clone(),
         poll_idle: relay.poll.0,
         node: Some(node),
+        traces,
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Ask {
     pub(crate) until: Option<String>,
     /// Deliveries with at least so many attempts
     #[arg(long, value_name = "COUNT")]
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 4_294_967_295_i64)]
+    #[param(value_type = Option<i64>, minimum = 0, maximum = 4_294_967_295_i64)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) attempts_min: Option<u32>,
     /// Deliveries whose last error contains this
@@ -67,7 +69,7 @@ pub(crate) struct Ask {
 }
 
 /// Items of a page when nobody says how many.
-const PAGE: usize = 50;
+pub(super) const PAGE: usize = 50;
 
 impl Ask {
     /// The filter that it spells.
@@ -78,7 +80,7 @@ impl Ask {
                 "tenant",
                 self.tenant.as_ref(),
                 |it| Tenant::new(it).ok(),
-                "a tenant",
+                "a tenant's name, 1 to 255 bytes",
             )?,
             aggregate_type: self.aggregate_type.clone(),
             aggregate_id: self.aggregate_id.clone(),
@@ -180,14 +182,14 @@ pub(crate) struct Many {
     pub(crate) dry_run: bool,
 }
 
-const MOMENT: &str = "a moment such as 2026-01-31T12:00:00Z";
+pub(super) const MOMENT: &str = "a moment such as 2026-01-31T12:00:00Z";
 
-fn when(text: &str) -> Option<Timestamp> {
+pub(super) fn when(text: &str) -> Option<Timestamp> {
     let moment: jiff::Timestamp = text.parse().ok()?;
     Some(Timestamp::from_millis(moment.as_millisecond()))
 }
 
-fn read<T>(
+pub(super) fn read<T>(
     field: &str,
     text: Option<&String>,
     read: impl FnOnce(&str) -> Option<T>,

@@ -7,7 +7,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hapax::{key::Tenant, store::Deliveries as _};
+use hapax::store::Deliveries as _;
+use hapax_console::{Book, Configured};
 use hapax_postgres::{
     Postgres,
     operate::{
@@ -33,6 +34,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Declare {
     store: Postgres,
+    book: Book,
     keys: Keys,
     reach: Reach,
     configured: Arc<BTreeMap<String, Spec>>,
@@ -53,6 +55,7 @@ impl Declare {
     /// Over a store, with the keys and the destinations of the configuration.
     pub(crate) fn new(store: Postgres, config: &Config, keys: Keys) -> Self {
         Self {
+            book: Book::new(store.clone(), configured(config)),
             store,
             keys,
             reach: config.relay.reach(),
@@ -133,6 +136,12 @@ impl Declare {
         Ok(names.into_iter().map(view).collect())
     }
 
+    /// The destinations that a configuration file pauses, and nothing else declares.
+    pub(crate) fn paused_by_file(&self) -> impl Iterator<Item = &str> {
+        let paused = self.configured.iter().filter(|(_, spec)| spec.paused);
+        paused.map(|(name, _)| name.as_str())
+    }
+
     /// One of them, with how far it is.
     pub(crate) async fn show(
         &self,
@@ -156,84 +165,9 @@ impl Declare {
         Ok(found)
     }
 
-    /// In how many parts a destination is carried, and whose events alone it takes.
-    ///
-    /// # Errors
-    /// `Conflict` where a relay has opened it and nobody here declares it: whose events it takes is
-    /// not known then.
-    pub(crate) async fn carried(
-        &self,
-        actor: &Actor,
-        name: &str,
-    ) -> Result<(Option<u8>, Option<String>), OperateError> {
-        if let Some(known) = self.declared(name).await?
-            && let Some(text) = known.spec
-        {
-            let spec: Value = serde_json::from_str(&text).unwrap_or_default();
-            let parts = u8::try_from(spec["parts"].as_u64().unwrap_or(1)).ok();
-            return Ok((parts, spec["tenant"].as_str().map(str::to_owned)));
-        }
-        if let Some(spec) = self.configured.get(name) {
-            return Ok((Some(spec.parts), spec.tenant.clone()));
-        }
-        let opened = destinations::parts(&self.store, Some(name)).await?;
-        if opened.is_empty() || actor.tenant.is_some() {
-            return Err(not_found(name));
-        }
-        let what = format!(
-            "destination {name} is declared neither in the database nor in this configuration, so \
-             nobody knows whose events it takes: give the configuration of its relay"
-        );
-        Err(OperateError::Conflict { what })
-    }
-
-    /// Whether a destination takes the events of the actor's tenant alone.
-    pub(crate) async fn is_own(&self, actor: &Actor, name: &str) -> Result<bool, OperateError> {
-        let tenant = match self.carried(actor, name).await {
-            Ok((_, tenant)) => tenant,
-            Err(OperateError::NotFound { .. } | OperateError::Conflict { .. }) => None,
-            Err(error) => return Err(error),
-        };
-        let own = actor.tenant.as_ref().map(Tenant::as_str);
-        Ok(own.is_some() && tenant.as_deref() == own)
-    }
-
-    /// Has a paused destination go on; false when it is not paused.
-    ///
-    /// # Errors
-    /// `Conflict` when a setting of its own pauses it: that is to be changed where it stands.
-    pub(crate) async fn resume(&self, actor: &Actor, name: &str) -> Result<bool, OperateError> {
-        let known = match destinations::get(&self.store, actor, name).await {
-            Ok(known) => Some(known),
-            Err(OperateError::NotFound { .. }) => None,
-            Err(error) => return Err(error),
-        };
-        let setting = match known.and_then(|known| known.spec) {
-            Some(text) => {
-                let spec: Value = serde_json::from_str(&text).unwrap_or_default();
-                (spec["paused"] == true).then(|| "paused of its declaration".to_owned())
-            }
-            None if actor.tenant.is_some() => None,
-            None => {
-                let configured = self.configured.get(name).filter(|spec| spec.paused);
-                configured.map(|_| format!("[destinations.{name}] paused of the configuration"))
-            }
-        };
-        if let Some(setting) = setting {
-            let what =
-                format!("destination {name} is paused by the setting {setting}: change it there");
-            return Err(OperateError::Conflict { what });
-        }
-        destinations::resume(&self.store, actor, name).await
-    }
-
-    /// What the database says about a destination that is not gone, whoever asks.
-    async fn declared(&self, name: &str) -> Result<Option<Declared>, OperateError> {
-        match destinations::get(&self.store, &Actor::new(""), name).await {
-            Ok(known) => Ok(Some(known)),
-            Err(OperateError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+    /// Whose a destination is, and what pauses it.
+    pub(crate) fn book(&self) -> &Book {
+        &self.book
     }
 
     /// A name under which events are carried already is not free, whoever declares that.
@@ -244,7 +178,7 @@ impl Declare {
         {
             return Ok(());
         }
-        let known = self.declared(name).await?;
+        let known = self.book.declared(name).await?;
         // What is declared or being removed is refused by the store, in its own words.
         let is_here = known.is_some_and(|it| it.spec.is_some() || it.removed_at.is_some());
         if is_here && actor.tenant.is_none() {
@@ -294,6 +228,19 @@ impl Declare {
         let opened = self.keys.open(&old.name, old.sealed.as_deref());
         opened.map_err(|problem| wrong("sink", &format!("its secrets {problem}")))
     }
+}
+
+/// What the configuration says about destinations.
+pub(crate) fn configured(config: &Config) -> BTreeMap<String, Configured> {
+    let known = |(name, spec): (&String, &Spec)| {
+        let known = Configured {
+            parts: Some(spec.parts),
+            tenant: spec.tenant.clone(),
+            paused: spec.paused,
+        };
+        (name.clone(), known)
+    };
+    config.destinations.iter().map(known).collect()
 }
 
 fn not_found(name: &str) -> OperateError {

@@ -6,6 +6,7 @@ use hapax_postgres::{
     operate::{Actor, dead_letters, deliveries, events::Standing},
 };
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::{
@@ -22,6 +23,15 @@ use super::{
 pub(super) struct Reason {
     /// Up to 1024 bytes, for whoever asks later.
     reason: String,
+}
+
+/// What a dead letter is to say instead.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Edit {
+    /// A JSON merge patch (RFC 7396): members it names are replaced, null leaves one out.
+    #[schema(value_type = Object)]
+    patch: Box<RawValue>,
 }
 
 /// Lists deliveries that have a row: parked, dead, or ended after they were parked.
@@ -63,6 +73,24 @@ pub(super) async fn replay(
     Path((part, position)): Path<(String, i64)>,
 ) -> Result<StatusCode, Problem> {
     dead_letters::replay(admin.store(), &caller.actor, &part, position).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Makes one dead letter due again with what it says edited, for this destination alone.
+#[utoipa::path(post, path = "/admin/v1/dead-letters/{part}/{position}/edit",
+    tag = "dead letters", request_body = Edit,
+    params(("part" = String, Path), ("position" = i64, Path)),
+    responses((status = 204), (status = 400, body = Problem), (status = 404, body = Problem),
+        (status = 409, body = Problem)))]
+pub(super) async fn edit(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Path((part, position)): Path<(String, i64)>,
+    Body(body): Body<Edit>,
+) -> Result<StatusCode, Problem> {
+    let (store, actor) = (admin.store(), &caller.actor);
+    let patch = body.patch.to_string();
+    dead_letters::edit_and_replay(store, actor, &part, position, &patch).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use hapax::mask::Mask;
 use hapax_postgres::{
     Postgres,
     operate::{Actor, OperateError, jobs},
@@ -31,6 +32,7 @@ pub(crate) struct Desk {
     pub(crate) store: Postgres,
     pub(crate) actor: Actor,
     pub(crate) declare: Declare,
+    pub(crate) mask: Mask,
     pub(crate) output: Output,
 }
 
@@ -70,6 +72,7 @@ impl Desk {
             declare: Declare::new(store.clone(), &context.config, keys),
             store,
             actor: Actor::new(user()),
+            mask: Mask::with(&context.config.admin.mask),
             output: context.output,
         })
     }

@@ -135,6 +135,6 @@ pub(super) async fn resume(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    admin.0.declare.resume(&caller.actor, &name).await?;
+    admin.0.declare.book().resume(&caller.actor, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,9 +1,10 @@
 //! `/admin/v1/events`: listed, and one of them with its way to every destination.
 
 use axum::{Json, extract::State};
+use hapax::mask::Mask;
 use hapax_postgres::{
     Postgres,
-    operate::{Actor, OperateError, destination_of, events},
+    operate::{Actor, OperateError, events},
 };
 
 use super::{
@@ -36,7 +37,14 @@ pub(super) async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<EventView>, Problem> {
     Ok(Json(
-        one(admin.store(), &admin.0.declare, &caller.actor, &id).await?,
+        one(
+            admin.store(),
+            &admin.0.declare,
+            &caller.actor,
+            &id,
+            Some(&admin.0.mask),
+        )
+        .await?,
     ))
 }
 
@@ -54,12 +62,13 @@ pub(crate) async fn page(
     }))
 }
 
-/// One event by its id or its position.
+/// One event by its id or its position, masked, or as it is.
 pub(crate) async fn one(
     store: &Postgres,
     declare: &Declare,
     actor: &Actor,
     id: &str,
+    mask: Option<&Mask>,
 ) -> Result<EventView, OperateError> {
     let found = match (id.parse::<i64>(), id.parse()) {
         (Ok(position), _) => events::at(store, actor, position).await?,
@@ -70,18 +79,6 @@ pub(crate) async fn one(
         what: format!("event {}", id.escape_debug()),
     })?;
     let mut traces = events::trace(store, event.position).await?;
-    if actor.tenant.is_some() {
-        // Where others' events go is not a tenant's business; where its own go is, and what a far
-        // side that is not its own has answered is that one's.
-        use events::Standing::{Passed, Unread};
-        traces.retain(|trace| !matches!(trace.standing, Unread | Passed));
-        for trace in &mut traces {
-            if !declare.is_own(actor, destination_of(&trace.part)).await? {
-                for attempt in &mut trace.log {
-                    attempt.response_head = bytes::Bytes::new();
-                }
-            }
-        }
-    }
-    Ok(EventView::of(&event, traces))
+    declare.book().show(actor, &mut traces).await?;
+    Ok(EventView::of(&event, traces, mask))
 }

@@ -6,11 +6,10 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse as _, Response},
 };
-use hapax::key::Tenant;
 use hapax_postgres::{
     Postgres,
     operate::{
-        Actor, Filter, OperateError,
+        Actor, Filter,
         audit::{self as log, Acts},
         dead_letters, events,
         jobs::{self, Asked, Job},
@@ -266,9 +265,6 @@ pub(crate) async fn begin(
 }
 
 /// The filter of a job, and in how many parts its destination is carried.
-///
-/// A destination that takes one tenant's events alone is offered no other's, and a tenant pushes
-/// events to its own destinations alone.
 async fn filter(
     declare: &Declare,
     actor: &Actor,
@@ -281,23 +277,11 @@ async fn filter(
         let problem = "has no destination, state, before or limit: a job is about all that fits";
         return Err(wrong("filter", problem).into());
     }
-    let mut filter = ask.filter()?;
+    let filter = ask.filter()?;
     if act != Act::ReplayEvents {
         return Ok((filter, None));
     }
     ask.check_of_events()?;
-    let (parts, tenant) = declare.carried(actor, &many.destination).await?;
-    let only = tenant.and_then(|name| Tenant::new(name).ok());
-    if actor.tenant.is_some() && actor.tenant != only {
-        let what = format!("destination {}", many.destination);
-        return Err(OperateError::NotFound { what }.into());
-    }
-    if let Some(only) = only {
-        if filter.tenant.as_ref().is_some_and(|asked| *asked != only) {
-            let problem = "is not the one whose events the destination takes";
-            return Err(wrong("tenant", problem).into());
-        }
-        filter.tenant = Some(only);
-    }
-    Ok((filter, parts))
+    let book = declare.book();
+    Ok(book.offered(actor, &many.destination, filter).await?)
 }

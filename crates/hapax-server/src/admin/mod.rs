@@ -1,4 +1,5 @@
-//! The admin API: destinations, events, deliveries, dead letters, jobs and the audit log over HTTP.
+//! The admin API: keys, destinations, events, deliveries, dead letters, the inbox, sagas, jobs and
+//! the audit log over HTTP, what stands still and why, and what became of one request.
 //!
 //! Every route stands below `/admin/v1` and is described in `/admin/v1/openapi.json`. A bearer
 //! token says who asks, in which role, and for which tenant; a viewer sees, an operator acts.
@@ -11,7 +12,9 @@ mod work;
 mod problem;
 mod door;
 mod view;
+mod shown;
 mod way;
+mod saga;
 mod ask;
 mod declare;
 pub(crate) mod desk;
@@ -19,6 +22,11 @@ mod destinations;
 pub(crate) mod events;
 pub(crate) mod deliveries;
 pub(crate) mod jobs;
+pub(crate) mod keys;
+pub(crate) mod inbox;
+mod sagas;
+mod timeline;
+mod standing;
 mod openapi;
 
 use std::sync::Arc;
@@ -29,18 +37,21 @@ use axum::{
     middleware,
     routing::{MethodRouter, get, post},
 };
+use hapax::mask::Mask;
 use hapax_postgres::Postgres;
 
 pub(crate) use ask::{Ask, Many};
-pub(crate) use declare::{Declare, Refusal};
+pub(crate) use declare::{Declare, Refusal, configured};
+pub(crate) use door::tokens;
+pub(crate) use saga::{ReasonView, SagaView, SignalView, StepView};
 pub(crate) use seal::Keys;
-pub(crate) use view::{DeliveryView, DestinationView, EntryView, JobView, PageView};
+pub(crate) use view::{DeliveryView, DestinationView, EntryView, JobView, PageView, moment};
 pub(crate) use watch::Watch;
 pub(crate) use way::EventView;
 pub(crate) use work::work;
 
 use crate::config::{Config, Wrong};
-use door::Tokens;
+use hapax_console::Tokens;
 
 /// Bytes of a request's body: a destination's declaration, or a filter.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -53,17 +64,19 @@ struct Inner {
     store: Postgres,
     tokens: Tokens,
     declare: Declare,
+    mask: Mask,
 }
 
 impl Admin {
     /// The API over a store, as the configuration says.
     pub(crate) fn new(store: Postgres, config: &Config, keys: Keys) -> Result<Self, Wrong> {
-        let tokens = Tokens::of(&config.admin.tokens)?;
+        let tokens = tokens(&config.admin.tokens)?;
         let declare = Declare::new(store.clone(), config, keys);
         Ok(Self(Arc::new(Inner {
             store,
             tokens,
             declare,
+            mask: Mask::with(&config.admin.mask),
         })))
     }
 
@@ -75,7 +88,7 @@ impl Admin {
 /// Finds the first key or token that can never work.
 pub(crate) fn check(config: &Config) -> Result<(), Wrong> {
     Keys::of(config)?;
-    Tokens::of(&config.admin.tokens).map(drop)
+    tokens(&config.admin.tokens).map(drop)
 }
 
 /// The routes, behind the door.
@@ -124,6 +137,10 @@ fn routes() -> Vec<(&'static str, MethodRouter<Admin>)> {
             post(deliveries::replay),
         ),
         (
+            "/admin/v1/dead-letters/{part}/{position}/edit",
+            post(deliveries::edit),
+        ),
+        (
             "/admin/v1/dead-letters/{part}/{position}/discard",
             post(deliveries::discard),
         ),
@@ -139,5 +156,15 @@ fn routes() -> Vec<(&'static str, MethodRouter<Admin>)> {
         ("/admin/v1/jobs/{id}", get(jobs::show)),
         ("/admin/v1/jobs/{id}/cancel", post(jobs::cancel)),
         ("/admin/v1/audit", get(jobs::audit)),
+        ("/admin/v1/keys", get(keys::list)),
+        ("/admin/v1/keys/{operation}/{key}", get(keys::show)),
+        ("/admin/v1/keys/{operation}/{key}/purge", post(keys::purge)),
+        ("/admin/v1/inbox", get(inbox::list)),
+        ("/admin/v1/sagas", get(sagas::list)),
+        ("/admin/v1/sagas/{id}", get(sagas::show)),
+        ("/admin/v1/sagas/{id}/decide", post(sagas::decide)),
+        ("/admin/v1/timeline", get(timeline::show)),
+        ("/admin/v1/stalled", get(standing::stalled)),
+        ("/admin/v1/overview", get(standing::overview)),
     ]
 }

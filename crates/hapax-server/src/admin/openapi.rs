@@ -3,10 +3,14 @@
 use axum::Json;
 use utoipa::{
     Modify, OpenApi,
-    openapi::security::{Http, HttpAuthScheme, SecurityScheme},
+    openapi::{
+        Content, Ref, RefOr, Response,
+        path::Operation,
+        security::{Http, HttpAuthScheme, SecurityScheme},
+    },
 };
 
-use super::{deliveries, destinations, events, jobs};
+use super::{deliveries, destinations, events, inbox, jobs, keys, sagas, standing, timeline};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -16,12 +20,15 @@ use super::{deliveries, destinations, events, jobs};
         destinations::list, destinations::create, destinations::show, destinations::change,
         destinations::remove, destinations::pause, destinations::resume,
         events::list, events::show,
-        deliveries::list, deliveries::dead, deliveries::replay, deliveries::discard,
+        deliveries::list, deliveries::dead, deliveries::replay, deliveries::edit, deliveries::discard,
         jobs::replay_dead_letters, jobs::discard_dead_letters, jobs::replay_events,
         jobs::list, jobs::show, jobs::cancel, jobs::audit,
+        keys::list, keys::show, keys::purge, inbox::list,
+        sagas::list, sagas::show, sagas::decide,
+        timeline::show, standing::stalled, standing::overview,
     ),
     security(("token" = [])),
-    modifiers(&Token),
+    modifiers(&Token, &Problems),
 )]
 struct Description;
 
@@ -33,6 +40,72 @@ impl Modify for Token {
         let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
         components.add_security_scheme("token", scheme);
     }
+}
+
+/// What every route may answer besides: a problem, in a media type of its own.
+struct Problems;
+
+impl Modify for Problems {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        for (path, item) in &mut openapi.paths.paths {
+            let operations = [
+                &mut item.get,
+                &mut item.put,
+                &mut item.post,
+                &mut item.delete,
+            ];
+            for operation in operations.into_iter().flatten() {
+                complete(operation, path.contains('{'));
+            }
+        }
+    }
+}
+
+/// The media type of problems.
+const PROBLEM: &str = "application/problem+json";
+/// What the door, the store and a fault answer, whatever is asked.
+const ALWAYS: [(&str, &str); 4] = [
+    ("401", "the token is missing or unknown"),
+    ("403", "the role, or where it comes from, does not allow it"),
+    ("500", "a fault of the relay; its log says more"),
+    ("503", "the database does not answer; try again"),
+];
+const OF_A_REQUEST: (&str, &str) = ("400", "the request cannot be understood");
+const OF_A_NAME: (&str, &str) = ("404", "there is nothing under this name");
+const OF_A_BODY: [(&str, &str); 2] = [
+    ("413", "the body is too large"),
+    ("415", "the body is no JSON"),
+];
+
+fn complete(operation: &mut Operation, is_named: bool) {
+    let responses = &mut operation.responses.responses;
+    for (status, response) in responses.iter_mut() {
+        if let (true, RefOr::T(response)) = (status.starts_with(['4', '5']), response) {
+            response.content.clear();
+            response.content.insert(PROBLEM.to_owned(), problem());
+        }
+    }
+    let mut more = ALWAYS.to_vec();
+    if operation.parameters.is_some() || operation.request_body.is_some() {
+        more.push(OF_A_REQUEST);
+    }
+    if is_named {
+        more.push(OF_A_NAME);
+    }
+    if operation.request_body.is_some() {
+        more.extend(OF_A_BODY);
+    }
+    for (status, description) in more {
+        responses.entry(status.to_owned()).or_insert_with(|| {
+            let mut response = Response::new(description);
+            response.content.insert(PROBLEM.to_owned(), problem());
+            response.into()
+        });
+    }
+}
+
+fn problem() -> RefOr<Content> {
+    Content::new(Some(RefOr::Ref(Ref::from_schema_name("Problem")))).into()
 }
 
 /// Describes this API.
@@ -59,9 +132,46 @@ mod tests {
     }
 
     #[test]
+    fn every_route_says_what_it_answers_when_something_is_wrong() {
+        let json = serde_json::to_value(Description::openapi()).unwrap();
+        for (path, item) in json["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let responses = operation["responses"].as_object().unwrap();
+                for status in ["401", "403", "500", "503"] {
+                    assert!(responses.contains_key(status), "{method} {path} {status}");
+                }
+                let wrong = responses
+                    .iter()
+                    .filter(|(status, _)| status.as_str() >= "400");
+                for (status, response) in wrong {
+                    let content: Vec<_> = response["content"].as_object().unwrap().keys().collect();
+                    assert_eq!(content, [PROBLEM], "{method} {path} {status}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn the_description_is_openapi_3_1_and_shows_no_secret_type() {
         let json = serde_json::to_value(Description::openapi()).unwrap();
         assert!(json["openapi"].as_str().unwrap().starts_with("3.1"));
         assert!(json["components"]["schemas"]["Problem"].is_object());
+    }
+
+    #[test]
+    fn every_operation_says_what_the_door_the_body_and_the_store_can_answer() {
+        let json = serde_json::to_value(Description::openapi()).unwrap();
+        for (path, route) in json["paths"].as_object().unwrap() {
+            for (verb, operation) in route.as_object().unwrap() {
+                let mut expected = vec!["401", "403", "500", "503"];
+                if operation["requestBody"].is_object() {
+                    expected.extend(["400", "413", "415"]);
+                }
+                for status in expected {
+                    let answer = &operation["responses"][status];
+                    assert!(answer["content"].is_object(), "{verb} {path} {status}");
+                }
+            }
+        }
     }
 }

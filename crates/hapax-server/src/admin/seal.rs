@@ -1,34 +1,19 @@
-//! Secrets at rest: AES-256-GCM under a key of the configuration.
+//! Secrets at rest: encrypted under the keys of the configuration.
 //!
-//! What is sealed begins with the number of this form and the id of the key, so that a key can be
-//! replaced while the old one still opens what it sealed. The destination's name is sealed in: a
-//! row's secrets open in no other row. Nothing here prints a key or what it opened.
+//! The destination's name is the place that they are encrypted for: a row's secrets open in no
+//! other row. Nothing here prints a key or what it opened.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ring::{
-    aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
-    digest::{SHA256, digest},
-    rand::{SecureRandom as _, SystemRandom},
-};
+use bytes::Bytes;
+use hapax::keyring::{Keyring, KeyringError};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::config::{Config, Secret, Wrong};
 
-/// The number of the form: version, key id, nonce, then what is sealed with its tag.
-const FORM: u8 = 1;
-const ID_BYTES: usize = 8;
-const HEAD_BYTES: usize = 1 + ID_BYTES + NONCE_LEN;
-
 /// The keys that seal and open secrets; the first one seals.
-#[derive(Clone)]
-pub(crate) struct Keys(Arc<Vec<Key>>);
-
-struct Key {
-    id: [u8; ID_BYTES],
-    key: LessSafeKey,
-}
+#[derive(Clone, Debug)]
+pub(crate) struct Keys(Keyring);
 
 /// The secrets of a destination, by the path of their settings.
 pub(crate) type Secrets = BTreeMap<String, SecretString>;
@@ -37,17 +22,32 @@ impl Keys {
     /// The keys of the configuration.
     pub(crate) fn of(config: &Config) -> Result<Self, Wrong> {
         let section = &config.secrets;
-        let mut keys = Vec::new();
-        if let Some(first) = &section.key {
-            keys.push(key("secrets.key", first)?);
-            for (number, previous) in section.previous.iter().enumerate() {
-                keys.push(key(&format!("secrets.previous[{number}]"), previous)?);
-            }
-        } else if !section.previous.is_empty() {
+        if section.key.is_none() && !section.previous.is_empty() {
             let problem = "is missing, and there are earlier ones";
             return Err(Wrong::at("secrets.key", problem));
         }
-        Ok(Self(Arc::new(keys)))
+        let secrets: Vec<_> = section.key.iter().chain(&section.previous).collect();
+        Self::parse(&secrets)
+    }
+
+    fn parse(secrets: &[&Secret]) -> Result<Self, Wrong> {
+        let path = |place: usize| match place.checked_sub(1) {
+            None => "secrets.key".to_owned(),
+            Some(number) => format!("secrets.previous[{number}]"),
+        };
+        let texts = secrets.iter().enumerate().map(|(place, secret)| {
+            let text = secret.reveal();
+            text.map_err(|bad| Wrong::at(path(place), bad))
+        });
+        let texts: Vec<_> = texts.collect::<Result<_, _>>()?;
+        let keyring = Keyring::parse(texts.iter().map(secrecy::ExposeSecret::expose_secret));
+        let keyring = keyring.map_err(|bad| Wrong::at(path(bad.place), bad.to_string()))?;
+        Ok(Self(keyring))
+    }
+
+    /// What reads the rows that services keep encrypted.
+    pub(crate) fn reading(&self) -> Keyring {
+        self.0.reading()
     }
 
     /// Seals secrets for a destination; `None` where there are none.
@@ -55,30 +55,19 @@ impl Keys {
         if secrets.is_empty() {
             return Ok(None);
         }
-        let Some(Key { id, key }) = self.0.first() else {
+        if self.0.is_empty() {
             let how = "secrets.key is missing in the configuration: without one no secret is kept";
             return Err(how.to_owned());
-        };
+        }
         let plain: BTreeMap<&str, &str> = secrets
             .iter()
             .map(|(path, it)| (path.as_str(), it.expose_secret()))
             .collect();
-        let mut text = serde_json::to_vec(&plain).map_err(|error| error.to_string())?;
-        let mut nonce = [0; NONCE_LEN];
-        let drawn = SystemRandom::new().fill(&mut nonce);
-        drawn.map_err(|_| "the system gives no random numbers".to_owned())?;
-        let sealed = key.seal_in_place_append_tag(
-            Nonce::assume_unique_for_key(nonce),
-            Aad::from(name.as_bytes()),
-            &mut text,
-        );
-        sealed.map_err(|_| "cannot be sealed".to_owned())?;
-        let mut out = Vec::with_capacity(HEAD_BYTES + text.len());
-        out.push(FORM);
-        out.extend_from_slice(id);
-        out.extend_from_slice(&nonce);
-        out.extend_from_slice(&text);
-        Ok(Some(out))
+        let text = serde_json::to_vec(&plain).map_err(|error| error.to_string())?;
+        let sealed = self.0.encrypt(&place(name), Bytes::from(text));
+        sealed
+            .map(|sealed| Some(sealed.to_vec()))
+            .map_err(|error| error.to_string())
     }
 
     /// Opens what was sealed for a destination.
@@ -86,22 +75,15 @@ impl Keys {
         let Some(sealed) = sealed else {
             return Ok(Secrets::new());
         };
-        let (head, text) = sealed.split_at_checked(HEAD_BYTES).ok_or("are cut off")?;
-        if head[0] != FORM {
-            return Err("were sealed by a newer version".to_owned());
-        }
-        let known = self.0.iter().find(|key| key.id == head[1..=ID_BYTES]);
-        let Key { key, .. } = known.ok_or(
-            "were sealed under a key that is not in the configuration: put it into secrets.previous",
-        )?;
-        let mut nonce = [0; NONCE_LEN];
-        nonce.copy_from_slice(&head[1 + ID_BYTES..]);
-        let mut text = text.to_vec();
-        let aad = Aad::from(name.as_bytes());
-        let opened = key.open_in_place(Nonce::assume_unique_for_key(nonce), aad, &mut text);
-        let opened = opened.map_err(|_| "do not open: the row was changed or moved")?;
+        let opened = self.0.decrypt(&place(name), sealed);
+        let opened = opened.map_err(|error| match error {
+            KeyringError::Missing { .. } => {
+                format!("are {error}: put it into secrets.previous")
+            }
+            other => format!("are not readable: {other}"),
+        })?;
         let plain: BTreeMap<String, String> =
-            serde_json::from_slice(opened).map_err(|_| "are not what was sealed")?;
+            serde_json::from_slice(&opened).map_err(|_| "are not what was sealed")?;
         Ok(plain
             .into_iter()
             .map(|(path, it)| (path, SecretString::from(it)))
@@ -109,35 +91,14 @@ impl Keys {
     }
 }
 
-impl std::fmt::Debug for Keys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Keys").field(&self.0.len()).finish()
-    }
-}
-
-fn key(path: &str, secret: &Secret) -> Result<Key, Wrong> {
-    let text = secret.reveal().map_err(|bad| Wrong::at(path, bad))?;
-    let bytes = STANDARD.decode(text.expose_secret().trim());
-    let key = bytes
-        .ok()
-        .filter(|bytes| bytes.len() == AES_256_GCM.key_len());
-    let key = key.ok_or_else(|| {
-        let problem = "is no 32 bytes in base64: make one with `openssl rand -base64 32`";
-        Wrong::at(path, problem)
-    })?;
-    let hash = digest(&SHA256, &key);
-    let mut id = [0; ID_BYTES];
-    id.copy_from_slice(&hash.as_ref()[..ID_BYTES]);
-    let unbound = UnboundKey::new(&AES_256_GCM, &key);
-    let unbound = unbound.map_err(|_| Wrong::at(path, "is no key"))?;
-    Ok(Key {
-        id,
-        key: LessSafeKey::new(unbound),
-    })
+fn place(name: &str) -> [&str; 2] {
+    ["secrets", name]
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+
     use super::*;
 
     #[test]
@@ -173,7 +134,7 @@ mod tests {
 
     #[test]
     fn without_a_key_no_secret_is_kept_and_none_is_needed() {
-        let none = Keys(Arc::new(Vec::new()));
+        let none = Keys(Keyring::default());
         assert!(
             none.seal("orders", &secrets())
                 .unwrap_err()
@@ -184,19 +145,21 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_32_bytes_and_its_error_does_not_say_it() {
+    fn a_key_is_32_bytes_and_its_error_says_where_it_stands_and_not_what() {
+        let good = Secret::text(STANDARD.encode([1; 32]));
         for bad in ["hunter2", "", "aGVsbG8="] {
-            let wrong = key("secrets.key", &Secret::text(bad)).err().unwrap();
+            let wrong = Keys::parse(&[&good, &Secret::text(bad)]).unwrap_err();
+            assert_eq!(wrong.path(), "secrets.previous[0]");
             assert!(bad.is_empty() || !wrong.to_string().contains(bad));
         }
     }
 
     fn keys(seeds: &[u8]) -> Keys {
-        let text = |seed: &u8| Secret::text(STANDARD.encode([*seed; 32]));
-        let all = seeds
+        let texts = seeds
             .iter()
-            .map(|seed| key("secrets.key", &text(seed)).unwrap());
-        Keys(Arc::new(all.collect()))
+            .map(|seed| Secret::text(STANDARD.encode([*seed; 32])));
+        let texts: Vec<_> = texts.collect();
+        Keys::parse(&texts.iter().collect::<Vec<_>>()).unwrap()
     }
 
     fn secrets() -> Secrets {

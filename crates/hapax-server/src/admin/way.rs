@@ -1,18 +1,11 @@
 //! One event as it is shown: its envelope, what it says, and its way to every destination.
 
-use hapax::{
-    delivery::Attempt,
-    event::{Headers, Payload},
-    outbox::OutboxEvent,
-};
+use hapax::{delivery::Attempt, event::Headers, mask::Mask, outbox::OutboxEvent};
 use hapax_postgres::operate::{destination_of, events::Trace};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::view::moment;
-
-/// Bytes of a response's beginning that are shown.
-const HEAD_SHOWN: usize = 1024;
+use super::{shown, view::moment};
 
 /// One event, and where it stands at every destination.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -42,17 +35,19 @@ pub(crate) struct EventView {
     pub(crate) headers: Headers,
     /// The media type of its payload.
     pub(crate) content_type: String,
-    /// What it says, as its text: byte for byte where it is JSON, base64 otherwise.
-    pub(crate) payload: String,
+    /// Bytes of its payload.
+    pub(crate) payload_bytes: u64,
+    /// What it says, where it is JSON: its text, with the values of members replaced whose names say
+    /// that they are nobody's business.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) payload: Option<String>,
     /// Where it stands.
     pub(crate) destinations: Vec<TraceView>,
 }
 
 impl EventView {
-    /// An event with what is known of its way.
-    pub(crate) fn of(it: &OutboxEvent, traces: Vec<Trace>) -> Self {
-        use base64::{Engine as _, engine::general_purpose::STANDARD};
-
+    /// An event with what is known of its way, masked, or as it is.
+    pub(super) fn of(it: &OutboxEvent, traces: Vec<Trace>, mask: Option<&Mask>) -> Self {
         let event = &it.event;
         let about = event.aggregate.as_ref();
         Self {
@@ -64,13 +59,14 @@ impl EventView {
             aggregate_id: about.map(|it| it.id.clone()),
             sequence: event.sequence,
             created_at: moment(event.created_at),
-            headers: event.headers.clone(),
+            headers: shown::headers(mask, event.headers.clone()),
             content_type: event.payload.content_type().to_owned(),
-            payload: match &event.payload {
-                Payload::Json(text) => text.clone(),
-                Payload::Binary { bytes, .. } => STANDARD.encode(bytes),
-            },
-            destinations: traces.into_iter().map(TraceView::from).collect(),
+            payload_bytes: event.payload.bytes().len() as u64,
+            payload: shown::payload(mask, &event.payload),
+            destinations: traces
+                .into_iter()
+                .map(|trace| TraceView::of(trace, mask))
+                .collect(),
         }
     }
 }
@@ -97,12 +93,16 @@ pub(crate) struct TraceView {
     /// The position of the event that it waits behind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) behind: Option<i64>,
+    /// What is offered there in place of what the event says, where somebody edited that: masked, where
+    /// it is JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) edited: Option<String>,
     /// Every attempt that is known.
     pub(crate) attempts: Vec<AttemptView>,
 }
 
-impl From<Trace> for TraceView {
-    fn from(it: Trace) -> Self {
+impl TraceView {
+    fn of(it: Trace, mask: Option<&Mask>) -> Self {
         Self {
             destination: destination_of(&it.part).to_owned(),
             part: it.part,
@@ -111,7 +111,12 @@ impl From<Trace> for TraceView {
             last_error: it.last_error,
             reason: it.reason,
             behind: it.behind,
-            attempts: it.log.iter().map(AttemptView::from).collect(),
+            edited: it.edited.as_ref().and_then(|it| shown::payload(mask, it)),
+            attempts: it
+                .log
+                .iter()
+                .map(|attempt| AttemptView::of(attempt, mask))
+                .collect(),
         }
     }
 }
@@ -133,14 +138,13 @@ pub(crate) struct AttemptView {
     /// What went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// The beginning of the far side's response.
+    /// The beginning of the far side's response, masked where it is JSON.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) response: String,
 }
 
-impl From<&Attempt> for AttemptView {
-    fn from(it: &Attempt) -> Self {
-        let head = &it.response_head[..it.response_head.len().min(HEAD_SHOWN)];
+impl AttemptView {
+    fn of(it: &Attempt, mask: Option<&Mask>) -> Self {
         Self {
             number: it.number,
             started_at: moment(it.started_at),
@@ -148,7 +152,7 @@ impl From<&Attempt> for AttemptView {
             outcome: it.outcome.as_str(),
             status: it.status,
             error: it.error.clone(),
-            response: String::from_utf8_lossy(head).into_owned(),
+            response: shown::response(mask, &it.response_head),
         }
     }
 }

@@ -32,10 +32,28 @@ enum What {
 
 /// One setting.
 #[derive(Debug, Serialize)]
-struct Setting {
+pub(crate) struct Setting {
     name: String,
     value: Value,
     origin: String,
+}
+
+impl Setting {
+    /// The same, as the console shows it.
+    pub(crate) fn shown(self) -> hapax_console::Setting {
+        hapax_console::Setting {
+            value: said(&self.value),
+            name: self.name,
+            origin: self.origin,
+        }
+    }
+}
+
+/// A value as people read it.
+fn said(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 pub(crate) fn run(args: &Args, again: &Again, output: Output) -> Result<ExitCode, Failure> {
@@ -60,7 +78,8 @@ pub(crate) fn run(args: &Args, again: &Again, output: Output) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-fn settings(layers: &Layers) -> Result<Vec<Setting>, Wrong> {
+/// Every setting as it is; secrets are ***.
+pub(crate) fn settings(layers: &Layers) -> Result<Vec<Setting>, Wrong> {
     let config = layers.config()?;
     let tree = serde_json::to_value(&config)
         .map_err(|error| Wrong::at("configuration", error.to_string()))?;
@@ -101,10 +120,7 @@ fn show(settings: &[Setting], output: Output) -> std::io::Result<()> {
             value,
             origin,
         } = setting;
-        let value = value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned);
-        [name.clone(), value, origin.clone()]
+        [name.clone(), said(value), origin.clone()]
     };
     let rows: Vec<_> = settings.iter().map(row).collect();
     output.table(["SETTING", "VALUE", "FROM"], &rows)

@@ -34,6 +34,10 @@ enum Verb {
     Replay {
         #[command(flatten)]
         one: One,
+        /// What it is to say instead, at this destination alone: a JSON merge patch, whose members
+        /// replace those of the payload, and null leaves one out
+        #[arg(long, value_name = "JSON")]
+        patch: Option<String>,
         #[command(flatten)]
         consent: Consent,
     },
@@ -96,10 +100,15 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
         }
         Verb::Show { position } => {
             let id = position.to_string();
-            let found = events::one(&desk.store, &desk.declare, &desk.actor, &id).await?;
+            let mask = Some(&desk.mask);
+            let found = events::one(&desk.store, &desk.declare, &desk.actor, &id, mask).await?;
             super::events::show(&desk, &found)?;
         }
-        Verb::Replay { one, consent } => replay(&desk, &one, consent).await?,
+        Verb::Replay {
+            one,
+            patch,
+            consent,
+        } => replay(&desk, &one, patch.as_deref(), consent).await?,
         Verb::Discard {
             one,
             reason,
@@ -138,19 +147,31 @@ pub(super) fn destination(filter: &Ask) -> Result<String, Failure> {
     filter.destination.clone().ok_or_else(missing)
 }
 
-async fn replay(desk: &Desk, one: &One, consent: Consent) -> Result<(), Failure> {
+async fn replay(
+    desk: &Desk,
+    one: &One,
+    patch: Option<&str>,
+    consent: Consent,
+) -> Result<(), Failure> {
     let One {
         destination,
         position,
     } = one;
+    let edited = if patch.is_some() { ", edited" } else { "" };
     desk.confirm(
         consent,
-        &format!("Replay dead letter {position} of {destination}?"),
+        &format!("Replay dead letter {position} of {destination}{edited}?"),
     )?;
-    dead_letters::replay(&desk.store, &desk.actor, destination, *position).await?;
+    let (store, actor) = (&desk.store, &desk.actor);
+    match patch {
+        Some(patch) => {
+            dead_letters::edit_and_replay(store, actor, destination, *position, patch).await?;
+        }
+        None => dead_letters::replay(store, actor, destination, *position).await?,
+    }
     let said = serde_json::json!({"destination": destination, "position": position});
     desk.say(&said, || {
-        format!("dead letter {position} of {destination} is due again")
+        format!("dead letter {position} of {destination} is due again{edited}")
     })
 }
 

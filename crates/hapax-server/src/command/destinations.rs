@@ -137,7 +137,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
         }
         Verb::Resume { name, consent } => {
             desk.confirm(consent, &format!("Resume destination {name}?"))?;
-            let turned = desk.declare.resume(actor, &name).await?;
+            let turned = desk.declare.book().resume(actor, &name).await?;
             desk.say(&json!({"name": name, "paused": false}), || {
                 let was = if turned { "goes on" } else { "was not paused" };
                 format!("destination {name} {was}")

@@ -24,6 +24,9 @@ enum Verb {
     Show {
         /// Its id, or its position
         id: String,
+        /// Shows it as it is, with what is nobody's business
+        #[arg(long)]
+        unmasked: bool,
     },
     /// Offers the events that a filter fits to a destination again, whatever came of them
     Replay {
@@ -38,8 +41,9 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     let desk = Desk::open(&context).await?;
     match args.verb {
         Verb::List(ask) => list(&desk, *ask).await?,
-        Verb::Show { id } => {
-            let found = events::one(&desk.store, &desk.declare, &desk.actor, &id).await?;
+        Verb::Show { id, unmasked } => {
+            let mask = (!unmasked).then_some(&desk.mask);
+            let found = events::one(&desk.store, &desk.declare, &desk.actor, &id, mask).await?;
             show(&desk, &found)?;
         }
         Verb::Replay { filter, how } => {
@@ -103,7 +107,11 @@ pub(super) fn show(desk: &Desk, event: &EventView) -> Result<(), Failure> {
     for (name, value) in &event.headers {
         facts.push([format!("header {name}"), value.clone()]);
     }
-    facts.push(["payload".to_owned(), event.payload.clone()]);
+    let payload = event.payload.clone().unwrap_or_else(|| {
+        let (bytes, kind) = (event.payload_bytes, &event.content_type);
+        format!("{bytes} bytes of {kind}")
+    });
+    facts.push(["payload".to_owned(), payload]);
     out.table(["EVENT", ""], &facts)?;
     out.line("")?;
     let mut rows = Vec::new();

@@ -77,7 +77,7 @@ async fn missing(context: &Context) -> Result<&'static [Migration<'static>], Fai
 
 async fn open(context: &Context, schema: Schema) -> Result<Result<(), OpenError>, Failure> {
     let url = context.config.database.url()?;
-    let mut settings = wiring::store(&context.config, &url, context.failpoints.clone());
+    let mut settings = wiring::store(&context.config, &url, context.failpoints.clone())?;
     settings.schema = schema;
     let opened = Postgres::open(settings).await;
     Ok(opened.map(|store| store.close()))

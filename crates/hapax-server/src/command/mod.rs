@@ -1,22 +1,28 @@
 //! The verbs: one file each, and what all of them share.
 //!
-//! `hapax gateway`, `console`, `send`, `sagas`, `keys` and `inbox` are verbs beside these when
-//! they come; nothing here changes for them.
+//! `hapax gateway` is a verb beside these when it comes; nothing here changes for it.
 
 mod relay;
+mod console;
 mod migrate;
 mod doctor;
+mod keys;
 mod events;
 mod deliveries;
 mod dead_letters;
+mod inbox;
+mod sagas;
 mod destinations;
-mod config;
+mod send;
+pub(crate) mod config;
 mod completions;
+mod man;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 use hapax::failpoint::Failpoints;
+use hapax_otlp::Exporter;
 use hapax_postgres::{OpenError, Postgres};
 
 use crate::{
@@ -60,22 +66,34 @@ pub(crate) struct Flags {
 enum Verb {
     /// Carries events until it is told to stop
     Relay(relay::Args),
+    /// Serves the web console until it is told to stop
+    Console(console::Args),
     /// Makes or upgrades the tables
     Migrate(migrate::Args),
     /// Looks for what is wrong, and says what to do about it
     Doctor(doctor::Args),
+    /// Looks at idempotency keys, and purges one
+    Keys(keys::Args),
     /// Looks at events
     Events(events::Args),
     /// Looks at deliveries that are parked or done
     Deliveries(deliveries::Args),
     /// Looks at dead letters, replays and discards them
     DeadLetters(dead_letters::Args),
+    /// Looks at messages that were taken
+    Inbox(inbox::Args),
+    /// Looks at sagas, and decides about those that need attention
+    Sagas(sagas::Args),
     /// Looks at destinations, declares, changes, pauses, resumes and removes them
     Destinations(destinations::Args),
+    /// Sends one request until it is answered for good, under one idempotency key
+    Send(Box<send::Args>),
     /// Shows and checks the configuration
     Config(config::Args),
     /// Prints the completions of a shell
     Completions(completions::Args),
+    /// Writes the manual, a page for each verb
+    Man(man::Args),
 }
 
 /// Why a command did not do what it was asked, with its exit code.
@@ -132,6 +150,8 @@ pub(crate) struct Context {
     pub(crate) failpoints: Failpoints,
     /// Reads the layers again: files may have changed.
     pub(crate) again: Again,
+    /// What exports spans, where they are exported.
+    pub(crate) exporter: Option<Exporter>,
 }
 
 /// Reads the layers, now or again.
@@ -155,7 +175,7 @@ impl Context {
     /// Opens the database of the settings; a schema that is not known is refused.
     pub(crate) async fn store(&self) -> Result<Postgres, Failure> {
         let url = self.config.database.url()?;
-        let settings = wiring::store(&self.config, &url, self.failpoints.clone());
+        let settings = wiring::store(&self.config, &url, self.failpoints.clone())?;
         Postgres::open(settings)
             .await
             .map_err(|error| opened(&error))
@@ -189,16 +209,18 @@ pub(crate) fn run(
     // These need no settings, and `config` tells of wrong ones by itself.
     let verb = match verb {
         Verb::Completions(args) => return completions::run(&args, output),
+        Verb::Man(args) => return man::run(&args),
         Verb::Config(args) => return config::run(&args, &again, output),
         verb => verb,
     };
     let config = again.layers()?.config()?;
-    telemetry::log(&config.log);
+    let exporter = telemetry::start(&config)?;
     let context = Context {
         config,
         output,
         failpoints,
         again,
+        exporter,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -213,13 +235,20 @@ pub(crate) fn run(
 async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
     match verb {
         Verb::Relay(args) => relay::run(args, context).await,
+        Verb::Console(args) => console::run(args, context).await,
         Verb::Migrate(args) => migrate::run(args, context).await,
         Verb::Doctor(args) => doctor::run(args, context).await,
+        Verb::Keys(args) => keys::run(args, context).await,
         Verb::Events(args) => events::run(args, context).await,
         Verb::Deliveries(args) => deliveries::run(args, context).await,
         Verb::DeadLetters(args) => dead_letters::run(args, context).await,
+        Verb::Inbox(args) => inbox::run(args, context).await,
+        Verb::Sagas(args) => sagas::run(args, context).await,
         Verb::Destinations(args) => destinations::run(args, context).await,
-        Verb::Config(_) | Verb::Completions(_) => unreachable!("they ran without settings"),
+        Verb::Send(args) => send::run(*args, context).await,
+        Verb::Config(_) | Verb::Completions(_) | Verb::Man(_) => {
+            unreachable!("they ran without settings")
+        }
     }
 }
 

@@ -1,6 +1,11 @@
 //! The layers of the configuration, put over one another.
 
-use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    fs,
+    path::Path,
+};
 
 use super::{
     Config, Wrong,
@@ -11,6 +16,15 @@ use super::{
 pub(crate) const DEFAULT: &str = include_str!("../hapax.default.toml");
 /// What marks a variable of the environment as a setting.
 const PREFIX: &str = "HAPAX__";
+/// Variables that OpenTelemetry has given a meaning; ours win over them.
+const STANDARD: [(&str, &[&str]); 2] = [
+    (
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        &["telemetry", "otlp_endpoint"],
+    ),
+    ("OTEL_SERVICE_NAME", &["telemetry", "service"]),
+];
+const STANDARD_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
 /// A setting from the command line: its path, its flag, and its text.
 pub(crate) type Given = (&'static [&'static str], &'static str, Option<String>);
@@ -33,6 +47,10 @@ impl Layers {
             let text =
                 text.map_err(|error| Wrong::at(shown, format!("cannot be read: {error}")))?;
             tree.put_over(parse(&text, &Origin::file(path))?);
+        }
+        let environment: Vec<_> = environment.into_iter().collect();
+        for (name, value) in &environment {
+            put_standard(&mut tree, name, value)?;
         }
         for (name, value) in environment {
             put_variable(&mut tree, &name, value)?;
@@ -75,6 +93,27 @@ fn parse(text: &str, origin: &Origin) -> Result<Node, Wrong> {
         )
     })?;
     Ok(Node::from_toml(&toml::Value::Table(table), origin))
+}
+
+fn put_standard(tree: &mut Node, name: &OsStr, value: &OsStr) -> Result<(), Wrong> {
+    let Some(name) = name.to_str().filter(|name| name.starts_with("OTEL_")) else {
+        return Ok(());
+    };
+    // One that is set to nothing is not set, says OpenTelemetry.
+    let Some(text) = value.to_str().filter(|text| !text.is_empty()) else {
+        return Ok(());
+    };
+    let leaf = |text: String| Node::text(text, Origin::Variable(name.into()));
+    if let Some((_, path)) = STANDARD.iter().find(|(known, _)| *known == name) {
+        put(tree, path, leaf(text.to_owned()));
+    }
+    if name == STANDARD_HEADERS {
+        let bad = || Wrong::at(name, "is a list such as name=value,name=value");
+        for (header, value) in hapax_otlp::headers_of(text).ok_or_else(bad)? {
+            put(tree, &["telemetry", "otlp_headers", &header], leaf(value));
+        }
+    }
+    Ok(())
 }
 
 fn put_variable(tree: &mut Node, name: &OsString, value: OsString) -> Result<(), Wrong> {
@@ -131,6 +170,50 @@ mod tests {
         let config = layers("", &[], []).unwrap().config().unwrap();
         assert!(config.destinations.is_empty());
         assert!(config.database.url.is_none());
+    }
+
+    #[test]
+    fn the_variables_of_opentelemetry_are_read_below_our_own() {
+        let env = [
+            ("HAPAX__TELEMETRY__SAMPLE", "0.25"),
+            ("HAPAX__TELEMETRY__SERVICE", "relay-7"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318"),
+            (
+                "OTEL_EXPORTER_OTLP_HEADERS",
+                "authorization=Basic%20c2VjcmV0",
+            ),
+            ("OTEL_SERVICE_NAME", "relay"),
+        ];
+        let config = layers("", &env, []).unwrap().config().unwrap();
+        let export = config
+            .telemetry
+            .export(|| std::time::SystemTime::UNIX_EPOCH);
+        let export = export.unwrap().unwrap();
+        assert_eq!(export.service, "relay-7");
+        assert!((config.telemetry.sample - 0.25).abs() < f64::EPSILON);
+        let shown = format!("{config:?} {export:?}");
+        assert!(
+            shown.contains("authorization") && !shown.contains("c2VjcmV0"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_exported_to_is_refused_without_being_shown() {
+        for (file, said) in [
+            (
+                "otlp_endpoint = \"http://a:secret@b:4318\"",
+                "telemetry.otlp_endpoint",
+            ),
+            ("sample = 1.5", "telemetry.sample is a number from 0 to 1"),
+        ] {
+            let refused = layers(&format!("[telemetry]\n{file}\n"), &[], []).unwrap();
+            let refused = refused.config().unwrap_err().to_string();
+            assert!(
+                refused.contains(said) && !refused.contains("secret"),
+                "{refused}"
+            );
+        }
     }
 
     #[test]

@@ -167,6 +167,19 @@ impl<'de> Deserializer<'de> for &'de Node {
         deserialize_i64 visit_i64 i64, "is a whole number";
     }
 
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+        let number = match self {
+            Node::Leaf(Leaf::Fraction(number), _) => Some(*number),
+            Node::Leaf(Leaf::Whole(number), _) => i32::try_from(*number).ok().map(f64::from),
+            Node::Leaf(Leaf::Text(text), origin) if origin.is_text() => parsed(text),
+            _ => None,
+        };
+        match number {
+            Some(number) => visitor.visit_f64(number),
+            None => Err(Wrong::at("", "is a number").came_from(Some(self))),
+        }
+    }
+
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
         let switch = match self {
             Node::Leaf(Leaf::Switch(switch), _) => Some(*switch),
@@ -237,7 +250,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        i8 i16 i32 i128 u128 f32 char str string bytes byte_buf unit unit_struct
         tuple tuple_struct map struct identifier ignored_any
     }
 }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{Secret, Span, Wrong, sources::Source};
+use super::{Secret, Span, Telemetry, Wrong, sources::Source};
 use crate::destination::{Reach, Spec, Written};
 
 /// All settings.
@@ -19,6 +19,7 @@ pub(crate) struct Config {
     pub(crate) secrets: Secrets,
     pub(crate) retention: Retention,
     pub(crate) log: Log,
+    pub(crate) telemetry: Telemetry,
     #[serde(default)]
     pub(crate) destinations: BTreeMap<String, Spec>,
     #[serde(default)]
@@ -62,6 +63,10 @@ pub(crate) struct Relay {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Admin {
     pub(crate) listen: Listen,
+    pub(crate) console: bool,
+    pub(crate) https: bool,
+    #[serde(default)]
+    pub(crate) mask: Vec<String>,
     #[serde(default)]
     pub(crate) tokens: BTreeMap<String, Token>,
 }
@@ -102,6 +107,7 @@ pub(crate) struct Secrets {
 pub(crate) struct Retention {
     pub(crate) events: Span,
     pub(crate) inbox: Span,
+    pub(crate) sagas: Span,
     pub(crate) every: Span,
 }
 
@@ -169,6 +175,7 @@ impl Config {
         self.relay.check()?;
         self.admin.check()?;
         self.retention.check()?;
+        self.telemetry.check()?;
         for (name, source) in &self.sources {
             source.check(name)?;
         }
@@ -273,6 +280,7 @@ impl Retention {
         let (second, years) = (Duration::from_secs(1), Duration::from_hours(24 * 3660));
         within("retention.events", self.events, second, years)?;
         within("retention.inbox", self.inbox, second, years)?;
+        within("retention.sagas", self.sagas, second, years)?;
         within(
             "retention.every",
             self.every,

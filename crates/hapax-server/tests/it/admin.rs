@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::hapax::{PATIENCE, Relay, SECRET, emit, migrate};
 
-const OPERATOR: &str = "operator-0123456789";
-const VIEWER: &str = "viewer-0123456789";
-const ALICE: &str = "alice-of-acme-0123456789";
+pub(crate) const OPERATOR: &str = "operator-0123456789";
+pub(crate) const VIEWER: &str = "viewer-0123456789";
+pub(crate) const ALICE: &str = "alice-of-acme-0123456789";
 /// 32 bytes in base64.
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
@@ -25,10 +25,23 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    /// The token of an operator.
+    pub(crate) const OPERATOR: &str = OPERATOR;
+
+    /// Where the API is.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     pub(crate) async fn start(database: &Database, more: &str) -> Self {
+        Self::with(database, "", more).await
+    }
+
+    /// The same with more in its own section.
+    pub(crate) async fn with(database: &Database, admin: &str, more: &str) -> Self {
         let address = format!("127.0.0.1:{}", free_port());
         let configuration = format!(
-            "[admin]\nlisten = \"{address}\"\n\
+            "[admin]\nlisten = \"{address}\"\n{admin}\n\
              [secrets]\nkey = \"{KEY}\"\n\
              [relay]\nallow = [\"127.0.0.0/8\"]\n\
              {more}"
@@ -50,7 +63,7 @@ impl Served {
         Self::start(database, &tokens).await
     }
 
-    async fn ask(
+    pub(crate) async fn ask(
         &self,
         token: &str,
         method: Method,
@@ -107,6 +120,8 @@ async fn who_has_no_token_is_not_let_in_and_a_viewer_does_not_act() {
         (Method::POST, "/dead-letters/replay"),
         (Method::POST, "/dead-letters/a/1/discard"),
         (Method::POST, "/jobs/1/cancel"),
+        (Method::POST, "/keys/POST%20%2Forders/k/purge"),
+        (Method::POST, "/sagas/s1/decide"),
         (Method::POST, "/nowhere"),
     ] {
         let answer = served.ask(VIEWER, method, path, Some(&json!({}))).await;
@@ -684,6 +699,8 @@ async fn the_description_names_every_status_that_was_seen_here() {
             .replace("/admin/v1", "")
             .replace("{name}", "nobody")
             .replace("{id}", "1")
+            .replace("{operation}", "nothing")
+            .replace("{key}", "none")
             .replace("{part}", "nobody")
             .replace("{position}", "1");
         for (method, described) in methods.as_object().unwrap() {
@@ -712,7 +729,7 @@ fn declaration(name: &str, url: &str) -> Value {
 }
 
 #[track_caller]
-fn check(answer: &HttpAnswer, status: u16, code: &str) {
+pub(crate) fn check(answer: &HttpAnswer, status: u16, code: &str) {
     assert_eq!(answer.status, status, "{}", answer.text());
     assert_eq!(
         answer.header("content-type"),
@@ -721,7 +738,7 @@ fn check(answer: &HttpAnswer, status: u16, code: &str) {
     assert_eq!(answer.json().unwrap()["code"], code);
 }
 
-async fn migrated() -> Database {
+pub(crate) async fn migrated() -> Database {
     let database = Database::fresh().await;
     migrate(&database.url());
     database

@@ -1,4 +1,6 @@
 //! `hapax doctor`, before databases that lack something.
+//!
+//! One that has to be well is on a server of its own: the tests' may not wait for the disk.
 
 use std::{fs, net::TcpListener};
 
@@ -15,7 +17,8 @@ use crate::{
 
 #[tokio::test]
 async fn a_healthy_database_has_no_errors() {
-    let database = Database::fresh().await;
+    let cluster = Cluster::start().await;
+    let database = Database::on(&cluster.url()).await;
     migrate(&database.url());
     let receiver = HttpReceiver::start().await;
     let (code, findings) = examined(&database.url(), &webhook("orders", &receiver.url("/")), &[]);
@@ -78,7 +81,8 @@ async fn a_database_behind_this_version_is_told_to_migrate() {
 
 #[tokio::test]
 async fn a_missing_grant_is_named_with_the_statement_that_gives_it() {
-    let database = Database::fresh().await;
+    let cluster = Cluster::start().await;
+    let database = Database::on(&cluster.url()).await;
     migrate(&database.url());
     let (role, name) = (format!("{}_service", database.name()), database.name());
     let client = database.client().await;
@@ -128,7 +132,8 @@ async fn a_standby_and_an_unsafe_primary_are_errors() {
 
 #[tokio::test]
 async fn a_pooler_is_found_whichever_server_connection_it_takes_next() {
-    let database = Database::fresh().await;
+    let cluster = Cluster::start().await;
+    let database = Database::on(&cluster.url()).await;
     migrate(&database.url());
     for connections in [1, 2, 3] {
         let pooler = Pooler::before(&database.url(), connections).await;
@@ -152,7 +157,8 @@ async fn a_pooler_is_found_whichever_server_connection_it_takes_next() {
 
 #[tokio::test]
 async fn a_destination_that_cannot_be_reached_is_a_warning_and_one_that_is_blocked_an_error() {
-    let database = Database::fresh().await;
+    let cluster = Cluster::start().await;
+    let database = Database::on(&cluster.url()).await;
     migrate(&database.url());
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()

@@ -7,14 +7,21 @@
 
 mod hapax;
 mod config;
+mod pages;
 mod migrate;
 mod doctor;
 mod relay;
 mod sources;
 mod sharing;
+mod gauges;
 mod crashes;
 mod admin;
+mod probed;
+mod asked;
 mod operate;
+mod console;
+mod send;
+mod sagas;
 mod beside_python;
 #[path = "../../../hapax-postgres/tests/it/matrix/pooler.rs"]
 mod pooler;

@@ -7,7 +7,7 @@ use hapax_testkit::{
     postgres::Database,
     wait::eventually,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::hapax::{PATIENCE, Ran, Relay, SECRET, emit, hapax, migrate, run, run_to_end, webhook};
 
@@ -196,6 +196,57 @@ async fn dead_letters_are_looked_at_replayed_and_discarded_by_verbs() {
     call(&["deliveries", "list", "--state", "nonsense"]).ended(2);
     let jobs = call(&["dead-letters", "jobs"]).ended(0).json();
     assert_eq!(jobs["items"].as_array().unwrap().len(), 2);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_edited_and_replayed_by_a_verb() {
+    let database = migrated().await;
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(422));
+    let relay = Relay::start(&database.url(), &webhook("orders", &receiver.url("/"))).await;
+    emit(&database.client().await, "order.created", 1).await;
+    let url = database.url();
+    let call = |arguments: &[&str]| -> Ran {
+        run(&[arguments, &["--database", url.as_str(), "--json"]].concat())
+    };
+    let mut dead = json!(null);
+    eventually(PATIENCE, async || {
+        dead = call(&["dead-letters", "list"]).ended(0).json()["items"][0].clone();
+        dead.is_object()
+    })
+    .await;
+    receiver.reply(HttpReply::status(200));
+    let before = receiver.received().len();
+    let position = dead["position"].to_string();
+    let edit = |patch: &'static str| {
+        [
+            "dead-letters",
+            "replay",
+            "orders",
+            &position,
+            "--patch",
+            patch,
+        ]
+    };
+    let sorry = edit("{\"said\": \"sorry\", \"n\": null}");
+    let asked = call(&sorry).ended(4);
+    assert!(asked.stderr.contains("of orders, edited?"), "{asked:?}");
+    for none in ["", "[]", "{\"n\"}"] {
+        let told = call(&[&edit(none)[..], &["--yes"]].concat()).ended(2);
+        assert!(told.stderr.contains("patch"), "{told:?}");
+    }
+    call(&[&sorry[..], &["--yes"]].concat()).ended(0);
+    let offers = receiver.received_at_least(before + 1).await;
+    let last: Value = serde_json::from_slice(&offers[before].body).unwrap();
+    assert_eq!(last["data"], json!({"said": "sorry"}), "{last}");
+    let event = dead["event_id"].as_str().unwrap();
+    assert_eq!(offers[before].header("webhook-id"), Some(event));
+    let shown = call(&["events", "show", event]).ended(0).json();
+    let edited = &shown["destinations"][0]["edited"];
+    assert_eq!(edited, "{\"said\":\"sorry\"}", "{shown}");
+    let again = call(&[&sorry[..], &["--yes"]].concat()).ended(4);
+    assert!(again.stderr.contains("not dead"), "{again:?}");
     relay.stop().await;
 }
 

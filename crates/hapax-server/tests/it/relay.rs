@@ -210,20 +210,25 @@ async fn what_is_past_its_retention_is_deleted() {
         SELECT 'c', 'm' || n, 's', '\\x00', now() - interval '1 hour'
         FROM generate_series(1, 700) AS n";
     client.batch_execute(accepted).await.unwrap();
+    let ended = "INSERT INTO hapax.saga
+            (id, name, version, input, headers, state, deadline_at, created_at, ended_at)
+        SELECT 's' || n, 'checkout', 1, '', '{}', 'completed', now(), now(),
+               CASE WHEN n > 0 THEN now() - interval '1 hour' END
+        FROM generate_series(0, 700) AS n";
+    client.batch_execute(ended).await.unwrap();
     let configuration = format!(
-        "[retention]\nevents = \"1s\"\ninbox = \"1s\"\nevery = \"1s\"\n{}",
+        "[retention]\nevents = \"1s\"\ninbox = \"1s\"\nsagas = \"1s\"\nevery = \"1s\"\n{}",
         webhook("orders", &receiver.url("/"))
     );
     let relay = Relay::start(&database.url(), &configuration).await;
-    eventually(PATIENCE, async || {
-        let left: i64 = client
-            .query_one("SELECT count(*) FROM hapax.inbox_message", &[])
-            .await
-            .unwrap()
-            .get(0);
-        left == 0
-    })
-    .await;
+    for (table, stay) in [("inbox_message", 0), ("saga", 1)] {
+        eventually(PATIENCE, async || {
+            let count = format!("SELECT count(*) FROM hapax.{table}");
+            let left: i64 = client.query_one(&count, &[]).await.unwrap().get(0);
+            left == stay
+        })
+        .await;
+    }
     relay.stop().await;
 }
 

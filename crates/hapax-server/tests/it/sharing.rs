@@ -4,6 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use hapax_testkit::{http::HttpReceiver, postgres::Database, wait::eventually};
 
+use serde_json::Value;
+
 use crate::hapax::{PATIENCE, Relay, emit, migrate, webhook};
 
 #[tokio::test]
@@ -42,6 +44,50 @@ async fn one_that_stops_hands_over_at_once() {
 }
 
 #[tokio::test]
+async fn a_part_that_somebody_has_hold_of_for_a_moment_is_taken_right_after() {
+    let (database, receiver) = setting().await;
+    // Until its next look a minute goes by.
+    let configuration = format!("[relay]\nlease = \"5m\"\n{}", many(&receiver));
+    let one = Relay::start(&database.url(), &configuration).await;
+    emit(&database.client().await, "order.created", 1).await;
+    receiver.received_at_least(4).await;
+    one.stop().await;
+    let mut somebody = database.client().await;
+    let hold = somebody.transaction().await.unwrap();
+    let rows = hold.execute("SELECT FROM hapax.lease WHERE part = 'd' FOR UPDATE", &[]);
+    assert_eq!(rows.await.unwrap(), 1);
+    let two = Relay::start(&database.url(), &configuration).await;
+    eventually(PATIENCE, async || states(&two).await["d"] == "standby").await;
+    hold.rollback().await.unwrap();
+    eventually(PATIENCE, async || states(&two).await["d"] == "carrying").await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn one_that_comes_back_under_its_name_hands_over_what_it_held_before() {
+    let (database, receiver) = setting().await;
+    let named = |name: &str| {
+        let relay = format!("[relay]\nnode = \"{name}\"\nlease = \"10s\"\n");
+        relay + &many(&receiver)
+    };
+    let one = Relay::start(&database.url(), &named("one")).await;
+    eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
+    one.kill().await;
+    let two = Relay::start(&database.url(), &named("two")).await;
+    // Before anybody takes it for dead it is there again, and does not know what it held.
+    let one = Relay::start(&database.url(), &named("one")).await;
+    emit(&database.client().await, "order.created", 10).await;
+    eventually(PATIENCE, async || {
+        let (one, two) = (carried(&one).await, carried(&two).await);
+        one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
+    })
+    .await;
+    eventually(PATIENCE, async || counted(&receiver).len() == 40).await;
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
 async fn what_a_killed_one_carried_goes_on_at_another() {
     let (database, receiver) = setting().await;
     let configuration = format!("[relay]\nlease = \"1s\"\n{}", many(&receiver));
@@ -70,10 +116,16 @@ fn many(receiver: &HttpReceiver) -> String {
 
 /// The destinations that a relay carries.
 async fn carried(relay: &Relay) -> BTreeSet<String> {
-    let ready = relay.get("/readyz").await.json().unwrap();
-    let states = ready["destinations"].as_object().unwrap();
-    let carried = states.iter().filter(|(_, state)| *state == "carrying");
+    let states = states(relay).await;
+    let carried = states.as_object().unwrap().iter();
+    let carried = carried.filter(|(_, state)| *state == "carrying");
     carried.map(|(name, _)| name.clone()).collect()
+}
+
+/// What a relay says of each destination.
+async fn states(relay: &Relay) -> Value {
+    let mut ready: Value = relay.get("/readyz").await.json().unwrap();
+    ready["destinations"].take()
 }
 
 /// How often each event came to each destination.

@@ -8,13 +8,17 @@ mod server;
 mod schema;
 mod pooler;
 mod sessions;
+mod stalled;
 mod clock;
 mod reach;
 
 use std::{process::ExitCode, time::Duration};
 
 use hapax::retry::parse_duration;
-use hapax_postgres::tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
+use hapax_postgres::{
+    Postgres, Schema,
+    tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow},
+};
 use serde::Serialize;
 
 use super::{Context, Failure};
@@ -110,7 +114,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 /// Looks at the database, as far as it lets itself be looked at.
 async fn database(context: &Context, open_max: Duration) -> Result<Vec<Finding>, Failure> {
     let url = context.config.database.url()?;
-    let settings = wiring::store(&context.config, &url, context.failpoints.clone());
+    let settings = wiring::store(&context.config, &url, context.failpoints.clone())?;
     let client = match hapax_postgres::dial(&settings).await {
         Ok(client) => client,
         Err(error) => {
@@ -153,7 +157,16 @@ async fn ask_all(
     findings.extend(server::durability(client).await?);
     findings.extend(server::room(client, settings).await?);
     findings.extend(sessions::look(client, open_max).await?);
+    findings.extend(stalled::look(context).await);
     Ok(())
+}
+
+/// Opens the database and makes no tables, whatever the configuration says: a doctor looks.
+async fn store(context: &Context) -> Option<Postgres> {
+    let url = context.config.database.url().ok()?;
+    let mut settings = wiring::store(&context.config, &url, context.failpoints.clone()).ok()?;
+    settings.schema = Schema::Check;
+    Postgres::open(settings).await.ok()
 }
 
 fn tell(findings: &[Finding], output: crate::output::Output) -> std::io::Result<()> {

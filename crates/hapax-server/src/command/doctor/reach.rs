@@ -5,7 +5,6 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
-use hapax_postgres::{Postgres, Schema};
 use secrecy::ExposeSecret as _;
 use tokio::{net::TcpStream, time::timeout};
 
@@ -14,7 +13,7 @@ use crate::{
     admin::{Keys, Watch},
     config::Secret,
     destination::{Spec, build, sinks::Sink},
-    surroundings, wiring,
+    surroundings,
 };
 
 const CHECK: &str = "destinations";
@@ -36,7 +35,7 @@ pub(super) async fn look(context: &Context) -> Vec<Finding> {
 async fn destinations(context: &Context) -> (BTreeMap<String, Spec>, Option<Finding>) {
     let configured = &context.config.destinations;
     // Without a database or its tables there are none declared, and that is found elsewhere.
-    let Some(store) = store(context).await else {
+    let Some(store) = super::store(context).await else {
         return (configured.clone(), None);
     };
     let unread = |problem| {
@@ -57,14 +56,6 @@ async fn destinations(context: &Context) -> (BTreeMap<String, Spec>, Option<Find
         .err()
         .and_then(|error| unread(surroundings::story(&error)));
     (watch.over(configured), problem)
-}
-
-/// Opens the database and makes no tables, whatever the configuration says: a doctor looks.
-async fn store(context: &Context) -> Option<Postgres> {
-    let url = context.config.database.url().ok()?;
-    let mut settings = wiring::store(&context.config, &url, context.failpoints.clone());
-    settings.schema = Schema::Check;
-    Postgres::open(settings).await.ok()
 }
 
 async fn one(name: &str, spec: &Spec) -> Finding {

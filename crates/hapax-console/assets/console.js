@@ -1,0 +1,219 @@
+// The console without this file is whole: pages, links and forms. This adds the theme, the
+// keyboard, a filter that answers while one types, and figures that move.
+"use strict";
+
+(() => {
+  const root = document.documentElement;
+  const THEME = "hapax-console-theme";
+
+  const stored = () => {
+    try {
+      return localStorage.getItem(THEME);
+    } catch {
+      return null; // A browser that keeps nothing has the theme of its system.
+    }
+  };
+  // Before anything is painted.
+  const theme = stored();
+  if (theme === "light" || theme === "dark") root.dataset.theme = theme;
+
+  const isDark = () =>
+    root.dataset.theme
+      ? root.dataset.theme === "dark"
+      : matchMedia("(prefers-color-scheme: dark)").matches;
+
+  function themes() {
+    const button = document.getElementById("theme");
+    const name = () => (button.textContent = isDark() ? "Light" : "Dark");
+    button.hidden = false;
+    name();
+    button.addEventListener("click", () => {
+      root.dataset.theme = isDark() ? "light" : "dark";
+      try {
+        localStorage.setItem(THEME, root.dataset.theme);
+      } catch {
+        // It holds for this page.
+      }
+      name();
+    });
+  }
+
+  // What can be moved to: the rows of a page, in their order.
+  const rows = () => [...document.querySelectorAll("main [data-open]")].filter((row) => row.offsetParent);
+
+  function move(step) {
+    const all = rows();
+    if (!all.length) return;
+    const at = all.indexOf(document.activeElement);
+    const next = at < 0 ? (step > 0 ? 0 : all.length - 1) : at + step;
+    const row = all[Math.min(Math.max(next, 0), all.length - 1)];
+    row.focus();
+    row.scrollIntoView({ block: "nearest" });
+  }
+
+  const isTyped = (target) =>
+    target instanceof HTMLElement && (target.matches("input, textarea, select") || target.isContentEditable);
+
+  function keyboard() {
+    const filter = document.getElementById("filter");
+    const help = document.getElementById("help");
+    const show = () => help && !help.open && help.showModal();
+    const keys = document.getElementById("keys");
+    if (keys && help) {
+      keys.hidden = false;
+      keys.addEventListener("click", show);
+    }
+    let goes = -Infinity; // When `g` was hit: what follows within two seconds is a place.
+    document.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+      if (help && help.open) return;
+      if (event.key === "Escape" && filter) {
+        // The browser's own clearing tells nobody in time.
+        if (filter.value || document.activeElement === filter) {
+          event.preventDefault();
+          filter.value = "";
+          filter.dispatchEvent(new Event("input", { bubbles: true }));
+          filter.blur();
+        }
+        return;
+      }
+      if (isTyped(event.target)) return;
+      if (performance.now() - goes < 2000) {
+        goes = -Infinity;
+        const place = document.querySelector(`nav [data-key="${CSS.escape(event.key)}"]`);
+        if (place) {
+          event.preventDefault();
+          place.click();
+        }
+        return;
+      }
+      switch (event.key) {
+        case "/":
+          if (!filter) return;
+          filter.focus();
+          filter.select();
+          break;
+        case "g":
+          goes = performance.now();
+          break;
+        case "j":
+          move(1);
+          break;
+        case "k":
+          move(-1);
+          break;
+        case "?":
+          show();
+          break;
+        default:
+          return;
+      }
+      event.preventDefault();
+    });
+  }
+
+  // Asks the server for the page with this filter, and takes its list and its note.
+  function liveFilter() {
+    const form = document.getElementById("filter-form");
+    if (!form) return;
+    const filter = document.getElementById("filter");
+    let timer = 0;
+    let asked = new AbortController();
+    const ask = async () => {
+      const url = new URL(form.action, location.href);
+      url.search = filter.value.trim() ? new URLSearchParams({ q: filter.value }) : "";
+      history.replaceState(null, "", url);
+      asked.abort();
+      asked = new AbortController();
+      try {
+        const answer = await fetch(url, { signal: asked.signal, redirect: "manual" });
+        if (answer.type === "opaqueredirect") return location.reload(); // Signed out.
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        for (const id of ["results", "filter-note"]) {
+          const now = document.getElementById(id);
+          const then = page.getElementById(id);
+          if (now && then) staying(now, () => now.replaceWith(document.adoptNode(then)));
+        }
+        const wrong = document.querySelector("#filter-note.wrong");
+        if (wrong) filter.setAttribute("aria-invalid", "true");
+        else filter.removeAttribute("aria-invalid");
+        root.dataset.filtered = filter.value;
+      } catch (error) {
+        if (error.name !== "AbortError") say("lost", "the console does not answer");
+      }
+    };
+    filter.addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(ask, 150);
+    });
+  }
+
+  function say(state, words) {
+    const live = document.getElementById("live");
+    if (!live || (live.dataset.state === state && live.textContent === words)) return;
+    live.dataset.state = state;
+    live.textContent = words;
+  }
+
+  // Replaces a part of the page; whoever stands on a line of it stays on it.
+  function staying(part, replace) {
+    const at = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    replace();
+    if (!at) return;
+    const links = [...document.querySelectorAll("main a")];
+    links.find((link) => link.getAttribute("href") === at)?.focus();
+  }
+
+  // Puts what was told in its place.
+  function put(parts) {
+    for (const [id, html] of Object.entries(parts)) {
+      const place = document.querySelector(`[data-live="${CSS.escape(id)}"]`);
+      if (!place) continue;
+      const fresh = new DOMParser().parseFromString(html, "text/html").body;
+      if (fresh.innerHTML === place.dataset.told) continue;
+      place.dataset.told = fresh.innerHTML;
+      staying(place, () => place.replaceChildren(...fresh.childNodes));
+    }
+  }
+
+  function liveFigures() {
+    if (!document.querySelector("body > nav")) return;
+    let wasLost = false;
+    let pause = 1000;
+    const open = () => {
+      const source = new EventSource("/console/live");
+      source.addEventListener("message", (event) => {
+        const told = JSON.parse(event.data);
+        pause = 1000;
+        if (told.trouble) return say("lost", told.trouble);
+        say("live", wasLost ? "live again" : "live");
+        put(told);
+      });
+      source.addEventListener("error", async () => {
+        wasLost = true;
+        source.close();
+        // A full house, a server that starts again, or nobody who is signed in any more?
+        let words = "connection lost, trying again";
+        try {
+          const answer = await fetch(location.href, { method: "HEAD", redirect: "manual" });
+          if (answer.type === "opaqueredirect") words = "signed out: load the page again";
+          else if (answer.ok) words = "not live for now, trying again";
+        } catch {
+          // It does not answer.
+        }
+        say("lost", words);
+        setTimeout(open, pause);
+        pause = Math.min(pause * 1.6, 15000);
+      });
+      addEventListener("pagehide", () => source.close(), { once: true });
+    };
+    open();
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    themes();
+    keyboard();
+    liveFilter();
+    liveFigures();
+  });
+})();

@@ -1,0 +1,276 @@
+//! What can be done: asked first, with how many it is about, given a reason, and then done.
+//!
+//! Every act has one page that asks and one form that does it; the store writes both the act and
+//! its reason into the audit log, in the transaction that does it. What is begun as a job carries
+//! a key of its form and the moment of it, so that a form that is sent twice begins one job.
+
+mod plan;
+mod run;
+
+use axum::{
+    extract::State,
+    response::{IntoResponse as _, Redirect, Response},
+};
+use hapax::Timestamp;
+
+use crate::{
+    Console,
+    desk::REASON_BYTES_MAX,
+    fields::Fields,
+    frame::{Page, sealed},
+    guard::Visit,
+    html::{Element, Html, el, link},
+    pages::{Shown, Trouble},
+    session::{self, LIFE},
+};
+
+/// What a form has to say again.
+const FIELDS: [&str; 12] = [
+    "act",
+    "part",
+    "position",
+    "dest",
+    "q",
+    "job",
+    "tenant",
+    "operation",
+    "key",
+    "saga",
+    "decision",
+    "step",
+];
+
+/// When it was asked for, as milliseconds of the Unix epoch.
+const ASKED_AT: &str = "asked_at";
+
+/// Something that can be done, with what it is about.
+enum Act {
+    Replay {
+        part: String,
+        position: i64,
+    },
+    Edit {
+        part: String,
+        position: i64,
+    },
+    Discard {
+        part: String,
+        position: i64,
+    },
+    ReplayDead {
+        dest: String,
+        q: String,
+    },
+    DiscardDead {
+        dest: String,
+        q: String,
+    },
+    ReplayEvents {
+        dest: String,
+        q: String,
+    },
+    Pause {
+        dest: String,
+    },
+    Resume {
+        dest: String,
+    },
+    Remove {
+        dest: String,
+    },
+    Cancel {
+        job: i64,
+    },
+    PurgeKey {
+        tenant: String,
+        operation: String,
+        key: String,
+    },
+    Decide {
+        saga: String,
+        decision: String,
+        step: String,
+    },
+}
+
+/// What an act is, before it is done.
+struct Plan {
+    title: String,
+    /// What happens, and to how many.
+    says: String,
+    /// What the button says.
+    does: &'static str,
+    /// Where one comes from, and goes back to.
+    back: String,
+    more: Html,
+}
+
+/// Asks whether it is meant.
+pub(crate) async fn ask(State(console): State<Console>, visit: Visit) -> Shown {
+    if !visit.acts() {
+        return Err(Trouble::wrong("A viewer sees and does not act."));
+    }
+    let act = Act::read(&visit.fields)?;
+    let at = console.0.clock.now();
+    let plan = act.plan(&console, &visit.caller().actor, at).await?;
+    let (key, at) = (session::mint(), at.as_millis().to_string());
+    let again = FIELDS
+        .iter()
+        .filter_map(|name| Some((*name, visit.fields.get(name)?)));
+    let again = again
+        .chain([("request_key", key.as_str()), (ASKED_AT, &at)])
+        .map(|(name, value)| hidden(name, value));
+    let reason = el("input")
+        .attr("id", "reason")
+        .attr("name", "reason")
+        .attr("maxlength", "1024")
+        .attr("autocomplete", "off")
+        .flag("required", true)
+        .flag("autofocus", true);
+    let form = el("form")
+        .attr("method", "post")
+        .attr("action", "/console/act")
+        .class("act")
+        .add(sealed(&visit))
+        .all(again)
+        .add(el("p").class("says").add(&plan.says))
+        .add(plan.more)
+        .add(
+            el("label")
+                .attr("for", "reason")
+                .add("Reason, for the audit log"),
+        )
+        .add(reason)
+        .add(
+            el("p")
+                .class("acts")
+                .add(
+                    el("button")
+                        .attr("type", "submit")
+                        .class("main")
+                        .add(plan.does),
+                )
+                .add(link(&plan.back, "Back").class("button")),
+        );
+    Ok(Page::new(plan.title, Html::default().add(form)))
+}
+
+/// Does it.
+pub(crate) async fn act(State(console): State<Console>, visit: Visit) -> Result<Response, Trouble> {
+    let act = Act::read(&visit.fields)?;
+    let reason = visit.fields.text("reason").trim();
+    if reason.is_empty() {
+        return Err(Trouble::wrong("A reason is needed. Nothing was done."));
+    }
+    if reason.len() > REASON_BYTES_MAX {
+        return Err(Trouble::wrong("The reason is too long. Nothing was done."));
+    }
+    let actor = visit.caller().actor.clone().because(reason);
+    let at = asked_at(&visit.fields, console.0.clock.now())?;
+    let (back, said) = act.run(&console, &actor, &visit.fields, reason, at).await?;
+    tracing::info!(actor = actor.name, said, "somebody acted in the console");
+    let gap = if back.contains('?') { '&' } else { '?' };
+    Ok(Redirect::to(&format!("{back}{gap}said={said}")).into_response())
+}
+
+/// When a form was asked for: its ages are of that moment, however often and late it is sent. No session
+/// is older than [`LIFE`], and none asks from a time to come.
+fn asked_at(fields: &Fields, now: Timestamp) -> Result<Timestamp, Trouble> {
+    let Some(text) = fields.get(ASKED_AT) else {
+        return Ok(now);
+    };
+    let at = text.parse().ok().map(Timestamp::from_millis);
+    let fits = |at: &Timestamp| *at <= now && now <= at.after(LIFE);
+    at.filter(fits).ok_or_else(|| {
+        let why = "The page was asked for at another time than it says, or too long ago: \
+                   load it again. Nothing was done.";
+        Trouble::wrong(why)
+    })
+}
+
+fn hidden(name: &str, value: &str) -> Element {
+    el("input")
+        .attr("type", "hidden")
+        .attr("name", name)
+        .attr("value", value)
+}
+
+/// What is said on the page that follows an act.
+pub(crate) fn told(said: &str) -> Option<&'static str> {
+    Some(match said {
+        "replayed" => "It is due again.",
+        "edited" => "It is due again, and says what you wrote, at this destination alone.",
+        "discarded" => "It is given up for good.",
+        "job" => "A job was begun: a relay works on it.",
+        "paused" => "The destination is paused; relays hear of it within two seconds.",
+        "resumed" => "The destination goes on.",
+        "removed" => "The destination is being removed, by a job.",
+        "cancelled" => "The job is cancelled; what it did stays done.",
+        "purged" => "The key is gone: the next request under it runs anew.",
+        "decided" => "It is decided, and the saga goes on.",
+        _ => return None,
+    })
+}
+
+impl Act {
+    fn read(fields: &Fields) -> Result<Self, Trouble> {
+        let text = |name| {
+            let missing = || Trouble::wrong(format!("The field {name} is missing."));
+            fields.get(name).map(str::to_owned).ok_or_else(missing)
+        };
+        let whole = |name| {
+            let number = text(name)?.parse::<i64>();
+            number.map_err(|_| Trouble::wrong(format!("The field {name} is no whole number.")))
+        };
+        let q = || fields.text("q").to_owned();
+        Ok(match fields.text("act") {
+            "replay" => Self::Replay {
+                part: text("part")?,
+                position: whole("position")?,
+            },
+            "edit" => Self::Edit {
+                part: text("part")?,
+                position: whole("position")?,
+            },
+            "discard" => Self::Discard {
+                part: text("part")?,
+                position: whole("position")?,
+            },
+            "replay-dead" => Self::ReplayDead {
+                dest: text("dest")?,
+                q: q(),
+            },
+            "discard-dead" => Self::DiscardDead {
+                dest: text("dest")?,
+                q: q(),
+            },
+            "replay-events" => Self::ReplayEvents {
+                dest: text("dest")?,
+                q: text("q")?,
+            },
+            "pause" => Self::Pause {
+                dest: text("dest")?,
+            },
+            "resume" => Self::Resume {
+                dest: text("dest")?,
+            },
+            "remove" => Self::Remove {
+                dest: text("dest")?,
+            },
+            "cancel" => Self::Cancel { job: whole("job")? },
+            "purge-key" => Self::PurgeKey {
+                tenant: fields.text("tenant").to_owned(),
+                operation: text("operation")?,
+                key: text("key")?,
+            },
+            "decide" => Self::Decide {
+                saga: text("saga")?,
+                decision: text("decision")?,
+                step: fields.text("step").to_owned(),
+            },
+            other => {
+                return Err(Trouble::wrong(format!("Nobody knows how to {other:?}.")));
+            }
+        })
+    }
+}

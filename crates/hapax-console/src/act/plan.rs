@@ -1,0 +1,260 @@
+//! What an act would do, and to how many: what is said before anybody agrees.
+
+use hapax::{
+    Timestamp,
+    saga::{Decision, Way},
+};
+
+use super::{Act, Plan, hidden, run};
+use crate::{
+    Console,
+    desk::{Actor, sagas::Look},
+    fields::{Fields, path_of, url},
+    html::{Element, Html, el},
+    pages::Trouble,
+    words::{content, number},
+};
+
+impl Act {
+    /// Looks at what it is about; ages are taken at a moment that the form says again.
+    pub(super) async fn plan(
+        &self,
+        console: &Console,
+        actor: &Actor,
+        at: Timestamp,
+    ) -> Result<Plan, Trouble> {
+        match self {
+            Self::Replay { part, position } => {
+                console.desk().event(actor, &position.to_string()).await?;
+                let says = format!(
+                    "One dead letter, event {position} at {part}, becomes due again, as if never \
+                     tried."
+                );
+                let back = path_of("/console/events", &position.to_string());
+                Ok(Plan::new("Replay a dead letter", says, "Replay it", back))
+            }
+            Self::Edit { part, position } => edit(console, actor, part, *position).await,
+            Self::Discard { part, position } => {
+                console.desk().event(actor, &position.to_string()).await?;
+                let says = format!(
+                    "One dead letter, event {position} at {part}, is given up for good; what waits \
+                     behind it goes on."
+                );
+                let back = path_of("/console/events", &position.to_string());
+                Ok(Plan::new("Discard a dead letter", says, "Discard it", back))
+            }
+            Self::ReplayDead { dest, q } | Self::DiscardDead { dest, q } => {
+                self.of_dead(console, actor, dest, q, at).await
+            }
+            Self::ReplayEvents { dest, q } => {
+                let filter = run::events(q, at)?;
+                let count = console.desk().count_events(actor, dest, &filter).await?;
+                let says = format!(
+                    "{} {} offered to {dest} again, whatever came of them, under the ids they \
+                     have: {q}.",
+                    number(count),
+                    if count == 1 { "event is" } else { "events are" }
+                );
+                let back = url("/console/events", &[("q", q)]);
+                Ok(Plan::new("Offer events again", says, "Offer them", back))
+            }
+            Self::Pause { dest } | Self::Resume { dest } | Self::Remove { dest } => {
+                self.of_place(console, actor, dest).await
+            }
+            Self::Cancel { job } => {
+                let found = console.desk().job(actor, *job).await?;
+                let says = format!(
+                    "Job {job} ends: {} of {} are done, and stay done.",
+                    number(found.done),
+                    found
+                        .total
+                        .map_or_else(|| "an unknown number".to_owned(), number)
+                );
+                let back = "/console/advanced".to_owned();
+                Ok(Plan::new("Cancel a job", says, "Cancel it", back))
+            }
+            Self::PurgeKey { operation, key, .. } => {
+                let says = format!(
+                    "One key of {operation}, {key}, is deleted with its answer: the next request \
+                     under it runs anew, and takes effect again."
+                );
+                let back = "/console/keys".to_owned();
+                Ok(Plan::new("Purge a key", says, "Purge it", back))
+            }
+            Self::Decide {
+                saga,
+                decision,
+                step,
+            } => {
+                let look = console.desk().saga(actor, saga).await?;
+                decide(&look, decision, step)
+            }
+        }
+    }
+
+    async fn of_dead(
+        &self,
+        console: &Console,
+        actor: &Actor,
+        dest: &str,
+        q: &str,
+        at: Timestamp,
+    ) -> Result<Plan, Trouble> {
+        let filter = run::dead(q, at)?;
+        let count = console.desk().count_dead(actor, dest, &filter).await?;
+        let what = if count == 1 {
+            "dead letter"
+        } else {
+            "dead letters"
+        };
+        let count = number(count);
+        let back = url("/console/dead-letters", &[("q", q)]);
+        let rest = if q.is_empty() {
+            String::new()
+        } else {
+            format!(" The filter is {q}.")
+        };
+        Ok(if matches!(self, Self::ReplayDead { .. }) {
+            let says = format!("{count} {what} of {dest} become due again, as if never tried.");
+            Plan::new("Replay dead letters", says + &rest, "Replay them", back)
+        } else {
+            let says = format!("{count} {what} of {dest} are given up for good.");
+            Plan::new("Discard dead letters", says + &rest, "Discard them", back)
+        })
+    }
+
+    async fn of_place(
+        &self,
+        console: &Console,
+        actor: &Actor,
+        dest: &str,
+    ) -> Result<Plan, Trouble> {
+        console.desk().place(actor, dest).await?;
+        let look = console.0.samples.look(console, actor).await?;
+        let known = look.overview.destinations.iter().find(|it| it.name == dest);
+        let waits = known.map_or(0, |it| it.backlog.number);
+        let dead = known.map_or(0, |it| it.dead.number);
+        let parked = known.map_or(0, |it| it.parked.number);
+        let back = path_of("/console/destinations", dest);
+        let (waits, dead, parked) = (number(waits), number(dead), number(parked));
+        Ok(match self {
+            Self::Pause { .. } => {
+                let says = format!(
+                    "{dest} is offered nothing until it is resumed; {waits} events wait for it now."
+                );
+                Plan::new("Pause a destination", says, "Pause it", back)
+            }
+            Self::Resume { .. } => {
+                let says = format!("{dest} goes on; {waits} events wait for it now.");
+                Plan::new("Resume a destination", says, "Resume it", back)
+            }
+            _ => {
+                let says = format!(
+                    "{dest} is removed: {parked} parked deliveries and {dead} dead letters are \
+                     deleted, and how far it had come is forgotten."
+                );
+                Plan::new("Remove a destination", says, "Remove it", back)
+            }
+        })
+    }
+}
+
+impl Plan {
+    fn new(title: &str, says: String, does: &'static str, back: String) -> Self {
+        Self {
+            title: title.to_owned(),
+            says,
+            does,
+            back,
+            more: Html::default(),
+        }
+    }
+}
+
+/// What a dead letter says, masked, and a box for what is to be replaced in it: whoever edits one member
+/// need not see the others.
+async fn edit(
+    console: &Console,
+    actor: &Actor,
+    part: &str,
+    position: i64,
+) -> Result<Plan, Trouble> {
+    let desk = console.desk();
+    let found = desk.event(actor, &position.to_string()).await?;
+    let traces = desk.traces(actor, position).await?;
+    let edited = traces.into_iter().find(|it| it.part == part);
+    let payload = edited.and_then(|it| it.edited);
+    let payload = payload.as_ref().unwrap_or(&found.event.payload);
+    let shown = desk.shown(Some(payload.content_type()), payload.bytes());
+    let says = format!(
+        "One dead letter, event {position} at {part}, becomes due again, as if never tried, and says what \
+         you write; the event itself, and what other destinations are offered, stay as they are."
+    );
+    let back = path_of("/console/events", &position.to_string());
+    let mut plan = Plan::new(
+        "Edit and replay a dead letter",
+        says,
+        "Edit and replay it",
+        back,
+    );
+    let patch = el("textarea")
+        .attr("id", "patch")
+        .attr("name", "patch")
+        .attr("rows", "8")
+        .attr("spellcheck", "false")
+        .attr("autocomplete", "off")
+        .flag("required", true)
+        .add("{}");
+    plan.more = Html::default()
+        .add(el("h2").add("What it was offered as"))
+        .add(content("Payload", &shown))
+        .add(el("label").attr("for", "patch").add(
+            "What to replace, as JSON: a member that is named takes the place of the one of its name, and \
+             null leaves one out",
+        ))
+        .add(patch);
+    Ok(plan)
+}
+
+/// What comes of a decision; the form says which way of its step it is about, for that may have ended by
+/// the time it is sent.
+fn decide(look: &Look, word: &str, step: &str) -> Result<Plan, Trouble> {
+    let saga = &look.saga;
+    let decision = run::decided(word, step, &Fields::default())?;
+    let judged = decision.judge(saga, "", look.at);
+    judged.map_err(|error| Trouble::late(&error))?;
+    let way = saga.asked_about(step).map_or(Way::Do, |row| row.way);
+    let does = match (&decision, way) {
+        (Decision::Done { .. }, Way::Do) => "It happened",
+        (Decision::Done { .. }, Way::Undo) => "It is undone",
+        (Decision::Refused { .. }, Way::Do) => "It did not happen",
+        (Decision::Refused { .. }, Way::Undo) => "It cannot be undone",
+        (Decision::Retry { .. }, _) => "Try again",
+        (Decision::Undo { .. }, _) => "Undo it",
+        (Decision::Close, _) => "Close it",
+    };
+    let back = path_of("/console/sagas", &saga.id);
+    let mut plan = Plan::new("Decide about a saga", decision.says(saga), does, back);
+    let more = match (&decision, way) {
+        (Decision::Done { .. }, Way::Do) => {
+            field("made", "What it made, as JSON (empty: nothing)", "")
+        }
+        (Decision::Retry { .. } | Decision::Undo { .. }, _) => {
+            field("within", "For how long it may try", run::WITHIN)
+        }
+        _ => Html::default(),
+    };
+    plan.more = Html::default().add(hidden("way", way.as_str())).add(more);
+    Ok(plan)
+}
+
+fn field(name: &str, label: &str, value: &str) -> Html {
+    let input: Element = el("input")
+        .attr("id", name)
+        .attr("name", name)
+        .attr("value", value)
+        .attr("autocomplete", "off");
+    Html::default()
+        .add(el("label").attr("for", name).add(label))
+        .add(input)
+}

@@ -1,0 +1,176 @@
+//! Does what was agreed to.
+
+use hapax::{
+    Timestamp,
+    retry::parse_duration,
+    saga::{Decision, Way},
+};
+
+use super::Act;
+use crate::{
+    Console,
+    desk::{Actor, Filter, jobs::Asked as How, sagas::Look},
+    fields::{Fields, path_of},
+    pages::{
+        Trouble,
+        deliveries::{DEAD, filter_of},
+        events::KNOWN,
+        query::Asked,
+    },
+};
+
+/// How long a saga may go on for, where nobody says otherwise.
+pub(super) const WITHIN: &str = "15m";
+
+impl Act {
+    /// Does it; says where to go then, and what to say there. Ages are taken at the moment that was shown.
+    pub(super) async fn run(
+        &self,
+        console: &Console,
+        actor: &Actor,
+        fields: &Fields,
+        reason: &str,
+        at: Timestamp,
+    ) -> Result<(String, &'static str), Trouble> {
+        let desk = console.desk();
+        let how = How {
+            per_second: None,
+            request_key: fields.get("request_key").map(str::to_owned),
+        };
+        let jobs = || "/console/advanced".to_owned();
+        let event = |position: &i64| path_of("/console/events", &position.to_string());
+        let place = |dest: &str| path_of("/console/destinations", dest);
+        Ok(match self {
+            Self::Replay { part, position } => {
+                desk.replay(actor, part, *position).await?;
+                (event(position), "replayed")
+            }
+            Self::Edit { part, position } => {
+                let patch = fields.text("patch");
+                desk.edit(actor, part, *position, patch).await?;
+                (event(position), "edited")
+            }
+            Self::Discard { part, position } => {
+                desk.discard(actor, part, *position, reason).await?;
+                (event(position), "discarded")
+            }
+            Self::ReplayDead { dest, q } => {
+                desk.replay_dead(actor, dest, &dead(q, at)?, &how).await?;
+                (jobs(), "job")
+            }
+            Self::DiscardDead { dest, q } => {
+                let filter = dead(q, at)?;
+                desk.discard_dead(actor, dest, &filter, reason, &how)
+                    .await?;
+                (jobs(), "job")
+            }
+            Self::ReplayEvents { dest, q } => {
+                desk.replay_events(actor, dest, &events(q, at)?, &how)
+                    .await?;
+                (jobs(), "job")
+            }
+            Self::Pause { dest } => {
+                desk.pause(actor, dest).await?;
+                (place(dest), "paused")
+            }
+            Self::Resume { dest } => {
+                desk.resume(actor, dest).await?;
+                (place(dest), "resumed")
+            }
+            Self::Remove { dest } => {
+                desk.remove(actor, dest).await?;
+                (jobs(), "removed")
+            }
+            Self::Cancel { job } => {
+                desk.cancel(actor, *job).await?;
+                (jobs(), "cancelled")
+            }
+            Self::PurgeKey {
+                tenant,
+                operation,
+                key,
+            } => {
+                desk.purge_key(actor, tenant, operation, key, reason)
+                    .await?;
+                ("/console/keys".to_owned(), "purged")
+            }
+            Self::Decide {
+                saga,
+                decision,
+                step,
+            } => {
+                let decision = decided(decision, step, fields)?;
+                is_of_this_way(&desk.saga(actor, saga).await?, step, fields)?;
+                desk.decide(actor, saga, &decision, reason).await?;
+                (path_of("/console/sagas", saga), "decided")
+            }
+        })
+    }
+}
+
+/// The dead letters that a filter fits; its destination is said apart.
+pub(super) fn dead(q: &str, at: Timestamp) -> Result<Filter, Trouble> {
+    let mut asked = Asked::read(q, &DEAD);
+    let filter = filter_of(&mut asked, at);
+    right(asked, filter)
+}
+
+/// The events that a filter fits.
+pub(super) fn events(q: &str, at: Timestamp) -> Result<Filter, Trouble> {
+    let mut asked = Asked::read(q, &KNOWN);
+    let filter = asked.of_events(at);
+    right(asked, filter)
+}
+
+fn right(asked: Asked, filter: Filter) -> Result<Filter, Trouble> {
+    match asked.wrong {
+        Some(wrong) => Err(Trouble::wrong(format!("{}. Nothing was done.", wrong.0))),
+        None => Ok(filter),
+    }
+}
+
+/// A step and what undoes it have one name: what a page asked about the one is no answer about the other.
+fn is_of_this_way(look: &Look, step: &str, fields: &Fields) -> Result<(), Trouble> {
+    let Some(row) = look.saga.asked_about(step) else {
+        // Why not says the store, and writes it down.
+        return Ok(());
+    };
+    if fields.text("way") == row.way.as_str() {
+        return Ok(());
+    }
+    let now = match row.way {
+        Way::Do => "whether it happened",
+        Way::Undo => "whether it is undone",
+    };
+    Err(Trouble::late(&format!(
+        "what is asked about step {step} now is {now}"
+    )))
+}
+
+/// The decision that a form spells.
+pub(super) fn decided(decision: &str, step: &str, fields: &Fields) -> Result<Decision, Trouble> {
+    let step = || step.to_owned();
+    let within = || {
+        let text = fields.get("within").unwrap_or(WITHIN);
+        parse_duration(text)
+            .map_err(|error| Trouble::wrong(format!("The time {text:?} is wrong: {error}.")))
+    };
+    Ok(match decision {
+        "done" => {
+            let made = fields.text("made");
+            let is_json = serde_json::from_str::<serde_json::Value>(made).is_ok();
+            if !made.is_empty() && !is_json {
+                return Err(Trouble::wrong("What it made is no JSON. Nothing was done."));
+            }
+            Decision::Done {
+                step: step(),
+                made: made.to_owned().into_bytes().into(),
+            }
+        }
+        "refused" => Decision::Refused { step: step() },
+        "retry" => Decision::Retry { within: within()? },
+        "undo" => Decision::Undo { within: within()? },
+        "close" => Decision::Close,
+        other => return Err(Trouble::wrong(format!("Nobody can decide {other:?}."))),
+    })
+}

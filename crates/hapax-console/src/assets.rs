@@ -1,0 +1,81 @@
+//! The style, the script and the icon: part of the binary, named by their hash, kept by browsers
+//! for as long as they like.
+
+use std::sync::LazyLock;
+
+use axum::{
+    extract::Path,
+    response::{IntoResponse, Response},
+};
+use hapax::key::hex;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+
+use crate::door::hash;
+
+/// Where they stand.
+pub(crate) const FOLDER: &str = "/console/assets/";
+
+/// A file that pages load.
+pub(crate) struct Asset {
+    /// Its path.
+    pub(crate) path: String,
+    tag: String,
+    kind: &'static str,
+    text: &'static str,
+}
+
+/// How pages look.
+pub(crate) static STYLE: LazyLock<Asset> = LazyLock::new(|| {
+    let text = include_str!("../assets/console.css");
+    Asset::new("console", "css", "text/css; charset=utf-8", text)
+});
+
+/// The keyboard, the live filter and the live figures.
+pub(crate) static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
+    let text = include_str!("../assets/console.js");
+    Asset::new("console", "js", "text/javascript; charset=utf-8", text)
+});
+
+/// What a tab shows.
+pub(crate) static ICON: LazyLock<Asset> = LazyLock::new(|| {
+    let text = include_str!("../assets/icon.svg");
+    Asset::new("icon", "svg", "image/svg+xml", text)
+});
+
+impl Asset {
+    fn new(name: &str, end: &str, kind: &'static str, text: &'static str) -> Self {
+        let tag = hex(&hash(text.as_bytes())[..8]);
+        let path = format!("{FOLDER}{name}-{tag}.{end}");
+        Self {
+            path,
+            tag: format!("\"{tag}\""),
+            kind,
+            text,
+        }
+    }
+
+    fn answer(&self, asked: &HeaderMap) -> Response {
+        let tag = HeaderValue::from_str(&self.tag).expect("hex in quotes is a header");
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.kind));
+        headers.insert(header::ETAG, tag.clone());
+        let keep = HeaderValue::from_static("public, max-age=31536000, immutable");
+        headers.insert(header::CACHE_CONTROL, keep);
+        if asked.get(header::IF_NONE_MATCH) == Some(&tag) {
+            return (StatusCode::NOT_MODIFIED, headers).into_response();
+        }
+        (headers, self.text).into_response()
+    }
+}
+
+/// Serves one of them; a name with another hash is that of another version.
+pub(crate) async fn serve(Path(name): Path<String>, headers: HeaderMap) -> Response {
+    let all = [&STYLE, &SCRIPT, &ICON];
+    let found = all
+        .into_iter()
+        .find(|it| it.path.strip_prefix(FOLDER) == Some(name.as_str()));
+    found.map_or_else(
+        || StatusCode::NOT_FOUND.into_response(),
+        |asset| asset.answer(&headers),
+    )
+}

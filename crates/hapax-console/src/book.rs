@@ -1,0 +1,186 @@
+//! Whose a destination is, in how many parts it is carried, and what pauses it: what the database
+//! declares and what the host's configuration says, taken together.
+//!
+//! The admin API and the console act by the same answers.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use hapax::key::Tenant;
+use hapax_postgres::{
+    Postgres,
+    operate::{
+        Actor, Filter, OperateError, destination_of,
+        destinations::{self, Declared},
+        events::{Standing, Trace},
+    },
+};
+use serde_json::Value;
+
+/// What a configuration says about a destination.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configured {
+    /// In how many parts it is carried.
+    pub parts: Option<u8>,
+    /// The one tenant whose events it takes.
+    pub tenant: Option<String>,
+    /// Whether its own setting pauses it.
+    pub paused: bool,
+}
+
+/// The destinations of the database and of the configuration.
+#[derive(Clone, Debug)]
+pub struct Book {
+    store: Postgres,
+    configured: Arc<BTreeMap<String, Configured>>,
+}
+
+impl Book {
+    /// Over a store, with the destinations of the configuration.
+    pub fn new(store: Postgres, configured: BTreeMap<String, Configured>) -> Self {
+        let configured = Arc::new(configured);
+        Self { store, configured }
+    }
+
+    /// What the configuration says.
+    pub fn configured(&self) -> &BTreeMap<String, Configured> {
+        &self.configured
+    }
+
+    /// In how many parts a destination is carried, and whose events alone it takes.
+    ///
+    /// # Errors
+    /// `Conflict` where a relay has opened it and nobody here declares it: whose events it takes is
+    /// not known then.
+    pub async fn carried(
+        &self,
+        actor: &Actor,
+        name: &str,
+    ) -> Result<(Option<u8>, Option<String>), OperateError> {
+        if let Some(known) = self.declared(name).await?
+            && let Some(text) = known.spec
+        {
+            let spec: Value = serde_json::from_str(&text).unwrap_or_default();
+            let parts = u8::try_from(spec["parts"].as_u64().unwrap_or(1)).ok();
+            return Ok((parts, spec["tenant"].as_str().map(str::to_owned)));
+        }
+        if let Some(known) = self.configured.get(name) {
+            return Ok((known.parts, known.tenant.clone()));
+        }
+        let opened = destinations::parts(&self.store, Some(name)).await?;
+        if opened.is_empty() || actor.tenant.is_some() {
+            let what = format!("destination {name}");
+            return Err(OperateError::NotFound { what });
+        }
+        let what = format!(
+            "destination {name} is declared neither in the database nor in this configuration, so \
+             nobody knows whose events it takes: give the configuration of its relay"
+        );
+        Err(OperateError::Conflict { what })
+    }
+
+    /// Whether a destination takes the events of the actor's tenant alone.
+    ///
+    /// # Errors
+    /// Fails when the store cannot be read.
+    pub async fn is_own(&self, actor: &Actor, name: &str) -> Result<bool, OperateError> {
+        let tenant = match self.carried(actor, name).await {
+            Ok((_, tenant)) => tenant,
+            Err(OperateError::NotFound { .. } | OperateError::Conflict { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let own = actor.tenant.as_ref().map(Tenant::as_str);
+        Ok(own.is_some() && tenant.as_deref() == own)
+    }
+
+    /// Leaves of an event's way what an actor may know: where others' events go is not a tenant's
+    /// business; where its own go is, and what a far side that is not its own has answered is that
+    /// one's.
+    ///
+    /// # Errors
+    /// Fails when the store cannot be read.
+    pub async fn show(&self, actor: &Actor, traces: &mut Vec<Trace>) -> Result<(), OperateError> {
+        if actor.tenant.is_none() {
+            return Ok(());
+        }
+        traces.retain(|trace| !matches!(trace.standing, Standing::Unread | Standing::Passed));
+        for trace in traces {
+            if !self.is_own(actor, destination_of(&trace.part)).await? {
+                for attempt in &mut trace.log {
+                    attempt.response_head.clear();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The filter of a job that offers events to a destination, and in how many parts that is
+    /// carried: one that takes a tenant's events alone is offered no other's, and a tenant pushes
+    /// events to its own destinations alone.
+    ///
+    /// # Errors
+    /// `NotFound` when the destination is none of the actor's, `Invalid` when the filter asks for
+    /// another tenant's events than it takes.
+    pub async fn offered(
+        &self,
+        actor: &Actor,
+        name: &str,
+        mut filter: Filter,
+    ) -> Result<(Filter, Option<u8>), OperateError> {
+        let (parts, tenant) = self.carried(actor, name).await?;
+        let only = tenant.and_then(|name| Tenant::new(name).ok());
+        if actor.tenant.is_some() && actor.tenant != only {
+            let what = format!("destination {name}");
+            return Err(OperateError::NotFound { what });
+        }
+        if let Some(only) = only {
+            if filter.tenant.as_ref().is_some_and(|asked| *asked != only) {
+                let problem = "is not the one whose events the destination takes".to_owned();
+                let field = "tenant";
+                return Err(OperateError::Invalid { field, problem });
+            }
+            filter.tenant = Some(only);
+        }
+        Ok((filter, parts))
+    }
+
+    /// Has a paused destination go on; false when it is not paused.
+    ///
+    /// # Errors
+    /// `Conflict` when a setting of its own pauses it: that is to be changed where it stands.
+    pub async fn resume(&self, actor: &Actor, name: &str) -> Result<bool, OperateError> {
+        let known = match destinations::get(&self.store, actor, name).await {
+            Ok(known) => Some(known),
+            Err(OperateError::NotFound { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let setting = match known.and_then(|known| known.spec) {
+            Some(text) => {
+                let spec: Value = serde_json::from_str(&text).unwrap_or_default();
+                (spec["paused"] == true).then(|| "paused of its declaration".to_owned())
+            }
+            None if actor.tenant.is_some() => None,
+            None => {
+                let configured = self.configured.get(name).filter(|known| known.paused);
+                configured.map(|_| format!("[destinations.{name}] paused of the configuration"))
+            }
+        };
+        if let Some(setting) = setting {
+            let what =
+                format!("destination {name} is paused by the setting {setting}: change it there");
+            return Err(OperateError::Conflict { what });
+        }
+        destinations::resume(&self.store, actor, name).await
+    }
+
+    /// What the database says about a destination that is not gone, whoever asks.
+    ///
+    /// # Errors
+    /// Fails when the store cannot be read.
+    pub async fn declared(&self, name: &str) -> Result<Option<Declared>, OperateError> {
+        match destinations::get(&self.store, &Actor::new(""), name).await {
+            Ok(known) => Ok(Some(known)),
+            Err(OperateError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

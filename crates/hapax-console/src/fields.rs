@@ -1,0 +1,100 @@
+//! Names and values as a form sends them, in a query string or in a body.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
+
+/// What stands in a URL as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Fields in their order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    /// Reads `name=value&name=value`.
+    pub(crate) fn parse(text: &[u8]) -> Self {
+        let pairs = text.split(|byte| *byte == b'&').filter(|it| !it.is_empty());
+        let pair = |pair: &[u8]| {
+            let at = pair.iter().position(|byte| *byte == b'=');
+            let (name, value) = pair.split_at(at.unwrap_or(pair.len()));
+            (decode(name), decode(value.get(1..).unwrap_or_default()))
+        };
+        Self(pairs.map(pair).collect())
+    }
+
+    /// The first value of a name, where it says something.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found
+            .map(|(_, value)| value.as_str())
+            .filter(|value| !value.is_empty())
+    }
+
+    /// The same, or nothing.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.get(name).unwrap_or_default()
+    }
+}
+
+/// A path of the console with a query; what has no value is left out.
+pub(crate) fn url(path: &str, fields: &[(&str, &str)]) -> String {
+    let mut url = path.to_owned();
+    let mut gap = '?';
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
+        url.push(gap);
+        url.push_str(name);
+        url.push('=');
+        url.extend(utf8_percent_encode(value, PLAIN));
+        gap = '&';
+    }
+    url
+}
+
+/// A path that ends in the name of something.
+pub(crate) fn path_of(folder: &str, name: &str) -> String {
+    // A dot would be the folder itself to a browser.
+    let name = utf8_percent_encode(name, PLAIN).to_string();
+    let name = if name.bytes().all(|byte| byte == b'.') {
+        name.replace('.', "%2E")
+    } else {
+        name
+    };
+    format!("{folder}/{name}")
+}
+
+fn decode(text: &[u8]) -> String {
+    let spaced: Vec<u8> = text
+        .iter()
+        .map(|byte| if *byte == b'+' { b' ' } else { *byte })
+        .collect();
+    percent_decode(&spaced).decode_utf8_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_form_is_read_as_a_browser_sends_it() {
+        let fields = Fields::parse(b"q=type%3Aorder.*+state%3Adead&empty=&flag&q=second");
+        assert_eq!(fields.get("q"), Some("type:order.* state:dead"));
+        assert_eq!(fields.get("empty"), None);
+        assert_eq!(fields.get("flag"), None);
+        assert_eq!(fields.text("none"), "");
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_url_says_is_read_back(value in ".{1,30}") {
+            let url = url("/console/events", &[("none", ""), ("q", &value)]);
+            let query = url.split_once('?').unwrap().1;
+            let fields = Fields::parse(query.as_bytes());
+            prop_assert_eq!(fields.get("q"), Some(value.as_str()));
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! What every request goes through: who asks, whether a form is believed, and the headers that
+//! keep a page from doing what it was not made for.
+//!
+//! The order is fixed and each step refuses by itself: the name by which the machine is called, the
+//! origin of a form, the session and its role; only then is a form read, within a time, and its seal
+//! looked at. A page that is answered gets its frame here, because only here it is known who looks at it.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, Bytes, to_bytes},
+    extract::{FromRequestParts, Request, State},
+    middleware::Next,
+    response::{IntoResponse, Redirect, Response},
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
+use tokio::time::timeout;
+
+use crate::{
+    BASE, Console, assets,
+    door::{Caller, Role, is_local},
+    fields::{Fields, url},
+    frame::{self, Page},
+    session::{self, COOKIE, LIFE},
+};
+
+/// Bytes of a form: what a step of a saga made, at most.
+const FORM_BYTES_MAX: usize = 64 * 1024;
+/// How long a form may take to come: a browser sends it with its headers.
+const FORM_TIME: Duration = Duration::from_secs(10);
+/// Where one signs in, and out.
+pub(crate) const LOGIN: &str = "/console/login";
+pub(crate) const LOGOUT: &str = "/console/logout";
+
+/// Nothing but what the console serves itself, and no script or style inside a page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+                      connect-src 'self'; form-action 'self'; base-uri 'none'; \
+                      frame-ancestors 'none'";
+
+/// Who looks, and what that asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Visit {
+    /// Who; nobody on the page where one signs in.
+    pub(crate) caller: Option<Caller>,
+    /// What a form has to say to be believed.
+    pub(crate) seal: String,
+    /// The fields of the query, or of the form.
+    pub(crate) fields: Fields,
+    /// The path that was asked for.
+    pub(crate) path: String,
+    /// The cookie of this browser.
+    pub(crate) cookie: String,
+    /// Whether one has to sign in here at all.
+    pub(crate) signs_in: bool,
+}
+
+impl Visit {
+    /// Who looks; behind the door somebody does.
+    pub(crate) fn caller(&self) -> &Caller {
+        self.caller
+            .as_ref()
+            .expect("nobody without a name comes past the door")
+    }
+
+    /// Whether that may act.
+    pub(crate) fn acts(&self) -> bool {
+        self.caller
+            .as_ref()
+            .is_some_and(|it| it.role == Role::Operator)
+    }
+}
+
+impl FromRequestParts<Console> for Visit {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, StatusCode> {
+        let visit = parts.extensions.get::<Self>().cloned();
+        visit.ok_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
+/// Lets in whoever may ask this, and nobody else.
+pub(crate) async fn pass(State(console): State<Console>, request: Request, next: Next) -> Response {
+    let mut response = if request.uri().path().starts_with(assets::FOLDER) {
+        next.run(request).await
+    } else {
+        answer(&console, request, next).await
+    };
+    protect(response.headers_mut());
+    response
+}
+
+async fn answer(console: &Console, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let given = cookie(&parts.headers);
+    let cookie = given.clone().unwrap_or_else(session::mint);
+    let mut visit = Visit {
+        caller: who(console, given.as_deref()),
+        seal: console.0.sessions.seal(&cookie),
+        fields: Fields::parse(parts.uri.query().unwrap_or_default().as_bytes()),
+        path: parts.uri.path().to_owned(),
+        cookie: cookie.clone(),
+        signs_in: !console.0.tokens.is_empty(),
+    };
+    let mut request = Request::from_parts(parts, Body::empty());
+    let refused = if *request.method() == Method::POST {
+        take(console, &mut visit, request.headers(), body).await
+    } else {
+        may_see(console, &visit, &request)
+    };
+    let mut response = if let Some(refused) = refused {
+        refused
+    } else {
+        request.extensions_mut().insert(visit.clone());
+        next.run(request).await
+    };
+    if let Some(page) = response.extensions_mut().remove::<Page>() {
+        response = framed(&visit, page, response);
+    }
+    if given.is_none() && !response.headers().contains_key(header::SET_COOKIE) {
+        set_cookie(console, &mut response, &cookie);
+    }
+    response
+}
+
+/// Who has this cookie, or sits at this machine.
+fn who(console: &Console, cookie: Option<&str>) -> Option<Caller> {
+    if console.0.tokens.is_empty() {
+        return Some(Caller::local());
+    }
+    console.0.sessions.find(cookie?)
+}
+
+fn may_see(console: &Console, visit: &Visit, request: &Request) -> Option<Response> {
+    if let Some(refused) = called_rightly(console, request.headers()) {
+        return Some(refused);
+    }
+    if visit.caller.is_some() || visit.path == LOGIN {
+        return None;
+    }
+    if visit.path == "/console/live" {
+        return Some(StatusCode::UNAUTHORIZED.into_response());
+    }
+    let next = request.uri().path_and_query();
+    let next = next.map_or(BASE, |it| it.as_str());
+    let next = if next == BASE { "" } else { next };
+    Some(Redirect::to(&url(LOGIN, &[("next", next)])).into_response())
+}
+
+/// Takes a form in, or says why not: whoever may send none is told before any of it is read.
+async fn take(
+    console: &Console,
+    visit: &mut Visit,
+    headers: &HeaderMap,
+    body: Body,
+) -> Option<Response> {
+    if let Some(refused) = may_act(console, visit, headers) {
+        return Some(refused);
+    }
+    match form(body).await {
+        Ok(form) => visit.fields = Fields::parse(&form),
+        Err(refused) => return Some(refused),
+    }
+    let seal = visit.fields.text("seal");
+    if console.0.sessions.is_sealed(&visit.cookie, seal) {
+        return None;
+    }
+    let why = "The page is older than this console, or its cookie is gone. \
+               Go back, load the page again, and send the form once more.";
+    Some(refuse(StatusCode::FORBIDDEN, "The form has lapsed", why))
+}
+
+async fn form(body: Body) -> Result<Bytes, Response> {
+    match timeout(FORM_TIME, to_bytes(body, FORM_BYTES_MAX)).await {
+        Ok(Ok(form)) => Ok(form),
+        Ok(Err(_)) => {
+            let why = "A form has at most 64 KiB. Nothing was done.";
+            Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "Too much", why))
+        }
+        Err(_) => {
+            let why = "The form did not come in time. Nothing was done.";
+            Err(refuse(StatusCode::REQUEST_TIMEOUT, "Too late", why))
+        }
+    }
+}
+
+fn may_act(console: &Console, visit: &Visit, headers: &HeaderMap) -> Option<Response> {
+    if let Some(refused) = called_rightly(console, headers) {
+        return Some(refused);
+    }
+    if !is_own(headers) {
+        tracing::warn!(path = visit.path, "a form came from another site");
+        let why = "The form was not sent by a page of this console.";
+        return Some(refuse(StatusCode::FORBIDDEN, "Not from here", why));
+    }
+    if visit.path == LOGIN || visit.path == LOGOUT {
+        return None;
+    }
+    let Some(caller) = &visit.caller else {
+        let why = "The session has ended: sign in again. Nothing was done.";
+        return Some(refuse(StatusCode::UNAUTHORIZED, "Signed out", why));
+    };
+    if caller.role != Role::Operator {
+        tracing::warn!(actor = caller.actor.name, "a viewer wanted to act");
+        let why = "A viewer sees and does not act. Nothing was done.";
+        return Some(refuse(StatusCode::FORBIDDEN, "Not allowed", why));
+    }
+    None
+}
+
+/// Without tokens the machine must be called by a name of its own, and by nobody else's leave: a page of
+/// the web could have given its address another one, and a proxy passes on what the network asks.
+fn called_rightly(console: &Console, headers: &HeaderMap) -> Option<Response> {
+    if !console.0.tokens.is_empty() || is_local(headers) {
+        return None;
+    }
+    let why = "Without tokens only localhost is answered, and nobody through a proxy.";
+    Some(refuse(StatusCode::FORBIDDEN, "Not allowed", why))
+}
+
+/// Whether a form comes from a page of this console, as the browser says.
+fn is_own(headers: &HeaderMap) -> bool {
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|it: &HeaderValue| it.to_str().ok())
+    };
+    let origin = text(header::ORIGIN).and_then(|it| it.split_once("://"));
+    match (origin, text(header::HOST)) {
+        (Some((_, origin)), Some(host)) => origin.eq_ignore_ascii_case(host),
+        _ => false,
+    }
+}
+
+fn refuse(status: StatusCode, title: &'static str, why: &str) -> Response {
+    Page::problem(status, title, why).into_response()
+}
+
+fn framed(visit: &Visit, page: Page, inner: Response) -> Response {
+    let status = page.status;
+    let html = frame::render(visit, page);
+    let (mut parts, _) = inner.into_parts();
+    parts.status = status;
+    let kind = HeaderValue::from_static("text/html; charset=utf-8");
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.insert(header::CONTENT_TYPE, kind);
+    Response::from_parts(parts, html.into())
+}
+
+fn cookie(headers: &HeaderMap) -> Option<String> {
+    let lines = headers.get_all(header::COOKIE).into_iter();
+    let pairs = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(';'));
+    let mut found = pairs.filter_map(|pair| pair.trim().split_once('='));
+    let (_, value) = found.find(|(name, _)| *name == COOKIE)?;
+    (value.len() == 43).then(|| value.to_owned())
+}
+
+/// Gives the browser its cookie.
+pub(crate) fn set_cookie(console: &Console, response: &mut Response, cookie: &str) {
+    let secure = if console.0.https { "; Secure" } else { "" };
+    let age = LIFE.as_secs();
+    let text =
+        format!("{COOKIE}={cookie}; Path={BASE}; Max-Age={age}; HttpOnly; SameSite=Strict{secure}");
+    let value = HeaderValue::from_str(&text).expect("base64 makes a header");
+    response.headers_mut().insert(header::SET_COOKIE, value);
+}
+
+fn protect(headers: &mut HeaderMap) {
+    let fixed = [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        // With less said, a browser says nothing of where a form comes from.
+        (header::REFERRER_POLICY, "same-origin"),
+    ];
+    for (name, value) in fixed {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.insert(
+        "cross-origin-opener-policy",
+        HeaderValue::from_static("same-origin"),
+    );
+    headers.insert(
+        "cross-origin-resource-policy",
+        HeaderValue::from_static("same-origin"),
+    );
+    if !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_form_that_does_not_come_is_not_waited_for() {
+        let silent = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
+        let began = Instant::now();
+        let refused = form(silent).await.unwrap_err();
+        assert_eq!(refused.status(), StatusCode::REQUEST_TIMEOUT);
+        assert!(began.elapsed() < Duration::from_secs(11));
+    }
+
+    #[tokio::test]
+    async fn a_form_is_bounded() {
+        let most = vec![b'a'; FORM_BYTES_MAX];
+        assert_eq!(form(Body::from(most.clone())).await.unwrap(), most);
+        let refused = form(Body::from([&most[..], b"a"].concat())).await;
+        let refused = refused.unwrap_err().status();
+        assert_eq!(refused, StatusCode::PAYLOAD_TOO_LARGE);
+    }
+}

@@ -1,0 +1,96 @@
+//! `/console/live`: what moves, told as it moves.
+//!
+//! A bounded number of connections; one more is told to come again. Each ends with its session, or
+//! with the server, and the page comes back by itself. A page that hears nothing stays what it is.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    extract::State,
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+};
+use futures_util::stream;
+use http::{StatusCode, header};
+use serde_json::{Map, Value};
+use tokio::{sync::OwnedSemaphorePermit, sync::watch, time::sleep};
+
+use crate::{Console, guard::Visit, pages::overview};
+
+/// How often something is told.
+const TELL: Duration = Duration::from_secs(2);
+/// How often it is said that the connection lives, where nothing is told.
+const BEAT: Duration = Duration::from_secs(15);
+/// When a page comes back after a connection broke, in milliseconds.
+const RETRY: Duration = Duration::from_secs(1);
+
+struct Watcher {
+    console: Console,
+    visit: Visit,
+    closing: watch::Receiver<bool>,
+    told: String,
+    is_first: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Tells what moves.
+pub(crate) async fn stream(State(console): State<Console>, visit: Visit) -> Response {
+    let Ok(permit) = Arc::clone(&console.0.live).try_acquire_owned() else {
+        let later = [(header::RETRY_AFTER, "10")];
+        return (StatusCode::SERVICE_UNAVAILABLE, later).into_response();
+    };
+    let watcher = Watcher {
+        closing: console.0.closing.subscribe(),
+        console,
+        visit,
+        told: String::new(),
+        is_first: true,
+        _permit: permit,
+    };
+    let told = stream::unfold(watcher, |mut watcher| async move {
+        let event = watcher.next().await?;
+        Some((Ok::<_, Infallible>(event), watcher))
+    });
+    let beat = KeepAlive::new().interval(BEAT).text("beat");
+    Sse::new(told).keep_alive(beat).into_response()
+}
+
+impl Watcher {
+    /// What is to be told next; `None` when the connection ends.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if !self.is_first {
+                tokio::select! {
+                    _ = self.closing.wait_for(|closing| *closing) => return None,
+                    () = sleep(TELL) => {},
+                }
+            }
+            if *self.closing.borrow() || !self.is_signed_in() {
+                return None;
+            }
+            let figures = self.figures().await;
+            if figures != self.told || self.is_first {
+                self.is_first = false;
+                self.told.clone_from(&figures);
+                return Some(Event::default().retry(RETRY).data(figures));
+            }
+        }
+    }
+
+    fn is_signed_in(&self) -> bool {
+        !self.visit.signs_in || self.console.0.sessions.lives(&self.visit.cookie)
+    }
+
+    /// The parts of the overview that move, by their ids, as JSON.
+    async fn figures(&self) -> String {
+        let actor = &self.visit.caller().actor;
+        let Ok(look) = self.console.0.samples.look(&self.console, actor).await else {
+            return r#"{"trouble":"the database does not answer"}"#.to_owned();
+        };
+        let parts = overview::parts(&look).into_iter();
+        let parts = parts.map(|(id, html)| (id.to_owned(), Value::from(html.into_string())));
+        Value::Object(parts.collect::<Map<_, _>>()).to_string()
+    }
+}

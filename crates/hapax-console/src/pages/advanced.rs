@@ -1,0 +1,123 @@
+//! `/console/advanced`: jobs, and the log of everything that somebody did.
+
+use axum::extract::State;
+use hapax::Timestamp;
+
+use super::{
+    ROWS, Shown,
+    events::list_of,
+    query::{Asked, Known},
+};
+use crate::{
+    Console,
+    desk::{
+        audit::Acts,
+        jobs::{Job, Kind},
+    },
+    fields::url,
+    filter::Qualifier,
+    frame::Page,
+    guard::Visit,
+    html::{Html, el, link},
+    words::{Table, badge, cell, code, none, number, pager, time},
+};
+
+static KNOWN: Known = Known {
+    qualifiers: &[
+        Qualifier::Actor,
+        Qualifier::Action,
+        Qualifier::Object,
+        Qualifier::Dest,
+        Qualifier::State,
+    ],
+    words: None,
+};
+
+const STATES: [&str; 5] = ["waiting", "running", "done", "cancelled", "failed"];
+
+/// Shows both: `dest` and `state` are of jobs, the rest is of the log.
+pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown {
+    let mut asked = Asked::of(&visit, &KNOWN);
+    let (actor, now) = (&visit.caller().actor, console.0.clock.now());
+    let state = asked.state(&STATES, |it| it);
+    let mut body = Html::default();
+    if asked.is_right() {
+        let dest = asked.filter.one(Qualifier::Dest);
+        let jobs = console.desk().jobs(actor, dest, state, None, ROWS).await?;
+        let acts = Acts {
+            actor: asked.filter.one(Qualifier::Actor).map(str::to_owned),
+            action: asked.filter.one(Qualifier::Action).map(str::to_owned),
+            object: asked.filter.one(Qualifier::Object).map(str::to_owned),
+        };
+        let before = visit.fields.get("before").and_then(|it| it.parse().ok());
+        let log = console.desk().audit(actor, &acts, before, ROWS).await?;
+        let mut lines = Table::new(
+            "Audit log",
+            &["When", "Who", "Did", "To", "Outcome", "More"],
+        );
+        for it in &log.items {
+            lines.row([
+                cell(time(it.at, now)),
+                code(Some(&it.actor)),
+                cell(&it.action),
+                code(Some(&it.object)),
+                cell(badge(&it.outcome)),
+                code(
+                    Some(&it.detail)
+                        .filter(|it| *it != "{}")
+                        .map(String::as_str),
+                ),
+            ]);
+        }
+        let next = log.next.map(|next| next.to_string());
+        let before = visit.fields.text("before");
+        body = body
+            .add(el("h2").add("Jobs"))
+            .add(list_of(table_of(&visit, &jobs.items, now), false, "job"))
+            .add(el("h2").add("Audit log"))
+            .add(list_of(lines, false, "act"))
+            .add(pager(
+                "/console/advanced",
+                &asked.text,
+                before,
+                next.as_deref(),
+            ));
+    }
+    Ok(Page::new("Jobs and audit", body).filtered(asked.into_box()))
+}
+
+fn table_of(visit: &Visit, jobs: &[Job], now: Timestamp) -> Table {
+    let heads = &[
+        "#Job",
+        "Does",
+        "Destination",
+        "State",
+        "#Done",
+        "By",
+        "Asked",
+        "Error",
+        "Act",
+    ];
+    let mut table = Table::new("Jobs", heads);
+    for it in jobs {
+        let of = it.total.map(|total| format!(" of {}", number(total)));
+        let runs = it.ended_at.is_none() && it.kind != Kind::Remove;
+        let cancel = (visit.acts() && runs).then(|| {
+            let id = it.id.to_string();
+            let to = url("/console/act", &[("act", "cancel"), ("job", &id)]);
+            link(&to, "Cancel").class("button")
+        });
+        table.row([
+            cell(it.id),
+            cell(it.kind.as_str().replace('_', " ")),
+            code(Some(&it.destination)),
+            cell(badge(&it.state)),
+            cell(number(it.done)).add(of),
+            code(Some(&it.actor)),
+            cell(time(it.created_at, now)),
+            code(it.error.as_deref()),
+            cancel.map_or_else(none, cell),
+        ]);
+    }
+    table
+}

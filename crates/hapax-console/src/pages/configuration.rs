@@ -1,0 +1,56 @@
+//! `/console/configuration`: the settings in force, and where each came from.
+
+use axum::extract::State;
+
+use super::Shown;
+use crate::{
+    Console,
+    frame::{FilterBox, Page},
+    guard::Visit,
+    html::{Html, el, link},
+    words::{Table, cell, code, nothing},
+};
+
+/// Shows them; a filter is words that a setting holds.
+pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown {
+    let text = visit.fields.text("q");
+    let mut table = Table::new("Settings in force", &["Setting", "Value", "From"]);
+    // What a host is set to is nobody's business who sees one tenant.
+    let all = &console.0.effective;
+    let all = all.iter().filter(|_| visit.caller().actor.tenant.is_none());
+    for it in all {
+        let said = format!("{} {} {}", it.name, it.value, it.origin).to_lowercase();
+        if text
+            .to_lowercase()
+            .split_whitespace()
+            .all(|word| said.contains(word))
+        {
+            table.row([
+                code(Some(&it.name)),
+                code(Some(&it.value)),
+                cell(&it.origin),
+            ]);
+        }
+    }
+    let list = if table.is_empty() {
+        cell(nothing(if console.0.effective.is_empty() {
+            "The host of this console shows no settings here."
+        } else {
+            "No setting fits."
+        }))
+    } else {
+        cell(table)
+    };
+    let note = el("p")
+        .class("soft")
+        .add("Secrets are hidden. What each setting means: ")
+        .add(link("/console/reference/configuration", "the reference"))
+        .add(".");
+    let filter = FilterBox {
+        text: text.to_owned(),
+        wrong: None,
+        hint: "Words that stand in a setting, its value or its origin.".to_owned(),
+    };
+    let page = Page::new("Configuration", Html::default().add(list).add(note));
+    Ok(page.filtered(filter))
+}

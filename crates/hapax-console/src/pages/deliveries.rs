@@ -1,0 +1,185 @@
+//! `/console/deliveries` and `/console/dead-letters`: what did not arrive at the first offer, and
+//! what was given up.
+
+use axum::extract::State;
+use hapax::Timestamp;
+
+use super::{
+    ROWS, Shown,
+    events::list_of,
+    query::{Asked, Known},
+};
+use crate::{
+    Console,
+    desk::{
+        deliveries::{Cursor, Delivery},
+        destination_of,
+        events::Standing,
+    },
+    fields::{path_of, url},
+    filter::Qualifier,
+    frame::Page,
+    guard::Visit,
+    html::{Element, Html, el, link},
+    words::{Table, badge, cell, code, open, pager, time},
+};
+
+/// Every state that a delivery has a row in.
+const STATES: [Standing; 6] = [
+    Standing::Scheduled,
+    Standing::Retrying,
+    Standing::Blocked,
+    Standing::Dead,
+    Standing::Delivered,
+    Standing::Discarded,
+];
+
+static DELIVERIES: Known = Known {
+    qualifiers: &[
+        Qualifier::State,
+        Qualifier::Dest,
+        Qualifier::Type,
+        Qualifier::Attempt,
+        Qualifier::Age,
+        Qualifier::About,
+        Qualifier::Tenant,
+        Qualifier::Id,
+        Qualifier::Error,
+    ],
+    words: Some("looked for in the last error"),
+};
+
+pub(crate) static DEAD: Known = Known {
+    qualifiers: &[
+        Qualifier::Dest,
+        Qualifier::Type,
+        Qualifier::Attempt,
+        Qualifier::Age,
+        Qualifier::About,
+        Qualifier::Tenant,
+        Qualifier::Id,
+        Qualifier::Error,
+    ],
+    words: Some("looked for in the last error"),
+};
+
+/// Lists deliveries.
+pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
+    let mut asked = Asked::of(&visit, &DELIVERIES);
+    let states = asked.states(&STATES, |it| it.as_str());
+    let body = rows(&console, &visit, &mut asked, &states).await?;
+    let note = el("p").class("soft").add(
+        "Deliveries that waited, failed or were scheduled. First offers that arrived have no row: \
+         the event itself tells of them.",
+    );
+    let page = Page::new("Deliveries", body.add(note));
+    Ok(page.filtered(asked.into_box()))
+}
+
+/// Lists dead letters.
+pub(crate) async fn dead(State(console): State<Console>, visit: Visit) -> Shown {
+    let mut asked = Asked::of(&visit, &DEAD);
+    let body = rows(&console, &visit, &mut asked, &[Standing::Dead]).await?;
+    let acts = (visit.acts() && asked.is_right()).then(|| many(&asked));
+    let page = Page::new("Dead letters", Html::default().add(acts).add(body));
+    Ok(page.filtered(asked.into_box()))
+}
+
+/// What can be done with all that the filter fits: at one destination, as a job.
+fn many(asked: &Asked) -> Element {
+    let Some(dest) = asked.filter.one(Qualifier::Dest) else {
+        let said = "Add dest: to the filter to replay or discard all that it fits at once.";
+        return el("p").class("soft").add(said);
+    };
+    let q = asked.filter.to_string();
+    let to = |act| url("/console/act", &[("act", act), ("dest", dest), ("q", &q)]);
+    el("p")
+        .class("acts")
+        .add(link(&to("replay-dead"), "Replay all that fit").class("button"))
+        .add(link(&to("discard-dead"), "Discard all that fit").class("button"))
+}
+
+async fn rows(
+    console: &Console,
+    visit: &Visit,
+    asked: &mut Asked,
+    states: &[Standing],
+) -> Result<Html, super::Trouble> {
+    let now = console.0.clock.now();
+    let filter = filter_of(asked, now);
+    if !asked.is_right() {
+        return Ok(Html::default());
+    }
+    let before = visit.fields.get("before").and_then(cursor);
+    let destination = asked.filter.one(Qualifier::Dest);
+    let found = console.desk().deliveries(
+        &visit.caller().actor,
+        &filter,
+        destination,
+        states,
+        before.as_ref(),
+        ROWS,
+    );
+    let found = found.await?;
+    let heads = &[
+        "Event",
+        "Destination",
+        "State",
+        "#Tries",
+        "Due",
+        "Last error",
+        "About",
+        "Tenant",
+    ];
+    let mut table = Table::new("Deliveries", heads);
+    for it in &found.items {
+        table.row(row(it, now));
+    }
+    let next = found
+        .next
+        .map(|next| format!("{}:{}", next.position, next.part));
+    let list = list_of(table, next.is_some(), "delivery");
+    let q = asked.filter.to_string();
+    let before = visit.fields.text("before");
+    Ok(list.add(pager(&visit.path, &q, before, next.as_deref())))
+}
+
+fn row(it: &Delivery, now: Timestamp) -> [Html; 8] {
+    let about = match (&it.aggregate_type, &it.aggregate_id) {
+        (Some(kind), Some(id)) => Some(format!("{kind}/{id}")),
+        _ => None,
+    };
+    let waits = matches!(it.state.as_str(), "scheduled" | "retrying");
+    let at = if waits { it.next_at } else { it.changed_at };
+    let to = path_of("/console/destinations", destination_of(&it.part));
+    [
+        cell(open(
+            &path_of("/console/events", &it.position.to_string()),
+            &it.kind,
+        )),
+        cell(link(&to, &it.part)),
+        cell(badge(&it.state)),
+        cell(it.attempts),
+        cell(time(at, now)),
+        code(it.reason.as_deref().or(it.last_error.as_deref())),
+        code(about.as_deref()),
+        code(it.tenant.as_deref()),
+    ]
+}
+
+/// The filter over deliveries: a bare word is looked for in the error.
+pub(crate) fn filter_of(asked: &mut Asked, now: Timestamp) -> crate::desk::Filter {
+    let mut filter = asked.of_events(now);
+    if !asked.filter.words.is_empty() {
+        filter.error.get_or_insert(asked.filter.words.join(" "));
+    }
+    filter
+}
+
+fn cursor(word: &str) -> Option<Cursor> {
+    let (position, part) = word.split_once(':')?;
+    Some(Cursor {
+        position: position.parse().ok()?,
+        part: part.to_owned(),
+    })
+}

@@ -1,0 +1,166 @@
+//! `/console/destinations`: where events go, how each stands, and what can be done about it.
+
+use axum::extract::{Path, State};
+
+use super::{
+    Shown,
+    events::list_of,
+    overview::{term, why_of},
+    query::{Asked, Known},
+};
+use crate::{
+    Console,
+    desk::{Place, overview::DestinationFigures},
+    fields::{path_of, url},
+    filter::Qualifier,
+    frame::Page,
+    guard::Visit,
+    html::{Element, Html, el, link},
+    sample::Look,
+    words::{Table, badge, cell, code, content, count, facts, none, open, span, time},
+};
+
+const STATES: [&str; 4] = ["active", "paused", "disabled", "removing"];
+
+static KNOWN: Known = Known {
+    qualifiers: &[Qualifier::Dest, Qualifier::State],
+    words: Some("a part of a name"),
+};
+
+/// Lists them by name.
+pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
+    let mut asked = Asked::of(&visit, &KNOWN);
+    let states = asked.states(&STATES, |it| it);
+    let mut body = Html::default();
+    if asked.is_right() {
+        let actor = &visit.caller().actor;
+        let places = console.desk().places(actor).await?;
+        let look = console.0.samples.look(&console, actor).await?;
+        let heads = &[
+            "Destination",
+            "State",
+            "#Lag",
+            "#Backlog",
+            "#Parked",
+            "#Dead",
+            "Declared in",
+        ];
+        let mut table = Table::new("Destinations", heads);
+        let dest = asked.filter.one(Qualifier::Dest);
+        let fits = |it: &&Place| {
+            (states.is_empty() || states.contains(&it.state))
+                && dest.is_none_or(|dest| it.name == dest)
+                && asked
+                    .filter
+                    .words
+                    .iter()
+                    .all(|word| it.name.contains(word.as_str()))
+        };
+        for it in places.iter().filter(fits) {
+            let [lag, backlog, parked, dead] = figures(figures_of(&look, &it.name));
+            table.row([
+                cell(open(&path_of("/console/destinations", &it.name), &it.name)),
+                cell(badge(it.state)),
+                lag,
+                backlog,
+                parked,
+                dead,
+                cell(it.declared_in),
+            ]);
+        }
+        body = list_of(table, false, "destination");
+    }
+    Ok(Page::new("Destinations", body).filtered(asked.into_box()))
+}
+
+/// Shows one.
+pub(crate) async fn show(
+    State(console): State<Console>,
+    visit: Visit,
+    Path(name): Path<String>,
+) -> Shown {
+    let actor = &visit.caller().actor;
+    let place = console.desk().place(actor, &name).await?;
+    let look = console.0.samples.look(&console, actor).await?;
+    let now = console.0.clock.now();
+    let [lag, backlog, parked, dead] = figures(figures_of(&look, &name));
+    let changed = match (&place.changed_by, place.changed_at) {
+        (Some(by), Some(at)) => Html::default().add(format!("by {by} ")).add(time(at, now)),
+        _ => Html::default(),
+    };
+    let text = |text: Option<&String>| text.map_or_else(Html::default, cell);
+    let known = facts([
+        ("State", cell(badge(place.state))),
+        ("Paused by", text(place.paused_by.as_ref())),
+        ("Reason", text(place.reason.as_ref())),
+        ("Lag", lag),
+        ("Backlog", backlog),
+        ("Parked", parked),
+        ("Dead", dead),
+        ("Declared in", cell(place.declared_in)),
+        ("Changed", changed),
+        ("Parts", code(Some(&place.parts.join(", ")))),
+    ]);
+    let spec = place.spec.as_deref().map(|spec| {
+        let shown = console
+            .desk()
+            .shown(Some("application/json"), spec.as_bytes());
+        Html::default()
+            .add(el("h2").add("Declaration"))
+            .add(content("Declaration", &shown))
+    });
+    let breaker = look.breakers.contains(&name).then(|| {
+        let said = "The far side failed too often in a row: the breaker is open, and offers pause.";
+        el("p").class("problem").add(said)
+    });
+    let q = term(Qualifier::Dest, &name);
+    let links = el("ul")
+        .class("links")
+        .add(el("li").add(open(
+            &url("/console/deliveries", &[("q", &q)]),
+            "Its deliveries",
+        )))
+        .add(el("li").add(open(
+            &url("/console/dead-letters", &[("q", &q)]),
+            "Its dead letters",
+        )));
+    let body = Html::default()
+        .add(why_of(&look, &name))
+        .add(breaker)
+        .add(visit.acts().then(|| acts(&place)))
+        .add(known)
+        .add(links)
+        .add(spec);
+    Ok(Page::new(format!("Destination {name}"), body))
+}
+
+fn acts(place: &Place) -> Element {
+    let to = |act| url("/console/act", &[("act", act), ("dest", &place.name)]);
+    let button = |act, name: &str| link(&to(act), name).class("button");
+    let acts = el("p").class("acts");
+    match place.state {
+        "removing" => acts,
+        "paused" => acts
+            .add(button("resume", "Resume"))
+            .add(button("remove", "Remove")),
+        _ => acts
+            .add(button("pause", "Pause"))
+            .add(button("remove", "Remove")),
+    }
+}
+
+fn figures_of<'a>(look: &'a Look, name: &str) -> Option<&'a DestinationFigures> {
+    look.overview.destinations.iter().find(|it| it.name == name)
+}
+
+fn figures(found: Option<&DestinationFigures>) -> [Html; 4] {
+    let Some(it) = found else {
+        return [none(), none(), none(), none()];
+    };
+    [
+        it.lag.map_or_else(none, |lag| cell(span(lag))),
+        cell(count(it.backlog)),
+        cell(count(it.parked)),
+        cell(count(it.dead)),
+    ]
+}

@@ -1,0 +1,147 @@
+//! `/console/events`: listed, and one with what it says and its way to every destination.
+
+use axum::extract::{Path, State};
+use hapax::key::Tenant;
+
+use super::{
+    ROWS, Shown,
+    query::{Asked, Known},
+    way,
+};
+use crate::{
+    Console,
+    desk::events::{Standing, Summary},
+    fields::{path_of, url},
+    filter::Qualifier,
+    frame::Page,
+    guard::Visit,
+    html::{Html, el, link},
+    words::{Table, cell, code, content, facts, none, nothing, open, pager, size, time},
+};
+
+pub(crate) static KNOWN: Known = Known {
+    qualifiers: &[
+        Qualifier::Type,
+        Qualifier::About,
+        Qualifier::Tenant,
+        Qualifier::Age,
+        Qualifier::Id,
+    ],
+    words: None,
+};
+
+/// Lists them, the newest first.
+pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
+    let mut asked = Asked::of(&visit, &KNOWN);
+    let now = console.0.clock.now();
+    let filter = asked.of_events(now);
+    let mut body = Html::default();
+    if asked.is_right() {
+        let before = visit.fields.get("before").and_then(|it| it.parse().ok());
+        let actor = &visit.caller().actor;
+        let page = console.desk().events(actor, &filter, before, ROWS).await?;
+        let mut table = Table::new("Events", &["Event", "About", "Tenant", "Created", "#Size"]);
+        for event in &page.items {
+            table.row([
+                cell(open(
+                    &path_of("/console/events", &event.position.to_string()),
+                    &event.kind,
+                )),
+                about(event),
+                code(event.tenant.as_deref()),
+                cell(time(event.created_at, now)),
+                cell(size(event.payload_bytes)),
+            ]);
+        }
+        let next = page.next.map(|next| next.to_string());
+        body = list_of(table, next.is_some(), "event");
+        let before = visit.fields.text("before");
+        body = body.add(pager(
+            "/console/events",
+            &asked.text,
+            before,
+            next.as_deref(),
+        ));
+    }
+    Ok(Page::new("Events", body).filtered(asked.into_box()))
+}
+
+/// A table, or that it is empty.
+pub(crate) fn list_of(table: Table, goes_on: bool, what: &str) -> Html {
+    match (table.is_empty(), goes_on) {
+        (false, _) => cell(table),
+        (true, true) => cell(nothing(&format!(
+            "No {what} among those looked at fits: go on to older ones."
+        ))),
+        (true, false) => cell(nothing(&format!("No {what} fits."))),
+    }
+}
+
+fn about(event: &Summary) -> Html {
+    match (&event.aggregate_type, &event.aggregate_id) {
+        (Some(kind), Some(id)) => cell(el("code").add(format!("{kind}/{id}"))),
+        _ => none(),
+    }
+}
+
+/// Shows one.
+pub(crate) async fn show(
+    State(console): State<Console>,
+    visit: Visit,
+    Path(id): Path<String>,
+) -> Shown {
+    let (desk, actor, now) = (console.desk(), &visit.caller().actor, console.0.clock.now());
+    let found = desk.event(actor, &id).await?;
+    let traces = desk.traces(actor, found.position).await?;
+    let event = &found.event;
+    let shown = desk.shown(Some(event.payload.content_type()), event.payload.bytes());
+    let own_id = event.id.to_string();
+    let about = event.aggregate.as_ref();
+    let about = about.map(|it| format!("{}/{}", it.kind, it.id));
+    let first = facts([
+        ("Type", cell(el("code").add(&event.kind))),
+        ("Id", cell(el("code").class("break").add(&own_id))),
+        ("Position", cell(found.position)),
+        ("Tenant", code(event.tenant.as_ref().map(Tenant::as_str))),
+        ("About", code(about.as_deref())),
+        ("Created", cell(time(event.created_at, now))),
+        (
+            "Not before",
+            event
+                .available_at
+                .map_or_else(Html::default, |at| cell(time(at, now))),
+        ),
+    ]);
+    let headers = event.headers.iter().map(|(name, value)| {
+        let value = if desk.hides(name) { "***" } else { value };
+        el("div")
+            .add(el("dt").add(name))
+            .add(el("dd").add(el("code").class("break").add(value)))
+    });
+    let headers = (!event.headers.is_empty()).then(|| {
+        Html::default()
+            .add(el("h2").add("Headers"))
+            .add(el("dl").class("facts").all(headers))
+    });
+    let whole = link(
+        &url("/console/timeline", &[("event", &own_id)]),
+        "The whole request: key, transaction, events, inbox",
+    );
+    let again = traces.iter().any(|it| {
+        matches!(
+            it.standing,
+            Standing::Delivered | Standing::Passed | Standing::Discarded
+        )
+    });
+    let body = Html::default()
+        .add(el("h2").add("Its way"))
+        .add(way::every(desk, &visit, &traces, found.position, now))
+        .add((visit.acts() && again).then(|| way::offer_again(&own_id, &traces)))
+        .add(el("p").add(whole.attr("data-open", "")))
+        .add(el("h2").add("What it is"))
+        .add(first)
+        .add(el("h2").add("What it says"))
+        .add(content("Payload", &shown))
+        .add(headers);
+    Ok(Page::new(format!("Event {}", found.position), body))
+}

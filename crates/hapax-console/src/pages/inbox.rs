@@ -1,0 +1,87 @@
+//! `/console/inbox`: messages that were taken, the newest first.
+
+use axum::extract::State;
+
+use super::{
+    ROWS, Shown,
+    events::list_of,
+    query::{Asked, Known},
+};
+use crate::{
+    Console,
+    desk::inbox::Messages,
+    fields::url,
+    filter::Qualifier,
+    frame::Page,
+    guard::Visit,
+    html::{Html, el},
+    words::{Table, cell, code, none, open, pager, time},
+};
+
+static KNOWN: Known = Known {
+    qualifiers: &[
+        Qualifier::Consumer,
+        Qualifier::Source,
+        Qualifier::Id,
+        Qualifier::Age,
+    ],
+    words: Some("the id of a message"),
+};
+
+/// Lists them.
+pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
+    let asked = Asked::of(&visit, &KNOWN);
+    let now = console.0.clock.now();
+    let (since, until) = asked.moments(now);
+    let word = asked.filter.one(Qualifier::Id);
+    let word = word.or(asked.filter.words.first().map(String::as_str));
+    let filter = Messages {
+        consumer: asked.filter.one(Qualifier::Consumer).map(str::to_owned),
+        source: asked.filter.one(Qualifier::Source).map(str::to_owned),
+        message_id: word.map(str::to_owned),
+        since,
+        until,
+    };
+    let mut body = Html::default();
+    if asked.is_right() {
+        let before = visit.fields.get("before").and_then(|it| it.parse().ok());
+        let actor = &visit.caller().actor;
+        let page = console
+            .desk()
+            .inbox(actor, &filter, before.as_ref(), ROWS)
+            .await?;
+        let heads = &["Message", "Consumer", "Source", "Taken", "Done", "Result"];
+        let mut table = Table::new("Messages", heads);
+        for it in &page.items {
+            // A message that is an event of this database has a timeline here.
+            let id = el("code").class("break").add(&it.message_id);
+            let id = if it.message_id.parse::<hapax::event::EventId>().is_ok() {
+                open(&url("/console/timeline", &[("event", &it.message_id)]), id)
+            } else {
+                id
+            };
+            table.row([
+                cell(id),
+                code(Some(&it.consumer)),
+                code(Some(&it.source)),
+                cell(time(it.received_at, now)),
+                it.processed_at.map_or_else(none, |at| cell(time(at, now))),
+                code(it.result.as_deref()),
+            ]);
+        }
+        let next = page.next.map(|next| next.to_string());
+        body = list_of(table, next.is_some(), "message");
+        let before = visit.fields.text("before");
+        body = body.add(pager(
+            "/console/inbox",
+            &asked.text,
+            before,
+            next.as_deref(),
+        ));
+        if actor.tenant.is_some() {
+            let said = "A message belongs to no tenant: a token of one sees none.";
+            body = body.add(el("p").class("soft").add(said));
+        }
+    }
+    Ok(Page::new("Inbox", body).filtered(asked.into_box()))
+}

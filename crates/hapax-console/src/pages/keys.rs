@@ -1,0 +1,93 @@
+//! `/console/keys`: idempotency keys, the newest claim first.
+
+use axum::extract::State;
+
+use super::{
+    ROWS, Shown,
+    events::list_of,
+    query::{Asked, Known},
+};
+use crate::{
+    Console,
+    desk::keys::{Keys, State as KeyState},
+    fields::url,
+    filter::Qualifier,
+    frame::Page,
+    guard::Visit,
+    html::{Html, el},
+    words::{Table, badge, cell, code, none, open, pager, size, time},
+};
+
+static KNOWN: Known = Known {
+    qualifiers: &[
+        Qualifier::Key,
+        Qualifier::Operation,
+        Qualifier::State,
+        Qualifier::Tenant,
+        Qualifier::Age,
+    ],
+    words: Some("the beginning of a key, or of its short hash behind a #"),
+};
+
+/// Lists them.
+pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
+    let mut asked = Asked::of(&visit, &KNOWN);
+    let now = console.0.clock.now();
+    let (since, until) = asked.moments(now);
+    let word = asked.filter.one(Qualifier::Key);
+    let word = word.or(asked.filter.words.first().map(String::as_str));
+    let filter = Keys {
+        operation: asked.filter.one(Qualifier::Operation).map(str::to_owned),
+        key: word.map(str::to_owned),
+        tenant: asked.tenant(),
+        state: asked.state(&KeyState::ALL, |it| it.as_str()),
+        since,
+        until,
+    };
+    let mut body = Html::default();
+    if asked.is_right() {
+        let before = visit.fields.get("before").and_then(|it| it.parse().ok());
+        let actor = &visit.caller().actor;
+        let page = console
+            .desk()
+            .keys(actor, &filter, before.as_ref(), ROWS)
+            .await?;
+        let heads = &[
+            "Key",
+            "Operation",
+            "State",
+            "#Status",
+            "#Size",
+            "Claimed",
+            "Expires",
+            "Tenant",
+        ];
+        let mut table = Table::new("Keys", heads);
+        for it in &page.items {
+            let fields = [
+                ("key", it.key.as_str()),
+                ("operation", &it.operation),
+                ("tenant", &it.tenant),
+            ];
+            let to = url("/console/timeline", &fields);
+            let name = open(&to, el("code").class("break").add(&it.key));
+            let hash = el("span").class("soft").add(format!(" #{}", it.short_hash));
+            table.row([
+                cell(name).add(hash),
+                code(Some(&it.operation)),
+                cell(badge(it.state.as_str())),
+                it.status
+                    .map_or_else(none, |status| cell(u32::from(status))),
+                cell(size(it.body_bytes)),
+                cell(time(it.created_at, now)),
+                cell(time(it.expires_at, now)),
+                code(Some(&it.tenant)),
+            ]);
+        }
+        let next = page.next.map(|next| next.to_string());
+        body = list_of(table, next.is_some(), "key");
+        let before = visit.fields.text("before");
+        body = body.add(pager("/console/keys", &asked.text, before, next.as_deref()));
+    }
+    Ok(Page::new("Keys", body).filtered(asked.into_box()))
+}

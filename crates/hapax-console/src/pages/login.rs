@@ -1,0 +1,111 @@
+//! `/console/login`: a token for a session, and a late answer for a wrong one.
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Redirect, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+
+use crate::{
+    BASE, Console,
+    frame::{Page, sealed},
+    guard::{LOGIN, Visit, set_cookie},
+    html::{Html, el},
+    knock::WAIT,
+};
+
+/// Asks for the token.
+pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Response {
+    if console.0.tokens.is_empty() || visit.caller.is_some() {
+        return Redirect::to(BASE).into_response();
+    }
+    form(&visit, None).into_response()
+}
+
+/// Takes it.
+pub(crate) async fn sign_in(State(console): State<Console>, visit: Visit) -> Response {
+    let found = console
+        .0
+        .tokens
+        .find(visit.fields.text("token").trim().as_bytes());
+    let Some(caller) = found else {
+        return refuse(&console, &visit).await;
+    };
+    tracing::info!(actor = caller.actor.name, "signed in to the console");
+    let cookie = console.0.sessions.begin(caller.clone());
+    let mut response = Redirect::to(next(&visit)).into_response();
+    set_cookie(&console, &mut response, &cookie);
+    response
+}
+
+async fn refuse(console: &Console, visit: &Visit) -> Response {
+    let knocks = &console.0.knocks;
+    if let Some(count) = knocks.count(console.0.clock.now()) {
+        tracing::warn!(count, "the console was given tokens that are none");
+    }
+    if knocks.wait().await {
+        let mut page = form(visit, Some("That is no token of this console."));
+        page.status = StatusCode::UNAUTHORIZED;
+        return page.into_response();
+    }
+    let mut page = form(visit, Some("Too many wrong tokens just now: try again."));
+    page.status = StatusCode::TOO_MANY_REQUESTS;
+    let seconds = HeaderValue::from(WAIT.as_secs());
+    let mut response = page.into_response();
+    response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    response
+}
+
+/// Ends the session.
+pub(crate) async fn sign_out(State(console): State<Console>, visit: Visit) -> Response {
+    console.0.sessions.end(&visit.cookie);
+    let mut response = Redirect::to(LOGIN).into_response();
+    set_cookie(&console, &mut response, &crate::session::mint());
+    response
+}
+
+fn form(visit: &Visit, wrong: Option<&str>) -> Page {
+    let input = el("input")
+        .attr("id", "token")
+        .attr("name", "token")
+        .attr("type", "password")
+        .attr("autocomplete", "current-password")
+        .flag("required", true)
+        .flag("autofocus", true);
+    let wrong = wrong.map(|wrong| el("p").class("wrong").attr("role", "alert").add(wrong));
+    let hidden = el("input")
+        .attr("type", "hidden")
+        .attr("name", "next")
+        .attr("value", next(visit));
+    let form = el("form")
+        .attr("method", "post")
+        .attr("action", LOGIN)
+        .class("act")
+        .add(sealed(visit))
+        .add(hidden)
+        .add(wrong)
+        .add(el("label").attr("for", "token").add("Token"))
+        .add(input)
+        .add(
+            el("button")
+                .attr("type", "submit")
+                .class("main")
+                .add("Sign in"),
+        );
+    Page::new("Sign in", Html::default().add(form))
+}
+
+/// Where one wanted to go: a page of this console, and nowhere else.
+fn next(visit: &Visit) -> &str {
+    let next = visit.fields.text("next");
+    let rest = next.strip_prefix(BASE);
+    let is_own = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
+    let is_plain = next
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    if is_own && is_plain && !next.starts_with(LOGIN) {
+        next
+    } else {
+        BASE
+    }
+}

@@ -1,0 +1,135 @@
+//! The pages: a file each, and what they share.
+
+pub(crate) mod overview;
+pub(crate) mod query;
+pub(crate) mod events;
+mod way;
+mod timeline;
+pub(crate) mod deliveries;
+mod keys;
+mod inbox;
+mod sagas;
+mod destinations;
+mod advanced;
+mod configuration;
+mod reference;
+mod login;
+
+use std::fmt;
+
+use axum::{
+    Router,
+    response::{IntoResponse, Redirect, Response},
+    routing::get,
+};
+use http::StatusCode;
+
+use crate::{
+    BASE, Console, act, assets,
+    desk::OperateError,
+    frame::Page,
+    guard::{LOGIN, LOGOUT},
+};
+
+/// Rows of a page.
+pub(crate) const ROWS: usize = 50;
+
+/// Every route.
+pub(crate) fn routes() -> Router<Console> {
+    Router::new()
+        .route(BASE, get(overview::show))
+        .route("/console/", get(|| async { Redirect::to(BASE) }))
+        .route("/console/events", get(events::list))
+        .route("/console/events/{id}", get(events::show))
+        .route("/console/timeline", get(timeline::show))
+        .route("/console/deliveries", get(deliveries::list))
+        .route("/console/dead-letters", get(deliveries::dead))
+        .route("/console/keys", get(keys::list))
+        .route("/console/inbox", get(inbox::list))
+        .route("/console/sagas", get(sagas::list))
+        .route("/console/sagas/{id}", get(sagas::show))
+        .route("/console/destinations", get(destinations::list))
+        .route("/console/destinations/{name}", get(destinations::show))
+        .route("/console/advanced", get(advanced::show))
+        .route("/console/configuration", get(configuration::show))
+        .route("/console/reference", get(reference::list))
+        .route("/console/reference/{name}", get(reference::show))
+        .route("/console/act", get(act::ask).post(act::act))
+        .route(LOGIN, get(login::show).post(login::sign_in))
+        .route(LOGOUT, axum::routing::post(login::sign_out))
+        .route("/console/assets/{name}", get(assets::serve))
+        .route("/console/{*rest}", get(missing))
+        .method_not_allowed_fallback(no_method)
+}
+
+/// Why a page cannot be shown, as a page.
+#[derive(Debug)]
+pub(crate) struct Trouble(Box<Page>);
+
+/// A page, or why there is none.
+pub(crate) type Shown = Result<Page, Trouble>;
+
+impl Trouble {
+    /// What was asked for makes no sense.
+    pub(crate) fn wrong(why: impl AsRef<str>) -> Self {
+        let title = "That cannot be done";
+        Self(Page::problem(StatusCode::BAD_REQUEST, title, why.as_ref()).into())
+    }
+
+    /// It is not the time for it, any more.
+    pub(crate) fn late(why: &impl fmt::Display) -> Self {
+        let why = format!("{}. Nothing was done.", capital(&why.to_string()));
+        Self(Page::problem(StatusCode::CONFLICT, "Not now", &why).into())
+    }
+}
+
+impl From<OperateError> for Trouble {
+    fn from(error: OperateError) -> Self {
+        let (status, title, why) = match &error {
+            OperateError::NotFound { .. } => {
+                let why = format!("{error}, or it is not yours to see.");
+                (StatusCode::NOT_FOUND, "Not found", capital(&why))
+            }
+            OperateError::Conflict { .. } => return Self::late(&error),
+            OperateError::Invalid { .. } => {
+                let why = format!("{}. Nothing was done.", capital(&error.to_string()));
+                (StatusCode::BAD_REQUEST, "That cannot be done", why)
+            }
+            OperateError::Store(error) => {
+                tracing::error!(error = error.story(), "the console cannot read the store");
+                let why = "The database did not answer as it should; the log of this process says \
+                           why. Load the page again.";
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                (status, "The database does not answer", why.to_owned())
+            }
+            other => {
+                tracing::error!(error = %other, "the console failed");
+                let why = "The log of this process says why.".to_owned();
+                (StatusCode::INTERNAL_SERVER_ERROR, "It went wrong", why)
+            }
+        };
+        Self(Page::problem(status, title, &why).into())
+    }
+}
+
+impl IntoResponse for Trouble {
+    fn into_response(self) -> Response {
+        self.0.into_response()
+    }
+}
+
+async fn missing() -> Page {
+    let why = "There is no such page in this console.";
+    Page::problem(StatusCode::NOT_FOUND, "Not found", why)
+}
+
+async fn no_method() -> Page {
+    let why = "This page cannot be asked for like that.";
+    Page::problem(StatusCode::METHOD_NOT_ALLOWED, "Not like that", why)
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|it| it.to_uppercase().to_string());
+    first.unwrap_or_default() + letters.as_str()
+}

@@ -1,0 +1,172 @@
+//! The filter of a list: read from `?q=`, checked against what the page can apply, and turned into
+//! the words of the store.
+
+use hapax::{Timestamp, event::EventId, key::Tenant};
+
+use crate::{
+    desk,
+    filter::{Filter, Qualifier, Wrong},
+    frame::FilterBox,
+    guard::Visit,
+};
+
+/// What a page can apply.
+pub(crate) struct Known {
+    pub(crate) qualifiers: &'static [Qualifier],
+    /// What a word without a qualifier means here, where it means something.
+    pub(crate) words: Option<&'static str>,
+}
+
+/// A filter as it was typed, and what became of it.
+pub(crate) struct Asked {
+    pub(crate) text: String,
+    pub(crate) filter: Filter,
+    pub(crate) wrong: Option<Wrong>,
+    known: &'static Known,
+}
+
+impl Known {
+    fn hint(&self) -> String {
+        let examples: Vec<_> = self.qualifiers.iter().map(|it| it.example()).collect();
+        let words = self.words.map(|what| format!(" A bare word is {what}."));
+        format!(
+            "For example {}.{}",
+            examples.join(" "),
+            words.unwrap_or_default()
+        )
+    }
+}
+
+impl Asked {
+    /// Reads the filter of a visit.
+    pub(crate) fn of(visit: &Visit, known: &'static Known) -> Self {
+        Self::read(visit.fields.text("q"), known)
+    }
+
+    /// Reads a filter.
+    pub(crate) fn read(text: &str, known: &'static Known) -> Self {
+        let read = Filter::parse(text);
+        let read = read.and_then(|filter| {
+            filter.check(known.qualifiers, known.words.is_some())?;
+            Ok(filter)
+        });
+        let (filter, wrong) = match read {
+            Ok(filter) => (filter, None),
+            Err(wrong) => (Filter::default(), Some(wrong)),
+        };
+        Self {
+            text: text.to_owned(),
+            filter,
+            wrong,
+            known,
+        }
+    }
+
+    /// Says what is wrong with a value, unless something is wrong already.
+    pub(crate) fn refuse(&mut self, wrong: Wrong) {
+        self.wrong.get_or_insert(wrong);
+    }
+
+    /// Whether it can be applied; what cannot fits nothing.
+    pub(crate) fn is_right(&self) -> bool {
+        self.wrong.is_none()
+    }
+
+    /// The box above the list.
+    pub(crate) fn into_box(self) -> FilterBox {
+        FilterBox {
+            hint: self.known.hint(),
+            wrong: self.wrong.map(|wrong| wrong.0),
+            text: self.text,
+        }
+    }
+
+    /// The filter over events and deliveries, in the words of the store.
+    pub(crate) fn of_events(&mut self, now: Timestamp) -> desk::Filter {
+        let (older, younger) = self.filter.ages();
+        let before = |age| Timestamp::from_millis(now.as_millis().saturating_sub(millis(age)));
+        let mut found = desk::Filter {
+            kind: self.filter.one(Qualifier::Type).map(str::to_owned),
+            since: younger.map(before),
+            until: older.map(before),
+            attempts_min: self.filter.attempts_min(),
+            error: self.filter.one(Qualifier::Error).map(str::to_owned),
+            ..desk::Filter::default()
+        };
+        if let Some(about) = self.filter.one(Qualifier::About) {
+            let (kind, id) = match about.split_once('/') {
+                Some((kind, id)) => (kind, Some(id.to_owned())),
+                None => (about, None),
+            };
+            found.aggregate_type = Some(kind.to_owned());
+            found.aggregate_id = id;
+        }
+        found.tenant = self.tenant();
+        if let Some(id) = self.filter.one(Qualifier::Id).map(str::to_owned) {
+            match id.parse::<EventId>() {
+                Ok(id) => found.event_id = Some(id),
+                Err(_) => self.refuse(Wrong(format!("id: takes a UUID, not {id:?}"))),
+            }
+        }
+        found
+    }
+
+    /// The tenant that is asked for.
+    pub(crate) fn tenant(&mut self) -> Option<Tenant> {
+        let name = self.filter.one(Qualifier::Tenant)?.to_owned();
+        match Tenant::new(name.as_str()) {
+            Ok(tenant) => Some(tenant),
+            Err(error) => {
+                self.refuse(Wrong(format!("tenant: {error}")));
+                None
+            }
+        }
+    }
+
+    /// The moments between which something began, by its age.
+    pub(crate) fn moments(&self, now: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
+        let (older, younger) = self.filter.ages();
+        let before = |age| Timestamp::from_millis(now.as_millis().saturating_sub(millis(age)));
+        (younger.map(before), older.map(before))
+    }
+
+    /// The one state that is asked for, out of those that there are.
+    pub(crate) fn state<T>(&mut self, all: &[T], word: impl Fn(&T) -> &'static str) -> Option<T>
+    where
+        T: Copy,
+    {
+        self.states(all, word).into_iter().next()
+    }
+
+    /// The states that are asked for, out of those that there are.
+    pub(crate) fn states<T>(&mut self, all: &[T], word: impl Fn(&T) -> &'static str) -> Vec<T>
+    where
+        T: Copy,
+    {
+        let asked: Vec<String> = self
+            .filter
+            .every(Qualifier::State)
+            .flat_map(|words| words.split(','))
+            .map(str::to_owned)
+            .collect();
+        let mut found = Vec::new();
+        for asked in asked {
+            if let Some(state) = all.iter().find(|it| word(it) == asked) {
+                found.push(*state);
+                continue;
+            }
+            let words: Vec<_> = all.iter().map(&word).collect();
+            let near = crate::nearest::nearest(&asked, words.iter().copied());
+            let hint = near.map(|near| format!("; did you mean state:{near}?"));
+            let hint = hint.unwrap_or_default();
+            let words = words.join(", ");
+            let wrong = format!("state: is one of {words}, not {asked:?}{hint}");
+            self.refuse(Wrong(wrong));
+        }
+        found
+    }
+}
+
+fn millis(age: std::time::Duration) -> i64 {
+    i64::try_from(age.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,109 @@
+//! `/console/reference`: the pages of the reference, as they were when this was built.
+
+use axum::extract::Path;
+use http::StatusCode;
+
+use super::Shown;
+use crate::{
+    frame::{FilterBox, Page},
+    guard::Visit,
+    html::{Html, el},
+    markdown,
+    words::{cell, nothing, open},
+};
+
+/// The pages, by name: what each is called and what it says.
+const PAGES: [(&str, &str, &str); 8] = [
+    (
+        "http",
+        "The HTTP contract",
+        include_str!("../../../../docs/reference/http.md"),
+    ),
+    (
+        "cli",
+        "Commands",
+        include_str!("../../../../docs/reference/cli.md"),
+    ),
+    (
+        "configuration",
+        "Configuration",
+        include_str!("../../../../docs/reference/configuration.md"),
+    ),
+    (
+        "errors",
+        "Errors",
+        include_str!("../../../../docs/reference/errors.md"),
+    ),
+    (
+        "metrics",
+        "Metrics",
+        include_str!("../../../../docs/reference/metrics.md"),
+    ),
+    (
+        "admin-api",
+        "Admin API",
+        include_str!("../../../../docs/reference/admin-api.md"),
+    ),
+    (
+        "sql-contract",
+        "The SQL contract",
+        include_str!("../../../../docs/reference/sql-contract.md"),
+    ),
+    (
+        "limits",
+        "Limits",
+        include_str!("../../../../docs/reference/limits.md"),
+    ),
+];
+
+/// Lists them.
+pub(crate) async fn list() -> Page {
+    let item = |(name, title, _): &(&str, &str, &str)| {
+        el("li").add(open(&format!("/console/reference/{name}"), *title))
+    };
+    let list = el("ul").class("links").all(PAGES.iter().map(item));
+    Page::new("Reference", Html::default().add(list))
+}
+
+/// Shows one: all of it, or what holds every word of the filter.
+pub(crate) async fn show(visit: Visit, Path(name): Path<String>) -> Shown {
+    let found = PAGES.iter().find(|(known, _, _)| *known == name);
+    let Some((_, title, text)) = found else {
+        let why = "There is no such page in the reference.";
+        return Ok(Page::problem(StatusCode::NOT_FOUND, "Not found", why));
+    };
+    let q = visit.fields.text("q");
+    let words: Vec<String> = q
+        .to_lowercase()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    let said = markdown::render(text, &words, &leads_to);
+    let body = if said.is_empty() {
+        cell(nothing("Nothing on this page holds all of these words."))
+    } else {
+        cell(el("div").class("prose").add(said))
+    };
+    let filter = FilterBox {
+        text: q.to_owned(),
+        wrong: None,
+        hint: "Words: what holds all of them is shown.".to_owned(),
+    };
+    Ok(Page::new(*title, body).filtered(filter))
+}
+
+/// Where a link of these pages leads inside the console; what is not here is left as its words.
+fn leads_to(target: &str) -> Option<String> {
+    let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+    let heading = if heading.is_empty() {
+        String::new()
+    } else {
+        format!("#{heading}")
+    };
+    if file.is_empty() {
+        return Some(heading);
+    }
+    let name = file.strip_suffix(".md")?;
+    let known = PAGES.iter().any(|(known, _, _)| *known == name);
+    known.then(|| format!("/console/reference/{name}{heading}"))
+}

@@ -1,0 +1,252 @@
+//! `/console/sagas`: listed, shown with their steps, and what can be decided about one.
+
+use axum::extract::{Path, State};
+use hapax::{
+    Timestamp,
+    key::Tenant,
+    saga::{Filter, Refusal, SagaRecord, State as Stands, StepState, Way},
+};
+
+use super::{
+    ROWS, Shown,
+    events::list_of,
+    query::{Asked, Known},
+};
+use crate::{
+    Console,
+    desk::{Desk, sagas::Look},
+    fields::{path_of, url},
+    filter::Qualifier,
+    frame::Page,
+    guard::Visit,
+    html::{Element, Html, el, link},
+    words::{Table, badge, cell, code, content, facts, open, pager, span, time},
+};
+
+static KNOWN: Known = Known {
+    qualifiers: &[Qualifier::State, Qualifier::Saga],
+    words: None,
+};
+
+/// Lists them by id.
+pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
+    let mut asked = Asked::of(&visit, &KNOWN);
+    let filter = Filter {
+        name: asked.filter.one(Qualifier::Saga).map(str::to_owned),
+        version: None,
+        state: asked.state(&Stands::ALL, |it| it.as_str()),
+        after: visit.fields.get("before").map(str::to_owned),
+    };
+    let mut body = Html::default();
+    if asked.is_right() {
+        let page = console
+            .desk()
+            .sagas(&visit.caller().actor, &filter, ROWS)
+            .await?;
+        let mut table = Table::new(
+            "Sagas",
+            &["Saga", "Kind", "State", "Why", "Begun", "Tenant"],
+        );
+        for look in &page.items {
+            let saga = &look.saga;
+            let id = el("code").class("break").add(&saga.id);
+            table.row([
+                cell(open(&path_of("/console/sagas", &saga.id), id)),
+                cell(format!("{} v{}", saga.kind.name, saga.kind.version)),
+                cell(badge(saga.standing.state.as_str())),
+                cell(why(look)),
+                cell(time(saga.created_at, look.at)),
+                code(saga.tenant.as_ref().map(Tenant::as_str)),
+            ]);
+        }
+        body = list_of(table, page.next.is_some(), "saga");
+        let before = visit.fields.text("before");
+        body = body.add(pager(
+            "/console/sagas",
+            &asked.text,
+            before,
+            page.next.as_deref(),
+        ));
+    }
+    Ok(Page::new("Sagas", body).filtered(asked.into_box()))
+}
+
+/// Shows one.
+pub(crate) async fn show(
+    State(console): State<Console>,
+    visit: Visit,
+    Path(id): Path<String>,
+) -> Shown {
+    let desk = console.desk();
+    let look = desk.saga(&visit.caller().actor, &id).await?;
+    let (saga, now) = (&look.saga, look.at);
+    let first = facts([
+        ("State", cell(badge(saga.standing.state.as_str()))),
+        (
+            "Kind",
+            cell(format!("{} version {}", saga.kind.name, saga.kind.version)),
+        ),
+        (
+            "Undoing",
+            cell(if saga.standing.undoing { "yes" } else { "no" }),
+        ),
+        ("Tenant", code(saga.tenant.as_ref().map(Tenant::as_str))),
+        ("Begun", cell(time(saga.created_at, now))),
+        ("Deadline", cell(time(saga.standing.deadline_at, now))),
+        (
+            "Ended",
+            saga.ended_at
+                .map_or_else(Html::default, |at| cell(time(at, now))),
+        ),
+        ("Taken", cell(saga.epoch)),
+    ]);
+    let acts = (visit.acts() && saga.standing.state == Stands::NeedsAttention).then(|| acts(saga));
+    let body = Html::default()
+        .add(el("p").class("because").add(why(&look)))
+        .add(acts)
+        .add(first)
+        .add(el("h2").add("Steps"))
+        .add(steps(desk, saga, now))
+        .add(el("h2").add("Input"))
+        .add(said(desk, "Input", &saga.input))
+        .add(signals(desk, saga, now));
+    Ok(Page::new(format!("Saga {}", saga.id), body))
+}
+
+/// What a person can decide.
+fn acts(saga: &SagaRecord) -> Element {
+    let button = |decision: &str, step: &str, name: String| {
+        let fields = [
+            ("act", "decide"),
+            ("saga", saga.id.as_str()),
+            ("decision", decision),
+            ("step", step),
+        ];
+        link(&url("/console/act", &fields), name).class("button")
+    };
+    let steps = saga.asked().map(|it| {
+        let name = &it.name;
+        let (happened, did_not) = match it.way {
+            Way::Do => (format!("{name} happened"), format!("{name} did not happen")),
+            Way::Undo => (
+                format!("{name} is undone"),
+                format!("{name} cannot be undone"),
+            ),
+        };
+        Html::default()
+            .add(button("done", name, happened))
+            .add(button("refused", name, did_not))
+    });
+    el("p")
+        .class("acts")
+        .all(steps)
+        .add(button("retry", "", "Try again".to_owned()))
+        .add(button("undo", "", "Undo".to_owned()))
+        .add(button("close", "", "Close as it is".to_owned()))
+}
+
+fn steps(desk: &Desk, saga: &SagaRecord, now: Timestamp) -> Html {
+    let step = |it: &hapax::saga::StepRecord| {
+        let error = it.error.as_ref().map(Refusal::to_string);
+        let head = el("h3")
+            .add(&it.name)
+            .add(" ")
+            .add(el("span").class("soft").add(it.way.as_str()))
+            .add(" ")
+            .add(badge(it.state.as_str()));
+        let known = facts([
+            ("Tries", cell(it.attempts)),
+            ("Began", cell(time(it.began_at, now))),
+            (
+                "Ended",
+                it.ended_at
+                    .map_or_else(Html::default, |at| cell(time(at, now))),
+            ),
+            (
+                "Next",
+                if it.state == StepState::Open {
+                    cell(time(it.next_at, now))
+                } else {
+                    Html::default()
+                },
+            ),
+            (
+                "Key given",
+                it.provider_key
+                    .as_deref()
+                    .map_or_else(Html::default, |key| code(Some(key))),
+            ),
+            ("Error", error.map_or_else(Html::default, cell)),
+        ]);
+        let more = |name: &'static str, bytes: &[u8]| {
+            (!bytes.is_empty()).then(|| {
+                el("details")
+                    .add(el("summary").add(name))
+                    .add(said(desk, name, bytes))
+            })
+        };
+        el("li")
+            .add(head)
+            .add(known)
+            .add(more("What was asked", &it.request))
+            .add(more("What it made", &it.made))
+    };
+    if saga.steps.is_empty() {
+        return cell(el("p").class("nothing").add("No step has begun."));
+    }
+    cell(el("ol").class("timeline").all(saga.steps.iter().map(step)))
+}
+
+fn signals(desk: &Desk, saga: &SagaRecord, now: Timestamp) -> Option<Html> {
+    let signal = |it: &hapax::saga::Signal| {
+        el("li")
+            .add(el("h3").add(&it.name))
+            .add(el("p").add(time(it.received_at, now)))
+            .add(said(desk, &it.name, &it.payload))
+    };
+    (!saga.signals.is_empty()).then(|| {
+        Html::default().add(el("h2").add("What it was told")).add(
+            el("ol")
+                .class("timeline")
+                .all(saga.signals.iter().map(signal)),
+        )
+    })
+}
+
+fn said(desk: &Desk, label: &str, bytes: &[u8]) -> Element {
+    content(label, &desk.shown(Some("application/json"), bytes))
+}
+
+/// Why a saga does not move, or that it does.
+fn why(look: &Look) -> String {
+    let Look {
+        saga,
+        held_until,
+        at,
+    } = look;
+    let held = held_until.filter(|until| until > at);
+    let reason = saga.standing.reason.as_ref();
+    let reason = reason.map_or_else(|| "nobody wrote down why".to_owned(), Refusal::to_string);
+    match (saga.standing.state, held) {
+        (Stands::Completed, _) => "Every step is done.".to_owned(),
+        (Stands::Failed, _) => format!("Failed: {reason}."),
+        (Stands::NeedsAttention, _) => format!("Only a person can say how it goes on: {reason}."),
+        (Stands::Running, Some(until)) => {
+            format!("Held by a worker for {}.", span(until.since(*at)))
+        }
+        (Stands::Running, None) => waits(saga, *held_until, *at),
+    }
+}
+
+fn waits(saga: &SagaRecord, lapsed: Option<Timestamp>, at: Timestamp) -> String {
+    let Some(wake_at) = saga.wake_at else {
+        return "Falls due at no time.".to_owned();
+    };
+    let due = lapsed.map_or(wake_at, |lapsed| lapsed.max(wake_at));
+    if due <= at {
+        let since = span(at.since(due));
+        return format!("Due for {since}, and no worker that knows its version takes it.");
+    }
+    let what = saga.waiting_for.as_deref().unwrap_or("its next move");
+    format!("Waits {} for {what}.", span(due.since(at)))
+}

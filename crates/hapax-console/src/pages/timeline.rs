@@ -1,0 +1,203 @@
+//! `/console/timeline`: one request from its key to what came of it, in the order in which it was.
+
+use axum::extract::State;
+use hapax::Timestamp;
+
+use super::{Shown, Trouble, way};
+use crate::{
+    Console,
+    desk::{
+        Desk,
+        keys::{Record, State as KeyState},
+        timeline::{Emitted, Timeline},
+    },
+    fields::{path_of, url},
+    frame::Page,
+    guard::Visit,
+    html::{Element, Html, el, link},
+    words::{Table, badge, cell, code, content, facts, open, size, time},
+};
+
+/// Shows it, by an event's id or by a key.
+pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown {
+    let (desk, actor) = (console.desk(), &visit.caller().actor);
+    let fields = &visit.fields;
+    let found = match (fields.get("event"), fields.get("key")) {
+        (Some(id), _) => desk.timeline_of_event(actor, id).await?,
+        (None, Some(key)) => {
+            let (tenant, operation) = (fields.get("tenant"), fields.get("operation"));
+            desk.timeline_of_key(actor, tenant, operation, key).await?
+        }
+        _ => return Err(Trouble::wrong("Which request? Give an event or a key.")),
+    };
+    let now = console.0.clock.now();
+    let title = match &found.key {
+        Some(key) => format!("Request {}", key.summary.operation),
+        None => "Request without a key".to_owned(),
+    };
+    Ok(Page::new(title, body(desk, &visit, &found, now)))
+}
+
+fn body(desk: &Desk, visit: &Visit, found: &Timeline, now: Timestamp) -> Html {
+    let key = found
+        .key
+        .as_ref()
+        .map(|key| key_step(desk, visit, key, now));
+    let transaction = commit(found).map(|said| step("Transaction", cell(said)));
+    let events = found
+        .events
+        .iter()
+        .map(|emitted| event_step(desk, visit, emitted, now));
+    let sagas = found.sagas.iter().map(|look| {
+        let saga = &look.saga;
+        let inside = Html::default()
+            .add(open(&path_of("/console/sagas", &saga.id), &saga.id))
+            .add(" ")
+            .add(badge(saga.standing.state.as_str()))
+            .add(format!(
+                " {} version {}, begun ",
+                saga.kind.name, saga.kind.version
+            ))
+            .add(time(saga.created_at, now));
+        step("Saga", inside)
+    });
+    let list = el("ol")
+        .class("timeline")
+        .add(key)
+        .add(transaction)
+        .all(events)
+        .all(sagas);
+    let partly = (!found.is_whole).then(|| {
+        let said = "There may be more: the search was ended before it had looked at every event of \
+                    that time.";
+        el("p").class("problem").add(said)
+    });
+    Html::default().add(partly).add(list)
+}
+
+fn step(name: &str, inside: Html) -> Element {
+    el("li").add(el("h2").add(name)).add(inside)
+}
+
+fn key_step(desk: &Desk, visit: &Visit, key: &Record, now: Timestamp) -> Element {
+    let it = &key.summary;
+    let moments = facts([
+        ("Key", code(Some(&it.key))),
+        (
+            "Short hash",
+            cell(el("code").add(format!("#{}", it.short_hash))),
+        ),
+        ("Operation", code(Some(&it.operation))),
+        ("Tenant", code(Some(&it.tenant))),
+        ("State", cell(badge(it.state.as_str()))),
+        ("Claimed", cell(time(it.created_at, now))),
+        (
+            "Answered",
+            it.completed_at
+                .map_or_else(Html::default, |at| cell(time(at, now))),
+        ),
+        (
+            "Held until",
+            it.lease_until
+                .map_or_else(Html::default, |at| cell(time(at, now))),
+        ),
+        (
+            "Goes on at",
+            it.recovery_point
+                .as_deref()
+                .map_or_else(Html::default, |at| code(Some(at))),
+        ),
+        ("Expires", cell(time(it.expires_at, now))),
+        ("Owners", cell(it.epoch)),
+        (
+            "Fingerprint",
+            cell(el("code").class("break").add(&key.fingerprint)),
+        ),
+    ]);
+    let acts = (visit.acts() && it.state != KeyState::InProgress).then(|| {
+        let fields = [
+            ("act", "purge-key"),
+            ("tenant", it.tenant.as_str()),
+            ("operation", &it.operation),
+            ("key", &it.key),
+        ];
+        let to = link(&url("/console/act", &fields), "Purge this key").class("button");
+        el("p").class("acts").add(to)
+    });
+    let answer = it.status.map(|status| answer(desk, key, status));
+    step("Key", cell(moments).add(answer).add(acts))
+}
+
+/// The answer that retries get, masked.
+fn answer(desk: &Desk, key: &Record, status: u16) -> Html {
+    let kind = key
+        .headers
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    let shown = desk.shown(kind.map(|(_, value)| value.as_str()), &key.body);
+    let mut headers = Table::new("Headers of the stored answer", &["Header", "Value"]);
+    for (name, value) in &key.headers {
+        let value = if desk.hides(name) { "***" } else { value };
+        headers.row([code(Some(name)), code(Some(value))]);
+    }
+    let size = size(key.summary.body_bytes);
+    Html::default()
+        .add(el("h3").add(format!("Its answer: {status}, {size}")))
+        .add((!headers.is_empty()).then_some(headers))
+        .add(content("Stored answer", &shown))
+}
+
+/// The commit that decided about the answer and the events.
+fn commit(found: &Timeline) -> Option<String> {
+    let first = found.events.iter().find(|it| it.is_of_answer);
+    let number = first.or(found.events.first())?.transaction;
+    let with = found
+        .events
+        .iter()
+        .filter(|it| it.transaction == number)
+        .count();
+    let events = if with == 1 { "event" } else { "events" };
+    Some(match first {
+        Some(_) => {
+            format!("Transaction {number} committed the answer and {with} {events} together.")
+        }
+        None => format!("Transaction {number} committed {with} {events}."),
+    })
+}
+
+fn event_step(desk: &Desk, visit: &Visit, emitted: &Emitted, now: Timestamp) -> Element {
+    let Emitted {
+        event,
+        transaction,
+        is_of_answer,
+        traces,
+        taken,
+    } = emitted;
+    let (position, event) = (event.position, &event.event);
+    let to = path_of("/console/events", &position.to_string());
+    let later = (!is_of_answer).then(|| format!(", by transaction {transaction}"));
+    let head = el("p")
+        .add(open(&to, &event.kind))
+        .add(format!(" at position {position}, "))
+        .add(time(event.created_at, now))
+        .add(later);
+    let shown = desk.shown(Some(event.payload.content_type()), event.payload.bytes());
+    let messages = taken.iter().map(|message| {
+        let result = message.result.as_ref().map(|it| format!(": {it}"));
+        el("p")
+            .add("Taken by ")
+            .add(el("code").add(&message.consumer))
+            .add(" ")
+            .add(time(message.received_at, now))
+            .add(result)
+    });
+    let inside = cell(head)
+        .add(
+            el("details")
+                .add(el("summary").add("Payload"))
+                .add(content("Payload", &shown)),
+        )
+        .add(way::every(desk, visit, traces, position, now))
+        .add(Html::all(messages));
+    step("Event", inside)
+}

@@ -1,0 +1,148 @@
+//! The way of an event to every destination: how it stands there, and every attempt.
+
+use hapax::{Timestamp, delivery::Attempt};
+
+use crate::{
+    desk::{
+        Desk, destination_of,
+        events::{Standing, Trace},
+    },
+    fields::{path_of, url},
+    guard::Visit,
+    html::{Element, Html, el, link},
+    words::{Table, badge, cell, code, content, none, nothing, open, span, time},
+};
+
+/// The way to every destination.
+pub(crate) fn every(
+    desk: &Desk,
+    visit: &Visit,
+    traces: &[Trace],
+    position: i64,
+    now: Timestamp,
+) -> Html {
+    if traces.is_empty() {
+        return cell(nothing("No destination is known to take it."));
+    }
+    Html::all(
+        traces
+            .iter()
+            .map(|trace| one(desk, visit, trace, position, now)),
+    )
+}
+
+fn one(desk: &Desk, visit: &Visit, trace: &Trace, position: i64, now: Timestamp) -> Element {
+    let name = destination_of(&trace.part);
+    let head = el("h3")
+        .add(link(&path_of("/console/destinations", name), &trace.part))
+        .add(" ")
+        .add(badge(trace.standing.as_str()));
+    let attempts = (!trace.log.is_empty()).then(|| attempts(desk, &trace.log, &trace.part, now));
+    let acts = (visit.acts() && trace.standing == Standing::Dead)
+        .then(|| dead_acts(&trace.part, position));
+    let edited = trace.edited.as_ref().map(|it| {
+        let shown = desk.shown(Some(it.content_type()), it.bytes());
+        Html::default()
+            .add(el("p").add("Somebody edited what is offered here:"))
+            .add(content("Edited payload", &shown))
+    });
+    el("section")
+        .class("way")
+        .add(head)
+        .add(el("p").class("because").add(because(trace, now)))
+        .add(edited)
+        .add(acts)
+        .add(attempts)
+}
+
+/// How it stands, in words.
+fn because(trace: &Trace, now: Timestamp) -> Html {
+    let error = || {
+        let error = trace.last_error.as_deref();
+        error.map(|error| format!(" Last error: {error}"))
+    };
+    let said = match trace.standing {
+        Standing::Unread => "Not read yet: the relay has not come so far.".to_owned(),
+        Standing::Passed => {
+            "Read, and no attempt is known: not routed here, on the wire, or forgotten.".to_owned()
+        }
+        Standing::Delivered => "Delivered.".to_owned(),
+        Standing::Scheduled | Standing::Retrying => {
+            let next = trace.next_at.map(|at| {
+                if at > now {
+                    format!("due in {}", span(at.since(now)))
+                } else {
+                    format!("due since {}", span(now.since(at)))
+                }
+            });
+            let next = next.unwrap_or_else(|| "due".to_owned());
+            let attempts = trace.attempts;
+            format!("After {attempts} attempts, {next}.")
+        }
+        Standing::Blocked => "An earlier event of its key is in the way.".to_owned(),
+        Standing::Dead => format!("Given up after {} attempts.", trace.attempts),
+        Standing::Discarded => {
+            let reason = trace.reason.as_deref().unwrap_or("no reason is known");
+            format!("Discarded: {reason}.")
+        }
+    };
+    let behind = trace.behind.map(|behind| {
+        let to = path_of("/console/events", &behind.to_string());
+        Html::default()
+            .add(" It waits behind ")
+            .add(open(&to, format!("event {behind}")))
+            .add(".")
+    });
+    Html::default().add(said).add(error()).add(behind)
+}
+
+fn attempts(desk: &Desk, log: &[Attempt], part: &str, now: Timestamp) -> Table {
+    let caption = format!("Attempts at {part}");
+    let heads = &[
+        "#No", "Began", "#Took", "Outcome", "#Status", "Error", "Response",
+    ];
+    let mut table = Table::new(caption, heads);
+    for attempt in log {
+        let head = desk.head(&attempt.response_head);
+        table.row([
+            cell(attempt.number),
+            cell(time(attempt.started_at, now)),
+            cell(span(attempt.duration)),
+            cell(badge(attempt.outcome.as_str())),
+            attempt.status.map_or_else(none, |it| cell(u32::from(it))),
+            code(attempt.error.as_deref()),
+            code(Some(&head)),
+        ]);
+    }
+    table
+}
+
+/// What can be done with a dead letter.
+pub(crate) fn dead_acts(part: &str, position: i64) -> Element {
+    let position = position.to_string();
+    let to = |act| {
+        let fields = [("act", act), ("part", part), ("position", &position)];
+        url("/console/act", &fields)
+    };
+    el("p")
+        .class("acts")
+        .add(link(&to("replay"), "Replay").class("button"))
+        .add(link(&to("edit"), "Edit and replay").class("button"))
+        .add(link(&to("discard"), "Discard").class("button"))
+}
+
+/// The forms that offer an event to a destination again.
+pub(crate) fn offer_again(event: &str, traces: &[Trace]) -> Element {
+    let mut names: Vec<&str> = traces.iter().map(|it| destination_of(&it.part)).collect();
+    names.dedup();
+    let offers = names.into_iter().map(|name| {
+        let q = format!("id:{event}");
+        let fields = [("act", "replay-events"), ("dest", name), ("q", &q)];
+        link(
+            &url("/console/act", &fields),
+            format!("Offer to {name} again"),
+        )
+        .class("button")
+    });
+    el("p").class("acts").all(offers)
+}

@@ -1,0 +1,286 @@
+//! Figures over time: looked at once for everybody who watches, kept for a quarter of an hour.
+//!
+//! One look serves all pages and all live connections of a tenant for [`FRESH`], so that a crowd
+//! of watchers costs the database what one does. What lies before this process began is not known.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use hapax::{Timestamp, key::Tenant};
+use tokio::{
+    sync::Mutex as Turn,
+    time::{MissedTickBehavior, interval},
+};
+
+use crate::{
+    Console, Metrics,
+    desk::{Actor, OperateError, overview::Overview, stalled::Stalled},
+};
+
+/// How long a look is good.
+pub(crate) const FRESH: Duration = Duration::from_secs(2);
+/// How often a look is kept.
+pub(crate) const STEP: Duration = Duration::from_secs(5);
+/// Looks that are kept: a quarter of an hour.
+const KEPT: usize = 180;
+/// Looks over which a rate is taken: a minute.
+const RATE: usize = 12;
+
+/// How it stands, and how it stood.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) at: Timestamp,
+    pub(crate) overview: Overview,
+    pub(crate) stalled: Vec<Stalled>,
+    /// Destinations that a relay of this process offers nothing for a while.
+    pub(crate) breakers: Vec<String>,
+    /// The oldest first.
+    pub(crate) kept: Vec<Sample>,
+}
+
+/// A few figures of one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    at: Timestamp,
+    pub(crate) lag: f64,
+    pub(crate) committed: f64,
+    pub(crate) delivered: f64,
+    pub(crate) failed: BTreeMap<String, f64>,
+    requests: Option<Requests>,
+    /// The part of the requests that were answered from the store.
+    pub(crate) reuse: Option<f64>,
+    /// The part that was answered 409.
+    pub(crate) conflicts: Option<f64>,
+}
+
+/// Requests with a key since this process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Requests {
+    all: f64,
+    replayed: f64,
+    conflicts: f64,
+}
+
+/// What was looked at, by tenant.
+pub(crate) struct Samples {
+    metrics: Option<Metrics>,
+    turns: Mutex<HashMap<Option<String>, Arc<Turn<Kept>>>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    look: Option<Arc<Look>>,
+    samples: VecDeque<Sample>,
+}
+
+impl Samples {
+    pub(crate) fn new(metrics: Option<Metrics>) -> Self {
+        let turns = Mutex::default();
+        Self { metrics, turns }
+    }
+
+    /// A look that is fresh enough.
+    pub(crate) async fn look(
+        &self,
+        console: &Console,
+        actor: &Actor,
+    ) -> Result<Arc<Look>, OperateError> {
+        let tenant = actor.tenant.as_ref().map(Tenant::as_str);
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            // Tenants come from tokens: there are no more than those.
+            Arc::clone(turns.entry(tenant.map(str::to_owned)).or_default())
+        };
+        let mut kept = turn.lock().await;
+        let now = console.0.clock.now();
+        if let Some(look) = &kept.look
+            && now.since(look.at) < FRESH
+        {
+            return Ok(Arc::clone(look));
+        }
+        let (overview, stalled) = console.desk().overview(actor).await?;
+        // What this process counts is of all tenants.
+        let text = self.metrics.as_ref().filter(|_| tenant.is_none());
+        let text = text.map(|render| render()).unwrap_or_default();
+        let requests = requests(&text);
+        kept.add(Sample::of(now, &overview, requests));
+        let look = Arc::new(Look {
+            at: now,
+            overview,
+            stalled,
+            breakers: breakers(&text),
+            kept: kept.samples.iter().cloned().collect(),
+        });
+        kept.look = Some(Arc::clone(&look));
+        Ok(look)
+    }
+}
+
+/// Looks now and then, for charts that know what was before somebody looked.
+pub(crate) async fn keep(console: &Console) {
+    let everybody = Actor::new("");
+    let mut ticks = interval(STEP);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Err(error) = console.0.samples.look(console, &everybody).await {
+            tracing::debug!(error = %error, "the console cannot look");
+        }
+    }
+}
+
+impl Kept {
+    /// Keeps a sample, in place of the last where that is younger than a step.
+    fn add(&mut self, mut sample: Sample) {
+        let before = self.samples.len().checked_sub(2);
+        let before = before.and_then(|at| self.samples.get(at));
+        if before.is_some_and(|it| sample.at.since(it.at) < STEP) {
+            self.samples.pop_back();
+        }
+        let back = self.samples.len().saturating_sub(RATE);
+        let earlier = self.samples.get(back).and_then(|it| it.requests);
+        if let (Some(now), Some(then)) = (sample.requests, earlier) {
+            let all = now.all - then.all;
+            let part = |count: f64| (all > 0.0).then(|| count / all);
+            sample.reuse = part(now.replayed - then.replayed);
+            sample.conflicts = part(now.conflicts - then.conflicts);
+        }
+        self.samples.push_back(sample);
+        while self.samples.len() > KEPT {
+            self.samples.pop_front();
+        }
+    }
+}
+
+impl Sample {
+    /// When it was taken.
+    pub(crate) fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// Whether this process counts requests at all.
+    pub(crate) fn counts_requests(&self) -> bool {
+        self.requests.is_some()
+    }
+
+    fn of(at: Timestamp, overview: &Overview, requests: Option<Requests>) -> Self {
+        let seconds = overview.window.as_secs_f64().max(1.0);
+        let rate = |count: u64| float(count) / seconds;
+        let lags = overview.destinations.iter().filter_map(|it| it.lag);
+        let failed = overview
+            .destinations
+            .iter()
+            .map(|it| (it.name.clone(), float(it.failed.number)));
+        Self {
+            at,
+            lag: lags.max().unwrap_or_default().as_secs_f64(),
+            committed: rate(overview.committed.number),
+            delivered: rate(overview.delivered.number),
+            failed: failed.collect(),
+            requests,
+            reuse: None,
+            conflicts: None,
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a chart shows no 53 bits")]
+pub(crate) fn float(count: u64) -> f64 {
+    count as f64
+}
+
+/// The requests that a process has counted, where it counts any.
+fn requests(text: &str) -> Option<Requests> {
+    let mut found = None;
+    for (labels, value) in series(text, "hapax_idempotency_requests_total") {
+        let requests: &mut Requests = found.get_or_insert_default();
+        requests.all += value;
+        match label(labels, "outcome") {
+            Some("replayed") => requests.replayed += value,
+            Some("mismatch" | "in_progress") => requests.conflicts += value,
+            _ => {}
+        }
+    }
+    found
+}
+
+fn breakers(text: &str) -> Vec<String> {
+    let open = series(text, "hapax_relay_breaker_open").filter(|(_, value)| *value > 0.0);
+    let names = open.filter_map(|(labels, _)| label(labels, "destination"));
+    let mut names: Vec<String> = names
+        .map(|it| crate::desk::destination_of(it).to_owned())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The labels and values of one metric in Prometheus text.
+fn series<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
+    text.lines().filter_map(move |line| {
+        let rest = line.strip_prefix(name)?;
+        let (labels, value) = rest.strip_prefix('{')?.rsplit_once('}')?;
+        Some((labels, value.trim().parse().ok()?))
+    })
+}
+
+fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
+    let begin = format!("{name}=\"");
+    let at = labels.find(&begin)? + begin.len();
+    labels[at..].split('"').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# TYPE hapax_idempotency_requests_total counter\n\
+        hapax_idempotency_requests_total{operation=\"POST /a\",outcome=\"created\"} 6\n\
+        hapax_idempotency_requests_total{operation=\"POST /a\",outcome=\"replayed\"} 3\n\
+        hapax_idempotency_requests_total{operation=\"POST /a\",outcome=\"mismatch\"} 1\n\
+        hapax_relay_breaker_open{destination=\"mail\"} 0\n\
+        hapax_relay_breaker_open{destination=\"hooks/1\"} 1\n";
+
+    #[test]
+    fn what_a_process_counts_is_read() {
+        let counted = Requests {
+            all: 10.0,
+            replayed: 3.0,
+            conflicts: 1.0,
+        };
+        assert_eq!(requests(TEXT), Some(counted));
+        assert_eq!(breakers(TEXT), ["hooks"]);
+        assert_eq!(requests("other 1\n"), None);
+    }
+
+    #[test]
+    fn a_rate_is_taken_over_what_was_counted_since() {
+        let sample = |at: i64, all: f64, replayed: f64| Sample {
+            at: Timestamp::from_millis(at),
+            lag: 0.0,
+            committed: 0.0,
+            delivered: 0.0,
+            failed: BTreeMap::new(),
+            requests: Some(Requests {
+                all,
+                replayed,
+                conflicts: 0.0,
+            }),
+            reuse: None,
+            conflicts: None,
+        };
+        let mut kept = Kept::default();
+        kept.add(sample(0, 100.0, 50.0));
+        kept.add(sample(5_000, 110.0, 59.0));
+        assert_eq!(kept.samples[0].reuse, None);
+        assert_eq!(kept.samples[1].reuse, Some(0.9));
+        for at in 2..400 {
+            kept.add(sample(at * 5_000, 110.0, 59.0));
+        }
+        assert_eq!(kept.samples.len(), KEPT);
+        assert_eq!(kept.samples[KEPT - 1].reuse, None);
+    }
+}

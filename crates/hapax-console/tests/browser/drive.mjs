@@ -1,0 +1,362 @@
+// Drives the console in a real browser. Started by main.rs with: the address of a console without
+// tokens, that of one with tokens, a token, a viewer's token, the browser's path, and a folder for
+// screenshots. Whatever it prints on standard output is a request to its parent; findings go to
+// standard error, and the exit code says whether there were any.
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+import { chromium } from "playwright-core";
+
+const [local, guarded, operator, viewer, executablePath, shots] = process.argv.slice(2);
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+mkdirSync(shots, { recursive: true });
+
+const PAGES = [
+  "",
+  "/events",
+  "/events/1",
+  "/events/2",
+  "/timeline?key=order-8e03-1",
+  "/deliveries",
+  "/dead-letters?q=dest:mail",
+  "/keys",
+  "/inbox",
+  "/sagas",
+  "/sagas/checkout-1",
+  "/destinations",
+  "/destinations/mail",
+  "/advanced",
+  "/configuration",
+  "/reference",
+  "/reference/cli",
+  "/reference/http",
+  "/reference/errors",
+  "/act?act=replay&part=mail&position=1",
+  "/act?act=edit&part=search&position=2",
+  "/act?act=decide&saga=checkout-1&decision=done&step=charge",
+];
+const PLACES = {
+  o: "/console",
+  e: "/console/events",
+  d: "/console/deliveries",
+  l: "/console/dead-letters",
+  k: "/console/keys",
+  i: "/console/inbox",
+  s: "/console/sagas",
+  t: "/console/destinations",
+  c: "/console/reference/cli",
+  f: "/console/configuration",
+  a: "/console/advanced",
+  r: "/console/reference",
+};
+
+const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+async function parent(request) {
+  process.stdout.write(`${request}\n`);
+  return (await answers.next()).value;
+}
+
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+let failures = 0;
+
+// A page whose every complaint is kept.
+async function look(settings = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...settings });
+  const page = await context.newPage();
+  const complaints = [];
+  page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  await page.addInitScript(() => {
+    addEventListener("securitypolicyviolation", (it) =>
+      console.error(`policy: ${it.violatedDirective} ${it.blockedURI}`),
+    );
+  });
+  return { page, complaints, close: () => context.close() };
+}
+
+async function test(name, body) {
+  const began = performance.now();
+  try {
+    await body();
+    console.error(`  ok    ${name} (${Math.round(performance.now() - began)} ms)`);
+  } catch (error) {
+    failures += 1;
+    console.error(`  FAIL  ${name}\n${error.stack ?? error}`);
+  }
+}
+
+function equal(found, expected, what) {
+  const [one, two] = [JSON.stringify(found), JSON.stringify(expected)];
+  if (one !== two) throw new Error(`${what}: ${one} instead of ${two}`);
+}
+
+function ok(is, what) {
+  if (!is) throw new Error(what);
+}
+
+const path = (page) => new URL(page.url()).pathname + new URL(page.url()).search;
+const at = (page, expected) => page.waitForURL((url) => url.pathname + url.search === expected, { timeout: 8000 });
+const ready = (page) => page.waitForSelector("#theme:not([hidden])");
+const isLive = (page) => page.waitForSelector('#live[data-state="live"]', { timeout: 15000 });
+
+async function axeHasNothingToSay(page, where) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+  const serious = violations.filter((found) => ["serious", "critical"].includes(found.impact));
+  const said = serious.map((found) => `${found.id}: ${found.help}\n${found.nodes.map((node) => node.html).slice(0, 4).join("\n")}`);
+  equal(said, [], where);
+}
+
+async function shoot(page, name) {
+  await page.screenshot({ path: `${shots}/${name}.png` });
+}
+
+await test("every page opens without a complaint", async () => {
+  const { page, complaints, close } = await look();
+  for (const it of PAGES) {
+    const answer = await page.goto(`${local}/console${it}`);
+    equal(answer.status(), 200, it);
+    await ready(page);
+    await isLive(page);
+    equal(complaints, [], it);
+  }
+  await close();
+});
+
+await test("every key works", async () => {
+  const { page, complaints, close } = await look();
+  for (const [key, place] of Object.entries(PLACES)) {
+    await page.goto(`${local}/console/${key === "o" ? "keys" : ""}`);
+    await ready(page);
+    await page.keyboard.press("g");
+    await page.keyboard.press(key);
+    await at(page, place);
+  }
+  await page.goto(`${local}/console/events`);
+  await ready(page);
+  const focused = () => page.evaluate(() => document.activeElement.id || document.activeElement.getAttribute("href"));
+  await page.keyboard.press("/");
+  equal(await focused(), "filter", "/");
+  await page.keyboard.type("g e");
+  equal(await page.inputValue("#filter"), "g e", "a key that is typed is typed");
+  await page.keyboard.press("Escape");
+  equal(await page.inputValue("#filter"), "", "Esc");
+  await page.waitForSelector("#results table");
+  await page.keyboard.press("j");
+  const first = await focused();
+  await page.keyboard.press("j");
+  ok((await focused()) !== first, "j moves");
+  await page.keyboard.press("k");
+  equal(await focused(), first, "k moves back");
+  await page.keyboard.press("Enter");
+  await at(page, first);
+  await page.keyboard.press("?");
+  ok(await page.isVisible("#help"), "? shows the keys");
+  await page.keyboard.press("Escape");
+  ok(!(await page.isVisible("#help")), "Esc closes them");
+  equal(complaints, [], "complaints");
+  await close();
+});
+
+await test("from a stuck event to its cause in at most three keystrokes", async () => {
+  const { page, close } = await look();
+  await page.goto(`${local}/console`);
+  await ready(page);
+  const reasons = await page.$$eval(".why a", (all) => all.map((it) => it.textContent));
+  const dead = reasons.findIndex((it) => it.includes("dead letter"));
+  ok(dead >= 0 && dead < 2, `the dead letter is among the first lines: ${reasons.join(" | ")}`);
+  let strokes = 0;
+  const press = async (key) => {
+    strokes += 1;
+    await page.keyboard.press(key);
+  };
+  for (let line = 0; line <= dead; line += 1) await press("j");
+  await press("Enter");
+  await page.waitForURL(/\/console\/events\/\d+$/);
+  ok(strokes <= 3, `${strokes} keystrokes`);
+  const text = await page.textContent("main");
+  ok(text.includes("550 no such mailbox"), "the page says the cause");
+  console.error(`        ${strokes} keystrokes`);
+  // The first line of all leads to its cause as well.
+  await page.goto(`${local}/console`);
+  await ready(page);
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.waitForURL((url) => url.pathname !== "/console");
+  ok((await page.textContent("main")).length > 100, "the first line leads somewhere");
+  await close();
+});
+
+await test("the pictures of the guide can be taken", async () => {
+  for (const [it, name, settings] of [
+    ["", "overview", {}],
+    ["/events/1", "event", {}],
+    ["/timeline?key=order-8e03-1", "request", {}],
+    ["", "phone", { colorScheme: "dark", viewport: { width: 360, height: 720 } }],
+  ]) {
+    const { page, close } = await look({ colorScheme: "light", viewport: { width: 1280, height: 760 }, ...settings });
+    await page.goto(`${local}/console${it}`);
+    await isLive(page);
+    await shoot(page, `console-${name}`);
+    await close();
+  }
+});
+
+await test("the filter answers while one types, and the URL is its state", async () => {
+  const { page, complaints, close } = await look();
+  await page.goto(`${local}/console/events`);
+  await ready(page);
+  await page.keyboard.press("/");
+  await page.keyboard.type("type:refund.*", { delay: 15 });
+  await page.waitForFunction(() => {
+    const rows = [...document.querySelectorAll("#results tbody tr")];
+    return rows.length > 0 && rows.every((row) => row.textContent.includes("refund."));
+  });
+  equal(path(page), "/console/events?q=type%3Arefund.*", "the URL");
+  equal(await page.evaluate(() => document.activeElement.id), "filter", "the cursor stays");
+  await page.reload();
+  equal(await page.inputValue("#filter"), "type:refund.*", "after a reload");
+  await page.fill("#filter", "typ:refund");
+  await page.waitForSelector("#filter-note.wrong");
+  ok((await page.textContent("#filter-note")).includes("did you mean type:"), "what was meant");
+  await page.fill("#filter", "");
+  await page.waitForSelector("#results table");
+  for (const it of ["/reference/cli", "/configuration", "/deliveries", "/destinations"]) {
+    await page.goto(`${local}/console${it}`);
+    await ready(page);
+    const before = await page.textContent("#results");
+    await page.fill("#filter", it === "/deliveries" ? "state:dead" : "mail");
+    await page.waitForFunction((before) => document.getElementById("results").textContent !== before, before);
+  }
+  equal(complaints, [], "complaints");
+  await close();
+});
+
+await test("without a script pages, filter and acts work", async () => {
+  const { page, close } = await look({ javaScriptEnabled: false });
+  await page.goto(`${local}/console/events`);
+  await page.fill("#filter", "type:refund.*");
+  await page.press("#filter", "Enter");
+  await at(page, "/console/events?q=type%3Arefund.*");
+  ok((await page.textContent("#results")).includes("refund."), "the list");
+  await page.goto(`${local}/console/destinations/search`);
+  await page.click("text=Pause");
+  await page.fill("#reason", "the index is being rebuilt");
+  await page.click("text=Pause it");
+  await at(page, "/console/destinations/search?said=paused");
+  ok((await page.textContent(".told")).includes("paused"), "what came of it");
+  await close();
+});
+
+await test("a dead letter is edited, and offered again with what was written", async () => {
+  const { page, complaints, close } = await look();
+  await page.goto(`${local}/console/events/2`);
+  await page.click("main a:has-text('Edit and replay')");
+  await page.waitForURL(/\/console\/act\?act=edit/);
+  const before = await page.textContent("main");
+  ok(before.includes("ord-2") && before.includes("***"), "what it says is shown, masked");
+  ok(!before.includes("4111"), "and no card");
+  await page.fill("#patch", '{"customer": {"email": "ann@example.org"}, "note": "sent by hand"}');
+  await page.fill("#reason", "the address was misspelt");
+  await axeHasNothingToSay(page, "the form");
+  await page.click("main button.main");
+  await at(page, "/console/events/2?said=edited");
+  ok((await page.textContent(".told")).includes("due again"), "what came of it");
+  const after = await page.textContent("main");
+  ok(after.includes("Somebody edited what is offered here"), "it is shown as edited");
+  ok(after.includes("sent by hand") && !after.includes("ann@example.org"), "with what was written, masked");
+  ok(after.includes("ord-2"), "what the patch does not name stays");
+  equal(await page.$$eval("main a.button", (all) => all.filter((it) => it.textContent.includes("Edit")).length), 0, "it is dead no more");
+  await axeHasNothingToSay(page, "the event");
+  equal(complaints, [], "complaints");
+  await close();
+});
+
+await test("figures move, and come back after the server does", async () => {
+  const { page, close } = await look();
+  await page.goto(`${local}/console`);
+  await isLive(page);
+  const why = await page.textContent('[data-live="why"]');
+  equal(await parent("pause hooks"), "done", "the parent");
+  await page.waitForFunction(
+    (why) => document.querySelector('[data-live="why"]').textContent !== why,
+    why,
+    { timeout: 15000 },
+  );
+  await page.keyboard.press("j");
+  const focused = await page.evaluate(() => document.activeElement.getAttribute("href"));
+  equal(await parent("stop"), "done", "the parent");
+  // While it stops it may answer once more: then it is "not live for now", and lost a second later.
+  await page.waitForFunction(() => document.getElementById("live").textContent.includes("lost"), null, {
+    timeout: 15000,
+  });
+  equal(await page.getAttribute("#live", "data-state"), "lost", "the state");
+  await shoot(page, "lost-1280");
+  equal(await parent("start"), "done", "the parent");
+  await page.waitForFunction(() => document.getElementById("live").textContent === "live again", null, {
+    timeout: 20000,
+  });
+  equal(await page.evaluate(() => document.activeElement.getAttribute("href")), focused, "whoever stands on a line");
+  await close();
+});
+
+await test("one signs in, a viewer has no buttons, and one signs out", async () => {
+  const { page, complaints, close } = await look();
+  await page.goto(`${guarded}/console/events/1`);
+  await page.waitForURL(/\/console\/login\?next=/);
+  await shoot(page, "login-1280");
+  await page.fill("#token", viewer);
+  await page.press("#token", "Enter");
+  await at(page, "/console/events/1");
+  equal(await page.$$eval("main .button, main button", (all) => all.length), 0, "a viewer's buttons");
+  await page.click("text=Sign out");
+  await at(page, "/console/login");
+  await page.fill("#token", operator);
+  await page.press("#token", "Enter");
+  await at(page, "/console");
+  await page.goto(`${guarded}/console/events/1`);
+  await page.click("text=Discard");
+  await page.fill("#reason", "the customer is gone");
+  await page.click("text=Discard it");
+  await at(page, "/console/events/1?said=discarded");
+  ok((await page.textContent("main")).includes("the customer is gone"), "the reason is shown");
+  equal(complaints, [], "complaints");
+  await close();
+});
+
+await test("the theme is chosen and kept", async () => {
+  const { page, close } = await look({ colorScheme: "light" });
+  await page.goto(`${local}/console`);
+  await ready(page);
+  const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await paper();
+  await page.click("#theme");
+  const dark = await paper();
+  ok(light !== dark, "it changes");
+  await page.goto(`${local}/console/keys`);
+  await ready(page);
+  equal(await paper(), dark, "on the next page");
+  await close();
+});
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const width of [1280, 360]) {
+    await test(`axe has nothing serious to say: ${colorScheme}, ${width} px`, async () => {
+      const { page, close } = await look({ colorScheme, viewport: { width, height: 800 } });
+      for (const it of PAGES) {
+        await page.goto(`${local}/console${it}`);
+        await isLive(page);
+        await axeHasNothingToSay(page, it || "/");
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        ok(wide <= 0, `${it}: ${wide} px too wide`);
+        const name = it.split("?")[0].replaceAll("/", "-") || "-overview";
+        await shoot(page, `${colorScheme}${name}-${width}`);
+      }
+      await close();
+    });
+  }
+}
+
+await browser.close();
+await parent(failures === 0 ? "passed" : "failed");
+process.exit(failures === 0 ? 0 : 1);

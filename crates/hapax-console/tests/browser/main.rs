@@ -1,0 +1,207 @@
+//! The console in a real browser: its keys, its live figures, its colours, at the width of a desk
+//! and of a hand. `drive.mjs` does what a person would; this serves what it looks at, and stops and
+//! starts that when it is asked to.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so by failing"
+)]
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use hapax::{Clock, Random};
+use hapax_console::{Console, Given, Role, Setting, Settings, Tokens};
+use hapax_postgres::{
+    Postgres, Schema,
+    operate::{Actor, destinations},
+};
+use hapax_testkit::{port::free_port, postgres::Database};
+use tokio::{net::TcpListener, task::JoinHandle};
+
+const OPERATOR: &str = "operator-0123456789";
+const VIEWER: &str = "viewer-0123456789";
+const ROWS: &str = include_str!("rows.sql");
+
+/// A console that listens, and can be ended.
+struct Served {
+    console: Console,
+    serving: JoinHandle<()>,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_console_in_a_browser() {
+    let chromium = program(&["chromium", "chromium-browser", "google-chrome"]);
+    let chromium = chromium.expect("no Chromium: apt-get install chromium");
+    program(&["node"]).expect("no node: apt-get install nodejs npm");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
+    install(&folder);
+
+    let database = Database::fresh().await;
+    let store = store(&database).await;
+    let local: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+    let guarded: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+    let mut open = Some(serve(&store, local, Tokens::default()).await);
+    let _guarded = serve(&store, guarded, tokens()).await;
+
+    let shots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
+    let mut child = Command::new("node")
+        .arg(folder.join("drive.mjs"))
+        .args([format!("http://{local}"), format!("http://{guarded}")])
+        .args([OPERATOR, VIEWER])
+        .args([&chromium, &shots])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("node starts");
+    let mut said = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut answer = child.stdin.take().expect("it is piped");
+    loop {
+        let (line, back) = heard(said).await;
+        said = back;
+        match line.trim() {
+            "pause hooks" => {
+                let actor = Actor::new("night shift");
+                destinations::pause(&store, &actor, "hooks").await.unwrap();
+            }
+            "stop" => open.take().expect("it runs").stop().await,
+            "start" => open = Some(serve(&store, local, Tokens::default()).await),
+            "passed" => break,
+            other => panic!("the browser's tests ended with {other:?}: see above"),
+        }
+        tell(&mut answer);
+    }
+    tell(&mut answer);
+    ended(child, answer).await;
+}
+
+impl Served {
+    async fn stop(self) {
+        self.console.close();
+        self.serving.abort();
+        let _cut_off = self.serving.await;
+    }
+}
+
+async fn serve(store: &Postgres, address: SocketAddr, tokens: Tokens) -> Served {
+    let mut settings = Settings::new(clock());
+    settings.tokens = tokens;
+    settings.effective = [
+        ("database.connections", "8", "default"),
+        ("database.url", "***", "environment"),
+        ("relay.lease", "5s", "default"),
+        (
+            "destinations.mail.schedule",
+            "[\"0s\",\"5s\",\"5m\"]",
+            "hapax.toml",
+        ),
+    ]
+    .map(|(name, value, origin)| Setting {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        origin: origin.to_owned(),
+    })
+    .into();
+    let metrics = || {
+        "hapax_idempotency_requests_total{operation=\"POST /orders\",outcome=\"created\"} 900\n"
+            .to_owned()
+    };
+    settings.metrics = Some(Arc::new(metrics));
+    let console = Console::new(store.clone(), settings);
+    let listener = TcpListener::bind(address).await.expect("the port is free");
+    let router = console.router();
+    let kept = console.clone();
+    let serving = tokio::spawn(async move {
+        let serving = async { axum::serve(listener, router).await };
+        let _ended = tokio::join!(serving, kept.watch());
+    });
+    Served { console, serving }
+}
+
+async fn store(database: &Database) -> Postgres {
+    let mut settings = hapax_postgres::Settings::new(database.url(), clock(), Random::new(|| 7));
+    settings.schema = Schema::Apply;
+    let store = Postgres::open(settings).await.unwrap();
+    database.client().await.batch_execute(ROWS).await.unwrap();
+    store
+}
+
+fn tokens() -> Tokens {
+    let given = |name, token, role| Given {
+        name,
+        token,
+        role,
+        tenant: None,
+    };
+    let operator = given("alice", OPERATOR, Role::Operator);
+    let viewer = given("vera", VIEWER, Role::Viewer);
+    Tokens::of([operator, viewer]).unwrap()
+}
+
+fn clock() -> Clock {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "rows are planted by the database's clock"
+    )]
+    Clock::new(SystemTime::now)
+}
+
+/// The first of these programs that there is.
+fn program(names: &[&str]) -> Option<PathBuf> {
+    #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
+    let path = std::env::var("PATH").unwrap_or_default();
+    names
+        .iter()
+        .flat_map(|name| {
+            path.split(':')
+                .map(move |folder| Path::new(folder).join(name))
+        })
+        .find(|it| it.is_file())
+}
+
+/// What `drive.mjs` needs from npm, as the lock says.
+fn install(folder: &Path) {
+    if folder.join("node_modules/playwright-core").is_dir() {
+        return;
+    }
+    let ran = Command::new("npm")
+        .args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"])
+        .current_dir(folder)
+        .stdout(Stdio::null())
+        .status()
+        .expect("no npm: apt-get install npm");
+    assert!(
+        ran.success(),
+        "npm ci in {} ended with {ran}",
+        folder.display()
+    );
+}
+
+/// What the driver says next.
+async fn heard(mut from: BufReader<ChildStdout>) -> (String, BufReader<ChildStdout>) {
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut line = String::new();
+        from.read_line(&mut line).expect("it is text");
+        (line, from)
+    });
+    reading.await.expect("reading does not panic")
+}
+
+fn tell(to: &mut ChildStdin) {
+    to.write_all(b"done\n").expect("the driver listens");
+}
+
+async fn ended(mut child: Child, answer: ChildStdin) {
+    let waiting = tokio::task::spawn_blocking(move || {
+        drop(answer);
+        child.wait()
+    });
+    let ended = waiting.await.expect("waiting does not panic").unwrap();
+    assert!(ended.success(), "the browser ended with {ended}");
+}

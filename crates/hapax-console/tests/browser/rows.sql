@@ -1,0 +1,88 @@
+-- A shop's day: orders, refunds and mails, most of them where they should be.
+DO $$
+BEGIN
+    FOR n IN 1..60 LOOP
+        PERFORM hapax.claim('shop', 'POST /orders', 'order-8e03-' || n, sha256(n::text::bytea));
+        PERFORM hapax.emit('order.created', jsonb_build_object('order', 'ord-' || n, 'amount', 500 + n,
+            'card', '4111111111111111', 'customer', jsonb_build_object('name', 'Ann', 'email', 'ann@example.com'))::text,
+            'order', 'ord-' || n, NULL, '{"source": "checkout"}');
+        IF n % 7 = 0 THEN
+            PERFORM hapax.emit('refund.created', jsonb_build_object('order', 'ord-' || n, 'amount', 100)::text,
+                'order', 'ord-' || n);
+        END IF;
+        PERFORM hapax.complete('shop', 'POST /orders', 'order-8e03-' || n, CASE WHEN n % 11 = 0 THEN 409 ELSE 201 END,
+            '[["content-type", "application/json"]]',
+            convert_to('{"id": "ord-' || n || '", "email": "ann@example.com"}', 'UTF8'));
+    END LOOP;
+    PERFORM hapax.emit('order.shipped', '{"order": "ord-1"}', 'order', 'ord-1', NULL, '{}', 'shop');
+END
+$$;
+INSERT INTO hapax.destination (name, first_opened_at, opened_at)
+SELECT name, now() - interval '9 days', now() - interval '1 hour'
+FROM unnest(ARRAY['mail', 'hooks', 'billing', 'search']) AS name;
+-- A relay lives, holds every part and has read everything.
+INSERT INTO hapax.lease (part, epoch, node, taken_at)
+SELECT name, 3, 'relay-1', now() - interval '1 hour' FROM hapax.destination;
+INSERT INTO hapax.sign (half, number, node, lives, seen_at)
+VALUES (0, nextval('hapax.sign_number'), 'relay-1', true, now() + interval '1 day');
+INSERT INTO hapax.checkpoint_log
+    (half, number, part, epoch, frontier, snapshot, settled, offered, written_at)
+SELECT 0, nextval('hapax.checkpoint_number'), name, 3, (SELECT max(id) FROM hapax.outbox_event), NULL, '', '', now()
+FROM hapax.destination;
+INSERT INTO hapax.delivery
+    (destination, position, state, attempt, next_at, last_error, changed_at)
+SELECT 'search', id, 'dead', 10, now(), '422 no such field', now() - interval '8 minutes'
+FROM hapax.outbox_event WHERE type = 'order.created' ORDER BY id OFFSET 1 LIMIT 1;
+INSERT INTO hapax.delivery
+    (destination, position, state, attempt, next_at, order_key, last_error, changed_at)
+SELECT 'mail', min(id), 'dead', 10, now(), E'order\nord-1', '550 no such mailbox', now() - interval '26 minutes'
+FROM hapax.outbox_event WHERE type = 'order.created';
+INSERT INTO hapax.delivery
+    (destination, position, state, attempt, next_at, order_key, changed_at)
+SELECT 'mail', id, 'blocked', 0, now(), E'order\nord-1', now() - interval '20 minutes'
+FROM hapax.outbox_event WHERE type = 'order.shipped';
+INSERT INTO hapax.delivery
+    (destination, position, state, attempt, next_at, last_error, changed_at)
+SELECT 'hooks', id, 'retrying', 4, now() + interval '12 minutes', 'connection refused (10.0.0.7:443)', now() - interval '3 minutes'
+FROM hapax.outbox_event WHERE type = 'refund.created';
+INSERT INTO hapax.attempt
+    (destination, position, number, started_at, duration_ms, outcome, status, error, response_head)
+SELECT 'mail', id, n, now() - interval '3 hours' + n * interval '15 minutes', 80 + n * 7, 'rejected', 550,
+       '550 no such mailbox', convert_to('550 5.1.1 no such mailbox', 'UTF8')
+FROM generate_series(1, 10) AS n, (SELECT min(id) AS id FROM hapax.outbox_event WHERE type = 'order.created') AS first;
+INSERT INTO hapax.attempt
+    (destination, position, number, started_at, duration_ms, outcome, status, error, response_head)
+SELECT 'billing', id, 1, now() - interval '1 minute', 31, 'delivered', 200, NULL, ''
+FROM hapax.outbox_event WHERE type = 'order.created';
+INSERT INTO hapax.inbox_message
+    (consumer, message_id, source, payload_hash, received_at, processed_at, result)
+SELECT 'billing', event_id::text, 'shop', sha256(id::text::bytea), now() - interval '50 seconds', now() - interval '49 seconds', 'invoiced'
+FROM hapax.outbox_event WHERE type = 'order.created' LIMIT 40;
+INSERT INTO hapax.saga
+    (id, name, version, tenant, input, headers, state, reason_code, reason_detail, deadline_at, wake_at,
+     waiting_for, created_at, ended_at)
+SELECT 'checkout-' || n, 'checkout', 1, 'shop', convert_to('{"cart": ' || n || ', "card": "4111111111111111"}', 'UTF8'), '{}',
+       CASE WHEN n = 1 THEN 'needs_attention' WHEN n < 5 THEN 'running' ELSE 'completed' END,
+       CASE WHEN n = 1 THEN 'unknown' END,
+       CASE WHEN n = 1 THEN 'the provider did not say whether the card was charged' END,
+       now() + interval '1 hour', CASE WHEN n BETWEEN 2 AND 4 THEN now() + interval '10 minutes' END,
+       CASE WHEN n BETWEEN 2 AND 4 THEN 'the signal paid' END,
+       now() - interval '40 minutes', CASE WHEN n > 4 THEN now() - interval '30 minutes' END
+FROM generate_series(1, 12) AS n;
+INSERT INTO hapax.saga_step
+    (saga, name, way, state, provider_key, request, made, error_code, error_detail, attempts, next_at, began_at, ended_at)
+VALUES ('checkout-1', 'reserve', 'do', 'done', NULL, '', convert_to('{"reservation": "r-77"}', 'UTF8'), NULL, NULL, 1,
+        now() - interval '39 minutes', now() - interval '39 minutes', now() - interval '39 minutes'),
+       ('checkout-1', 'charge', 'do', 'open', 'checkout-1/charge', convert_to('{"amount": 500, "card": "4111111111111111"}', 'UTF8'), '',
+        'timeout', 'no answer within 10 s', 6, now(), now() - interval '38 minutes', NULL);
+INSERT INTO hapax.declaration (name, spec, version, created_at, changed_at, changed_by)
+VALUES ('search', '{"events":["order.*"],"sink":{"webhook":{"url":"https://search.example.com/index","secret":"***"}}}',
+        nextval('hapax.declaration_version'), now() - interval '3 days', now() - interval '3 days', 'alice');
+INSERT INTO hapax.audit_log (at, actor, action, object, detail, outcome)
+VALUES (now() - interval '3 days', 'alice', 'create', 'destination search', '{"version":1}', 'done'),
+       (now() - interval '2 hours', 'bob', 'replay', 'delivery hooks 12', '{"reason":"the far side is back"}', 'done');
+INSERT INTO hapax.job (kind, destination, arguments, state, total, done, next_at, actor, created_at, started_at, ended_at)
+VALUES ('replay_dead_letters', 'hooks', '{}', 'done', 1200, 1200, now(), 'bob', now() - interval '2 hours',
+        now() - interval '2 hours', now() - interval '115 minutes'),
+       ('replay_events', 'search', '{}', 'running', 40000, 12500, now() + interval '1 day', 'alice', now() - interval '4 minutes',
+        now() - interval '4 minutes', NULL);

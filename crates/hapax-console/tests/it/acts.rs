@@ -1,0 +1,240 @@
+//! What is done is done by the store, once, with its reason in the audit log.
+
+use std::time::Duration;
+
+use hapax_testkit::{http::HttpAnswer, wait::eventually};
+
+use crate::scene::{OPERATOR, Scene, clock, field_of, form_of};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn what_is_agreed_to_is_done_and_written_down_with_its_reason() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    for (ask, lands, action, object) in [
+        (
+            "act=pause&dest=mail",
+            "/console/destinations/mail?said=paused",
+            "pause",
+            "destination mail",
+        ),
+        (
+            "act=resume&dest=mail",
+            "/console/destinations/mail?said=resumed",
+            "resume",
+            "destination mail",
+        ),
+        (
+            "act=replay&part=mail&position=1",
+            "/console/events/1?said=replayed",
+            "replay",
+            "delivery mail 1",
+        ),
+        (
+            "act=edit&part=%3Cscript%3Eevil&position=3&patch=%7B%22said%22%3A%22sorry%22%7D",
+            "/console/events/3?said=edited",
+            "edit",
+            "delivery <script>evil 3",
+        ),
+        (
+            "act=decide&saga=saga-1&decision=retry&within=5m",
+            "/console/sagas/saga-1?said=decided",
+            "decide",
+            "saga saga-1",
+        ),
+        (
+            "act=purge-key&tenant=acme&operation=POST+%2Forders&key=key-of-acme",
+            "/console/keys?said=purged",
+            "purge",
+            "key",
+        ),
+        (
+            "act=cancel&job=1",
+            "/console/advanced?said=cancelled",
+            "cancel",
+            "job 1",
+        ),
+    ] {
+        let answer = ops.act(ask).await;
+        assert_eq!(answer.status, 303, "{ask}: {}", answer.text());
+        let to = answer.header("location").unwrap();
+        assert_eq!(to, lands, "{ask}");
+        assert!(ops.see(to).await.contains("class=\"told\""), "{to}");
+        let line = format!(
+            "hapax.audit_log WHERE actor = 'ops' AND action LIKE '{action}%' AND object LIKE '{object}%' \
+             AND detail::json ->> 'reason' = 'because of a test'"
+        );
+        assert_eq!(scene.count(&line).await, 1, "{ask}");
+    }
+    let due = "hapax.delivery WHERE destination = 'mail' AND position = 1 AND state = 'retrying'";
+    assert_eq!(scene.count(due).await, 1);
+    assert_eq!(
+        scene
+            .count("hapax.idempotency_key WHERE key = 'key-of-acme'")
+            .await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn many_dead_letters_are_counted_and_one_job_is_begun_however_often_the_form_is_sent() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    let ask = "act=discard-dead&dest=mail&q=dest%3Amail";
+    for _ in 0..2 {
+        let answer = ops.act(ask).await;
+        assert_eq!(
+            answer.header("location"),
+            Some("/console/advanced?said=job")
+        );
+    }
+    let jobs = "hapax.job WHERE kind = 'discard_dead_letters' AND total = 1 AND actor = 'ops'";
+    assert_eq!(scene.count(jobs).await, 1);
+}
+
+#[tokio::test]
+async fn a_filter_by_age_means_the_moment_at_which_it_was_asked_for() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    let page = ops
+        .get("/console/act?act=replay-dead&dest=mail&q=dest:mail+age%3C1h")
+        .await;
+    assert!(
+        page.text().contains("1 dead letter of mail"),
+        "{}",
+        page.text()
+    );
+    let form = format!("{}&reason=again", form_of(&page));
+    for _ in 0..2 {
+        let answer = ops.post("/console/act", &form).await;
+        let lands = Some("/console/advanced?said=job");
+        assert_eq!(answer.header("location"), lands, "{}", answer.text());
+        // The clock goes on before it is sent again.
+        let sent_at = clock().now();
+        eventually(PATIENCE, async || clock().now() > sent_at).await;
+    }
+    let jobs = "hapax.job WHERE kind = 'replay_dead_letters' AND total = 1 AND actor = 'ops'";
+    assert_eq!(scene.count(jobs).await, 1);
+    // Nobody dates a form forward, or lets one lie for longer than a session lives.
+    let asked_at = field_of(&page, "asked_at").parse::<i64>().unwrap();
+    for forged in [
+        i64::MAX,
+        asked_at + 3_600_000,
+        asked_at - 12 * 3_600_000 - 1,
+        i64::MIN,
+    ] {
+        let form = form.replace(&asked_at.to_string(), &forged.to_string());
+        assert_eq!(
+            ops.post("/console/act", &form).await.status,
+            400,
+            "{forged}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_about_a_step_is_asked_about_the_way_it_is_on() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    let page = ops.see("/console/sagas/saga-1").await;
+    assert!(page.contains("charge happened") && page.contains("charge did not happen"));
+    let ask = "/console/act?act=decide&saga=saga-1&decision=done&step=charge";
+    let before = ops.get(ask).await;
+    assert!(
+        before
+            .text()
+            .contains("as if step charge had happened, with what it made")
+    );
+    let form = |page: &HttpAnswer| format!("{}&reason=asked+them", form_of(page));
+    // Somebody else found out that it had, and what undoes it has no known outcome.
+    let undoing =
+        "UPDATE hapax.saga_step SET state = 'done', ended_at = now() WHERE saga = 'saga-1';
+        INSERT INTO hapax.saga_step
+            (saga, name, way, state, provider_key, request, made, attempts, next_at, began_at)
+        VALUES ('saga-1', 'charge', 'undo', 'open', 'key', '', '', 1, now(), now());
+        UPDATE hapax.saga SET undoing = true WHERE id = 'saga-1'";
+    scene.client.batch_execute(undoing).await.unwrap();
+    let page = ops.see("/console/sagas/saga-1").await;
+    assert!(page.contains("charge is undone") && page.contains("charge cannot be undone"));
+    assert!(!page.contains("charge happened") && !page.contains("charge did not happen"));
+    let late = ops.post("/console/act", &form(&before)).await;
+    assert_eq!(late.status, 409, "{}", late.text());
+    assert!(
+        late.text().contains("whether it is undone"),
+        "{}",
+        late.text()
+    );
+    let undone = "hapax.saga_step WHERE saga = 'saga-1' AND way = 'undo' AND state = 'done'";
+    assert_eq!(scene.count(undone).await, 0);
+    let asked = ops.get(ask).await;
+    assert!(asked.text().contains("as if step charge were undone"));
+    assert!(!asked.text().contains("What it made"), "{}", asked.text());
+    assert_eq!(ops.post("/console/act", &form(&asked)).await.status, 303);
+    assert_eq!(scene.count(undone).await, 1);
+    // It goes on: nobody is asked about it any more.
+    let page = ops.see("/console/sagas/saga-1").await;
+    assert!(!page.contains("charge is undone"), "{page}");
+    assert_eq!(ops.get(ask).await.status, 409);
+}
+
+#[tokio::test]
+async fn what_is_refused_behind_the_pivot_can_be_taken_for_done() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    let refused =
+        "UPDATE hapax.saga_step SET state = 'refused', ended_at = now() WHERE saga = 'saga-1'";
+    scene.client.batch_execute(refused).await.unwrap();
+    let page = ops.see("/console/sagas/saga-1").await;
+    assert!(page.contains("charge happened"), "{page}");
+    let turned = "UPDATE hapax.saga SET undoing = true WHERE id = 'saga-1'";
+    scene.client.batch_execute(turned).await.unwrap();
+    let page = ops.see("/console/sagas/saga-1").await;
+    assert!(!page.contains("charge happened"), "{page}");
+}
+
+#[tokio::test]
+async fn an_act_without_a_reason_or_out_of_its_time_is_refused() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    let page = ops.get("/console/act?act=pause&dest=mail").await;
+    let seal = crate::scene::seal_of(&page);
+    let post = async |form: &str| {
+        ops.post("/console/act", &format!("seal={seal}&{form}"))
+            .await
+    };
+    assert_eq!(post("act=pause&dest=mail&reason=+").await.status, 400);
+    let long = "r".repeat(1_025);
+    assert_eq!(
+        post(&format!("act=pause&dest=mail&reason={long}"))
+            .await
+            .status,
+        400
+    );
+    assert_eq!(
+        post("act=replay&part=hooks&position=2&reason=x")
+            .await
+            .status,
+        409
+    );
+    assert_eq!(
+        post("act=discard-dead&dest=mail&q=typ:a&reason=x")
+            .await
+            .status,
+        400
+    );
+    assert_eq!(post("act=resume&dest=held&reason=x").await.status, 409);
+    assert_eq!(
+        post("act=decide&saga=saga-1&decision=done&step=charge&made=no&reason=x")
+            .await
+            .status,
+        400
+    );
+    assert_eq!(post("act=cancel&job=77&reason=x").await.status, 404);
+    assert_eq!(
+        scene
+            .count("hapax.audit_log WHERE actor = 'ops' AND outcome = 'done'")
+            .await,
+        0
+    );
+}

@@ -1,0 +1,253 @@
+//! Every page opens, and says what its rows say.
+
+use http::Method;
+
+use crate::scene::{OPERATOR, Scene};
+
+#[tokio::test]
+async fn every_page_opens_and_says_what_is_there() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    for (path, said) in [
+        (
+            "/console",
+            &[
+                "Why is it not moving?",
+                "behind dead letter",
+                "waits for retry",
+                "held",
+            ][..],
+        ),
+        ("/console/events", &["order.created", "order/o-1", "acme"]),
+        ("/console/events?q=type:order.paid", &["order.paid"]),
+        (
+            "/console/events/1",
+            &[
+                "order.created",
+                "no such mailbox",
+                "550",
+                "Its way",
+                "checkout",
+            ],
+        ),
+        (
+            "/console/timeline?key=key-of-acme",
+            &["POST /orders", "Transaction", "order.created"],
+        ),
+        (
+            "/console/deliveries",
+            &["retrying", "connection refused", "blocked"],
+        ),
+        (
+            "/console/deliveries?q=state:retrying",
+            &["connection refused"],
+        ),
+        ("/console/dead-letters", &["no such mailbox", "dest:"]),
+        (
+            "/console/dead-letters?q=dest:mail",
+            &["Replay all that fit"],
+        ),
+        ("/console/keys", &["key-of-acme", "POST /orders", "201"]),
+        ("/console/keys?q=key:key-of-g", &["key-of-globex"]),
+        ("/console/inbox", &["m-1", "billing", "billed"]),
+        ("/console/sagas", &["saga-1", "checkout", "Only a person"]),
+        (
+            "/console/sagas/saga-1",
+            &["charge", "no answer", "saga-1-charge", "Try again"],
+        ),
+        (
+            "/console/destinations",
+            &["mail", "hooks", "paused", "held", "configuration"],
+        ),
+        (
+            "/console/destinations/mail",
+            &["behind dead letter", "Pause", "Its dead letters"],
+        ),
+        (
+            "/console/advanced",
+            &["replay dead letters", "Audit log", "Cancel"],
+        ),
+        ("/console/configuration", &["relay.lease", "5s", "default"]),
+        ("/console/reference", &["The HTTP contract", "Commands"]),
+        ("/console/reference/cli", &["hapax relay", "Exit codes"]),
+        ("/console/reference/cli?q=doctor", &["hapax doctor"]),
+        ("/console/reference/errors", &["AUTH.forbidden"]),
+        (
+            "/console/act?act=pause&dest=mail",
+            &["is offered nothing until it is resumed", "Reason"],
+        ),
+        (
+            "/console/act?act=replay-dead&dest=mail&q=dest:mail",
+            &["1 dead letter of mail"],
+        ),
+        (
+            "/console/act?act=decide&saga=saga-1&decision=retry",
+            &["For how long"],
+        ),
+    ] {
+        let page = ops.see(path).await;
+        for said in said {
+            assert!(
+                page.to_lowercase().contains(&said.to_lowercase()),
+                "{path}: {said}\n{page}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_filter_leaves_out_what_it_does_not_fit() {
+    let scene = Scene::local().await;
+    for (path, present, absent) in [
+        (
+            "/console/events?q=type:order.paid",
+            "o-globex",
+            "order.created",
+        ),
+        (
+            "/console/events?q=tenant:globex",
+            "order.paid",
+            "order.created",
+        ),
+        (
+            "/console/events?q=about:order/o-globex",
+            "order.paid",
+            "order.created",
+        ),
+        (
+            "/console/events?q=age%3E1h",
+            "No event fits",
+            "order.created",
+        ),
+        (
+            "/console/deliveries?q=attempt%3E3+state:retrying",
+            "connection refused",
+            "mailbox",
+        ),
+        (
+            "/console/deliveries?q=refused",
+            "connection refused",
+            "mailbox",
+        ),
+        (
+            "/console/deliveries?q=dest:mail",
+            "mailbox",
+            "connection refused",
+        ),
+        (
+            "/console/keys?q=operation:%22POST+/orders%22+tenant:acme",
+            "key-of-acme",
+            "key-of-globex",
+        ),
+        (
+            "/console/keys?q=state:in_progress",
+            "No key fits",
+            "key-of-acme",
+        ),
+        ("/console/inbox?q=consumer:billing", "m-1", "alert"),
+        ("/console/sagas?q=state:running", "saga-2", "saga-1"),
+        ("/console/destinations?q=hoo", ">hooks<", ">mail<"),
+        (
+            "/console/reference/cli?q=completions",
+            "hapax completions",
+            "hapax doctor",
+        ),
+        (
+            "/console/configuration?q=nothing",
+            "No setting fits",
+            "relay.lease",
+        ),
+    ] {
+        let page = scene.send(Method::GET, path, &[], "").await.text();
+        let (_, results) = page.split_once("id=\"results\"").unwrap();
+        assert!(results.contains(present), "{path}: {present}\n{results}");
+        assert!(!results.contains(absent), "{path}: {absent}\n{results}");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_that_is_not_understood_is_refused_and_fits_nothing() {
+    let scene = Scene::local().await;
+    for (path, why) in [
+        ("/console/events?q=typ:order", "did you mean type:?"),
+        (
+            "/console/events?q=dest:mail",
+            "dest: means nothing on this page",
+        ),
+        (
+            "/console/deliveries?q=state:ded",
+            "did you mean state:dead?",
+        ),
+        (
+            "/console/deliveries?q=attempt%3Emany",
+            "takes a whole number",
+        ),
+        ("/console/events?q=id:7", "takes a UUID"),
+    ] {
+        let page = scene.send(Method::GET, path, &[], "").await.text();
+        assert!(page.contains(why), "{path}: {why}\n{page}");
+        assert!(page.contains("aria-invalid=\"true\""));
+        assert!(!page.contains("<table"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_said_so() {
+    let scene = Scene::local().await;
+    for path in [
+        "/console/nowhere",
+        "/console/events/999999",
+        "/console/events/0190c2f4-0000-7000-8000-000000000000",
+        "/console/destinations/nobody",
+        "/console/sagas/none",
+        "/console/timeline?key=none",
+        "/console/reference/none",
+        "/console/act?act=pause&dest=nobody",
+    ] {
+        let answer = scene.send(Method::GET, path, &[], "").await;
+        assert_eq!(answer.status, 404, "{path}: {}", answer.text());
+        assert!(answer.text().contains("<h1>Not found"), "{path}");
+    }
+    let wrong = scene
+        .send(Method::GET, "/console/act?act=nonsense", &[], "")
+        .await;
+    assert_eq!(wrong.status, 400);
+}
+
+#[tokio::test]
+async fn lists_have_pages_that_follow_each_other() {
+    let scene = Scene::local().await;
+    let more =
+        "SELECT hapax.emit('many.made', '{}', 'many', n::text) FROM generate_series(1, 120) AS n";
+    scene.client.batch_execute(more).await.unwrap();
+    let mut path = "/console/events?q=type:many.*".to_owned();
+    let mut seen = 0;
+    for _ in 0..5 {
+        let page = scene.send(Method::GET, &path, &[], "").await.text();
+        seen += page.matches("many.made</a>").count();
+        let Some((_, rest)) =
+            page.split_once("href=\"/console/events?q=type%3Amany.%2A&amp;before=")
+        else {
+            break;
+        };
+        let before = rest.split('"').next().unwrap();
+        path = format!("/console/events?q=type:many.*&before={before}");
+    }
+    assert_eq!(seen, 120);
+}
+
+#[tokio::test]
+async fn what_is_nobodys_business_is_masked() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    for path in [
+        "/console/events/1",
+        "/console/timeline?key=key-of-acme",
+        "/console/sagas/saga-1",
+    ] {
+        let page = ops.see(path).await;
+        assert!(!page.contains("4111"), "{path}");
+        assert!(!page.contains("ann@example.com"), "{path}");
+        assert!(page.contains("***"), "{path}");
+    }
+}

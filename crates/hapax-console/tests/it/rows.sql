@@ -1,0 +1,89 @@
+-- Keys, with the events that their transactions emitted.
+DO $$
+DECLARE
+    evil text := '<script>alert(''x'')</script>';
+BEGIN
+    PERFORM hapax.claim('acme', 'POST /orders', 'key-of-acme', sha256('a'));
+    PERFORM hapax.emit('order.created', '{"amount": 500, "card": "4111111111111111", "note": "hello"}',
+        'order', 'o-1', NULL, '{"source": "checkout"}');
+    PERFORM hapax.complete('acme', 'POST /orders', 'key-of-acme', 201,
+        '[["content-type", "application/json"]]', convert_to('{"id": "o-1", "email": "ann@example.com"}', 'UTF8'));
+    PERFORM hapax.claim('globex', 'POST /orders', 'key-of-globex', sha256('b'));
+    PERFORM hapax.emit('order.paid', '{"secret_of": "globex"}', 'order', 'o-globex');
+    PERFORM hapax.complete('globex', 'POST /orders', 'key-of-globex', 201);
+    PERFORM hapax.claim('acme', 'POST /evil', evil, sha256('c'));
+    PERFORM hapax.emit('order.evil', jsonb_build_object('said', evil)::text, 'order', evil, NULL,
+        jsonb_build_object('said', evil));
+    PERFORM hapax.complete('acme', 'POST /evil', evil, 200, '[["x-said", "<script>alert(1)</script>"]]',
+        convert_to('<script>alert(1)</script>', 'UTF8'));
+    PERFORM hapax.emit('order.shipped', '{"n": 4}', 'order', 'o-1', NULL, '{}', 'acme');
+END
+$$;
+-- What no emitter may say, and a row could hold all the same.
+UPDATE hapax.outbox_event SET type = '<script>alert(''x'')</script>' WHERE type = 'order.evil';
+-- The order of the next statements is that of their positions.
+INSERT INTO hapax.destination (name, first_opened_at, opened_at)
+VALUES ('mail', now(), now()), ('hooks', now(), now()),
+       ('<script>evil', now(), now());
+-- A relay lives, holds them and has read everything.
+INSERT INTO hapax.lease (part, epoch, node, taken_at)
+SELECT name, 1, 'relay-1', now() FROM hapax.destination;
+INSERT INTO hapax.sign (half, number, node, lives, seen_at)
+VALUES (0, nextval('hapax.sign_number'), 'relay-1', true, now() + interval '1 day');
+INSERT INTO hapax.checkpoint_log
+    (half, number, part, epoch, frontier, snapshot, settled, offered, written_at)
+SELECT 0, nextval('hapax.checkpoint_number'), name, 1, (SELECT max(id) FROM hapax.outbox_event), NULL, '', '', now()
+FROM hapax.destination;
+INSERT INTO hapax.delivery
+    (destination, position, state, attempt, next_at, order_key, last_error, changed_at)
+SELECT 'mail', id, 'dead', 10, now(), E'order\no-1', '550 <script>alert(''x'')</script> no such mailbox', now()
+FROM hapax.outbox_event WHERE type = 'order.created';
+INSERT INTO hapax.delivery
+    (destination, position, state, attempt, next_at, order_key, changed_at)
+SELECT 'mail', id, 'blocked', 0, now(), E'order\no-1', now()
+FROM hapax.outbox_event WHERE type = 'order.shipped';
+INSERT INTO hapax.delivery
+    (destination, position, state, attempt, next_at, last_error, changed_at)
+SELECT 'hooks', id, 'retrying', 4, now() + interval '5 minutes', 'connection refused', now()
+FROM hapax.outbox_event WHERE type = 'order.paid';
+INSERT INTO hapax.delivery
+    (destination, position, state, attempt, next_at, last_error, changed_at)
+SELECT '<script>evil', id, 'dead', 2, now(), '<script>alert(''x'')</script>', now()
+FROM hapax.outbox_event WHERE type LIKE '<script>%';
+INSERT INTO hapax.attempt
+    (destination, position, number, started_at, duration_ms, outcome, status, error, response_head)
+SELECT 'mail', id, 10, now(), 120, 'rejected', 550, '<script>alert(''x'')</script>',
+       convert_to('<script>alert(''x'')</script>', 'UTF8')
+FROM hapax.outbox_event WHERE type = 'order.created';
+INSERT INTO hapax.inbox_message
+    (consumer, message_id, source, payload_hash, received_at, processed_at, result)
+VALUES ('billing', 'm-1', 'shop', sha256('m'), now(), now(), 'billed'),
+       ('<script>alert(''x'')</script>', '<script>alert(''x'')</script>', '<script>alert(''x'')</script>',
+        sha256('e'), now(), NULL, '<script>alert(''x'')</script>');
+INSERT INTO hapax.saga
+    (id, name, version, tenant, input, headers, state, reason_code, reason_detail, deadline_at,
+     wake_at, created_at)
+VALUES ('saga-1', 'checkout', 1, 'acme', convert_to('{"cart": 7, "card": "4111"}', 'UTF8'), '{}',
+        'needs_attention', 'unknown', 'nobody knows whether the card was charged', now() + interval '1 hour', NULL, now()),
+       ('saga-2', 'checkout', 1, 'globex', convert_to('{}', 'UTF8'), '{}', 'running', NULL, NULL,
+        now() + interval '1 hour', now() - interval '10 minutes', now() - interval '10 minutes'),
+       ('<script>alert(''x'')</script>', '<script>alert(''x'')</script>', 1, 'acme',
+        convert_to('"<script>alert(1)</script>"', 'UTF8'), '{}', 'needs_attention',
+        '<script>alert(''x'')</script>', '<script>alert(''x'')</script>', now() + interval '1 hour', NULL, now());
+INSERT INTO hapax.saga_step
+    (saga, name, way, state, provider_key, request, made, error_code, error_detail, attempts, next_at, began_at)
+VALUES ('saga-1', 'charge', 'do', 'open', 'saga-1-charge', convert_to('{"amount": 500}', 'UTF8'), '',
+        'timeout', 'no answer', 3, now(), now()),
+       ('<script>alert(''x'')</script>', '<script>alert(''x'')</script>', 'do', 'open', NULL,
+        convert_to('<script>alert(1)</script>', 'UTF8'), '', '<script>alert(''x'')</script>',
+        '<script>alert(''x'')</script>', 3, now(), now());
+INSERT INTO hapax.declaration (name, spec, version, created_at, changed_at, changed_by, paused_at, paused_by)
+VALUES ('turtle', '{"sink":{"webhook":{"url":"https://<script>alert(1)</script>.example","secret":"***"}},"tenant":"globex"}',
+        nextval('hapax.declaration_version'), now(), now(), '<script>alert(''x'')</script>', now(), '<script>alert(''x'')</script>');
+INSERT INTO hapax.audit_log (at, actor, tenant, action, object, detail, outcome)
+VALUES (now(), '<script>alert(''x'')</script>', NULL, '<script>alert(''x'')</script>',
+        '<script>alert(''x'')</script>', '{"said":"<script>alert(1)</script>"}', 'done');
+INSERT INTO hapax.job
+    (kind, destination, arguments, state, next_at, error, actor, created_at)
+VALUES ('replay_dead_letters', '<script>alert(''x'')</script>', '{}', 'waiting', now() + interval '1 day',
+        '<script>alert(''x'')</script>', '<script>alert(''x'')</script>', now());

@@ -1,0 +1,266 @@
+//! A console on a fresh database, with rows of every kind.
+
+use std::{net::SocketAddr, sync::Arc, time::SystemTime};
+
+use hapax::{Clock, Random};
+use hapax_console::{Configured, Console, Given, Role, Setting, Settings, Tokens};
+use hapax_postgres::{Postgres, Schema};
+use hapax_testkit::{
+    http::{HttpAnswer, HttpClient},
+    postgres::Database,
+};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::net::TcpListener;
+use tokio_postgres::Client;
+
+pub(crate) const OPERATOR: &str = "operator-0123456789";
+pub(crate) const VIEWER: &str = "viewer-0123456789";
+pub(crate) const ALICE: &str = "alice-of-acme-0123456789";
+/// What every column is given that takes it.
+pub(crate) const EVIL: &str = "<script>alert('x')</script>";
+
+/// Rows of every kind: an event that arrived nowhere, one that died at `mail`, one behind it, keys,
+/// messages, sagas and a paused destination; another tenant's beside them.
+const ROWS: &str = include_str!("rows.sql");
+
+/// A console that listens.
+pub(crate) struct Scene {
+    /// It goes with the scene.
+    _database: Database,
+    pub(crate) address: SocketAddr,
+    pub(crate) console: Console,
+    pub(crate) client: Client,
+    http: HttpClient,
+}
+
+/// A browser that is signed in.
+pub(crate) struct Browser<'a> {
+    scene: &'a Scene,
+    cookie: String,
+}
+
+pub(crate) fn clock() -> Clock {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "rows are planted by the database's clock"
+    )]
+    Clock::new(SystemTime::now)
+}
+
+impl Scene {
+    /// With tokens for an operator, a viewer, and an operator of one tenant.
+    pub(crate) async fn with_tokens() -> Self {
+        Self::open(settings(tokens())).await
+    }
+
+    /// The same, for browsers that come over TLS.
+    pub(crate) async fn over_tls() -> Self {
+        let mut settings = settings(tokens());
+        settings.https = true;
+        Self::open(settings).await
+    }
+
+    /// For whoever sits at this machine.
+    pub(crate) async fn local() -> Self {
+        Self::open(settings(Tokens::default())).await
+    }
+
+    async fn open(console: Settings) -> Self {
+        let database = Database::fresh().await;
+        let random = Random::new(|| 7);
+        let mut settings = hapax_postgres::Settings::new(database.url(), clock(), random);
+        settings.schema = Schema::Apply;
+        let store = Postgres::open(settings).await.unwrap();
+        let client = database.client().await;
+        client.batch_execute(ROWS).await.unwrap();
+        let console = Console::new(store, console);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = console.router();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let http = HttpClient::new();
+        Self {
+            _database: database,
+            address,
+            console,
+            client,
+            http,
+        }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// A request with exactly these headers.
+    pub(crate) async fn send(
+        &self,
+        method: http::Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> HttpAnswer {
+        let body = body.to_owned();
+        let url = self.url(path);
+        let sent = self.http.send(method, &url, headers, body.into());
+        sent.await.unwrap()
+    }
+
+    /// Signs in with a token.
+    pub(crate) async fn sign_in(&self, token: &str) -> Browser<'_> {
+        let mut browser = Browser {
+            scene: self,
+            cookie: String::new(),
+        };
+        let page = browser.get("/console/login").await;
+        browser.cookie = cookie_of(&page);
+        let form = format!("seal={}&token={token}", seal_of(&page));
+        let answer = browser.post("/console/login", &form).await;
+        assert_eq!(answer.status, 303, "{}", answer.text());
+        browser.cookie = cookie_of(&answer);
+        browser
+    }
+
+    /// How many rows there are.
+    pub(crate) async fn count(&self, from: &str) -> i64 {
+        let sql = format!("SELECT count(*) FROM {from}");
+        self.client.query_one(&sql, &[]).await.unwrap().get(0)
+    }
+}
+
+impl Browser<'_> {
+    /// Looks at a page.
+    pub(crate) async fn get(&self, path: &str) -> HttpAnswer {
+        let cookie = self.cookie.as_str();
+        let headers = [("cookie", cookie)];
+        let headers = if cookie.is_empty() { &[][..] } else { &headers };
+        self.scene.send(http::Method::GET, path, headers, "").await
+    }
+
+    /// The text of a page that is there.
+    pub(crate) async fn see(&self, path: &str) -> String {
+        let answer = self.get(path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        answer.text()
+    }
+
+    /// Sends a form as a browser does.
+    pub(crate) async fn post(&self, path: &str, form: &str) -> HttpAnswer {
+        let origin = format!("http://{}", self.scene.address);
+        self.post_from(path, form, Some(&origin)).await
+    }
+
+    pub(crate) async fn post_from(
+        &self,
+        path: &str,
+        form: &str,
+        origin: Option<&str>,
+    ) -> HttpAnswer {
+        let mut headers = vec![
+            ("cookie", self.cookie.as_str()),
+            ("content-type", "application/x-www-form-urlencoded"),
+        ];
+        headers.extend(origin.map(|origin| ("origin", origin)));
+        self.scene
+            .send(http::Method::POST, path, &headers, form)
+            .await
+    }
+
+    /// Asks for an act and agrees to it, for a reason.
+    pub(crate) async fn act(&self, ask: &str) -> HttpAnswer {
+        let page = self.get(&format!("/console/act?{ask}")).await;
+        assert_eq!(page.status, 200, "{ask}: {}", page.text());
+        let seal = seal_of(&page);
+        let form = format!(
+            "seal={seal}&{ask}&reason=because+of+a+test&request_key=k-{}",
+            ask.len()
+        );
+        self.post("/console/act", &form).await
+    }
+
+    pub(crate) fn cookie(&self) -> &str {
+        &self.cookie
+    }
+}
+
+/// The cookie that an answer sets, as it is sent back.
+pub(crate) fn cookie_of(answer: &HttpAnswer) -> String {
+    let line = answer.header("set-cookie").expect("a cookie");
+    line.split(';').next().unwrap_or_default().to_owned()
+}
+
+/// What the forms of a page say to be believed.
+pub(crate) fn seal_of(answer: &HttpAnswer) -> String {
+    field_of(answer, "seal")
+}
+
+/// The value of a hidden field.
+pub(crate) fn field_of(answer: &HttpAnswer, name: &str) -> String {
+    let fields = hidden(&answer.text());
+    let found = fields.into_iter().find(|(known, _)| known == name);
+    found.expect("a form with this field").1
+}
+
+/// All that the form of an act says by itself, as a browser sends it.
+pub(crate) fn form_of(answer: &HttpAnswer) -> String {
+    let text = answer.text();
+    let (_, form) = text.split_once("class=\"act\"").expect("a form");
+    let (form, _) = form.split_once("</form>").expect("its end");
+    let coded = |value: &str| utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
+    let fields = hidden(form).into_iter();
+    let fields = fields.map(|(name, value)| format!("{name}={}", coded(&value)));
+    fields.collect::<Vec<_>>().join("&")
+}
+
+fn hidden(html: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for field in html.split("type=\"hidden\" name=\"").skip(1) {
+        let (name, rest) = field.split_once("\" value=\"").expect("a value");
+        let value = rest.split('"').next().unwrap_or_default();
+        let value = value
+            .replace("&lt;", "<")
+            .replace("&gt;", ">")
+            .replace("&quot;", "\"")
+            .replace("&#39;", "'")
+            .replace("&amp;", "&");
+        found.push((name.to_owned(), value));
+    }
+    found
+}
+
+fn tokens() -> Tokens {
+    let given = |name, token, role, tenant| Given {
+        name,
+        token,
+        role,
+        tenant,
+    };
+    let tokens = Tokens::of([
+        given("ops", OPERATOR, Role::Operator, None),
+        given("eve", VIEWER, Role::Viewer, None),
+        given("alice", ALICE, Role::Operator, Some("acme")),
+    ]);
+    tokens.unwrap()
+}
+
+fn settings(tokens: Tokens) -> Settings {
+    let metrics = || {
+        "hapax_idempotency_requests_total{operation=\"POST /orders\",outcome=\"replayed\"} 3\n\
+         hapax_relay_breaker_open{destination=\"hooks\"} 1\n"
+            .to_owned()
+    };
+    let mut settings = Settings::new(clock());
+    settings.tokens = tokens;
+    settings.metrics = Some(Arc::new(metrics));
+    settings.effective = vec![Setting {
+        name: "relay.lease".to_owned(),
+        value: "5s".to_owned(),
+        origin: "default".to_owned(),
+    }];
+    let held = Configured {
+        paused: true,
+        ..Configured::default()
+    };
+    settings.configured = [("held".to_owned(), held)].into();
+    settings
+}

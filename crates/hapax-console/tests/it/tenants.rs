@@ -1,0 +1,60 @@
+//! A tenant's token sees and touches that tenant's rows alone.
+
+use crate::scene::{ALICE, Scene};
+
+#[tokio::test]
+async fn a_tenant_sees_its_own_rows_and_no_other() {
+    let scene = Scene::with_tokens().await;
+    let alice = scene.sign_in(ALICE).await;
+    for (path, own) in [
+        ("/console", "Overview"),
+        ("/console/events", "order.created"),
+        ("/console/deliveries", "mailbox"),
+        ("/console/dead-letters", "mailbox"),
+        ("/console/keys", "key-of-acme"),
+        ("/console/inbox", "belongs to no tenant"),
+        ("/console/sagas", "saga-1"),
+        ("/console/destinations", "No destination fits"),
+        ("/console/advanced", "No act fits"),
+        ("/console/configuration", "No setting fits"),
+    ] {
+        let page = alice.see(path).await;
+        assert!(page.contains(own), "{path}: {own}\n{page}");
+        for others in [
+            "globex",
+            "saga-2",
+            "m-1",
+            "turtle",
+            "relay.lease",
+            "connection refused",
+        ] {
+            assert!(!page.contains(others), "{path}: {others}\n{page}");
+        }
+    }
+    for path in [
+        "/console/events/2",
+        "/console/timeline?key=key-of-globex",
+        "/console/timeline?key=key-of-globex&tenant=globex",
+        "/console/sagas/saga-2",
+        "/console/destinations/turtle",
+        "/console/act?act=replay&part=hooks&position=2",
+        "/console/act?act=decide&saga=saga-2&decision=close",
+    ] {
+        let answer = alice.get(path).await;
+        assert_eq!(answer.status, 404, "{path}: {}", answer.text());
+    }
+    let page = alice.see("/console/events?q=tenant:globex").await;
+    assert!(page.contains("No event fits"), "{page}");
+}
+
+#[tokio::test]
+async fn a_tenant_is_not_told_what_the_far_side_of_another_answered() {
+    let scene = Scene::with_tokens().await;
+    let alice = scene.sign_in(ALICE).await;
+    let page = alice.see("/console/events/1").await;
+    assert!(page.contains("mail"), "{page}");
+    let answered = page.matches("&lt;script&gt;").count();
+    let ops = scene.sign_in(crate::scene::OPERATOR).await;
+    let whole = ops.see("/console/events/1").await;
+    assert!(whole.matches("&lt;script&gt;").count() > answered);
+}

@@ -1,0 +1,278 @@
+//! `/admin/v1/keys`: idempotency keys, listed, one shown with its stored answer, one purged.
+
+use axum::{Json, extract::State, http::StatusCode};
+use hapax::{
+    key::Tenant,
+    mask::{MASKED, Mask},
+};
+use hapax_postgres::{
+    Postgres,
+    operate::{
+        Actor,
+        keys::{self, Keys, Record, State as Stands, Summary},
+    },
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    Admin, Refusal,
+    ask::{MOMENT, PAGE, read, when},
+    door::Caller,
+    problem::{Body, Path, Problem, Query},
+    shown::ContentView,
+    view::{PageView, moment},
+};
+use crate::destination::SpecError;
+
+/// Which keys, and which page of them.
+#[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams, clap::Args)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AskKeys {
+    /// Keys for this, such as `POST /orders`
+    #[arg(long)]
+    #[serde(default)]
+    pub(crate) operation: Option<String>,
+    /// Keys of this tenant
+    #[arg(long)]
+    #[serde(default)]
+    pub(crate) tenant: Option<String>,
+    /// Keys that begin with this; behind a #, those whose short hash does, as logs say it
+    #[arg(long, value_name = "PREFIX")]
+    #[serde(default)]
+    pub(crate) key: Option<String>,
+    /// Keys in this state: `in_progress`, completed, failed or tombstone
+    #[arg(long)]
+    #[serde(default)]
+    pub(crate) state: Option<String>,
+    /// Keys that were claimed at or after this moment (RFC 3339)
+    #[arg(long, value_name = "MOMENT")]
+    #[serde(default)]
+    pub(crate) since: Option<String>,
+    /// Keys that were claimed before this moment (RFC 3339)
+    #[arg(long, value_name = "MOMENT")]
+    #[serde(default)]
+    pub(crate) until: Option<String>,
+    /// Where the page begins: `next` of the page before
+    #[arg(long, value_name = "CURSOR")]
+    #[serde(default)]
+    pub(crate) before: Option<String>,
+    /// How many at most
+    #[arg(long, value_name = "COUNT")]
+    #[serde(default)]
+    pub(crate) limit: Option<usize>,
+}
+
+/// Whose key it is.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Whose {
+    /// The tenant; it may be left out as long as one tenant alone has used the key for this
+    #[serde(default)]
+    tenant: Option<String>,
+}
+
+/// Why a key is purged.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PurgeReason {
+    /// Up to 1024 bytes, for whoever asks later.
+    reason: String,
+}
+
+/// A key.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct KeyView {
+    /// Whose it is.
+    pub(crate) tenant: String,
+    /// What it is for.
+    pub(crate) operation: String,
+    /// The key itself.
+    pub(crate) key: String,
+    /// Its short hash, as logs, spans and events say it.
+    pub(crate) short_hash: String,
+    /// `in_progress`, `completed`, `failed` or `tombstone`.
+    pub(crate) state: &'static str,
+    /// How many owners it has had.
+    pub(crate) epoch: i64,
+    /// Until when its owner has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lease_until: Option<String>,
+    /// Where its request will go on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) recovery_point: Option<String>,
+    /// The status of the stored answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<u16>,
+    /// Bytes of the stored answer's body.
+    pub(crate) body_bytes: u64,
+    /// When it was claimed.
+    pub(crate) created_at: String,
+    /// When its answer was stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) completed_at: Option<String>,
+    /// When it expires.
+    pub(crate) expires_at: String,
+}
+
+/// A key with its stored answer.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct KeyRecordView {
+    /// What the list says.
+    #[serde(flatten)]
+    pub(crate) key: KeyView,
+    /// Whether nobody holds it though it is in progress: whoever retries takes it over.
+    pub(crate) is_lapsed: bool,
+    /// Its fingerprint, in hex.
+    pub(crate) fingerprint: String,
+    /// What becomes of it when it expires: `new` or `gone`.
+    pub(crate) on_expired: String,
+    /// Bytes of the request that is kept for whoever takes it over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) request_bytes: Option<u64>,
+    /// The headers of the stored answer, name and value, in order.
+    pub(crate) headers: Vec<[String; 2]>,
+    /// The body of the stored answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) body: Option<ContentView>,
+}
+
+/// Lists keys, the newest claim first; a page may be empty and have a next one.
+#[utoipa::path(get, path = "/admin/v1/keys", tag = "keys", params(AskKeys),
+    responses((status = 200, body = PageView<KeyView>), (status = 400, body = Problem)))]
+pub(super) async fn list(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Query(ask): Query<AskKeys>,
+) -> Result<Json<PageView<KeyView>>, Problem> {
+    Ok(Json(page(admin.store(), &caller.actor, &ask).await?))
+}
+
+/// Shows one key with its stored answer, masked.
+#[utoipa::path(get, path = "/admin/v1/keys/{operation}/{key}", tag = "keys",
+    params(("operation" = String, Path), ("key" = String, Path), Whose),
+    responses((status = 200, body = KeyRecordView), (status = 400, body = Problem),
+        (status = 404, body = Problem)))]
+pub(super) async fn show(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Path((operation, key)): Path<(String, String)>,
+    Query(whose): Query<Whose>,
+) -> Result<Json<KeyRecordView>, Problem> {
+    let tenant = whose.tenant.as_deref();
+    let found = keys::get(admin.store(), &caller.actor, tenant, &operation, &key).await?;
+    Ok(Json(KeyRecordView::of(found, &admin.0.mask)))
+}
+
+/// Deletes a key with its answer: the next request under it runs anew.
+#[utoipa::path(post, path = "/admin/v1/keys/{operation}/{key}/purge", tag = "keys",
+    params(("operation" = String, Path), ("key" = String, Path), Whose),
+    request_body = PurgeReason,
+    responses((status = 204), (status = 400, body = Problem), (status = 404, body = Problem),
+        (status = 409, body = Problem)))]
+pub(super) async fn purge(
+    State(admin): State<Admin>,
+    caller: Caller,
+    Path((operation, key)): Path<(String, String)>,
+    Query(whose): Query<Whose>,
+    Body(body): Body<PurgeReason>,
+) -> Result<StatusCode, Problem> {
+    let (store, actor, tenant) = (admin.store(), &caller.actor, whose.tenant.as_deref());
+    keys::purge(store, actor, tenant, &operation, &key, &body.reason).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A page of keys.
+pub(crate) async fn page(
+    store: &Postgres,
+    actor: &Actor,
+    ask: &AskKeys,
+) -> Result<PageView<KeyView>, Refusal> {
+    let (filter, before) = (ask.filter()?, ask.cursor()?);
+    let found = keys::list(store, actor, &filter, before.as_ref(), ask.limit()).await?;
+    Ok(PageView::of(found, KeyView::from, |next| next.to_string()))
+}
+
+impl AskKeys {
+    /// How many items the page has at most.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.unwrap_or(PAGE)
+    }
+
+    fn cursor(&self) -> Result<Option<keys::Cursor>, SpecError> {
+        let what = "`next` of the page before";
+        read("before", self.before.as_ref(), |it| it.parse().ok(), what)
+    }
+
+    fn filter(&self) -> Result<Keys, SpecError> {
+        let states = Stands::ALL.map(Stands::as_str).join(", ");
+        let tenant = |it: &str| Tenant::new(it).ok();
+        Ok(Keys {
+            operation: self.operation.clone(),
+            tenant: read("tenant", self.tenant.as_ref(), tenant, "a tenant")?,
+            key: self.key.clone(),
+            state: read(
+                "state",
+                self.state.as_ref(),
+                Stands::named,
+                &format!("one of {states}"),
+            )?,
+            since: read("since", self.since.as_ref(), when, MOMENT)?,
+            until: read("until", self.until.as_ref(), when, MOMENT)?,
+        })
+    }
+}
+
+impl From<Summary> for KeyView {
+    fn from(it: Summary) -> Self {
+        Self {
+            tenant: it.tenant,
+            operation: it.operation,
+            key: it.key,
+            short_hash: it.short_hash,
+            state: it.state.as_str(),
+            epoch: it.epoch,
+            lease_until: it.lease_until.map(moment),
+            recovery_point: it.recovery_point,
+            status: it.status,
+            body_bytes: it.body_bytes,
+            created_at: moment(it.created_at),
+            completed_at: it.completed_at.map(moment),
+            expires_at: moment(it.expires_at),
+        }
+    }
+}
+
+impl KeyRecordView {
+    /// A key with its answer, masked.
+    pub(crate) fn of(it: Record, mask: &Mask) -> Self {
+        let held = it.summary.lease_until.unwrap_or(it.summary.created_at);
+        let kind = it.headers.iter().find(|(name, _)| name == "content-type");
+        let kind = kind.map(|(_, value)| value.as_str());
+        // Without a media type nobody says that it is JSON.
+        let kind_of = kind.or(Some("application/octet-stream"));
+        let body = it.summary.status.map(|_| ContentView {
+            content_type: kind.map(str::to_owned),
+            ..ContentView::of(mask, kind_of, &it.body)
+        });
+        let masked = |(name, value): (String, String)| {
+            let value = if mask.hides(&name) {
+                MASKED.to_owned()
+            } else {
+                value
+            };
+            [name, value]
+        };
+        Self {
+            is_lapsed: it.summary.state == Stands::InProgress && held <= it.at,
+            key: it.summary.into(),
+            fingerprint: it.fingerprint,
+            on_expired: it.on_expired,
+            request_bytes: it.request_bytes,
+            headers: it.headers.into_iter().map(masked).collect(),
+            body,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A saga as it is shown.
+
+use hapax::{
+    Timestamp,
+    event::Headers,
+    mask::Mask,
+    saga::{Refusal, SagaRecord, Signal, State, StepRecord},
+};
+use hapax_postgres::operate::sagas::Look;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{shown, view::moment};
+
+/// A saga.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct SagaView {
+    pub(crate) id: String,
+    /// The name of its definition.
+    pub(crate) name: String,
+    pub(crate) version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<String>,
+    /// `running`, `needs_attention`, `completed` or `failed`.
+    pub(crate) state: &'static str,
+    /// Whether what it did is being undone, or was.
+    pub(crate) undoing: bool,
+    /// Why it is being undone, has failed, or needs attention.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<ReasonView>,
+    /// Why it does not move.
+    pub(crate) why: String,
+    /// What it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) waiting_for: Option<String>,
+    /// When it falls due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) wake_at: Option<String>,
+    /// Until when a worker has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) held_until: Option<String>,
+    /// How often it was taken.
+    pub(crate) epoch: i64,
+    pub(crate) deadline_at: String,
+    pub(crate) created_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ended_at: Option<String>,
+    #[serde(skip_serializing_if = "Headers::is_empty")]
+    pub(crate) headers: Headers,
+    /// What its steps are given, masked; absent in a list, as are its headers, steps and signals.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) input: Option<Value>,
+    /// Its steps, in the order in which they began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) steps: Option<Vec<StepView>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) signals: Option<Vec<SignalView>>,
+}
+
+/// Why something was refused or went wrong.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ReasonView {
+    pub(crate) code: String,
+    pub(crate) detail: String,
+}
+
+/// A step that has begun, or what undoes it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct StepView {
+    pub(crate) name: String,
+    /// `do` or `undo`.
+    pub(crate) way: &'static str,
+    /// `open`, `done` or `refused`.
+    pub(crate) state: &'static str,
+    /// How often it was tried, the time before it was refused or a person had it tried anew.
+    pub(crate) attempts: u32,
+    /// The key that the foreign system was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) provider_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<ReasonView>,
+    pub(crate) began_at: String,
+    /// Before when it is not tried again.
+    pub(crate) next_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ended_at: Option<String>,
+    /// What was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) request: Option<Value>,
+    /// What it made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) made: Option<Value>,
+}
+
+/// What a saga was told.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct SignalView {
+    pub(crate) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) payload: Option<Value>,
+    pub(crate) received_at: String,
+}
+
+impl SagaView {
+    /// All of it.
+    pub(crate) fn whole(look: Look, mask: &Mask) -> Self {
+        let saga = &look.saga;
+        let input = shown::kept(mask, &saga.input);
+        let steps = saga.steps.iter().map(|it| StepView::of(it, mask)).collect();
+        let signals = saga
+            .signals
+            .iter()
+            .map(|it| SignalView::of(it, mask))
+            .collect();
+        let headers = shown::headers(Some(mask), saga.headers.clone());
+        Self {
+            input,
+            headers,
+            steps: Some(steps),
+            signals: Some(signals),
+            ..Self::brief(look)
+        }
+    }
+
+    /// What a list says.
+    pub(crate) fn brief(look: Look) -> Self {
+        let why = why(&look);
+        let Look {
+            saga,
+            held_until,
+            at,
+        } = look;
+        let held_until = held_until.filter(|until| *until > at);
+        let standing = saga.standing;
+        Self {
+            id: saga.id,
+            name: saga.kind.name,
+            version: saga.kind.version,
+            tenant: saga.tenant.map(|tenant| tenant.as_str().to_owned()),
+            state: standing.state.as_str(),
+            undoing: standing.undoing,
+            reason: standing.reason.map(ReasonView::of),
+            why,
+            waiting_for: saga.waiting_for,
+            wake_at: saga.wake_at.map(moment),
+            held_until: held_until.map(moment),
+            epoch: saga.epoch,
+            deadline_at: moment(standing.deadline_at),
+            created_at: moment(saga.created_at),
+            ended_at: saga.ended_at.map(moment),
+            headers: Headers::new(),
+            input: None,
+            steps: None,
+            signals: None,
+        }
+    }
+}
+
+impl ReasonView {
+    fn of(refusal: Refusal) -> Self {
+        let Refusal { code, detail } = refusal;
+        Self { code, detail }
+    }
+}
+
+impl StepView {
+    fn of(step: &StepRecord, mask: &Mask) -> Self {
+        Self {
+            name: step.name.clone(),
+            way: step.way.as_str(),
+            state: step.state.as_str(),
+            attempts: step.attempts,
+            provider_key: step.provider_key.clone(),
+            error: step.error.clone().map(ReasonView::of),
+            began_at: moment(step.began_at),
+            next_at: moment(step.next_at),
+            ended_at: step.ended_at.map(moment),
+            request: shown::kept(mask, &step.request),
+            made: shown::kept(mask, &step.made),
+        }
+    }
+}
+
+impl SignalView {
+    fn of(signal: &Signal, mask: &Mask) -> Self {
+        Self {
+            name: signal.name.clone(),
+            payload: shown::kept(mask, &signal.payload),
+            received_at: moment(signal.received_at),
+        }
+    }
+}
+
+/// Why a saga does not move, or that it does.
+fn why(look: &Look) -> String {
+    let Look {
+        saga,
+        held_until,
+        at,
+    } = look;
+    let held = held_until.filter(|until| until > at);
+    let reason = saga.standing.reason.as_ref();
+    let reason = reason.map_or_else(|| "nobody wrote down why".to_owned(), Refusal::to_string);
+    match (saga.standing.state, held) {
+        (State::Completed, _) => "every step is done".to_owned(),
+        (State::Failed, _) => reason,
+        (State::NeedsAttention, _) => format!("needs attention: {reason}"),
+        (State::Running, Some(until)) => format!("held by a worker until {}", moment(until)),
+        (State::Running, None) => waits(saga, *held_until, *at),
+    }
+}
+
+fn waits(saga: &SagaRecord, lapsed: Option<Timestamp>, at: Timestamp) -> String {
+    let Some(wake_at) = saga.wake_at else {
+        return "falls due at no time".to_owned();
+    };
+    let due = lapsed.map_or(wake_at, |lapsed| lapsed.max(wake_at));
+    let kind = format!("{} version {}", saga.kind.name, saga.kind.version);
+    if due <= at {
+        let since = moment(due);
+        return format!("due since {since}, and no worker that knows {kind} takes it");
+    }
+    let what = saga.waiting_for.as_deref().unwrap_or("its next move");
+    format!("waits until {} for {what}", moment(due))
+}

@@ -1,0 +1,265 @@
+//! `/admin/v1/stalled` and `/admin/v1/overview`: what stands still and why, and how it stands.
+
+use axum::{Json, extract::State};
+use hapax_postgres::operate::{
+    overview::{self, Count, CountKind, DestinationFigures, Overview},
+    stalled::{self, Cause, Stalled, What},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{
+    Admin,
+    door::Caller,
+    problem::Problem,
+    view::{PageView, moment},
+};
+
+/// Something that stands still.
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+pub(crate) struct StalledView {
+    /// What does: `part`, `order_key`, `sagas` or `outbox`.
+    pub(crate) what: &'static str,
+    /// The same, in words.
+    pub(crate) name: String,
+    /// The part of a destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) part: Option<String>,
+    /// What kind of thing the events are about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) aggregate_type: Option<String>,
+    /// Which one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) aggregate_id: Option<String>,
+    /// The name of the sagas' definition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) saga: Option<String>,
+    /// Its version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<u32>,
+    /// Why: `paused`, `disabled`, `unowned`, `owner_silent`, `waits_for_retry`, `not_settling`,
+    /// `behind_dead_letter`, `needs_attention`, `nobody_knows` or `held_back`.
+    pub(crate) cause: &'static str,
+    /// The same, in words.
+    pub(crate) detail: String,
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<String>,
+    /// About how many events, deliveries or sagas wait for it.
+    pub(crate) waiting: u64,
+    /// The event that is in the way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) position: Option<i64>,
+    /// When it is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next_at: Option<String>,
+    /// The node that holds it, or held it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
+}
+
+/// How it stands.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct OverviewView {
+    /// When it was looked at.
+    pub(crate) at: String,
+    /// How far back "lately" goes.
+    pub(crate) window_ms: u64,
+    /// Events that were committed lately.
+    pub(crate) committed: CountView,
+    /// Deliveries that arrived lately.
+    pub(crate) delivered: CountView,
+    /// Attempts that failed lately.
+    pub(crate) failed: CountView,
+    /// Each destination.
+    pub(crate) destinations: Vec<FiguresView>,
+    /// Keys that were claimed lately, by how they stand now.
+    pub(crate) keys: Vec<ByState>,
+    /// Keys that are stored, about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) keys_stored: Option<CountView>,
+    /// Sagas, by how they stand.
+    pub(crate) sagas: Vec<ByState>,
+}
+
+/// One destination's figures.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct FiguresView {
+    /// The destination.
+    pub(crate) name: String,
+    /// Events that are not settled.
+    pub(crate) backlog: CountView,
+    /// How old the oldest of them is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lag_ms: Option<u64>,
+    /// Deliveries that wait outside the flow.
+    pub(crate) parked: CountView,
+    /// Dead letters.
+    pub(crate) dead: CountView,
+    /// Deliveries that arrived lately.
+    pub(crate) delivered: CountView,
+    /// Attempts that failed lately.
+    pub(crate) failed: CountView,
+}
+
+/// How many of one state.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ByState {
+    /// The state.
+    pub(crate) state: &'static str,
+    /// How many.
+    pub(crate) count: CountView,
+}
+
+/// How many.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub(crate) struct CountView {
+    /// The number.
+    pub(crate) number: u64,
+    /// `exact`; `at_least` where it was counted up to a bound; `about` where it was estimated.
+    pub(crate) kind: &'static str,
+}
+
+/// Says what stands still, and why: what is worst first.
+#[utoipa::path(get, path = "/admin/v1/stalled", tag = "standing",
+    responses((status = 200, body = PageView<StalledView>)))]
+pub(super) async fn stalled(
+    State(admin): State<Admin>,
+    caller: Caller,
+) -> Result<Json<PageView<StalledView>>, Problem> {
+    let found = stalled::stalled(admin.store(), &caller.actor).await?;
+    let mut items: Vec<StalledView> = found.into_iter().map(StalledView::from).collect();
+    if caller.actor.tenant.is_none() {
+        // What a configuration file pauses the database does not know.
+        for name in admin.0.declare.paused_by_file() {
+            let is_told = |it: &StalledView| it.cause == "paused" && it.is_of(name);
+            if !items.iter().any(is_told) {
+                items.push(StalledView::from(Stalled {
+                    what: What::Part(name.to_owned()),
+                    cause: Cause::Paused { by: None },
+                    since: None,
+                    waiting: 0,
+                }));
+            }
+        }
+    }
+    Ok(Json(PageView { items, next: None }))
+}
+
+/// Says how it stands, in a few figures that cost the same however much is stored.
+#[utoipa::path(get, path = "/admin/v1/overview", tag = "standing",
+    responses((status = 200, body = OverviewView)))]
+pub(super) async fn overview(
+    State(admin): State<Admin>,
+    caller: Caller,
+) -> Result<Json<OverviewView>, Problem> {
+    let found = overview::overview(admin.store(), &caller.actor).await?;
+    Ok(Json(found.into()))
+}
+
+impl StalledView {
+    fn is_of(&self, destination: &str) -> bool {
+        let part = self.part.as_deref().unwrap_or_default();
+        hapax_postgres::operate::destination_of(part) == destination
+    }
+}
+
+impl From<Stalled> for StalledView {
+    fn from(it: Stalled) -> Self {
+        let mut view = Self {
+            name: it.what.to_string(),
+            cause: it.cause.as_str(),
+            detail: it.cause.to_string(),
+            since: it.since.map(moment),
+            waiting: it.waiting,
+            ..Self::default()
+        };
+        match it.what {
+            What::Part(part) => (view.what, view.part) = ("part", Some(part)),
+            What::OrderKey {
+                part,
+                aggregate_type,
+                aggregate_id,
+            } => {
+                (view.what, view.part) = ("order_key", Some(part));
+                view.aggregate_type = Some(aggregate_type);
+                view.aggregate_id = Some(aggregate_id);
+            }
+            What::Sagas { name, version } => {
+                (view.what, view.saga, view.version) = ("sagas", Some(name), Some(version));
+            }
+            What::Outbox => view.what = "outbox",
+        }
+        match it.cause {
+            Cause::Unowned { last } => view.node = last,
+            Cause::OwnerSilent { node, .. } => view.node = Some(node),
+            Cause::WaitsForRetry {
+                position, next_at, ..
+            } => {
+                (view.position, view.next_at) = (Some(position), Some(moment(next_at)));
+            }
+            Cause::BehindDeadLetter { position, .. } => view.position = Some(position),
+            _ => {}
+        }
+        view
+    }
+}
+
+impl From<Overview> for OverviewView {
+    fn from(it: Overview) -> Self {
+        let of = |state, count: Count| ByState {
+            state,
+            count: count.into(),
+        };
+        let keys = it
+            .keys
+            .into_iter()
+            .map(|(state, count)| of(state.as_str(), count));
+        let sagas = it
+            .sagas
+            .into_iter()
+            .map(|(state, count)| of(state.as_str(), count));
+        Self {
+            at: moment(it.at),
+            window_ms: millis(it.window),
+            committed: it.committed.into(),
+            delivered: it.delivered.into(),
+            failed: it.failed.into(),
+            destinations: it.destinations.into_iter().map(FiguresView::from).collect(),
+            keys: keys.collect(),
+            keys_stored: it.keys_stored.map(CountView::from),
+            sagas: sagas.collect(),
+        }
+    }
+}
+
+impl From<DestinationFigures> for FiguresView {
+    fn from(it: DestinationFigures) -> Self {
+        Self {
+            name: it.name,
+            backlog: it.backlog.into(),
+            lag_ms: it.lag.map(millis),
+            parked: it.parked.into(),
+            dead: it.dead.into(),
+            delivered: it.delivered.into(),
+            failed: it.failed.into(),
+        }
+    }
+}
+
+impl From<Count> for CountView {
+    fn from(it: Count) -> Self {
+        Self {
+            number: it.number,
+            kind: match it.kind {
+                CountKind::Exact => "exact",
+                CountKind::AtLeast => "at_least",
+                CountKind::About => "about",
+            },
+        }
+    }
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,26 @@
+//! `hapax console`: the web console alone, beside any service's database.
+
+use std::{net::SocketAddr, process::ExitCode};
+
+use super::{Context, Failure};
+use crate::{output::USAGE, wiring};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where the console is served, at /console; without tokens only on a loopback address
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9466")]
+    listen: SocketAddr,
+}
+
+pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
+    let address = args.listen;
+    if context.config.admin.tokens.is_empty() && !address.ip().is_loopback() {
+        let story = format!(
+            "--listen {address} is open to the network, and there are no [admin.tokens]: give \
+             some, or listen on 127.0.0.1"
+        );
+        return Err(Failure::new(USAGE, story));
+    }
+    wiring::console(context, address).await?;
+    Ok(ExitCode::SUCCESS)
+}

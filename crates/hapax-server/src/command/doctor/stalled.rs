@@ -1,0 +1,91 @@
+//! What stands still, and why: destinations, order keys and sagas, as the admin API tells it.
+//!
+//! Who holds a transaction open is told by `sessions`, which asks with less.
+
+use hapax_postgres::operate::{
+    Actor,
+    stalled::{Cause, Stalled, What, stalled},
+};
+
+use super::{Context, Finding};
+use crate::{admin::moment, surroundings};
+
+pub(super) async fn look(context: &Context) -> Vec<Finding> {
+    // Before the tables are made or may be read, others say so.
+    let Some(store) = super::store(context).await else {
+        return Vec::new();
+    };
+    let looked = stalled(&store, &Actor::new("")).await;
+    store.close();
+    match looked {
+        Ok(all) => {
+            let told = all.iter().filter_map(finding);
+            let mut findings: Vec<Finding> = told.collect();
+            for (check, fine) in [
+                ("standing", "no destination stands still"),
+                ("sagas", "none needs attention or is overdue"),
+            ] {
+                if !findings.iter().any(|it| it.check == check) {
+                    findings.push(Finding::ok(check, fine));
+                }
+            }
+            findings
+        }
+        Err(error) => {
+            let problem = surroundings::story(&error);
+            let remedy = "look into the server's log; then run `hapax doctor` again";
+            vec![Finding::error("standing", problem, remedy)]
+        }
+    }
+}
+
+fn finding(it: &Stalled) -> Option<Finding> {
+    let Stalled {
+        what,
+        cause,
+        since,
+        waiting,
+    } = it;
+    if let What::Sagas { name, version } = what {
+        return Some(sagas(name, *version, cause, *waiting));
+    }
+    let since = since.map(|at| format!(" since {}", moment(at)));
+    let since = since.unwrap_or_default();
+    let found = format!("{what}: {cause}{since}; {waiting} wait");
+    let remedy = match cause {
+        Cause::Disabled { .. } => {
+            "the far side answered 410: correct the destination and resume it, or remove it"
+        }
+        Cause::Unowned { .. } => "start a relay that knows the destination",
+        Cause::OwnerSilent { .. } => {
+            "another relay takes it over if it knows the destination: look at that node"
+        }
+        Cause::BehindDeadLetter { .. } => {
+            "hapax dead-letters show its position, then replay or discard it"
+        }
+        Cause::NotSettling => "look at its relay's log and at hapax_relay_breaker_open",
+        Cause::Paused { .. } => return Some(Finding::note("standing", found, "")),
+        Cause::WaitsForRetry { next_at, .. } => {
+            let found = format!("{found}, until {}", moment(*next_at));
+            return Some(Finding::note("standing", found, ""));
+        }
+        // `sessions` and `prepared` tell it.
+        _ => return None,
+    };
+    Some(Finding::warning("standing", found, remedy))
+}
+
+fn sagas(name: &str, version: u32, cause: &Cause, count: u64) -> Finding {
+    if *cause == Cause::NeedsAttention {
+        let found = format!("{count} of the sagas {name} need attention (version {version})");
+        let remedy = format!(
+            "hapax sagas list --state needs_attention --name {name}, and decide about each: \
+             hapax sagas decide"
+        );
+        return Finding::warning("sagas", found, remedy);
+    }
+    let found =
+        format!("{count} of the sagas {name} version {version} are due for more than a minute");
+    let remedy = "start a service whose runner knows this kind and this version";
+    Finding::warning("sagas", found, remedy)
+}

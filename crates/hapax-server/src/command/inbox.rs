@@ -1,0 +1,85 @@
+//! `hapax inbox`: lists messages that were taken, and shows who took one.
+
+use std::process::ExitCode;
+
+use hapax_postgres::operate::OperateError;
+
+use super::{Context, Failure};
+use crate::admin::{
+    desk::Desk,
+    inbox::{AskInbox, MessageView, page},
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Lists messages, the newest first
+    List(AskInbox),
+    /// Shows who took a message, and when
+    Show {
+        /// Its id: of an event, the event's
+        id: String,
+    },
+}
+
+pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
+    let desk = Desk::open(&context).await?;
+    match args.verb {
+        Verb::List(ask) => list(&desk, ask).await?,
+        Verb::Show { id } => show(&desk, id).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Looks at page after page, until there are enough or no more.
+async fn list(desk: &Desk, mut ask: AskInbox) -> Result<(), Failure> {
+    let limit = ask.limit();
+    let mut found = page(&desk.store, &desk.actor, &ask).await?;
+    while found.items.len() < limit {
+        let Some(next) = found.next.take() else { break };
+        (ask.before, ask.limit) = (Some(next), Some(limit - found.items.len()));
+        let more = page(&desk.store, &desk.actor, &ask).await?;
+        found.items.extend(more.items);
+        found.next = more.next;
+    }
+    if desk.output.json {
+        return Ok(desk.output.json(&found)?);
+    }
+    tell(desk, found.items)
+}
+
+async fn show(desk: &Desk, id: String) -> Result<(), Failure> {
+    let ask = AskInbox {
+        message_id: Some(id.clone()),
+        ..AskInbox::default()
+    };
+    let found = page(&desk.store, &desk.actor, &ask).await?.items;
+    if found.is_empty() {
+        let what = format!("message {}", id.escape_debug());
+        return Err(OperateError::NotFound { what }.into());
+    }
+    if desk.output.json {
+        return Ok(desk.output.json(&found)?);
+    }
+    tell(desk, found)
+}
+
+fn tell(desk: &Desk, messages: Vec<MessageView>) -> Result<(), Failure> {
+    let row = |it: MessageView| {
+        [
+            it.message_id,
+            it.consumer,
+            it.source,
+            it.received_at,
+            it.result.unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = messages.into_iter().map(row).collect();
+    let header = ["ID", "CONSUMER", "SOURCE", "TAKEN", "RESULT"];
+    Ok(desk.output.table(header, &rows)?)
+}

@@ -1,0 +1,165 @@
+//! `hapax keys`: lists idempotency keys, shows one with its stored answer, purges one.
+
+use std::process::ExitCode;
+
+use hapax_postgres::operate::keys;
+
+use super::{Context, Failure};
+use crate::admin::{
+    desk::{Consent, Desk},
+    keys::{AskKeys, KeyRecordView, KeyView, page},
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Lists keys, the newest claim first
+    List(AskKeys),
+    /// Shows a key: how it stands, and its stored answer
+    Show {
+        #[command(flatten)]
+        one: One,
+    },
+    /// Deletes a key with its answer: the next request under it runs anew
+    Purge {
+        #[command(flatten)]
+        one: One,
+        /// Why
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        consent: Consent,
+    },
+}
+
+/// One key.
+#[derive(Debug, clap::Args)]
+struct One {
+    /// What it is for, such as 'POST /orders'
+    operation: String,
+    /// The key itself
+    key: String,
+    /// Whose it is; to be said where several tenants have used it for this
+    #[arg(long)]
+    tenant: Option<String>,
+}
+
+pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
+    let desk = Desk::open(&context).await?;
+    match args.verb {
+        Verb::List(ask) => list(&desk, ask).await?,
+        Verb::Show { one } => show(&desk, &one).await?,
+        Verb::Purge {
+            one,
+            reason,
+            consent,
+        } => purge(&desk, &one, &reason, consent).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Looks at page after page, until there are enough or no more.
+async fn list(desk: &Desk, mut ask: AskKeys) -> Result<(), Failure> {
+    let limit = ask.limit();
+    let mut found = page(&desk.store, &desk.actor, &ask).await?;
+    while found.items.len() < limit {
+        let Some(next) = found.next.take() else { break };
+        (ask.before, ask.limit) = (Some(next), Some(limit - found.items.len()));
+        let more = page(&desk.store, &desk.actor, &ask).await?;
+        found.items.extend(more.items);
+        found.next = more.next;
+    }
+    if desk.output.json {
+        return Ok(desk.output.json(&found)?);
+    }
+    let row = |it: KeyView| {
+        [
+            it.operation,
+            it.key,
+            it.short_hash,
+            it.tenant,
+            it.state.to_owned(),
+            it.status.map(|it| it.to_string()).unwrap_or_default(),
+            it.created_at,
+        ]
+    };
+    let rows: Vec<_> = found.items.into_iter().map(row).collect();
+    let header = [
+        "OPERATION",
+        "KEY",
+        "HASH",
+        "TENANT",
+        "STATE",
+        "STATUS",
+        "CLAIMED",
+    ];
+    Ok(desk.output.table(header, &rows)?)
+}
+
+async fn show(desk: &Desk, one: &One) -> Result<(), Failure> {
+    let tenant = one.tenant.as_deref();
+    let found = keys::get(&desk.store, &desk.actor, tenant, &one.operation, &one.key).await?;
+    let found = KeyRecordView::of(found, &desk.mask);
+    if desk.output.json {
+        return Ok(desk.output.json(&found)?);
+    }
+    let fact = |name: &str, value: String| [name.to_owned(), value];
+    let key = found.key;
+    let mut facts = vec![
+        fact("operation", key.operation),
+        fact("key", key.key),
+        fact("short hash", key.short_hash),
+        fact("tenant", key.tenant),
+        fact("state", key.state.to_owned()),
+        fact("owners", key.epoch.to_string()),
+    ];
+    let lease = key.lease_until.map(|until| {
+        let lapsed = if found.is_lapsed { ", lapsed" } else { "" };
+        fact("held until", format!("{until}{lapsed}"))
+    });
+    facts.extend(lease);
+    facts.extend(key.recovery_point.map(|it| fact("goes on at", it)));
+    let kept = found.request_bytes.map(|it| format!("{it} bytes"));
+    facts.extend(kept.map(|it| fact("request", it)));
+    facts.push(fact("claimed", key.created_at));
+    facts.extend(key.completed_at.map(|it| fact("completed", it)));
+    facts.push(fact(
+        "expires",
+        format!("{}, then {}", key.expires_at, found.on_expired),
+    ));
+    facts.push(fact("fingerprint", found.fingerprint));
+    facts.extend(key.status.map(|it| fact("status", it.to_string())));
+    for [name, value] in found.headers {
+        facts.push(fact(&format!("header {name}"), value));
+    }
+    let body = found.body.map(|it| {
+        let kind = it.content_type.unwrap_or_else(|| "no said type".to_owned());
+        it.text
+            .unwrap_or_else(|| format!("{} bytes of {kind}", it.bytes))
+    });
+    facts.extend(body.map(|it| fact("body", it)));
+    Ok(desk.output.table(["KEY", ""], &facts)?)
+}
+
+async fn purge(desk: &Desk, one: &One, reason: &str, consent: Consent) -> Result<(), Failure> {
+    let One {
+        operation,
+        key,
+        tenant,
+    } = one;
+    let question = format!(
+        "Purge key {} of {}? The next request under it runs anew.",
+        key.escape_debug(),
+        operation.escape_debug()
+    );
+    desk.confirm(consent, &question)?;
+    let (store, actor, tenant) = (&desk.store, &desk.actor, tenant.as_deref());
+    keys::purge(store, actor, tenant, operation, key, reason).await?;
+    let said = serde_json::json!({"operation": operation, "key": key});
+    desk.say(&said, || format!("key {key} of {operation} is purged"))
+}

@@ -1,0 +1,104 @@
+//! What an end means to a script: an exit code for each category, and a hint for a person.
+//!
+//! The class of the problem's `code` decides where there is one, the status otherwise.
+
+use http::StatusCode;
+
+use crate::output::NOT_FOUND;
+
+/// A category of answers that are no success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Category {
+    /// The exit code.
+    pub(super) code: u8,
+    /// What a person does about it.
+    pub(super) hint: &'static str,
+}
+
+const VALIDATION: Category = of(10, "fix the request");
+const AUTH: Category = of(11, "sign in again, or ask for access");
+const CONFLICT: Category = of(12, "look at what is there, then decide");
+const RATE_LIMIT: Category = of(13, "wait, then run the same command again");
+const DEPENDENCY: Category = of(14, "run the same command again later");
+const TRANSIENT: Category = of(15, "run the same command again");
+const REFUSED: Category = of(17, "the request was understood and refused");
+const OTHER: Category = of(18, "this is neither a success nor an error");
+const ABSENT: Category = of(NOT_FOUND, "there is nothing under this address");
+
+/// No answer came.
+pub(super) const NETWORK: Category = of(16, "run the same command again, with the same key");
+
+const fn of(code: u8, hint: &'static str) -> Category {
+    Category { code, hint }
+}
+
+/// The category of an answer; `None` for a success.
+pub(super) fn category(status: StatusCode, code: Option<&str>) -> Option<Category> {
+    if status.is_success() {
+        return None;
+    }
+    let class = code.and_then(|code| code.split('.').next());
+    let by_class = class.and_then(|class| match class {
+        "VALIDATION" => Some(VALIDATION),
+        "AUTH" => Some(AUTH),
+        "CONFLICT" => Some(CONFLICT),
+        "RATE_LIMIT" => Some(RATE_LIMIT),
+        "DEPENDENCY" | "UNAVAILABLE" => Some(DEPENDENCY),
+        "TRANSIENT" => Some(TRANSIENT),
+        "NOT_FOUND" => Some(ABSENT),
+        _ => None,
+    });
+    Some(by_class.unwrap_or_else(|| by_status(status)))
+}
+
+fn by_status(status: StatusCode) -> Category {
+    match status.as_u16() {
+        401 | 403 | 407 => AUTH,
+        404 => ABSENT,
+        408 | 425 | 500..=502 | 505..=599 => TRANSIENT,
+        409 | 410 | 412 | 428 => CONFLICT,
+        429 => RATE_LIMIT,
+        503 | 504 => DEPENDENCY,
+        400 | 405 | 406 | 411 | 413..=417 | 421 | 422 | 426 | 431 => VALIDATION,
+        402 | 418..=499 => REFUSED,
+        _ => OTHER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(status: u16, code: Option<&str>, expected: Option<u8>) {
+        let status = StatusCode::from_u16(status).unwrap();
+        let found = category(status, code).map(|it| it.code);
+        assert_eq!(found, expected, "{status} {code:?}");
+    }
+
+    #[test]
+    fn each_category_has_an_exit_code_of_its_own() {
+        for (status, code) in [
+            (400, 10),
+            (401, 11),
+            (409, 12),
+            (429, 13),
+            (503, 14),
+            (500, 15),
+            (402, 17),
+            (302, 18),
+            (404, 3),
+        ] {
+            check(status, None, Some(code));
+        }
+        check(201, None, None);
+    }
+
+    #[test]
+    fn the_class_of_a_problem_wins_over_its_status() {
+        check(409, Some("VALIDATION.member"), Some(10));
+        check(500, Some("DEPENDENCY.timeout"), Some(14));
+        check(402, Some("PROVIDER.card.declined"), Some(17));
+        check(200, Some("TRANSIENT.internal"), None);
+    }
+}

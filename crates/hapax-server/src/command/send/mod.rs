@@ -1,0 +1,128 @@
+//! `hapax send`: one request, sent until it is answered for good, under one key.
+//!
+//! The body of the answer goes to standard output, the attempts to standard error. With a journal
+//! a run that was killed goes on under the key that it had; nothing is sent before the key is on
+//! disk. What the exit codes mean stands in `category`.
+
+mod category;
+mod report;
+mod request;
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use hapax::{
+    limits::{SEND, SEND_ATTEMPTS},
+    retry::{Budget, parse_duration},
+};
+use hapax_client::{Attempt, Client, FileJournal, Policy, SendError, Settings, Watch};
+
+use super::{Context, Failure};
+use crate::{
+    output::{REFUSED, USAGE, note},
+    surroundings,
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The address, of http or https
+    url: String,
+    /// The method [default: GET, or POST with --data]
+    #[arg(short = 'X', long, value_name = "METHOD")]
+    method: Option<String>,
+    /// A header; may be given more than once
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// The body; @FILE reads a file and @- standard input. JSON, unless a Content-Type says otherwise
+    #[arg(short = 'd', long, value_name = "DATA")]
+    data: Option<String>,
+    /// The idempotency key [default: a new UUID for POST and PATCH]
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Keeps the key in this file, so that the same command goes on under it after a crash
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+    /// How often it is sent at most
+    #[arg(long, value_name = "N", default_value_t = SEND_ATTEMPTS, value_parser = clap::value_parser!(u32).range(1..))]
+    attempts: u32,
+    /// How long it may take, all attempts and waits
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    timeout: Duration,
+    /// How long one attempt may take [default: what is left]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    attempt_timeout: Option<Duration>,
+    /// Trusts the authorities in this PEM file beside those of the web
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+}
+
+const _: () = assert!(SEND.as_secs() == 10, "the default that --timeout shows");
+
+/// A duration longer than none.
+fn duration(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text).map_err(|error| error.to_string())?;
+    let some = (!time.is_zero()).then_some(time);
+    some.ok_or_else(|| "it takes some time".to_owned())
+}
+
+pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
+    let request = request::read(&args)?;
+    let client = client(&args)?;
+    match client.send(request).await {
+        Ok(answer) => report::answer(context.output, &answer),
+        Err(SendError::NoAnswer {
+            key,
+            stopped,
+            attempts,
+            source,
+        }) => {
+            let story = surroundings::story(&*source);
+            report::silence(context.output, key.as_ref(), stopped, &attempts, &story)
+        }
+        Err(error @ SendError::OtherKey) => Err(Failure::new(REFUSED, error.to_string())),
+        Err(error) => Err(anyhow::Error::from(error).into()),
+    }
+}
+
+fn client(args: &Args) -> Result<Client, Failure> {
+    let mut settings = Settings::new(surroundings::clock(), surroundings::random());
+    let mut policy = Policy {
+        // It does one thing and ends; what many of them do is bounded by who starts them.
+        budget: Budget::unbounded(),
+        attempt_max: args.attempt_timeout,
+        ..Policy::default()
+    };
+    policy.backoff.attempts_max = args.attempts;
+    policy.backoff.total = args.timeout;
+    settings.policy = policy;
+    if let Some(path) = &args.journal {
+        let journal = FileJournal::new(path, surroundings::clock());
+        settings.journal = Some(Arc::new(journal));
+    }
+    if let Some(path) = &args.cacert {
+        let read = std::fs::read(path);
+        let unread = |error| Failure::new(USAGE, format!("--cacert {}: {error}", path.display()));
+        settings.trusted.push(read.map_err(unread)?);
+    }
+    settings.watch = Some(Watch::new(watch));
+    Client::new(settings).map_err(|error| Failure::new(USAGE, error.to_string()))
+}
+
+/// A line for the person who watches.
+fn watch(attempt: &Attempt, wait: Option<Duration>) {
+    let status = attempt.status.map(|status| status.to_string());
+    let said = [
+        status.as_deref(),
+        attempt.code.as_deref(),
+        Some(&*attempt.notes),
+    ];
+    let said: Vec<_> = said
+        .into_iter()
+        .flatten()
+        .filter(|it| !it.is_empty())
+        .collect();
+    let next = wait.map(|wait| format!(", again in {} ms", wait.as_millis()));
+    let next = next.unwrap_or_default();
+    // What came from afar must not steer the terminal.
+    let line = format!("attempt {}: {}{next}", attempt.attempt, said.join(" "));
+    note(line.replace(char::is_control, " "));
+}

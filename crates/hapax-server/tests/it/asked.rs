@@ -1,0 +1,420 @@
+//! What an operator asks: keys, the inbox, sagas, the timeline of a request, what stands still and
+//! the overview, over HTTP and by verbs.
+
+use hapax_testkit::postgres::Database;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    admin::{ALICE, OPERATOR, Served, VIEWER, check, migrated},
+    hapax::{Ran, run},
+};
+
+/// A request of a tenant that answers, emits, begins a saga and whose event is taken; its content
+/// holds what is nobody's business.
+fn request(tenant: &str) -> String {
+    format!(
+        "BEGIN;
+         SELECT hapax.claim('{tenant}', 'POST /orders', 'key-{tenant}', sha256('a'));
+         SELECT hapax.emit('order.created',
+             '{{\"order\": 1, \"card\": {{\"number\": \"4242{tenant}\"}}}}');
+         SELECT hapax.complete('{tenant}', 'POST /orders', 'key-{tenant}', 201,
+             '[[\"content-type\", \"application/json\"], [\"x-auth-token\", \"4242{tenant}\"]]',
+             '{{\"id\": 1, \"email\": \"4242{tenant}\", \"shop_id\": \"4242{tenant}\"}}');
+         INSERT INTO hapax.saga (id, name, version, tenant, input, headers, state, deadline_at,
+                 created_at)
+         SELECT 'saga-{tenant}', 'checkout', 1, '{tenant}',
+                '{{\"token\": \"4242{tenant}\", \"amount\": 7}}', headers, 'needs_attention',
+                now() + interval '1 hour', now()
+           FROM hapax.outbox_event WHERE tenant = '{tenant}';
+         INSERT INTO hapax.inbox_message (consumer, message_id, source, payload_hash, received_at)
+         SELECT 'mailer', event_id, 'shop', '', now()
+           FROM hapax.outbox_event WHERE tenant = '{tenant}';
+         COMMIT;"
+    )
+}
+
+/// Two tenants with a request each.
+async fn stage() -> Database {
+    let database = migrated().await;
+    let client = database.client().await;
+    for tenant in ["acme", "other"] {
+        client.batch_execute(&request(tenant)).await.unwrap();
+    }
+    database
+}
+
+async fn event_of(database: &Database, tenant: &str) -> String {
+    let client = database.client().await;
+    let sql = "SELECT event_id::text FROM hapax.outbox_event WHERE tenant = $1";
+    client.query_one(sql, &[&tenant]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn what_is_nobodys_business_is_shown_nowhere() {
+    let database = stage().await;
+    let token = format!("[admin.tokens.ops]\ntoken = \"{OPERATOR}\"\nrole = \"operator\"\n");
+    let served = Served::with(&database, "mask = [\"shop id\"]", &token).await;
+    let event = event_of(&database, "acme").await;
+    for path in [
+        "/keys/POST%20%2Forders/key-acme".to_owned(),
+        "/sagas/saga-acme".to_owned(),
+        format!("/events/{event}"),
+        format!("/timeline?event={event}"),
+        "/timeline?key=key-acme".to_owned(),
+    ] {
+        let shown = served.get(&path).await.to_string();
+        assert!(shown.contains("***"), "{path}: {shown}");
+        assert!(!shown.contains("4242acme"), "{path}: {shown}");
+    }
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn keys_are_listed_shown_and_purged_over_http() {
+    let database = stage().await;
+    let served = Served::with_tokens(&database).await;
+    let listed = served
+        .get("/keys?operation=POST%20/orders&state=completed")
+        .await;
+    let items = listed["items"].as_array().unwrap();
+    assert_eq!(items.len(), 2, "{listed}");
+    assert_eq!(items[0]["key"], "key-other");
+    assert_eq!(items[0]["status"], 201);
+    let hash = items[1]["short_hash"].as_str().unwrap();
+    for query in ["key=key-a".to_owned(), format!("key=%23{}", &hash[..6])] {
+        let found = served.get(&format!("/keys?{query}")).await;
+        assert_eq!(
+            found["items"].as_array().unwrap().len(),
+            1,
+            "{query}: {found}"
+        );
+    }
+    let first = served.get("/keys?limit=1").await;
+    let next = first["next"].as_str().unwrap();
+    let second = served.get(&format!("/keys?limit=1&before={next}")).await;
+    assert_eq!(second["items"][0]["key"], "key-acme");
+    for wrong in [
+        "state=lost",
+        "before=x",
+        "since=yesterday",
+        "tenant=",
+        "limit=x",
+        "kye=a",
+    ] {
+        let answer = served
+            .ask(OPERATOR, Method::GET, &format!("/keys?{wrong}"), None)
+            .await;
+        assert_eq!(answer.status, 400, "{wrong}: {}", answer.text());
+    }
+
+    let path = "/keys/POST%20%2Forders/key-acme";
+    let shown = served.get(path).await;
+    assert_eq!(shown["state"], "completed");
+    assert_eq!(shown["body"]["content_type"], "application/json");
+    assert_eq!(shown["headers"][1], json!(["x-auth-token", "***"]));
+    let purge = format!("{path}/purge");
+    check(
+        &served.post(&purge, &json!({"reason": ""})).await,
+        400,
+        "VALIDATION.member",
+    );
+    let purged = served
+        .post(&purge, &json!({"reason": "charged by hand"}))
+        .await;
+    assert_eq!(purged.status, 204, "{}", purged.text());
+    check(
+        &served.post(&purge, &json!({"reason": "again"})).await,
+        404,
+        "NOT_FOUND",
+    );
+    let log = served.get("/audit").await;
+    assert_eq!(
+        (&log["items"][0]["action"], &log["items"][0]["actor"]),
+        (&json!("purge"), &json!("ops"))
+    );
+    let hold = "UPDATE hapax.idempotency_key SET state = 'in_progress', lease_until = now()";
+    database.client().await.batch_execute(hold).await.unwrap();
+    let running = "/keys/POST%20%2Forders/key-other";
+    assert_eq!(served.get(running).await["is_lapsed"], true);
+    let refused = served
+        .post(&format!("{running}/purge"), &json!({"reason": "x"}))
+        .await;
+    check(&refused, 409, "CONFLICT.state");
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn one_request_is_followed_over_http() {
+    let database = stage().await;
+    let served = Served::with_tokens(&database).await;
+    let event = event_of(&database, "acme").await;
+    for query in [
+        format!("event={event}"),
+        "key=key-acme&operation=POST%20/orders&tenant=acme".to_owned(),
+    ] {
+        let shown = served.get(&format!("/timeline?{query}")).await;
+        assert_eq!(shown["key"]["key"], "key-acme", "{shown}");
+        assert_eq!(shown["events"][0]["id"], json!(event));
+        assert_eq!(shown["events"][0]["is_of_answer"], true);
+        assert_eq!(shown["events"][0]["taken"][0]["consumer"], "mailer");
+        assert_eq!(shown["sagas"][0]["id"], "saga-acme");
+        assert_eq!(
+            (
+                &shown["is_whole"],
+                shown["events"].as_array().unwrap().len()
+            ),
+            (&json!(true), 1)
+        );
+    }
+    for wrong in [
+        "",
+        "event=x",
+        "event=a&key=b",
+        &format!("event={event}&tenant=acme"),
+    ] {
+        let answer = served
+            .ask(OPERATOR, Method::GET, &format!("/timeline?{wrong}"), None)
+            .await;
+        check(&answer, 400, "VALIDATION.member");
+    }
+    check(
+        &served
+            .ask(OPERATOR, Method::GET, "/timeline?key=none", None)
+            .await,
+        404,
+        "NOT_FOUND",
+    );
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn sagas_are_listed_shown_and_decided_about_over_http() {
+    let database = stage().await;
+    let served = Served::with_tokens(&database).await;
+    let listed = served
+        .get("/sagas?state=needs_attention&name=checkout&version=1&limit=1")
+        .await;
+    assert_eq!(listed["items"][0]["id"], "saga-acme");
+    let next = listed["next"].as_str().unwrap();
+    let second = served.get(&format!("/sagas?after={next}")).await;
+    assert_eq!(second["items"][0]["id"], "saga-other", "{second}");
+    assert!(
+        served.get("/sagas?version=2").await["items"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+    let shown = served.get("/sagas/saga-acme").await;
+    assert_eq!(shown["input"], json!({"token": "***", "amount": 7}));
+    let decide = "/sagas/saga-acme/decide";
+    check(
+        &served
+            .post(decide, &json!({"decision": "close", "reason": ""}))
+            .await,
+        400,
+        "VALIDATION.member",
+    );
+    check(
+        &served
+            .post(decide, &json!({"decision": "forget", "reason": "x"}))
+            .await,
+        400,
+        "VALIDATION.member",
+    );
+    let seen = served.get("/stalled").await;
+    let item = seen["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["saga"] == "checkout")
+        .unwrap();
+    assert_eq!(
+        (&item["cause"], &item["waiting"]),
+        (&json!("needs_attention"), &json!(2))
+    );
+    let closed = served
+        .post(decide, &json!({"decision": "close", "reason": "by hand"}))
+        .await;
+    assert_eq!(closed.status, 204, "{}", closed.text());
+    check(
+        &served
+            .post(decide, &json!({"decision": "close", "reason": "again"}))
+            .await,
+        409,
+        "CONFLICT.state",
+    );
+    let none = served
+        .post(
+            "/sagas/none/decide",
+            &json!({"decision": "close", "reason": "x"}),
+        )
+        .await;
+    check(&none, 404, "NOT_FOUND");
+    assert_eq!(served.get("/sagas/saga-acme").await["state"], "failed");
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_of_a_tenant_asks_in_vain_for_what_another_tenant_has() {
+    let database = stage().await;
+    let served = Served::with_tokens(&database).await;
+    let hers = async |path: &str| served.ask(ALICE, Method::GET, path, None).await;
+    for (path, count) in [
+        ("/keys", 1),
+        ("/keys?key=key-", 1),
+        ("/sagas", 1),
+        ("/inbox", 0),
+    ] {
+        let seen = hers(path).await;
+        let items = seen.json().unwrap()["items"].clone();
+        assert_eq!(items.as_array().unwrap().len(), count, "{path}: {items}");
+        assert!(!seen.text().contains("other"), "{path}: {}", seen.text());
+    }
+    for path in [
+        "/keys?tenant=other",
+        "/keys?key=key-other",
+        "/inbox?consumer=mailer",
+    ] {
+        let seen = hers(path).await;
+        assert_eq!(seen.json().unwrap(), json!({"items": []}), "{path}");
+    }
+    let (own, event) = (
+        event_of(&database, "acme").await,
+        event_of(&database, "other").await,
+    );
+    for path in [
+        "/keys/POST%20%2Forders/key-other".to_owned(),
+        "/keys/POST%20%2Forders/key-other?tenant=other".to_owned(),
+        "/sagas/saga-other".to_owned(),
+        format!("/timeline?event={event}"),
+        "/timeline?key=key-other&tenant=other".to_owned(),
+    ] {
+        check(&hers(&path).await, 404, "NOT_FOUND");
+    }
+    let post =
+        async |path: &str, body: &Value| served.ask(ALICE, Method::POST, path, Some(body)).await;
+    let why = json!({"reason": "x"});
+    for path in [
+        "/keys/POST%20%2Forders/key-other/purge",
+        "/keys/POST%20%2Forders/key-other/purge?tenant=other",
+    ] {
+        check(&post(path, &why).await, 404, "NOT_FOUND");
+    }
+    let close = json!({"decision": "close", "reason": "x"});
+    check(
+        &post("/sagas/saga-other/decide", &close).await,
+        404,
+        "NOT_FOUND",
+    );
+
+    let timeline = hers(&format!("/timeline?event={own}")).await;
+    assert_eq!(timeline.status, 200, "{}", timeline.text());
+    assert!(!timeline.text().contains("other"), "{}", timeline.text());
+    let stalled = hers("/stalled").await.json().unwrap();
+    assert_eq!(stalled["items"].as_array().unwrap().len(), 1, "{stalled}");
+    assert_eq!(stalled["items"][0]["waiting"], 1, "{stalled}");
+    let figures = hers("/overview").await.json().unwrap();
+    assert_eq!(
+        figures["committed"],
+        json!({"number": 1, "kind": "exact"}),
+        "{figures}"
+    );
+    assert_eq!(figures["keys"][0]["count"]["number"], 1, "{figures}");
+    assert_eq!(served.get("/overview").await["committed"]["number"], 2);
+    assert_eq!(
+        post("/keys/POST%20%2Forders/key-acme/purge", &why)
+            .await
+            .status,
+        204
+    );
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_viewer_sees_all_of_it() {
+    let database = stage().await;
+    let served = Served::with_tokens(&database).await;
+    let event = event_of(&database, "acme").await;
+    for path in [
+        "/keys".to_owned(),
+        "/keys/POST%20%2Forders/key-acme".to_owned(),
+        "/inbox".to_owned(),
+        "/sagas".to_owned(),
+        "/sagas/saga-acme".to_owned(),
+        format!("/timeline?event={event}"),
+        "/stalled".to_owned(),
+        "/overview".to_owned(),
+    ] {
+        let seen = served.ask(VIEWER, Method::GET, &path, None).await;
+        assert_eq!(seen.status, 200, "{path}: {}", seen.text());
+    }
+    let inbox = served.get(&format!("/inbox?message_id={event}")).await;
+    assert_eq!(inbox["items"][0]["source"], "shop");
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn keys_and_messages_are_looked_at_by_verbs() {
+    let database = stage().await;
+    let url = database.url();
+    let call = |arguments: &[&str]| -> Ran {
+        let mut all = arguments.to_vec();
+        all.extend(["--database", url.as_str()]);
+        run(&all)
+    };
+    let table = call(&["keys", "list"]).ended(0);
+    assert!(table.stdout.starts_with("OPERATION"), "{table:?}");
+    let listed = call(&["keys", "list", "--key", "key-a", "--json"])
+        .ended(0)
+        .json();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+    let shown = call(&["keys", "show", "POST /orders", "key-acme"]).ended(0);
+    assert!(
+        shown.stdout.contains("completed") && shown.stdout.contains("\"email\": \"***\""),
+        "{shown:?}"
+    );
+    call(&["keys", "show", "POST /orders", "none"]).ended(3);
+    call(&["keys", "list", "--state", "lost"]).ended(2);
+    let purge = [
+        "keys",
+        "purge",
+        "POST /orders",
+        "key-acme",
+        "--reason",
+        "by hand",
+    ];
+    call(&purge).ended(4);
+    let mut sure = purge.to_vec();
+    sure.push("--yes");
+    call(&sure).ended(0);
+    call(&sure).ended(3);
+
+    let event = event_of(&database, "acme").await;
+    let taken = call(&["inbox", "list", "--consumer", "mailer", "--json"])
+        .ended(0)
+        .json();
+    assert_eq!(taken["items"].as_array().unwrap().len(), 2);
+    let one = call(&["inbox", "show", &event]).ended(0);
+    assert!(one.stdout.contains("mailer"), "{one:?}");
+    call(&["inbox", "show", "none"]).ended(3);
+    let masked = call(&["events", "show", &event, "--json"]).ended(0).json();
+    assert!(
+        masked["payload"].as_str().unwrap().contains("***"),
+        "{masked}"
+    );
+    let whole = call(&["events", "show", &event, "--unmasked"]).ended(0);
+    assert!(whole.stdout.contains("4242acme"), "{whole:?}");
+
+    // Nobody runs a worker, and nobody carries.
+    let told = call(&["doctor", "--database-only", "--json"]).json();
+    let says = |check: &str, part: &str| {
+        let is = |it: &&Value| it["check"] == check && it["found"].as_str().unwrap().contains(part);
+        assert!(
+            told.as_array().unwrap().iter().any(|it| is(&it)),
+            "{told:#}"
+        );
+    };
+    says("sagas", "2 of the sagas checkout need attention");
+    says("standing", "no destination stands still");
+}

@@ -1,0 +1,164 @@
+//! The console, served by the relay and by a verb of its own.
+
+use std::{
+    fs::{self, File},
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+use hapax_testkit::{
+    http::HttpClient,
+    port::free_port,
+    postgres::Database,
+    wait::{Patience, eventually},
+};
+
+use http::Method;
+
+use crate::hapax::{PATIENCE, Relay, hapax, migrate, run};
+
+const TOKEN: &str = "[admin.tokens.ops]\ntoken = \"operator-0123456789\"\nrole = \"operator\"\n";
+
+/// A console of the verb; dropping it kills it.
+struct Verb(Child);
+
+impl Drop for Verb {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn the_relay_serves_it_beside_the_admin_api_where_it_is_told_to() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let client = HttpClient::new();
+    for (console, status) in [("true", 200), ("false", 404)] {
+        let address = format!("127.0.0.1:{}", free_port());
+        let configuration = format!(
+            "[admin]\nlisten = \"{address}\"\nconsole = {console}\n\
+             [destinations.a]\npaused = true\nsink.file = {{ path = \"/dev/null\" }}\n"
+        );
+        let relay = Relay::start(&database.url(), &configuration).await;
+        let page = client
+            .get(&format!("http://{address}/console"))
+            .await
+            .unwrap();
+        assert_eq!(page.status, status, "{}", page.text());
+        if status == 200 {
+            assert!(
+                page.text().contains("aused by its own setting"),
+                "{}",
+                page.text()
+            );
+            let settings = client
+                .get(&format!("http://{address}/console/configuration"))
+                .await;
+            let settings = settings.unwrap().text();
+            assert!(
+                settings.contains("admin.console") && settings.contains("***"),
+                "{settings}"
+            );
+            assert!(!settings.contains(&database.url()), "{settings}");
+        }
+        let api = client
+            .get(&format!("http://{address}/admin/v1/events"))
+            .await
+            .unwrap();
+        assert_eq!(api.status, 200);
+        for path in ["/console", "/admin/v1/events"] {
+            let url = format!("http://{address}{path}");
+            let passed_on = [("forwarded", "for=192.0.2.1")];
+            let sent = client.send(Method::GET, &url, &passed_on, "".into()).await;
+            assert_eq!(
+                sent.unwrap().status,
+                403,
+                "a proxy speaks for all the world"
+            );
+        }
+        relay.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_relay_that_stops_does_not_wait_for_who_watches() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let address = format!("127.0.0.1:{}", free_port());
+    let configuration = format!("[admin]\nlisten = \"{address}\"\nconsole = true\n");
+    let mut relay = Relay::start(&database.url(), &configuration).await;
+    let url = format!("http://{address}/console/live");
+    let watching = tokio::spawn(async move { HttpClient::new().get(&url).await });
+    // The connection is there once the console has looked for it.
+    let patience = Patience::within(PATIENCE);
+    while watching.is_finished() {
+        patience.pause().await;
+    }
+    let began = tokio::time::Instant::now();
+    relay.signal("TERM");
+    assert!(relay.ended().await.success());
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
+    let _ended = watching.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_verb_serves_it_alone_and_ends_with_a_signal() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("hapax.toml");
+    fs::write(&config, TOKEN).unwrap();
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut command = hapax(&[
+        "console",
+        "--listen",
+        &address,
+        "--database",
+        &database.url(),
+    ]);
+    command.arg("--config").arg(&config).stdout(Stdio::null());
+    let log = File::create(folder.path().join("log")).unwrap();
+    let mut verb = Verb(command.stderr(log).spawn().unwrap());
+    let client = HttpClient::new();
+    let url = format!("http://{address}/");
+    eventually(PATIENCE, async || client.get(&url).await.is_ok()).await;
+    let home = client.get(&url).await.unwrap();
+    assert_eq!(
+        (home.status, home.header("location")),
+        (303, Some("/console"))
+    );
+    let page = client.get(&format!("{url}console")).await.unwrap();
+    assert_eq!(page.header("location"), Some("/console/login"));
+    let sent = std::process::Command::new("kill")
+        .args(["-s", "TERM", &verb.0.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+    let mut status = None;
+    eventually(PATIENCE, async || {
+        status = verb.0.try_wait().unwrap();
+        status.is_some()
+    })
+    .await;
+    assert!(status.unwrap().success());
+}
+
+#[tokio::test]
+async fn the_verb_is_not_open_to_the_network_without_tokens() {
+    let ran = run(&[
+        "console",
+        "--listen",
+        "0.0.0.0:0",
+        "--database",
+        "postgres://127.0.0.1:1/nowhere",
+    ]);
+    let ran = ran.ended(2);
+    assert!(
+        ran.stderr.contains("there are no [admin.tokens]"),
+        "{ran:?}"
+    );
+}

@@ -1,0 +1,60 @@
+//! The admin API, probed by what its own description says.
+
+use hapax_testkit::{postgres::Database, prober::Prober, wait::eventually};
+use serde_json::json;
+
+use crate::{
+    admin::Served,
+    hapax::{PATIENCE, SECRET, emit, migrate},
+};
+
+#[tokio::test]
+async fn nothing_that_is_asked_of_the_admin_api_is_a_fault_or_answered_as_nobody_said() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let served = Served::with_tokens(&database).await;
+    probe(&served).finds_nothing("").await;
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn nor_is_anything_that_is_asked_about_what_is_there() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let served = Served::with_tokens(&database).await;
+    let client = database.client().await;
+    emit(&client, "order.created", 20).await;
+    // The guard refuses the address: every event is a dead letter at once.
+    let declared = served
+        .post(
+            "/destinations",
+            &json!({"name": "orders", "spec": {"schedule": ["0s"],
+                "sink": {"webhook": {"url": "http://10.0.0.1:9/", "secret": SECRET}}}}),
+        )
+        .await;
+    assert_eq!(declared.status, 201, "{}", declared.text());
+    eventually(PATIENCE, async || {
+        let dead = served.get("/dead-letters").await;
+        dead["items"].as_array().unwrap().len() == 20
+    })
+    .await;
+    let first = served.get("/dead-letters").await["items"][0]["position"].clone();
+    let many = json!({"destination": "orders", "filter": {"type": "x"}});
+    let begun = served.post("/dead-letters/replay", &many).await;
+    assert_eq!(begun.status, 202, "{}", begun.text());
+    let there = format!(
+        "[parameters]\n\"path.name\" = \"orders\"\n\"path.part\" = \"orders\"\n\"path.id\" = \"1\"\n\
+         \"path.position\" = \"{first}\"\n"
+    );
+    let probe = probe(&served).argument("--phases").argument("fuzzing");
+    // What it removes is there for nobody behind it.
+    let probe = probe.argument("--exclude-method").argument("DELETE");
+    probe.finds_nothing(&there).await;
+    served.relay.stop().await;
+}
+
+fn probe(served: &Served) -> Prober {
+    let description = format!("{}/openapi.json", served.url());
+    Prober::of(env!("CARGO_TARGET_TMPDIR"), &description)
+        .header("Authorization", &format!("Bearer {}", Served::OPERATOR))
+}

@@ -1,0 +1,260 @@
+//! `hapax send`: what arrives, what is told, and what a kill leaves behind.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::Write as _,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use hapax_testkit::{
+    http::{HttpReceiver, HttpReply, Received},
+    port::free_port,
+};
+
+use crate::hapax::{Ran, hapax, run_to_end};
+
+const BODY: &str = r#"{"amount":500}"#;
+
+/// Runs `hapax send` beside the receiver's task.
+async fn send(arguments: &[&str]) -> Ran {
+    let mut command = hapax(&["send"]);
+    command.args(arguments);
+    ended(command).await
+}
+
+async fn ended(command: Command) -> Ran {
+    tokio::task::spawn_blocking(|| run_to_end(command))
+        .await
+        .unwrap()
+}
+
+fn keys(receiver: &HttpReceiver) -> Vec<String> {
+    let key = |it: Received| it.header("idempotency-key").unwrap_or_default().to_owned();
+    receiver.received().into_iter().map(key).collect()
+}
+
+/// A service that does each thing once, and holds the first answer back for ever.
+fn holds_back(receiver: &HttpReceiver) -> Arc<Mutex<HashMap<String, usize>>> {
+    let effects: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
+    let seen = Arc::clone(&effects);
+    receiver.reply_with(move |request| {
+        let key = request.header("idempotency-key").unwrap().to_owned();
+        let mut seen = seen.lock().unwrap();
+        if let Some(again) = seen.get_mut(&key) {
+            *again += 1;
+            return HttpReply::status(201)
+                .header("idempotency-status", "replayed")
+                .body("made");
+        }
+        seen.insert(key, 1);
+        HttpReply::status(201).after(Duration::from_hours(1))
+    });
+    effects
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_send_that_is_killed_before_its_answer_goes_on_under_the_same_key() {
+    let (receiver, folder) = (HttpReceiver::start().await, tempfile::tempdir().unwrap());
+    let effects = holds_back(&receiver);
+    let journal = folder.path().join("journal");
+    let url = receiver.url("/orders");
+    let command = || {
+        let mut command = hapax(&["send", &url, "-d", BODY, "--timeout", "20s", "--journal"]);
+        command.arg(&journal);
+        command
+    };
+    let mut killed = command()
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    receiver.received_at_least(1).await;
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let ran = ended(command()).await.ended(0);
+    assert_eq!(ran.stdout, "made");
+    let first = keys(&receiver);
+    assert_eq!(first.len(), 2);
+    assert_eq!(first[0], first[1], "another key");
+    assert_eq!(
+        *effects.lock().unwrap(),
+        HashMap::from([(first[0].clone(), 2)])
+    );
+    // It is done now: the same command is another intent.
+    receiver.reply(HttpReply::status(201));
+    ended(command()).await.ended(0);
+    let keys = keys(&receiver);
+    assert!(keys.len() == 3 && keys[2] != keys[0], "{keys:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_torn_journal_is_read_and_another_request_has_another_key() {
+    let (receiver, folder) = (HttpReceiver::start().await, tempfile::tempdir().unwrap());
+    let journal = folder.path().join("journal").display().to_string();
+    receiver.reply(HttpReply::status(503));
+    let url = receiver.url("/orders");
+    let send = async |body| {
+        let arguments = [&*url, "-d", body, "--attempts", "1", "--journal", &journal];
+        send(&arguments).await.ended(14);
+        keys(&receiver).pop().unwrap()
+    };
+    let first = send(BODY).await;
+    let mut file = fs::OpenOptions::new().append(true).open(&journal).unwrap();
+    file.write_all(b"{\"state\":\"done\",\"ke").unwrap();
+    assert_ne!(send("{}").await, first);
+    assert_eq!(send(BODY).await, first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_at_once_on_one_journal_do_not_harm_each_other() {
+    let (receiver, folder) = (HttpReceiver::start().await, tempfile::tempdir().unwrap());
+    let journal = folder.path().join("journal").display().to_string();
+    receiver.reply(HttpReply::status(201));
+    let url = receiver.url("/orders");
+    let bodies: Vec<_> = (0..8).map(|n| format!("{{\"n\":{n}}}")).collect();
+    let sends = bodies.iter().map(|body| {
+        let mut command = hapax(&["send", &url, "-d", body, "--journal", &journal]);
+        command.stdout(Stdio::null());
+        tokio::spawn(ended(command))
+    });
+    for sending in sends.collect::<Vec<_>>() {
+        sending.await.unwrap().ended(0);
+    }
+    let mut keys = keys(&receiver);
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 8);
+    let lines = fs::read_to_string(&journal).unwrap();
+    assert_eq!(lines.lines().count(), 16, "{lines}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_body_is_on_standard_output_and_the_attempts_on_standard_error() {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply_next(HttpReply::status(503));
+    receiver.reply(HttpReply::status(201).body(&b"\x00\x01made"[..]));
+    let url = receiver.url("/orders");
+    let ran = send(&[&url, "-H", "Authorization: Bearer me", "-d", BODY])
+        .await
+        .ended(0);
+    assert_eq!(ran.stdout, "\0\u{1}made");
+    let lines: Vec<_> = ran.stderr.lines().collect();
+    assert_eq!(lines[0], "attempt,delay_ms,status,code,notes");
+    assert_eq!(lines[1], "1,0,503,,");
+    assert!(
+        lines[2].starts_with("2,") && lines[2].contains(",201,"),
+        "{lines:?}"
+    );
+    let arrived = receiver.received();
+    assert_eq!(arrived[0].method, "POST");
+    assert_eq!(&arrived[0].body[..], BODY.as_bytes());
+    assert_eq!(arrived[0].header("authorization"), Some("Bearer me"));
+    assert_eq!(arrived[0].header("content-type"), Some("application/json"));
+    assert_eq!(keys(&receiver)[0], keys(&receiver)[1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn json_is_one_object_with_the_answer_and_the_attempts() {
+    let receiver = HttpReceiver::start().await;
+    let problem = HttpReply::status(409)
+        .header("content-type", "application/problem+json")
+        .body(r#"{"code":"CONFLICT.idempotency.payload_mismatch"}"#);
+    receiver.reply(problem);
+    let url = receiver.url("/orders");
+    let ran = send(&["--json", "--key", "mine", &url, "-d", BODY])
+        .await
+        .ended(12);
+    let told = ran.json();
+    assert_eq!(told["status"], 409);
+    assert_eq!(told["code"], "CONFLICT.idempotency.payload_mismatch");
+    assert_eq!(told["key"], "mine");
+    assert_eq!(told["attempts"][0]["status"], 409);
+    assert_eq!(told["stopped"], "answered");
+    assert!(
+        ran.stderr.starts_with("hapax: 409 CONFLICT."),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(keys(&receiver), ["mine"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_end_has_an_exit_code() {
+    let receiver = HttpReceiver::start().await;
+    let url = receiver.url("/orders");
+    for (status, code) in [
+        (204, 0),
+        (404, 3),
+        (400, 10),
+        (401, 11),
+        (409, 12),
+        (429, 13),
+        (503, 14),
+        (500, 15),
+        (402, 17),
+        (302, 18),
+    ] {
+        receiver.reply(HttpReply::status(status));
+        send(&[&url, "--attempts", "1", "-X", "POST"])
+            .await
+            .ended(code);
+    }
+    let nobody = format!("http://127.0.0.1:{}/", free_port());
+    let ran = send(&[&nobody, "--attempts", "2", "-d", BODY])
+        .await
+        .ended(16);
+    assert!(ran.stderr.contains("no answer"), "{}", ran.stderr);
+    for wrong in [
+        &["ftp://a/"][..],
+        &[&url, "-H", "no colon"],
+        &[&url, "-H", "Idempotency-Key: k"],
+        &[&url, "-X", "no method"],
+        &[&url, "-d", "@/no/such/file"],
+        &[&url, "--timeout", "0s"],
+        &[&url, "--attempts", "0"],
+        &[&url, "--key", ""],
+    ] {
+        send(wrong).await.ended(2);
+    }
+    send(&[&url, "-d", BODY, "--journal", "/no/such/folder/journal"])
+        .await
+        .ended(1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_is_read_from_a_file_or_from_standard_input() {
+    let (receiver, folder) = (HttpReceiver::start().await, tempfile::tempdir().unwrap());
+    let file = folder.path().join("body");
+    fs::write(&file, b"\xff\x00from a file").unwrap();
+    let url = receiver.url("/orders");
+    let at = format!("@{}", file.display());
+    send(&[&url, "-d", &at, "-H", "content-type: text/plain"])
+        .await
+        .ended(0);
+    let mut command = hapax(&["send", &url, "-X", "PATCH", "-d", "@-"]);
+    command.stdin(fs::File::open(&file).unwrap());
+    ended(command).await.ended(0);
+    let arrived = receiver.received();
+    for request in &arrived {
+        assert_eq!(&request.body[..], b"\xff\x00from a file");
+    }
+    assert_eq!(arrived[0].header("content-type"), Some("text/plain"));
+    assert_eq!(arrived[1].method, "PATCH");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_the_journal_does_not_know_is_refused_while_another_is_unfinished() {
+    let (receiver, folder) = (HttpReceiver::start().await, tempfile::tempdir().unwrap());
+    let journal = folder.path().join("journal").display().to_string();
+    receiver.reply(HttpReply::status(503));
+    let url = receiver.url("/orders");
+    let common = [&*url, "-d", BODY, "--attempts", "1", "--journal", &journal];
+    send(&common).await.ended(14);
+    send(&[&common[..], &["--key", "mine"]].concat())
+        .await
+        .ended(4);
+    assert_eq!(receiver.received().len(), 1);
+}
