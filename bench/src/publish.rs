@@ -144,7 +144,11 @@ fn offer(number: u64, at: Timestamp) -> anyhow::Result<Offer> {
     };
     let position = number.cast_signed() + 1;
     let event = Arc::new(OutboxEvent { position, event });
-    Ok(Offer { event, attempt: 1 })
+    Ok(Offer {
+        event,
+        attempt: 1,
+        trace: None,
+    })
 }
 
 /// An id like that of an event.

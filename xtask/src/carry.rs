@@ -3,9 +3,9 @@
 //! The run itself is a test of the `hapax` binary, where it is short. Here it takes five minutes
 //! and goes to every far side, Kafka among them.
 
-use std::process::Command;
-
 use anyhow::{Context as _, bail};
+
+use crate::step::from_a_shell;
 
 const SECONDS: &str = "300";
 const SINKS: &str = "webhook,nats,amqp,redis,kafka";
@@ -20,7 +20,7 @@ pub(crate) fn carry(arguments: &[String]) -> anyhow::Result<()> {
             _ => bail!("carry takes --seconds N and --sinks webhook,nats,amqp,redis,kafka"),
         }
     }
-    let mut command = Command::new("cargo");
+    let mut command = from_a_shell("cargo");
     command.args(["test", "-p", "hapax-server", "--test", "carry"]);
     if sinks.contains("kafka") {
         command.args(["--features", "kafka"]);

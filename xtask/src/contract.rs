@@ -1,6 +1,7 @@
-//! The SQL contract from other languages: installs the examples' packages, then fires at them.
+//! What the tests need from other languages: the packages of the SQL contract's examples, the prober of
+//! the HTTP APIs, and the classes that read OTLP.
 //!
-//! The packages are pinned and go to a folder under the target directory, once for each list of
+//! The packages are pinned and go to folders under the target directory, once for each list of
 //! them. Python and Node themselves must be there: a gate that skips what it cannot run is none.
 
 use std::{
@@ -31,31 +32,56 @@ const TOOLS: &[Tool] = &[
     },
 ];
 const SOURCES: &str = "examples/sql-contract";
+/// What the tests of the HTTP APIs probe them with: schemathesis, and what it brings.
+const PROBER: &str = "crates/hapax-testkit/prober/requirements.txt";
+/// What reads the spans that the tests export.
+const COLLECTOR: &str = "examples/shop/tests/otlp/requirements.txt";
 /// What marks a folder whose packages are complete, and says which list they are of.
 const MARK: &str = "installed";
 
-/// Installs the packages that the example services need.
+/// Installs the packages that the example services and the collector of the shop's tests need.
 pub(crate) fn install(root: &Path) -> anyhow::Result<()> {
     tool::require(TOOLS)?;
-    let target = metadata()?["target_directory"]
-        .as_str()
-        .map(PathBuf::from)
-        .context("cargo metadata names no target directory")?;
+    let target = target()?;
+    python(&root.join(PROBER), &target.join("prober"))?;
+    python(&root.join(COLLECTOR), &target.join("otlp"))?;
     let (sources, target) = (root.join(SOURCES), target.join("sql-contract"));
-    python(&sources.join("python"), &target.join("python"))?;
+    let list = sources.join("python/requirements.txt");
+    python(&list, &target.join("python"))?;
     node(&sources.join("node"), &target.join("node"))
 }
 
-fn python(sources: &Path, folder: &Path) -> anyhow::Result<()> {
-    let list = sources.join("requirements.txt");
-    once(&list, folder, || {
+/// Reads a file of YAML, with the library that came with the prober.
+pub(crate) fn yaml(file: &Path) -> anyhow::Result<serde_json::Value> {
+    const READ: &str =
+        "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
+    let output = Command::new("python3")
+        .args(["-c", READ])
+        .arg(file)
+        .env("PYTHONPATH", target()?.join("prober"))
+        .output()
+        .context("cannot run python3")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{} is no YAML: {said}", file.display());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn target() -> anyhow::Result<PathBuf> {
+    let target = metadata()?["target_directory"].as_str().map(PathBuf::from);
+    target.context("cargo metadata names no target directory")
+}
+
+fn python(list: &Path, folder: &Path) -> anyhow::Result<()> {
+    once(list, folder, || {
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--no-input"])
             .args(["--disable-pip-version-check", "--root-user-action=ignore"])
             .arg("--target")
             .arg(folder)
             .arg("--requirement")
-            .arg(&list);
+            .arg(list);
         succeed(&mut pip)
     })
 }

@@ -9,18 +9,19 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::{
-    contract,
+    contract, package,
     postgres::{self, Server},
     services,
-    step::{Steps, call, call_with},
+    step::{Steps, call, call_with, from_a_shell},
     tidy,
     tool::{self, NEXTEST},
     walkthrough,
 };
 
-/// What takes longest: figures of every part of the bench, and the correctness run. Each has a
-/// command of its own, `cargo x bench` and `cargo x carry`; the gate runs them short.
-const LONG: &str = "(package(bench)&test(smoke::))|binary_id(hapax-server::carry)";
+/// What takes longest: figures of every part of the bench, the correctness run, and the fleet. Each has
+/// a command of its own, `cargo x bench`, `cargo x carry` and `cargo x fleet`; the gate runs them short.
+const LONG: &str =
+    "(package(bench)&test(smoke::))|binary_id(hapax-server::carry)|binary_id(shop::fleet)";
 const ADVISORIES: &str = "https://github.com/rustsec/advisory-db";
 
 /// Runs the gate.
@@ -29,7 +30,6 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.call("fmt", "cargo fmt --all --check")?;
     steps.run("tidy", || tidy::tidy(root))?;
     steps.call("typos", "typos")?;
-    // By its own name: as a subcommand it misreads the environment of `cargo run`.
     steps.call("machete", "cargo-machete")?;
     steps.call("deny", "cargo deny check bans licenses sources")?;
     steps.run("advisories", advisories)?;
@@ -37,7 +37,6 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
         "clippy",
         "cargo clippy --workspace --all-targets --all-features -- -D warnings",
     )?;
-    steps.run("features", features)?;
     steps.run("doc", || {
         let line = "cargo doc --workspace --no-deps --all-features";
         call_with(line, &[("RUSTDOCFLAGS", "-D warnings")])
@@ -57,6 +56,7 @@ fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
     )?;
     steps.run("walkthrough", || walkthrough::walk(root))?;
     steps.run("packages", || contract::install(root))?;
+    steps.run("package", || package::check(root))?;
     let server = postgres::for_tests()?;
     let _services = services::for_tests()?;
     let url = server.as_ref().map(Server::url);
@@ -109,7 +109,7 @@ pub(crate) fn contract(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
 
 /// Measures, with the bench binary.
 pub(crate) fn bench(arguments: &[String]) -> anyhow::Result<()> {
-    let status = Command::new("cargo")
+    let status = from_a_shell("cargo")
         .args(["run", "--release", "--package", "bench", "--", "run"])
         .args(arguments)
         .status()
@@ -136,11 +136,16 @@ fn advisories() -> anyhow::Result<()> {
 
 /// Checks every package by itself: without features, and with each feature alone.
 ///
-/// In the whole workspace one package's features hide what another forgot to ask for.
-fn features() -> anyhow::Result<()> {
-    for line in feature_lines(&metadata()?) {
+/// In the whole workspace one package's features hide what another forgot to ask for. It builds
+/// most dependencies anew for every line, so it is no part of the gate.
+pub(crate) fn features(steps: &mut Steps) -> anyhow::Result<()> {
+    steps.run("features", || check_alone(&feature_lines(&metadata()?)))
+}
+
+fn check_alone(lines: &[String]) -> anyhow::Result<()> {
+    for line in lines {
         println!("    {line}");
-        call(&line)?;
+        call(line)?;
     }
     Ok(())
 }
@@ -158,21 +163,28 @@ pub(crate) fn metadata() -> anyhow::Result<Value> {
 }
 
 fn feature_lines(metadata: &Value) -> Vec<String> {
+    let packages = metadata["packages"].as_array().into_iter().flatten();
     let mut lines = Vec::new();
-    for package in metadata["packages"].as_array().into_iter().flatten() {
-        let Some(name) = package["name"].as_str() else {
-            continue;
-        };
-        let alone = format!("cargo check --quiet --package {name} --no-default-features");
+    for package in packages {
+        lines.extend(alone(package, None));
         for feature in package["features"].as_object().into_iter().flatten() {
             if feature.0 != "default" {
-                lines.push(format!("{alone} --features {}", feature.0));
+                lines.extend(alone(package, Some(feature.0)));
             }
         }
-        lines.push(alone);
     }
     lines.sort();
     lines
+}
+
+/// The line that checks a package by itself; a warning fails it.
+fn alone(package: &Value, feature: Option<&str>) -> Option<String> {
+    let name = package["name"].as_str()?;
+    let feature = feature.map(|feature| format!(" --features {feature}"));
+    Some(format!(
+        "cargo clippy --quiet --no-deps --package {name} --no-default-features{} -- -D warnings",
+        feature.unwrap_or_default()
+    ))
 }
 
 #[cfg(test)]
@@ -181,19 +193,32 @@ mod tests {
 
     #[test]
     fn each_package_is_checked_bare_and_with_each_feature_alone() {
-        let metadata = serde_json::json!({"packages": [
-            {"name": "sinks", "features": {"default": [], "smtp": [], "webhook": []}},
-            {"name": "core", "features": {}},
-        ]});
-        let bare = "cargo check --quiet --package";
-        assert_eq!(
-            feature_lines(&metadata),
-            [
-                format!("{bare} core --no-default-features"),
-                format!("{bare} sinks --no-default-features"),
-                format!("{bare} sinks --no-default-features --features smtp"),
-                format!("{bare} sinks --no-default-features --features webhook"),
-            ]
-        );
+        let expected = ["core", "server", "sinks", "sinks webhook"];
+        assert_eq!(checked(&feature_lines(&workspace())), expected);
+    }
+
+    fn workspace() -> Value {
+        let lib = serde_json::json!([{"kind": ["lib"]}]);
+        let bin = serde_json::json!([{"kind": ["bin"]}]);
+        serde_json::json!({"packages": [
+            {"name": "sinks", "targets": lib, "publish": null,
+             "features": {"default": [], "webhook": []}},
+            {"name": "core", "targets": lib, "publish": null, "features": {}},
+            {"name": "server", "targets": bin, "publish": [], "features": {}},
+        ]})
+    }
+
+    /// The package of each line, and its feature.
+    fn checked(lines: &[String]) -> Vec<String> {
+        let word = |line: &str, option: &str| {
+            let mut words = line.split_whitespace().skip_while(|word| *word != option);
+            words.nth(1).map(str::to_owned)
+        };
+        let one = |line: &String| {
+            assert!(line.ends_with(" -- -D warnings"), "{line}");
+            let feature = word(line, "--features").map(|feature| format!(" {feature}"));
+            word(line, "--package").unwrap_or_default() + &feature.unwrap_or_default()
+        };
+        lines.iter().map(one).collect()
     }
 }

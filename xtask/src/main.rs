@@ -9,6 +9,8 @@ mod gate;
 mod postgres;
 mod matrix;
 mod carry;
+mod money;
+mod fleet;
 mod services;
 #[path = "../../crates/hapax-testkit/src/port.rs"]
 #[expect(
@@ -21,6 +23,7 @@ mod tool;
 mod tidy;
 mod walkthrough;
 mod contract;
+mod package;
 
 use std::{
     path::{Path, PathBuf},
@@ -35,11 +38,16 @@ const CHORES: &str = "\
 cargo x CHORE
   ci        the gate: everything below but bench, and the linters
   test      every test: unit, integration, doctests, the pages' own lines; not the longest, which
-            are below: carry and bench
+            are below: carry, fleet and bench
   walk      the pages' own lines alone, against a shop
   contract  the examples in other languages alone, on PostgreSQL
+  features  every package by itself, bare and with each feature alone; no part of the gate
   matrix    the PostgreSQL store on every version and over every way; matrix 14 18 for two
   carry     the correctness run, five minutes; carry --seconds 20 --sinks webhook,nats
+  money     the crash matrix of payments, refunds and checkouts, on both stores, as a table
+  fleet     a hundred clients against a shop that is down for 30 s; fleet --short, --release
+  package   makes the Debian package of an optimised build, and checks it; --check: of the build
+            that is there, and the containers, as the gate does
   fmt       formats the tree
   tidy      checks the conventions that no other tool knows
   bench     measures and writes bench/RESULTS.md; --quick for a first look";
@@ -61,17 +69,21 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         Some((chore, rest)) => (chore.as_str(), rest),
         None => ("help", &[][..]),
     };
-    if !rest.is_empty() && !["bench", "carry", "matrix"].contains(&chore) {
+    if !rest.is_empty() && !["bench", "carry", "fleet", "matrix", "package"].contains(&chore) {
         bail!("`cargo x {chore}` takes no arguments");
     }
     let mut steps = Steps::default();
     match chore {
         "ci" => gate::ci(&mut steps, &root)?,
+        "features" => gate::features(&mut steps)?,
         "test" => gate::test(&mut steps, &root)?,
         "walk" => gate::walk(&mut steps, &root)?,
         "contract" => gate::contract(&mut steps, &root)?,
         "matrix" => matrix::matrix(&mut steps, rest)?,
         "carry" => carry::carry(rest)?,
+        "money" => money::money()?,
+        "fleet" => fleet::fleet(rest)?,
+        "package" => steps.run("package", || package::package(&root, rest))?,
         "fmt" => steps.call("fmt", "cargo fmt --all")?,
         "tidy" => steps.run("tidy", || tidy::tidy(&root))?,
         "bench" => gate::bench(rest)?,

@@ -5,13 +5,11 @@
 //! guide's grants alone, and over TLS. `cargo x matrix 14 18` goes through those two versions, and
 //! `--direct` leaves the other ways out.
 
-use std::process::Command;
-
 use anyhow::{Context as _, bail};
 
 use crate::{
     postgres::{self, NAME, Programs, Server},
-    step::{Steps, call},
+    step::{Steps, call, from_a_shell},
     tool::{self, Tool},
 };
 
@@ -61,7 +59,7 @@ pub(crate) fn matrix(steps: &mut Steps, arguments: &[String]) -> anyhow::Result<
 }
 
 fn run(programs: &Programs, server: &Server, way: &str, tests: &[&str]) -> anyhow::Result<()> {
-    let status = Command::new("cargo")
+    let status = from_a_shell("cargo")
         .args(TESTS.split_whitespace())
         .args(tests)
         .args(["--format", "terse"])

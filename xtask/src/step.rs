@@ -61,7 +61,7 @@ pub(crate) fn call(line: &str) -> anyhow::Result<()> {
 pub(crate) fn call_with(line: &str, environment: &[(&str, &str)]) -> anyhow::Result<()> {
     let mut words = line.split_whitespace();
     let program = words.next().context("a command line needs a program")?;
-    let status = Command::new(program)
+    let status = from_a_shell(program)
         .args(words)
         .envs(environment.iter().copied())
         .status()
@@ -70,6 +70,26 @@ pub(crate) fn call_with(line: &str, environment: &[(&str, &str)]) -> anyhow::Res
         bail!("`{line}` ended with {status}");
     }
     Ok(())
+}
+
+/// A command with the environment that a shell would give it, without what cargo says of this program.
+///
+/// Build scripts look at that: they would run anew, and all that stands on them be built anew, whenever
+/// somebody calls cargo once from a shell and once through a chore.
+/// A tool of cargo's that is called by its own name takes `CARGO` for a sign that cargo called it, and
+/// looks for the word that cargo would have put first.
+pub(crate) fn from_a_shell(program: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let said = name.to_string_lossy();
+        let of_this_program = said == "CARGO"
+            || said.starts_with("CARGO_PKG_")
+            || said.starts_with("CARGO_MANIFEST_");
+        if of_this_program {
+            command.env_remove(&name);
+        }
+    }
+    command
 }
 
 #[cfg(test)]
@@ -86,6 +106,23 @@ mod tests {
             story.starts_with("step lint: `cargo no-such-chore` ended with"),
             "{story}"
         );
+    }
+
+    #[test]
+    fn nothing_that_cargo_says_of_this_program_is_passed_on() {
+        // Cargo runs this test, so there is something to keep back.
+        assert!(std::env::var_os("CARGO").is_some());
+        let said = from_a_shell("env").output().unwrap().stdout;
+        let said = String::from_utf8(said).unwrap();
+        let passed_on: Vec<_> = said
+            .lines()
+            .filter(|line| {
+                ["CARGO=", "CARGO_PKG_", "CARGO_MANIFEST_"]
+                    .iter()
+                    .any(|start| line.starts_with(start))
+            })
+            .collect();
+        assert!(passed_on.is_empty(), "{passed_on:?}");
     }
 
     #[test]

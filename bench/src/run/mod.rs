@@ -20,6 +20,7 @@ mod idle;
 mod backlog;
 mod postgres;
 mod relay;
+mod console;
 
 use std::{
     collections::BTreeSet,
@@ -85,7 +86,7 @@ pub(crate) struct Flags {
     /// Milliseconds of each round
     #[arg(long)]
     window_ms: Option<u64>,
-    /// Events of the largest backlog
+    /// Events of the largest backlog, and of the database that the console looks at
     #[arg(long)]
     events: Option<u64>,
     /// Where the figures are written [default: bench/RESULTS.md]
@@ -109,6 +110,7 @@ struct Bench {
     steady: u64,
     backlogs: Vec<u64>,
     relay: relay::Sizes,
+    console: console::Sizes,
     postgres: Option<String>,
     // Dropped before the server that its database is on.
     deep: OnceCell<relay::Deep>,
@@ -236,14 +238,19 @@ impl Flags {
         let kind = if self.quick { " --quick" } else { "" };
         let server = match written.part {
             Part::Embedded => "",
-            Part::Postgres | Part::Relay => server,
+            Part::Postgres | Part::Relay | Part::Console => server,
         };
         written.text(&format!("{machine}{server}"), kind)
     }
 
     /// The measurements that are asked for, by name.
     fn chosen<'a>(&self, bench: &'a Bench) -> anyhow::Result<Vec<Chosen<'a>>> {
-        let parts = [embedded(bench), on_postgres(bench), of_relay(bench)];
+        let parts = [
+            embedded(bench),
+            on_postgres(bench),
+            of_relay(bench),
+            console::every(bench),
+        ];
         let mut all: Vec<Chosen<'a>> = Part::ALL
             .into_iter()
             .zip(parts)
@@ -293,6 +300,7 @@ impl Flags {
                 self.events,
                 self.window_ms.map(Duration::from_millis),
             ),
+            console: console::Sizes::new(self.quick, rounds, self.events)?,
             postgres: self.postgres.clone(),
             deep: OnceCell::new(),
             server: OnceCell::new(),

@@ -1,10 +1,14 @@
-//! RESULTS.md: a part for each store and one for the relay, each of a run of its own.
+//! RESULTS.md: a part for each store, one for the relay and one for the console, each of a run of its
+//! own.
 //!
 //! A run that measured the whole of a part replaces it, and leaves the others as they are.
 
 use std::{fmt, time::Duration};
 
 use super::report::{COMMAND, Section, summary};
+
+/// What other commands measure, and somebody writes down: it stands last, and stays.
+const OTHERS: &str = "# Fleet";
 
 /// What is measured together, and written down together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -15,17 +19,20 @@ pub(super) enum Part {
     Postgres,
     /// The relay on PostgreSQL
     Relay,
+    /// The pages of the web console
+    Console,
 }
 
 impl Part {
     /// All of them, in the order in which they are written down.
-    pub(super) const ALL: [Self; 3] = [Self::Embedded, Self::Postgres, Self::Relay];
+    pub(super) const ALL: [Self; 4] = [Self::Embedded, Self::Postgres, Self::Relay, Self::Console];
 
     fn heading(self) -> &'static str {
         match self {
             Self::Embedded => "# Figures of the embedded store",
             Self::Postgres => "# PostgreSQL",
             Self::Relay => "# Relay",
+            Self::Console => "# Console",
         }
     }
 }
@@ -36,6 +43,7 @@ impl fmt::Display for Part {
             Self::Embedded => "embedded",
             Self::Postgres => "postgres",
             Self::Relay => "relay",
+            Self::Console => "console",
         })
     }
 }
@@ -74,18 +82,22 @@ pub(super) fn page(kept: &str, written: &[(Part, String)]) -> String {
         let new = written.iter().find(|(of, _)| *of == part);
         let text = match new {
             Some((_, text)) => text.clone(),
-            None => kept_part(kept, part).unwrap_or_default(),
+            None => kept_part(kept, part.heading()).unwrap_or_default(),
         };
-        if !text.trim().is_empty() {
-            parts.push(format!("{}\n", text.trim_end()));
-        }
+        parts.push(text);
     }
-    parts.join("\n")
+    parts.extend(kept_part(kept, OTHERS));
+    let parts = parts.iter().map(|text| text.trim_end());
+    let parts = parts.filter(|text| !text.is_empty());
+    parts
+        .map(|text| format!("{text}\n"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A part of a page: from its heading to the next one of its rank.
-fn kept_part(page: &str, part: Part) -> Option<String> {
-    let mut lines = page.lines().skip_while(|line| *line != part.heading());
+fn kept_part(page: &str, heading: &str) -> Option<String> {
+    let mut lines = page.lines().skip_while(|line| *line != heading);
     let mut text = lines.next()?.to_owned();
     for line in lines.take_while(|line| !line.starts_with("# ")) {
         text.push('\n');
@@ -108,6 +120,17 @@ mod tests {
         let postgres = "# PostgreSQL\n\nnew".to_owned();
         let three = page(&both, &[(Part::Postgres, postgres)]);
         assert_eq!(three, both.replace("two", "new"));
+    }
+
+    #[test]
+    fn what_others_measured_stays_at_the_end() {
+        let page_with = format!("{PAGE}\n{OTHERS}\n\nfour\n");
+        let relay = "# Relay\n\nthree\n".to_owned();
+        let all = page(&page_with, &[(Part::Relay, relay)]);
+        assert_eq!(
+            all,
+            format!("{PAGE}\n# Relay\n\nthree\n\n{OTHERS}\n\nfour\n")
+        );
     }
 
     #[test]

@@ -179,6 +179,8 @@ pub(super) struct Section {
     pub(super) how: String,
     /// The figures.
     pub(super) series: Vec<Series>,
+    /// Figures that are no medians over rounds, as a table of their own.
+    pub(super) table: String,
     /// The targets among them.
     pub(super) verdicts: Vec<Verdict>,
 }
@@ -187,6 +189,10 @@ impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "## {}\n\n{}", self.title, self.how)?;
         writeln!(f, "Again: `{COMMAND} --only {}`.\n", self.name)?;
+        f.write_str(&self.table)?;
+        if self.series.is_empty() {
+            return Ok(());
+        }
         writeln!(f, "| figure | median | min | max |\n|---|---:|---:|---:|")?;
         for series in &self.series {
             let figure = |value| Figure(value, series.unit);

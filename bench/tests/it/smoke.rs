@@ -51,6 +51,20 @@ fn the_figures_of_the_relay_are_measured_and_written_down() {
 }
 
 #[test]
+fn the_pages_of_the_console_are_measured_and_written_down() {
+    let page = run(&["console"]);
+    assert!(page.starts_with("# Console\n"), "{page}");
+    for line in [
+        "| pages |",
+        "| Overview |",
+        "| Events | `its second page` |",
+        "| Timeline |",
+    ] {
+        assert!(page.contains(line), "{line} is missing:\n{page}");
+    }
+}
+
+#[test]
 fn a_measurement_that_there_is_not_is_refused_with_the_names_of_those_there_are() {
     let directory = fresh("refused");
     let output = bench(&directory, &["nothing"]).output().unwrap();
@@ -76,7 +90,7 @@ fn bench(directory: &Path, only: &[&str]) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_bench"));
     let mut command = Command::new(program);
     command
-        .args(["run", "--quick", "--rounds", "1", "--window-ms", "50"])
+        .args(["run", "--quick", "--rounds", "1", "--window-ms", "250"])
         .arg("--no-peers")
         .args(["--events", "2000", "--only", &only.join(",")])
         .arg("--shop")

@@ -1,16 +1,18 @@
-//! Claims, answers, events and messages to test with.
+//! Claims, answers, events, messages and keys to test with.
 //!
 //! Each maker gives the plainest one of its kind; a law changes the field that
 //! it is about, so that the difference stands in the law.
 
 use std::time::Duration;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use hapax::{
     event::{Headers, NewEvent},
     idempotency::{Answer, Claim, OnExpired, SingleShot},
     inbox::Message,
     key::{Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
+    keyring::{KEY_BYTES, Keyring},
 };
 
 /// How long a sample claim's answer stands.
@@ -73,6 +75,15 @@ pub fn event(id: &str) -> NewEvent {
 pub fn message(consumer: &str, message_id: &str, payload: &str) -> Message {
     Message::new(consumer, "provider", message_id, payload.as_bytes())
         .expect("a sample message is well formed")
+}
+
+/// Keys for what is kept in tables, each different from those of other numbers.
+///
+/// # Panics
+/// Never: they are as long as they should be.
+pub fn keyring(numbers: &[u8]) -> Keyring {
+    let key = |number: &u8| STANDARD.encode([*number; KEY_BYTES]);
+    Keyring::parse(numbers.iter().map(key)).expect("sample keys are long enough")
 }
 
 /// A single-shot request that runs `statements` and answers with `body`.

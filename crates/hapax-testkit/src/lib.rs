@@ -148,3 +148,4 @@ pub mod events;
 pub mod clock;
 pub mod wait;
 pub mod port;
+pub mod prober;

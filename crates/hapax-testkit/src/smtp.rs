@@ -70,6 +70,8 @@ pub enum Stage {
 pub enum SmtpFault {
     /// It answers with this code, which starts with a 4 or a 5, and takes no mail.
     Refuse(Stage, u16),
+    /// It answers with this code and repeats the last address, as many servers do.
+    Quote(Stage, u16),
     /// It closes the connection without a word; at the final dot it has taken the mail.
     Drop(Stage),
     /// It says nothing more and keeps the connection; at the final dot it has taken the mail.
@@ -79,7 +81,10 @@ pub enum SmtpFault {
 impl SmtpFault {
     fn stage(&self) -> Stage {
         match self {
-            Self::Refuse(stage, _) | Self::Drop(stage) | Self::Hang(stage) => *stage,
+            Self::Refuse(stage, _)
+            | Self::Quote(stage, _)
+            | Self::Drop(stage)
+            | Self::Hang(stage) => *stage,
         }
     }
 }
@@ -197,6 +202,7 @@ struct Conversation {
     script: Arc<Mutex<Script>>,
     from: Option<String>,
     to: Vec<String>,
+    heard: String,
 }
 
 impl Conversation {
@@ -206,6 +212,7 @@ impl Conversation {
             script,
             from: None,
             to: Vec::new(),
+            heard: String::new(),
         }
     }
 
@@ -246,6 +253,7 @@ impl Conversation {
         if self.from.is_none() {
             return self.say("503 MAIL first").await;
         }
+        self.heard = address(line);
         if self.reach(Stage::Recipient).await? {
             self.to.push(address(line));
             self.say("250 ok").await?;
@@ -268,7 +276,7 @@ impl Conversation {
             content,
         };
         let fault = self.strike(Stage::Dot);
-        if !matches!(fault, Some(SmtpFault::Refuse(..))) {
+        if !matches!(fault, Some(SmtpFault::Refuse(..) | SmtpFault::Quote(..))) {
             lock(&self.script).mails.push(mail);
         }
         if self.suffer(fault).await? {
@@ -306,6 +314,11 @@ impl Conversation {
             None => Ok(true),
             Some(SmtpFault::Refuse(_, code)) => {
                 self.say(&format!("{code} no")).await?;
+                Ok(false)
+            }
+            Some(SmtpFault::Quote(_, code)) => {
+                let heard = self.heard.clone();
+                self.say(&format!("{code} no: <{heard}>")).await?;
                 Ok(false)
             }
             Some(SmtpFault::Drop(_)) => Err(io::ErrorKind::ConnectionAborted.into()),

@@ -9,7 +9,9 @@ use super::{Tree, source};
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("hapax", &[]),
     ("hapax-client", &["hapax"]),
+    ("hapax-console", &["hapax", "hapax-postgres"]),
     ("hapax-http", &["hapax"]),
+    ("hapax-otlp", &["hapax"]),
     ("hapax-postgres", &["hapax"]),
     ("hapax-sinks", &["hapax"]),
     ("hapax-sqlite", &["hapax"]),
@@ -19,7 +21,9 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         &[
             "hapax",
             "hapax-client",
+            "hapax-console",
             "hapax-http",
+            "hapax-otlp",
             "hapax-postgres",
             "hapax-sinks",
             "hapax-sqlite",
@@ -85,7 +89,7 @@ fn foreign(name: &str, dependency: &str) -> bool {
     match name {
         "hapax" => network || database,
         "hapax-sqlite" | "hapax-postgres" => network,
-        "hapax-http" | "hapax-client" => database,
+        "hapax-http" | "hapax-client" | "hapax-otlp" => database,
         _ => false,
     }
 }

@@ -1,6 +1,6 @@
 //! Links between the pages lead somewhere: to a file of the project, and to a heading in it.
 //!
-//! Links to the world are not followed: a gate must not depend on it.
+//! Links to the world are not followed, for a gate must not depend on it; but they have to be addresses.
 
 use super::Tree;
 
@@ -15,6 +15,35 @@ pub(super) fn lead_somewhere(tree: &Tree) -> Vec<String> {
         }
     }
     findings
+}
+
+/// Every link to the world is an address: a scheme that is encrypted, unless it is an example on the machine or a
+/// name that stands for one; a host; and nothing that is no part of an address.
+pub(super) fn shaped(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.ending(".md") {
+        for (target, number) in targets(text)
+            .into_iter()
+            .filter(|(it, _)| it.contains("://"))
+        {
+            if !is_address(target) {
+                findings.push(format!("{path}:{number}: `{target}` is no https address"));
+            }
+        }
+    }
+    findings
+}
+
+fn is_address(target: &str) -> bool {
+    let (scheme, rest) = target.split_once("://").unwrap_or_default();
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let name = host.split(':').next().unwrap_or_default();
+    let is_name = name.contains('.') && !name.starts_with('.') && !name.ends_with('.');
+    let may_be_plain = name == "127.0.0.1" || name == "localhost";
+    let legal = target
+        .chars()
+        .all(|letter| letter.is_ascii_graphic() && !"<>\"{}|\\^`".contains(letter));
+    legal && ((scheme == "https" && is_name) || (scheme == "http" && may_be_plain))
 }
 
 /// What is wrong with a link on the page `path`.
@@ -82,15 +111,33 @@ fn targets(text: &str) -> Vec<(&str, usize)> {
                 targets.push((&target[..end], number));
             }
         }
+        // A definition, `[name]: target`, and an address by itself, `<https://...>`.
+        let definition = line
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once("]: "));
+        targets.extend(definition.map(|(_, target)| (target.trim(), number)));
+        let bare = line
+            .match_indices("<http")
+            .filter_map(|(at, _)| line[at + 1..].split('>').next());
+        targets.extend(bare.map(|target| (target, number)));
     }
     targets
 }
 
 /// The anchors of a page's headings, as GitHub and mdBook make them.
 fn headings(text: &str) -> impl Iterator<Item = String> {
-    prose(text)
-        .filter(|(line, _)| line.starts_with('#'))
-        .map(|(line, _)| anchor(line.trim_start_matches('#').trim()))
+    let mut seen: Vec<String> = Vec::new();
+    let lines = prose(text).filter(|(line, _)| line.starts_with('#'));
+    lines.map(move |(line, _)| {
+        let anchor = anchor(line.trim_start_matches('#').trim());
+        // The second of a name gets a number.
+        let before = seen.iter().filter(|it| **it == anchor).count();
+        seen.push(anchor.clone());
+        match before {
+            0 => anchor,
+            number => format!("{anchor}-{number}"),
+        }
+    })
 }
 
 fn anchor(heading: &str) -> String {
@@ -105,6 +152,41 @@ fn anchor(heading: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_to_the_world_is_an_address() {
+        let page = "[a](https://example.org/x?y#z) [b](http://127.0.0.1:8080/) <https://example.org>\n\
+            [c](http://example.org) [d](https://nowhere) [e](htps://example.org)\n\
+            [f]: https://exa mple.org\n<http://example.org/>\n";
+        let found = shaped(&Tree::of(&[("a.md", page)]));
+        let wrong =
+            |line: usize, target: &str| format!("a.md:{line}: `{target}` is no https address");
+        assert_eq!(
+            found,
+            [
+                wrong(2, "http://example.org"),
+                wrong(2, "https://nowhere"),
+                wrong(2, "htps://example.org"),
+                wrong(3, "https://exa mple.org"),
+                wrong(4, "http://example.org/"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_definition_leads_somewhere_and_the_second_heading_of_a_name_has_a_number() {
+        let tree = Tree::of(&[
+            ("a.md", "[b]: b.md#x-1\n[c]: c.md\n[d](b.md#x-2)\n"),
+            ("b.md", "# X\n## X\n"),
+        ]);
+        assert_eq!(
+            lead_somewhere(&tree),
+            [
+                "a.md:2: `c.md` leads nowhere",
+                "a.md:3: `b.md#x-2` names no heading of that page",
+            ]
+        );
+    }
 
     #[test]
     fn a_link_leads_to_a_file_and_to_a_heading() {

@@ -10,6 +10,7 @@ mod source;
 mod direction;
 mod queries;
 mod pages;
+mod blocks;
 mod links;
 mod reference;
 
@@ -38,8 +39,11 @@ const RULES: &[Rule] = &[
     pages::changelog,
     pages::decisions,
     pages::summary,
+    blocks::checked,
     links::lead_somewhere,
+    links::shaped,
     reference::complete,
+    reference::no_more,
 ];
 
 /// Checks the tree under `root` against every rule.

@@ -1,12 +1,14 @@
 //! The references are complete: what the code can say, the pages explain.
 
+use std::collections::BTreeSet;
+
 use super::{Tree, source};
 
 /// What marks a name among the literals of a file.
 type IsName = fn(&str) -> bool;
 
 /// Where names are given, what marks one, and the page that must explain it.
-const NAMES: [(&str, IsName, &str); 4] = [
+const NAMES: [(&str, IsName, &str); 7] = [
     (
         "crates/hapax-http/src/problem/code.rs",
         is_code,
@@ -17,17 +19,30 @@ const NAMES: [(&str, IsName, &str); 4] = [
         is_code,
         "docs/reference/errors.md",
     ),
-    (
-        "crates/hapax/src/telemetry.rs",
-        is_metric,
-        "docs/reference/metrics.md",
-    ),
+    (METRICS, is_metric, "docs/reference/metrics.md"),
     (
         "examples/shop/src/config/flags.rs",
         is_flag,
         "docs/reference/configuration.md",
     ),
+    (
+        "crates/hapax-postgres/src/existing/moving.rs",
+        is_metric,
+        "docs/reference/metrics.md",
+    ),
+    (
+        "crates/hapax-server/src/admin/problem.rs",
+        is_code,
+        "docs/reference/errors.md",
+    ),
+    (
+        "crates/hapax-server/src/admin/door.rs",
+        is_code,
+        "docs/reference/errors.md",
+    ),
 ];
+/// Where metrics have their names.
+const METRICS: &str = "crates/hapax/src/telemetry.rs";
 
 /// Every code, metric and flag stands in its reference.
 pub(super) fn complete(tree: &Tree) -> Vec<String> {
@@ -43,6 +58,37 @@ pub(super) fn complete(tree: &Tree) -> Vec<String> {
     }
     findings
 }
+
+/// No reference explains what the code cannot say any more: the first column of its tables is looked at.
+pub(super) fn no_more(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    let pages: BTreeSet<&str> = NAMES.iter().map(|(_, _, page)| *page).collect();
+    for page in pages {
+        let sources: Vec<_> = NAMES.iter().filter(|(.., it)| *it == page).collect();
+        let known: BTreeSet<&str> = sources
+            .iter()
+            .filter_map(|(file, is_name, _)| Some((tree.text(file)?, is_name)))
+            .flat_map(|(code, is_name)| literals(code).filter(|name| is_name(name)))
+            .collect();
+        let is_name = |name: &str| sources.iter().any(|(_, is_name, _)| is_name(name));
+        for (line, number) in tree.text(page).unwrap_or_default().lines().zip(1..) {
+            let first = line
+                .strip_prefix("| ")
+                .and_then(|rest| rest.split(" | ").next());
+            let spans = first.unwrap_or_default().split('`').skip(1).step_by(2);
+            for span in spans.filter(|span| is_name(span)) {
+                let name = span.split(' ').next().unwrap_or_default();
+                if !known.contains(name) && !OTHERS.contains(&name) {
+                    findings.push(format!("{page}:{number}: nothing says `{name}`"));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// What is said elsewhere: by a flag that is no setting.
+const OTHERS: [&str; 1] = ["--config"];
 
 /// What stands in quotes, line by line, comments apart.
 fn literals(code: &str) -> impl Iterator<Item = &str> {
@@ -68,6 +114,30 @@ fn is_flag(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_code_says_no_more_is_found() {
+        let tree = Tree::of(&[
+            (NAMES[2].0, "a = \"hapax_a_total\";\n"),
+            (
+                NAMES[2].2,
+                "| `hapax_a_total` | counter |\n| `hapax_b_total` | counter |\n| `hapax_b_total > 1` | x |\n",
+            ),
+            (NAMES[3].0, "(\"listen\", \"--listen\", x),\n"),
+            (
+                NAMES[3].2,
+                "| `--listen ADDR` | x |\n| `--liston ADDR` | `--else` |\n",
+            ),
+        ]);
+        assert_eq!(
+            no_more(&tree),
+            [
+                "docs/reference/configuration.md:2: nothing says `--liston`",
+                "docs/reference/metrics.md:2: nothing says `hapax_b_total`",
+                "docs/reference/metrics.md:3: nothing says `hapax_b_total`",
+            ]
+        );
+    }
 
     #[test]
     fn a_code_a_metric_and_a_flag_that_no_page_explains_are_found() {

@@ -9,7 +9,9 @@ use anyhow::Context as _;
 
 const SKIPPED: &[&str] = &["target", "node_modules", "mail", "uploads", "__pycache__"];
 const HIDDEN: &[&str] = &[".cargo", ".ci", ".config", ".github"];
-const TEXT: &[&str] = &["rs", "md", "toml", "sql", "sh", "py", "js", "mjs", "run"];
+const TEXT: &[&str] = &[
+    "rs", "md", "toml", "sql", "sh", "py", "js", "mjs", "run", "yml", "json",
+];
 
 /// Paths relative to the root, with `/`, and what stands in them.
 #[derive(Debug, Default)]

@@ -388,11 +388,11 @@ mod tests {
     #[tokio::test]
     async fn settings_change_while_it_runs_and_databases_are_made_on_it() {
         let cluster = Cluster::start_with(&[("max_connections", "30")]).await;
-        cluster.settings(&[("statement_timeout", "1234ms")]).await;
+        cluster.settings(&[("work_mem", "1234kB")]).await;
         let database = Database::on(&cluster.url()).await;
         let client = database.client().await;
-        let set: String = one(&client, "SHOW statement_timeout").await;
-        assert_eq!(set, "1234ms");
+        let set: String = one(&client, "SHOW work_mem").await;
+        assert_eq!(set, "1234kB");
         let set: String = one(&client, "SHOW max_connections").await;
         assert_eq!(set, "30");
         let named = format!("{}?application_name=somebody", database.url());

@@ -61,6 +61,7 @@ impl<S: SinkUnderTest> Bench<S> {
         let again = Offer {
             event: Arc::clone(&offer.event),
             attempt: offer.attempt + 1,
+            trace: None,
         };
         let outcome = self.offer(&again).await;
         assert!(outcome.is_ok(), "a later offer is taken: {outcome:?}");
@@ -84,6 +85,7 @@ pub(super) fn offers_of(events: impl IntoIterator<Item = NewEvent>) -> Vec<Offer
         Offer {
             event: Arc::new(OutboxEvent { position, event }),
             attempt: 1,
+            trace: None,
         }
     });
     sealed.collect()

@@ -82,6 +82,7 @@ pub async fn an_event_that_is_offered_again_is_accepted_again<S: SinkUnderTest>(
     let again = Offer {
         event: Arc::clone(&first.event),
         attempt: 2,
+        trace: None,
     };
     for offer in [&first, &again] {
         let outcome = bench.offer(offer).await;

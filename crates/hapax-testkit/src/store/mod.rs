@@ -21,6 +21,10 @@ pub mod takeovers;
 pub mod single_shot;
 pub mod outbox;
 pub mod inbox;
+pub mod sagas;
+pub mod signals;
+pub mod decisions;
+mod saga_steps;
 pub mod leases;
 pub mod deliveries;
 pub mod arrivals;
@@ -32,7 +36,7 @@ mod steps;
 
 use hapax::{
     Clock, Random,
-    store::{Deliveries, Keys, Outbox, Phases},
+    store::{Deliveries, Keys, Outbox, Phases, Sagas},
 };
 
 /// The transaction of a store under test.
@@ -43,7 +47,7 @@ pub type Statement<S> = <<S as StoreUnderTest>::Store as Keys>::Statement;
 /// A store as the suite needs it: fresh, with a table for business rows, and able to restart.
 pub trait StoreUnderTest: Sized + Send + Sync + 'static {
     /// The store.
-    type Store: Phases + Outbox + Deliveries;
+    type Store: Phases + Outbox + Deliveries + Sagas;
 
     /// An empty store that nobody else sees, with its schema and an empty table for rows.
     fn fresh(clock: Clock, random: Random) -> impl Future<Output = Self> + Send;
@@ -102,6 +106,7 @@ macro_rules! store_suite {
                 no_answer_is_kept_longer_than_the_bound
                 a_purge_deletes_expired_keys_and_counts_them_by_operation
                 a_purge_never_touches_an_unexpired_key
+                usage_is_of_what_stands_tenant_by_tenant
                 a_purge_deletes_many_keys_batch_by_batch
                 a_purged_key_leaves_a_tombstone_where_that_is_asked
                 a_tombstone_goes_after_its_time
@@ -187,6 +192,40 @@ macro_rules! store_suite {
                 of_many_that_take_one_message_one_commits
                 a_message_is_known_for_its_retention
             }
+            sagas {
+                a_saga_exists_exactly_when_its_transaction_commits
+                an_id_is_started_once
+                a_saga_reads_back_as_it_was_started
+                a_saga_carries_the_context_of_its_request
+                a_saga_that_is_too_large_is_refused
+                each_due_saga_is_taken_once
+                a_held_saga_is_taken_again_after_its_lease
+                a_turn_renews_the_lease
+                the_longest_due_saga_comes_first
+                only_known_kinds_are_taken
+                a_turn_commits_rows_events_and_its_step
+                a_turn_that_is_rolled_back_leaves_nothing
+                steps_read_back_in_the_order_in_which_they_began
+                a_fenced_worker_writes_nothing
+                a_seized_saga_fences_its_worker
+                a_saga_given_back_falls_due_after_its_pause
+                the_next_saga_is_the_first_to_fall_due
+                sagas_are_listed_page_by_page
+                a_purge_deletes_only_what_ended_long_ago
+            }
+            signals {
+                a_signal_wakes_a_saga_and_stands_once
+                a_signal_that_crosses_a_worker_is_not_lost
+                a_turn_says_how_much_its_saga_was_told
+                a_saga_that_has_ended_is_left_alone
+                a_saga_that_needs_attention_waits_for_a_word
+                a_word_before_a_saga_is_given_back_outlives_its_worker
+                a_word_that_is_too_large_is_refused
+                sagas_that_need_attention_are_counted_by_name
+            }
+            decisions {
+                a_saga_outlives_the_key_under_which_it_began
+            }
             leases {
                 a_living_nodes_part_is_not_taken
                 a_silent_nodes_part_is_taken_after_its_lease
@@ -268,6 +307,9 @@ mod tests {
                 ("single_shot", include_str!("single_shot.rs")),
                 ("outbox", include_str!("outbox.rs")),
                 ("inbox", include_str!("inbox.rs")),
+                ("sagas", include_str!("sagas.rs")),
+                ("signals", include_str!("signals.rs")),
+                ("decisions", include_str!("decisions.rs")),
                 ("leases", include_str!("leases.rs")),
                 ("deliveries", include_str!("deliveries.rs")),
                 ("arrivals", include_str!("arrivals.rs")),

@@ -105,6 +105,34 @@ pub async fn a_purge_never_touches_an_unexpired_key<S: StoreUnderTest>() {
     assert_eq!(bench.replay(claim("young")).await, answer("young"));
 }
 
+/// What every tenant has stored can be counted; what has expired is not counted.
+pub async fn usage_is_of_what_stands_tenant_by_tenant<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    assert_eq!(bench.store().usage().await.expect("counted"), []);
+    bench.run(claim("old"), "row", &answer("old")).await;
+    bench.clock.advance(MOMENT);
+    for (tenant, key) in [("alice", "1"), ("alice", "2"), ("bob", "1")] {
+        let claim = claim_of(scope(tenant, "POST /a", key));
+        bench.run(claim, "row", &answer("{}")).await;
+    }
+    let count = async || {
+        let mut usage = bench.store().usage().await.expect("counted");
+        usage.sort_by(|one, other| one.tenant.as_str().cmp(other.tenant.as_str()));
+        usage
+    };
+    let all = count().await;
+    let keys: Vec<_> = all.iter().map(|it| (it.tenant.as_str(), it.keys)).collect();
+    assert_eq!(keys, [("alice", 3), ("bob", 1)]);
+    let plain = answer("{}");
+    let least = (plain.header_block().len() + plain.body.len()) as u64;
+    assert!(all[1].bytes >= least, "{all:?}");
+    bench.clock.advance(RETENTION.saturating_sub(MOMENT));
+    let left = count().await;
+    assert_eq!(left[0].keys, 2, "the old one has expired");
+    bench.clock.advance(MOMENT);
+    assert_eq!(count().await, []);
+}
+
 /// A purge is a small bite; taken again and again it gets through everything.
 pub async fn a_purge_deletes_many_keys_batch_by_batch<S: StoreUnderTest>() {
     const KEYS: u64 = 1_200;

@@ -99,6 +99,7 @@ broken!(WritesTheJsonAnew, |plain, offers| Box::pin(async move {
         Offer {
             event: Arc::new(OutboxEvent { position, event }),
             attempt: offer.attempt,
+            trace: None,
         }
     });
     let anew: Vec<_> = anew.collect();

@@ -1,0 +1,392 @@
+//! The pages that are asked for: each list as it opens, its second page, and with filters that fit
+//! much, little and nothing.
+
+use tokio_postgres::Client;
+
+use super::plant::Planted;
+
+/// What is promised of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It shows the figures of the overview.
+    Overview,
+    /// It lists rows.
+    List,
+    /// It is about one thing, or about nothing that is stored.
+    One,
+}
+
+/// A page, and how it is asked for.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) kind: Kind,
+    pub(super) name: &'static str,
+    /// The filter, or what else tells it from others of its name.
+    pub(super) asked: String,
+    pub(super) place: Place,
+    /// What it answers.
+    pub(super) status: u16,
+    /// Whether every request is to look anew at the figures of the overview.
+    pub(super) is_a_look: bool,
+}
+
+/// Where a page is.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// There.
+    At(String),
+    /// Behind the last row of the page that is there.
+    After(String),
+}
+
+/// Rows that pages are about, out of the middle of what is there.
+struct Known {
+    key: String,
+    tenant: String,
+    position: i64,
+    event: String,
+    order: i64,
+    dead: i64,
+    saga: String,
+}
+
+/// An id that no event has.
+const NOBODY: &str = "0190c2f4-0000-7000-8000-000000000000";
+
+/// A list: its path, and the filters that it is asked with.
+type List<'a> = (&'static str, &'static str, &'a [&'a str]);
+
+/// Every page, those first whose requests turn the clock on.
+pub(super) async fn every(client: &Client, planted: &Planted) -> anyhow::Result<Vec<Page>> {
+    let known = Known::of(client, planted).await?;
+    let mut all = figures();
+    all.extend(of_events(&known));
+    all.extend(of_requests(&known));
+    all.extend(things(&known));
+    Ok(all)
+}
+
+impl Known {
+    async fn of(client: &Client, planted: &Planted) -> anyhow::Result<Self> {
+        const WORDS: &str = "\
+SELECT plant.key($1), plant.tenant($1), event_id::text, 'saga-' || md5($2::bigint::text)
+FROM hapax.outbox_event
+WHERE id = $3::bigint";
+        let middle = planted.events / 2 / 2_000 * 2_000;
+        // An event that arrived everywhere, and a saga of every twenty-fifth.
+        let (number, saga) = (middle + 15, middle / 5_000 * 5_000 + 7);
+        let position = planted.position(number);
+        let order = Planted::request(number);
+        let row = client.query_one(WORDS, &[&order, &saga, &position]).await?;
+        Ok(Self {
+            key: row.get(0),
+            tenant: row.get(1),
+            position,
+            event: row.get(2),
+            order,
+            dead: planted.position(middle + 1),
+            saga: row.get(3),
+        })
+    }
+}
+
+/// What shows the figures of the overview.
+fn figures() -> Vec<Page> {
+    let page = |name, asked: &str, path: &str, is_a_look| Page {
+        kind: Kind::Overview,
+        name,
+        asked: asked.to_owned(),
+        place: Place::At(path.to_owned()),
+        status: 200,
+        is_a_look,
+    };
+    vec![
+        page("Overview", "", "/console", true),
+        page(
+            "Overview, within two seconds of a look",
+            "",
+            "/console",
+            false,
+        ),
+        page("Destinations", "", "/console/destinations", true),
+        page("Destinations", "sea", "/console/destinations?q=sea", true),
+        page("Destination", "hooks", "/console/destinations/hooks", true),
+        page(
+            "Destination",
+            "search",
+            "/console/destinations/search",
+            true,
+        ),
+    ]
+}
+
+/// Lists of events and of where they go.
+fn of_events(known: &Known) -> Vec<Page> {
+    let about = format!("about:order/o-{}", known.order);
+    let id = format!("id:{}", known.event);
+    let nobody = format!("id:{NOBODY}");
+    let tenant = format!("tenant:{}", known.tenant);
+    let lists: [List<'_>; 3] = [
+        (
+            "Events",
+            "/console/events",
+            &[
+                "type:order.paid",
+                "type:order.*",
+                "type:refund.disputed",
+                "type:nothing.*",
+                &tenant,
+                "tenant:nobody",
+                &about,
+                "age<5m",
+                "age>30m",
+                "age>30m type:nothing.*",
+                "age>2h",
+                &id,
+                &nobody,
+            ],
+        ),
+        (
+            "Deliveries",
+            "/console/deliveries",
+            &[
+                "state:retrying",
+                "state:scheduled",
+                "state:dead",
+                "state:discarded",
+                "dest:hooks",
+                "dest:mail state:blocked",
+                "dest:search",
+                "dest:nowhere",
+                "type:nothing.*",
+                &tenant,
+                "attempt>3",
+                "refused",
+                "error:nothing",
+                "age>30m",
+                "age>30m state:delivered type:order.paid",
+            ],
+        ),
+        (
+            "Dead letters",
+            "/console/dead-letters",
+            &[
+                "dest:mail",
+                "type:order.*",
+                "type:nothing.*",
+                &tenant,
+                "error:mailbox",
+                "error:nothing",
+                "age>30m",
+            ],
+        ),
+    ];
+    lists.iter().flat_map(list).collect()
+}
+
+/// Every other list.
+fn of_requests(known: &Known) -> Vec<Page> {
+    let id = format!("id:{}", known.event);
+    let key = format!("key:{}", known.key);
+    let tenant = format!("tenant:{}", known.tenant);
+    let lists: [List<'_>; 4] = [
+        (
+            "Keys",
+            "/console/keys",
+            &[
+                &key,
+                "key:req-0",
+                "key:nothing",
+                "key:#00",
+                "state:in_progress",
+                "state:completed",
+                "state:failed",
+                "state:tombstone",
+                "operation:\"POST /orders\"",
+                &tenant,
+                "tenant:nobody",
+                "state:failed operation:\"GET /nothing\"",
+                "age>30m",
+            ],
+        ),
+        (
+            "Inbox",
+            "/console/inbox",
+            &[
+                "consumer:billing",
+                "consumer:nobody",
+                "source:partner",
+                "source:nobody",
+                &id,
+                "age>30m",
+            ],
+        ),
+        (
+            "Sagas",
+            "/console/sagas",
+            &[
+                "state:needs_attention",
+                "state:running",
+                "state:failed",
+                "saga:checkout",
+                "saga:nothing",
+                "saga:nothing state:completed",
+            ],
+        ),
+        (
+            "Jobs and audit",
+            "/console/advanced",
+            &[
+                "state:failed",
+                "dest:mail",
+                "dest:nowhere",
+                "actor:ann",
+                "actor:nobody",
+                "action:pause",
+                "action:nothing",
+                "object:\"destination mail\"",
+            ],
+        ),
+    ];
+    lists.iter().flat_map(list).collect()
+}
+
+/// A list as it opens, its second page, and what its filters fit.
+fn list((name, path, filters): &List<'_>) -> Vec<Page> {
+    let page = |asked: &str, place| Page {
+        kind: Kind::List,
+        name,
+        asked: asked.to_owned(),
+        place,
+        status: 200,
+        is_a_look: false,
+    };
+    let first = page("", Place::At((*path).to_owned()));
+    let second = page("its second page", Place::After((*path).to_owned()));
+    let filtered = filters.iter().map(|filter| {
+        let at = format!("{path}?q={}", escaped(filter));
+        page(filter, Place::At(at))
+    });
+    [first, second].into_iter().chain(filtered).collect()
+}
+
+/// Pages of one thing, and what is asked before an act is done.
+fn things(known: &Known) -> Vec<Page> {
+    let Known {
+        key,
+        position,
+        event,
+        dead,
+        saga,
+        ..
+    } = known;
+    let page = |name, asked: &str, path: String, status| Page {
+        kind: Kind::One,
+        name,
+        asked: asked.to_owned(),
+        place: Place::At(path),
+        status,
+        is_a_look: false,
+    };
+    let act = |name, asked: &str, q: &str| {
+        let path = format!("/console/act?{asked}&q={}", escaped(q));
+        page(name, q, path, 200)
+    };
+    vec![
+        page(
+            "Event",
+            "by its position",
+            format!("/console/events/{position}"),
+            200,
+        ),
+        page(
+            "Event",
+            "by its id",
+            format!("/console/events/{event}"),
+            200,
+        ),
+        page(
+            "Event",
+            "a dead letter",
+            format!("/console/events/{dead}"),
+            200,
+        ),
+        page(
+            "Event",
+            "an id that nobody has",
+            format!("/console/events/{NOBODY}"),
+            404,
+        ),
+        page(
+            "Timeline",
+            "of a key",
+            format!("/console/timeline?key={key}"),
+            200,
+        ),
+        page(
+            "Timeline",
+            "of an event",
+            format!("/console/timeline?event={event}"),
+            200,
+        ),
+        page(
+            "Timeline",
+            "of no key",
+            "/console/timeline?key=nothing".to_owned(),
+            404,
+        ),
+        page("Saga", "", format!("/console/sagas/{saga}"), 200),
+        act(
+            "Replay dead letters: how many",
+            "act=replay-dead&dest=hooks",
+            "dest:hooks",
+        ),
+        act(
+            "Offer events again: how many",
+            "act=replay-events&dest=mail",
+            "type:refund.disputed age<5m",
+        ),
+        act(
+            "Offer events again: how many",
+            "act=replay-events&dest=mail",
+            "type:refund.disputed",
+        ),
+        page(
+            "Configuration",
+            "",
+            "/console/configuration".to_owned(),
+            200,
+        ),
+        page("Reference", "", "/console/reference".to_owned(), 200),
+        page("Reference", "cli", "/console/reference/cli".to_owned(), 200),
+    ]
+}
+
+/// A filter as it stands in an address.
+fn escaped(filter: &str) -> String {
+    let mut text = String::new();
+    for letter in filter.chars() {
+        match letter {
+            ' ' => text.push('+'),
+            '"' => text.push_str("%22"),
+            '#' => text.push_str("%23"),
+            '<' => text.push_str("%3C"),
+            '>' => text.push_str("%3E"),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_escaped_as_a_browser_does() {
+        assert_eq!(
+            escaped("age>30m state:dead operation:\"POST /a\" key:#0"),
+            "age%3E30m+state:dead+operation:%22POST+/a%22+key:%230"
+        );
+    }
+}

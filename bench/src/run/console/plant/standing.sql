@@ -1,0 +1,31 @@
+-- The turns of the ring, the last of which is written to.
+INSERT INTO hapax.turn (turn, opened_at, closed_at, last)
+SELECT turn, min(at), CASE WHEN turn < max(max(turn)) OVER () THEN max(at) END,
+       CASE WHEN turn < max(max(turn)) OVER () THEN max(position) END
+FROM (
+    SELECT plant.position(n) >> 36 AS turn, plant.position(n) AS position, plant.at(n) AS at
+    FROM generate_series(0, plant.events() - 1) AS series (n)
+) AS every
+GROUP BY turn;
+SELECT setval('hapax.outbox_event_id', plant.position(plant.events() - 1));
+-- A relay lives and holds every part; one of them is behind.
+INSERT INTO hapax.destination (name, first_opened_at, opened_at)
+SELECT name, plant.at(0), plant.at(0)
+FROM unnest(ARRAY['mail', 'search', 'hooks/0', 'hooks/1', 'hooks/2', 'hooks/3']) AS parts (name);
+INSERT INTO hapax.lease (part, epoch, node, taken_at)
+SELECT name, 1, 'relay-1', plant.at(0) FROM hapax.destination;
+INSERT INTO hapax.sign (half, number, node, lives, seen_at)
+VALUES (0, nextval('hapax.sign_number'), 'relay-1', true, clock_timestamp() + interval '1 day');
+INSERT INTO hapax.checkpoint_log
+    (half, number, part, epoch, frontier, snapshot, settled, offered, written_at)
+SELECT 0, nextval('hapax.checkpoint_number'), name, 1,
+       plant.position(plant.events() - 1 - CASE WHEN name = 'search' THEN plant.lag() ELSE 0 END),
+       NULL, '', '', clock_timestamp()
+FROM hapax.destination;
+INSERT INTO hapax.declaration (name, spec, version, created_at, changed_at, changed_by)
+SELECT name, spec, nextval('hapax.declaration_version'), plant.at(0), plant.at(0), 'ops'
+FROM (
+    VALUES ('mail', '{"sink":{"smtp":{"url":"smtp://mail.example"}}}'),
+           ('search', '{"sink":{"webhook":{"url":"https://search.example"}}}'),
+           ('hooks', '{"parts":4,"sink":{"webhook":{"url":"https://hooks.example","secret":"***"}}}')
+) AS declared (name, spec);

@@ -1,0 +1,101 @@
+//! An HTTP API, asked everything that its description allows and much that it does not: schemathesis.
+//!
+//! It finds faults of the server, answers that the description does not have, and requests that it forbids and the
+//! server takes. It does not ask whether the server takes all that a schema allows: a schema does not say that a
+//! destination must exist. What it asks is the same in every run.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use tokio::{process::Command, time::timeout};
+
+/// How long one run may take before it hangs: alone on two cores it takes some fifteen seconds.
+const PROBE_MAX: Duration = Duration::from_mins(3);
+/// The checks that are left out, see above.
+const LEFT_OUT: &str = "positive_data_acceptance";
+
+/// A run against one API.
+#[derive(Debug)]
+pub struct Prober {
+    packages: PathBuf,
+    folder: tempfile::TempDir,
+    description: String,
+    arguments: Vec<String>,
+}
+
+impl Prober {
+    /// Probes what the description at this URL says, with five requests of each kind for each operation.
+    ///
+    /// `target_tmp` is the test's `env!("CARGO_TARGET_TMPDIR")`: the packages lie beside it.
+    ///
+    /// # Panics
+    /// Where the packages are not installed.
+    pub fn of(target_tmp: &str, description: &str) -> Self {
+        let packages = Path::new(target_tmp).join("../prober");
+        assert!(
+            packages.join("schemathesis").is_dir(),
+            "schemathesis is not installed: `cargo x test` installs it, and so does python3 -m pip install --target \
+             target/prober --requirement crates/hapax-testkit/prober/requirements.txt"
+        );
+        let folder = tempfile::tempdir().expect("a folder for its settings can be made");
+        Self {
+            packages,
+            folder,
+            description: description.to_owned(),
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Sends a header with every request.
+    #[must_use]
+    pub fn header(self, name: &str, value: &str) -> Self {
+        self.argument("--header")
+            .argument(&format!("{name}: {value}"))
+    }
+
+    /// Adds an argument of its command line.
+    #[must_use]
+    pub fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Runs it to its end, and fails with what it found.
+    ///
+    /// `settings` is the text of a `schemathesis.toml`, such as the names of things that are there.
+    ///
+    /// # Panics
+    /// When it finds something, cannot be run, or takes too long.
+    pub async fn finds_nothing(self, settings: &str) {
+        let file = self.folder.path().join("schemathesis.toml");
+        std::fs::write(&file, settings).expect("its settings can be written");
+        let mut python = Command::new("python3");
+        python
+            .args(["-m", "schemathesis.cli", "--config-file"])
+            .arg(&file)
+            .args(["run", &self.description, "--no-color", "--warnings", "off"])
+            .args(["--generation-deterministic", "--max-examples", "5"])
+            .args(["--suppress-health-check", "all", "--continue-on-failure"])
+            .args(["--exclude-checks", LEFT_OUT])
+            .args(&self.arguments)
+            .current_dir(self.folder.path())
+            .env("PYTHONPATH", &self.packages)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let ran = timeout(PROBE_MAX, python.output()).await;
+        let ran = ran
+            .expect("a run ends in time")
+            .expect("python3 can be run");
+        let said = String::from_utf8_lossy(&ran.stdout);
+        let failed = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{said}{failed}");
+        assert!(
+            said.contains("No issues found"),
+            "it has asked nothing: {said}{failed}"
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! The laws of decisions: what a person says about a saga holds, however long they took to say it.
+
+use std::{marker::PhantomData, time::Duration};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use hapax::{
+    relay::wake::Wake,
+    saga::{
+        Call, Decision, Definition, Foreign, Local, Outcome, Owned, Patience, Refusal, Runner,
+        SagaRecord, Settings, State, Step,
+    },
+    sink::BoxError,
+    store::{Effect, Keys, SagaRows, Transaction},
+};
+
+use super::{
+    StoreUnderTest, Tx,
+    bench::{Bench, PATIENCE},
+    saga_steps::{find, give_back, seize, turn},
+};
+use crate::{
+    clock::seeded_random,
+    events::{RETENTION, answer, claim, event},
+    wait::eventually,
+};
+
+/// How fast time goes by for a saga that is to give up.
+const PACE: Duration = Duration::from_millis(250);
+
+/// A saga that began under a key needs nothing of it: the answer expires and is purged while the
+/// saga needs attention, and what is decided then brings it to its end.
+pub async fn a_saga_outlives_the_key_under_which_it_began<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut tx = bench.claim(claim("k")).await;
+    let saga = checkout::<S>().begin("s1", None, Bytes::new());
+    assert!(tx.start_saga(&saga).await.expect("it is started"));
+    let kept = tx.complete(&answer("{}"), Effect::Keep).await;
+    kept.expect("an answer is kept");
+    let wake = Wake::new();
+    let settings = Settings::new(bench.clock.clock(), seeded_random(3));
+    let runner = Runner::spawn(bench.store(), vec![checkout::<S>()], settings, &wake);
+    until(&bench, &wake, State::NeedsAttention, PACE).await;
+    assert_eq!(bench.replay(claim("k")).await, answer("{}"));
+    bench.clock.advance(RETENTION);
+    let purged = bench.store().purge_keys().await;
+    assert_eq!(purged.expect("keys are purged").len(), 1);
+    let found = bench.store().look_up(&claim("k").scope).await;
+    assert!(found.expect("looked up").is_none());
+    let happened = Decision::Done {
+        step: "capture".to_owned(),
+        made: Bytes::from_static(b"by hand"),
+    };
+    decide(&bench, &happened).await;
+    until(&bench, &wake, State::Completed, Duration::ZERO).await;
+    runner.drain().await;
+    assert_eq!(bench.rows().await, ["by hand"]);
+    assert_eq!(bench.events().await.len(), 1);
+    // The key is free again. Under the name that it had, the saga is begun once all the same.
+    let mut tx = bench.claim(claim("k")).await;
+    assert!(!tx.start_saga(&saga).await.expect("it is known"));
+    tx.rollback().await;
+}
+
+/// Captures, of which nobody hears; and then notes what was captured.
+fn checkout<S: StoreUnderTest>() -> Definition<Tx<S>> {
+    let patience = Patience {
+        pause_max: Duration::from_secs(2),
+        ..Patience::default()
+    };
+    Definition::new("checkout", 1)
+        .deadline(Duration::from_mins(1))
+        .step(Step::foreign("capture", Silent).pivot().patience(patience))
+        .step(Step::local("notify", Notify::<S>(PhantomData)))
+}
+
+/// Waits until the saga rests in a state, while so much time goes by between two looks.
+async fn until<S: StoreUnderTest>(bench: &Bench<S>, wake: &Wake, state: State, pace: Duration) {
+    let rests = async || {
+        bench.clock.advance(pace);
+        wake.ring();
+        let saga = find(bench, "s1").await.expect("it is there");
+        saga.standing.state == state && saga.wake_at.is_none()
+    };
+    eventually(PATIENCE, rests).await;
+}
+
+async fn decide<S: StoreUnderTest>(bench: &Bench<S>, decision: &Decision) {
+    let saga = seize(bench, "s1").await.expect("it is there");
+    let owned = Owned::of(&saga);
+    let judged = decision.judge(&saga, "asked them", bench.clock.now());
+    let (rows, standing) = judged.expect("it fits");
+    let mut tx = turn(bench, &owned).await;
+    for row in &rows {
+        let written = tx.write_step(&owned, row).await;
+        written.expect("a step is written");
+    }
+    let written = tx.write_standing(&owned, &standing).await;
+    written.expect("a standing is written");
+    tx.commit().await.expect("it is committed");
+    give_back(bench, &owned, Duration::ZERO, 0).await;
+}
+
+/// A far side that never answers.
+struct Silent;
+
+impl Foreign for Silent {
+    fn request(&self, _: &SagaRecord) -> Result<Bytes, BoxError> {
+        Ok(Bytes::new())
+    }
+
+    fn call<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
+        Box::pin(async { Outcome::Unknown("the answer was lost".into()) })
+    }
+}
+
+/// Writes what was captured, and tells of it.
+struct Notify<S>(PhantomData<S>);
+
+impl<S: StoreUnderTest> Local<Tx<S>> for Notify<S> {
+    fn run<'a>(
+        &'a self,
+        tx: &'a mut Tx<S>,
+        saga: &'a SagaRecord,
+    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
+        Box::pin(async move {
+            let made = saga.made("capture").ok_or("it is not captured")?;
+            S::write_row(tx, std::str::from_utf8(made)?).await;
+            tx.emit(event(&saga.id))?;
+            Ok(Ok(Bytes::new()))
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! The steps that the laws about sagas share.
+//!
+//! A step that must succeed says so when it does not, so that a law reads as the story it tells.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    event::Headers,
+    saga::{Kind, NewSaga, Owned, SagaRecord, Standing, StepRecord, StepState, Way},
+    store::{Held, SagaRows, Sagas, Transaction},
+};
+
+use super::{StoreUnderTest, bench::Bench};
+
+pub(super) const LEASE: Duration = Duration::from_secs(10);
+pub(super) const DAY: Duration = Duration::from_hours(24);
+
+pub(super) fn kind(version: u32) -> Kind {
+    Kind {
+        name: "checkout".to_owned(),
+        version,
+    }
+}
+
+pub(super) fn saga(id: &str) -> NewSaga {
+    NewSaga {
+        id: id.to_owned(),
+        kind: kind(1),
+        tenant: None,
+        input: Bytes::from_static(b"{}"),
+        headers: Headers::new(),
+        deadline: Duration::from_mins(15),
+    }
+}
+
+/// A step that is done, at moments that every store keeps as they are.
+pub(super) fn step(name: &str, way: Way) -> StepRecord {
+    StepRecord {
+        name: name.to_owned(),
+        way,
+        state: StepState::Done,
+        provider_key: None,
+        request: Bytes::new(),
+        made: Bytes::from_static(b"\x00\xffmade"),
+        error: None,
+        attempts: 1,
+        next_at: Timestamp::from_millis(1_000),
+        began_at: Timestamp::from_millis(2_000),
+        ended_at: Some(Timestamp::from_millis(3_001)),
+    }
+}
+
+pub(super) fn ids(sagas: &[SagaRecord]) -> Vec<String> {
+    sagas.iter().map(|saga| saga.id.clone()).collect()
+}
+
+pub(super) async fn start<S: StoreUnderTest>(bench: &Bench<S>, id: &str) {
+    let mut tx = bench.begin().await;
+    assert!(tx.start_saga(&saga(id)).await.expect("it is started"));
+    tx.commit().await.expect("it is committed");
+}
+
+pub(super) async fn take<S: StoreUnderTest>(bench: &Bench<S>) -> Vec<SagaRecord> {
+    let taken = bench.store().take_sagas(&[kind(1)], LEASE, 10).await;
+    taken.expect("sagas are taken")
+}
+
+pub(super) async fn find<S: StoreUnderTest>(bench: &Bench<S>, id: &str) -> Option<SagaRecord> {
+    bench.store().saga(id).await.expect("a saga is read")
+}
+
+pub(super) async fn seize<S: StoreUnderTest>(bench: &Bench<S>, id: &str) -> Option<SagaRecord> {
+    let seized = bench.store().seize_saga(id, LEASE).await;
+    seized.expect("a saga is seized")
+}
+
+pub(super) async fn turn<S: StoreUnderTest>(bench: &Bench<S>, owned: &Owned) -> super::Tx<S> {
+    hold(bench, owned).await.tx
+}
+
+pub(super) async fn hold<S: StoreUnderTest>(bench: &Bench<S>, owned: &Owned) -> Held<super::Tx<S>> {
+    let turned = bench.store().turn(owned, LEASE).await;
+    turned.expect("a turn opens")
+}
+
+pub(super) async fn write<S: StoreUnderTest>(bench: &Bench<S>, owned: &Owned, step: &StepRecord) {
+    let mut tx = turn(bench, owned).await;
+    let written = tx.write_step(owned, step).await;
+    written.expect("a step is written");
+    tx.commit().await.expect("it is committed");
+}
+
+pub(super) async fn stand<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    saga: &SagaRecord,
+    standing: &Standing,
+) {
+    let owned = Owned::of(saga);
+    let mut tx = turn(bench, &owned).await;
+    let written = tx.write_standing(&owned, standing).await;
+    written.expect("a standing is written");
+    tx.commit().await.expect("it is committed");
+}
+
+pub(super) async fn signal<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    id: &str,
+    name: &str,
+    payload: &[u8],
+) -> bool {
+    let mut tx = bench.begin().await;
+    let told = tx.signal_saga(id, name, payload).await;
+    let told = told.expect("a saga is told");
+    tx.commit().await.expect("it is committed");
+    told
+}
+
+pub(super) async fn give_back<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    owned: &Owned,
+    pause: Duration,
+    told: usize,
+) {
+    let given = bench
+        .store()
+        .give_back_saga(owned, pause, "a test", told)
+        .await;
+    given.expect("a saga is given back");
+}

@@ -1,0 +1,182 @@
+//! The laws of words from outside: a saga is told something once, and nothing in vain.
+
+use std::time::Duration;
+
+use hapax::{
+    Timestamp,
+    saga::{Owned, Refusal, Standing, State},
+    store::{SagaRows, Sagas, Transaction},
+};
+
+use super::{
+    StoreUnderTest,
+    bench::Bench,
+    saga_steps::{DAY, LEASE, find, give_back, hold, kind, seize, signal, stand, start, take},
+};
+
+/// A word from outside has a saga fall due; what was said first under a name stands.
+pub async fn a_signal_wakes_a_saga_and_stands_once<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    start(&bench, "s1").await;
+    let owned = Owned::of(&take(&bench).await[0]);
+    give_back(&bench, &owned, DAY, 0).await;
+    assert!(signal(&bench, "s1", "paid", b"first").await);
+    assert!(signal(&bench, "s1", "paid", b"second").await);
+    let woken = take(&bench).await.remove(0);
+    assert_eq!(woken.signals.len(), 1);
+    assert_eq!(woken.signals[0].name, "paid");
+    assert_eq!(woken.signals[0].payload, &b"first"[..]);
+    assert!(!signal(&bench, "s2", "paid", b"").await);
+    let mut tx = bench.begin().await;
+    let told = tx.signal_saga("s1", "shipped", b"").await;
+    assert!(told.expect("it is told"));
+    tx.rollback().await;
+    let found = find(&bench, "s1").await.expect("it stands");
+    assert_eq!(found.signals.len(), 1);
+}
+
+/// What a saga is told while its worker has it is not lost when that gives it back.
+pub async fn a_signal_that_crosses_a_worker_is_not_lost<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    start(&bench, "s1").await;
+    let taken = take(&bench).await.remove(0);
+    assert!(signal(&bench, "s1", "paid", b"").await);
+    give_back(&bench, &Owned::of(&taken), DAY, taken.signals.len()).await;
+    let again = take(&bench).await.remove(0);
+    assert_eq!(again.signals.len(), 1);
+    give_back(&bench, &Owned::of(&again), DAY, again.signals.len()).await;
+    assert!(take(&bench).await.is_empty());
+}
+
+/// Whoever holds a saga learns how much it was told since it was read.
+pub async fn a_turn_says_how_much_its_saga_was_told<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    for id in ["s1", "s2"] {
+        start(&bench, id).await;
+    }
+    let taken = take(&bench).await;
+    let owned = Owned::of(
+        taken
+            .iter()
+            .find(|saga| saga.id == "s1")
+            .expect("it is due"),
+    );
+    let told = async || {
+        let held = hold(&bench, &owned).await;
+        held.tx.rollback().await;
+        held.told
+    };
+    assert_eq!(told().await, 0);
+    assert!(signal(&bench, "s2", "paid", b"").await);
+    assert_eq!(told().await, 0);
+    for name in ["paid", "paid", "shipped"] {
+        assert!(signal(&bench, "s1", name, b"").await);
+    }
+    assert_eq!(told().await, 2);
+    let found = find(&bench, "s1").await.expect("it stands");
+    assert_eq!(found.signals.len(), 2);
+}
+
+/// What has ended is due no more and hears nothing more.
+pub async fn a_saga_that_has_ended_is_left_alone<S: StoreUnderTest>() {
+    for state in [State::Completed, State::Failed] {
+        let bench = Bench::<S>::fresh().await;
+        start(&bench, "s1").await;
+        let saga = take(&bench).await.remove(0);
+        let reason = Refusal::new("declined", "no");
+        let standing = Standing {
+            state,
+            undoing: true,
+            reason: Some(reason),
+            deadline_at: Timestamp::from_millis(5),
+        };
+        stand(&bench, &saga, &standing).await;
+        let found = find(&bench, "s1").await.expect("it stands");
+        assert_eq!(found.standing, standing);
+        assert_eq!(found.ended_at, Some(bench.clock.now()));
+        assert!(!signal(&bench, "s1", "paid", b"").await);
+        give_back(&bench, &Owned::of(&saga), Duration::ZERO, 0).await;
+        bench.clock.advance(DAY);
+        assert!(take(&bench).await.is_empty());
+        let next = bench.store().next_saga(&[kind(1)]).await;
+        assert_eq!(next.expect("the next is known"), None);
+    }
+}
+
+/// What needs a person is not due by itself, but a word from outside may be what it needs.
+pub async fn a_saga_that_needs_attention_waits_for_a_word<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    start(&bench, "s1").await;
+    let saga = take(&bench).await.remove(0);
+    let asking = Standing {
+        state: State::NeedsAttention,
+        ..saga.standing.clone()
+    };
+    stand(&bench, &saga, &asking).await;
+    give_back(&bench, &Owned::of(&saga), Duration::ZERO, 0).await;
+    bench.clock.advance(DAY);
+    assert!(take(&bench).await.is_empty());
+    assert!(signal(&bench, "s1", "paid", b"").await);
+    let woken = take(&bench).await.remove(0);
+    assert_eq!(woken.standing.state, State::NeedsAttention);
+    let running = Standing {
+        state: State::Running,
+        ..woken.standing.clone()
+    };
+    stand(&bench, &woken, &running).await;
+    give_back(&bench, &Owned::of(&woken), Duration::ZERO, 1).await;
+    assert_eq!(take(&bench).await.len(), 1);
+}
+
+/// What a saga is told just before it comes to need a person is acted on, even if its worker dies
+/// before it gives it back.
+pub async fn a_word_before_a_saga_is_given_back_outlives_its_worker<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    start(&bench, "s1").await;
+    let saga = take(&bench).await.remove(0);
+    assert!(signal(&bench, "s1", "paid", b"").await);
+    let asking = Standing {
+        state: State::NeedsAttention,
+        ..saga.standing.clone()
+    };
+    stand(&bench, &saga, &asking).await;
+    assert!(take(&bench).await.is_empty());
+    bench.clock.advance(LEASE);
+    let woken = take(&bench).await.remove(0);
+    assert_eq!(woken.signals.len(), 1);
+}
+
+/// A word that does not fit its bounds is refused, and the transaction can still be rolled back.
+pub async fn a_word_that_is_too_large_is_refused<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    start(&bench, "s1").await;
+    let (long, large) = ("x".repeat(256), vec![0; 64 * 1024 + 1]);
+    for (name, payload) in [("", &b""[..]), (&long, b""), ("paid", &large)] {
+        let mut tx = bench.begin().await;
+        assert!(tx.signal_saga("s1", name, payload).await.is_err());
+        tx.rollback().await;
+    }
+    assert!(signal(&bench, "s1", &long[..255], &large[..64 * 1024]).await);
+}
+
+/// Those that need attention are counted by the names of their kinds, and no others.
+pub async fn sagas_that_need_attention_are_counted_by_name<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let count = async || {
+        let counted = bench.store().sagas_in_attention().await;
+        counted.expect("sagas are counted")
+    };
+    for id in ["s1", "s2", "s3"] {
+        start(&bench, id).await;
+    }
+    assert!(count().await.is_empty());
+    for id in ["s1", "s2"] {
+        let saga = seize(&bench, id).await.expect("it is there");
+        let asking = Standing {
+            state: State::NeedsAttention,
+            ..saga.standing.clone()
+        };
+        stand(&bench, &saga, &asking).await;
+    }
+    assert_eq!(count().await, [("checkout".to_owned(), 2)]);
+}

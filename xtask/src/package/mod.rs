@@ -1,0 +1,136 @@
+//! `cargo x package`: the Debian package of the binary, made with plain `dpkg-deb`, and what is checked of it.
+//!
+//! The gate makes the same package of the binary that it has built anyway, hardly compressed: what is
+//! checked is what stands where, what the pages and units say, and that what was unpacked runs.
+
+mod root;
+mod deb;
+mod checks;
+mod units;
+mod containers;
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail};
+
+use crate::{
+    gate::metadata,
+    step::call,
+    tool::{self, Tool},
+};
+
+/// What makes the package and what looks at it.
+const TOOLS: &[Tool] = &[
+    Tool {
+        probe: "dpkg-shlibdeps --version",
+        install: "apt-get install dpkg-dev",
+    },
+    Tool {
+        probe: "strip --version",
+        install: "apt-get install binutils",
+    },
+    Tool {
+        probe: "groff --version",
+        install: "apt-get install groff-base",
+    },
+    Tool {
+        probe: "systemd-analyze --version",
+        install: "apt-get install systemd",
+    },
+    Tool {
+        probe: "lintian --version",
+        install: "apt-get install lintian",
+    },
+];
+
+/// A package that is to be made.
+#[derive(Debug)]
+struct Plan {
+    /// The root of the project.
+    project: PathBuf,
+    binary: PathBuf,
+    /// Where all of it is written.
+    folder: PathBuf,
+    /// The version of the workspace.
+    version: String,
+    compression: [&'static str; 2],
+}
+
+/// Makes the package of an optimised build, and checks it; or does what the gate does.
+pub(crate) fn package(project: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    match arguments {
+        [] => {}
+        [only] if only == "--check" => return check(project),
+        _ => bail!("`cargo x package` takes --check, or nothing"),
+    }
+    tool::require(TOOLS)?;
+    call("cargo build --release --locked --package hapax-server")?;
+    let plan = Plan::new(project, "release", "package", ["-Zxz", "-z6"])?;
+    let file = made(&plan)?;
+    println!("    {}", file.display());
+    Ok(())
+}
+
+/// Makes and checks the package of the build that is there.
+pub(crate) fn check(project: &Path) -> anyhow::Result<()> {
+    tool::require(TOOLS)?;
+    let plan = Plan::new(project, "debug", "package-check", ["-Zgzip", "-z1"])?;
+    made(&plan)?;
+    containers::check(project, &plan.binary)
+}
+
+fn made(plan: &Plan) -> anyhow::Result<PathBuf> {
+    let root = root::lay_out(plan)?;
+    let file = deb::build(plan, &root)?;
+    checks::all(plan, &file)?;
+    Ok(file)
+}
+
+impl Plan {
+    fn new(
+        project: &Path,
+        profile: &str,
+        folder: &str,
+        compression: [&'static str; 2],
+    ) -> anyhow::Result<Self> {
+        let metadata = metadata()?;
+        let target = metadata["target_directory"].as_str().map(PathBuf::from);
+        let target = target.context("cargo metadata names no target directory")?;
+        let packages = metadata["packages"].as_array().into_iter().flatten();
+        let version = packages
+            .filter(|package| package["name"] == "hapax-server")
+            .find_map(|package| package["version"].as_str())
+            .context("there is no package hapax-server")?;
+        let binary = target.join(profile).join("hapax");
+        if !binary.exists() {
+            bail!("{} is not built", binary.display());
+        }
+        Ok(Self {
+            project: project.to_owned(),
+            binary,
+            folder: target.join(folder),
+            version: version.to_owned(),
+            compression,
+        })
+    }
+
+    fn packaging(&self, file: &str) -> PathBuf {
+        self.project.join("packaging").join(file)
+    }
+}
+
+/// What a command writes; it has to succeed.
+fn asked(command: &mut Command) -> anyhow::Result<String> {
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned()
+            + &String::from_utf8_lossy(&output.stdout);
+        bail!("{command:?} ended with {}: {}", output.status, said.trim());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}

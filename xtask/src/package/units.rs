@@ -1,0 +1,83 @@
+//! The units of systemd: that it understands them, how much they are exposed, and what they start.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context as _, bail, ensure};
+
+use super::{Plan, asked, root};
+
+/// How much a unit may be exposed, in tenths of `systemd-analyze security`.
+const EXPOSURE_MAX: &str = "--threshold=20";
+
+/// Checks every unit, with the binary where it was unpacked.
+pub(super) fn check(plan: &Plan, binary: &Path) -> anyhow::Result<()> {
+    let folder = plan.folder.join("units");
+    fs::create_dir_all(&folder)?;
+    for (name, text) in root::units(plan)? {
+        let installed = format!("/{}", root::BINARY);
+        let verb = verb(&text, &installed).with_context(|| name.clone())?;
+        asked(Command::new(binary).args([verb, "--help"]))
+            .with_context(|| format!("{name} starts `hapax {verb}`"))?;
+        let file = folder.join(&name);
+        let here = binary.to_str().context("the target directory is UTF-8")?;
+        fs::write(&file, text.replace(&installed, here))?;
+        verify(&file).with_context(|| name.clone())?;
+        let mut security = Command::new("systemd-analyze");
+        security
+            .args(["security", "--offline=true", "--no-pager", EXPOSURE_MAX])
+            .arg(&file);
+        let said = asked(&mut security)?;
+        let level = said.lines().find(|line| line.contains("exposure level"));
+        println!("    {}", level.unwrap_or_default().trim());
+    }
+    Ok(())
+}
+
+/// What it warns of is a mistake, though it ends well.
+fn verify(file: &Path) -> anyhow::Result<()> {
+    let mut verify = Command::new("systemd-analyze");
+    let output = verify.args(["verify", "--man=no"]).arg(file).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success() && said.is_empty(),
+        "systemd says: {said}"
+    );
+    Ok(())
+}
+
+/// The verb that a unit starts.
+fn verb<'a>(unit: &'a str, binary: &str) -> anyhow::Result<&'a str> {
+    let start = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="));
+    let mut words = start.unwrap_or_default().split_whitespace();
+    match (words.next(), words.next()) {
+        (Some(program), Some(verb)) if program == binary => Ok(verb),
+        _ => bail!("it starts no verb of {binary}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_starts_a_verb() {
+        let unit = "[Service]\nExecStart=/usr/bin/hapax relay --config x\n";
+        assert_eq!(verb(unit, "/usr/bin/hapax").unwrap(), "relay");
+        assert!(verb("ExecStart=/bin/sh -c x\n", "/usr/bin/hapax").is_err());
+        assert!(verb("", "/usr/bin/hapax").is_err());
+    }
+
+    #[test]
+    fn what_systemd_does_not_understand_is_found() {
+        let folder = std::env::temp_dir().join(format!("units-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("hapax-test.service");
+        let unit = "[Service]\nExecStart=/bin/true\nNoNewPrivilege=yes\n";
+        fs::write(&file, unit).unwrap();
+        let story = verify(&file).unwrap_err().to_string();
+        assert!(story.contains("NoNewPrivilege"), "{story}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
