@@ -11,10 +11,14 @@ pub(crate) struct Announcement<'a> {
     pub(crate) database: &'a Place,
     /// Destinations, each with where it goes; empty when no relay runs.
     pub(crate) destinations: &'a [(String, String)],
+    /// Providers, each with where it is.
+    pub(crate) providers: &'a [(&'static str, String)],
     /// Caught mail, in the demo.
     pub(crate) mail: Option<&'a Path>,
     /// The webhook secret, when it was made just now.
     pub(crate) new_secret: Option<&'a str>,
+    /// Whether there is a console.
+    pub(crate) console: bool,
     pub(crate) demo: bool,
 }
 
@@ -32,8 +36,10 @@ pub(crate) fn written(announcement: &Announcement<'_>) -> String {
         address,
         database,
         destinations,
+        providers,
         mail,
         new_secret,
+        console,
         demo,
     } = announcement;
     let mut text = format!("shop listens on http://{address}\n  rows in {database}\n");
@@ -43,6 +49,9 @@ pub(crate) fn written(announcement: &Announcement<'_>) -> String {
     for (name, place) in *destinations {
         let _ = writeln!(text, "  events to {name}: {place}");
     }
+    for (name, place) in *providers {
+        let _ = writeln!(text, "  {name} provider at {place}");
+    }
     if let Some(folder) = mail {
         let _ = writeln!(text, "  mail in {}", folder.display());
     }
@@ -51,6 +60,10 @@ pub(crate) fn written(announcement: &Announcement<'_>) -> String {
             text,
             "  webhooks are signed with {secret} (kept; not printed again)"
         );
+    }
+    if *console {
+        let base = hapax_console::BASE;
+        let _ = writeln!(text, "  console at http://{address}{base}");
     }
     if *demo {
         text.push_str(&tries(*address));

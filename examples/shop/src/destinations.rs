@@ -12,24 +12,29 @@ use std::{
     net::SocketAddr,
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::Context as _;
-use hapax::{Clock, key::hex, relay::Destination, retry::Schedule, signature::Signer};
+use hapax::{Clock, key::hex, relay::Destination, retry::Schedule, signature::Signer, sink::Sink};
 use hapax_sinks::{smtp::Smtp, webhook::Webhook};
 use http::Uri;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
-use crate::config;
+use crate::{config, uploads};
 
 /// The destination that is the demo's receiver.
 pub(crate) const DEMO: &str = "demo";
 /// The destination that is mail.
 pub(crate) const MAIL: &str = "mail";
+/// The destination that is the job which makes thumbnails.
+const THUMBNAILS: &str = "thumbnails";
 
 /// The one event that is mailed.
 const SIGNED_UP: &str = "user.signed_up";
+/// The one event that thumbnails are made of.
+const UPLOADED: &str = "file.uploaded";
 const SENDER: &str = "Shop <shop@localhost>";
 const TEMPLATES: [(&str, &str); 3] = [
     (
@@ -45,6 +50,11 @@ const TEMPLATES: [(&str, &str); 3] = [
 
 /// Quick enough for a person to watch.
 const DEMO_SCHEDULE: &str = "0s,1s,2s,4s,8s,15s,30s,1m,2m,5m";
+
+/// A file that cannot be read is asked for at once, and then for two days.
+const THUMBNAILS_SCHEDULE: &str = "0s,1s,5s,30s,5m,30m,2h,6h,12h,24h";
+/// How long a picture may take, its wait for others included.
+const THUMBNAILS_MAX: Duration = Duration::from_mins(2);
 
 /// A destination, and where it goes in words.
 pub(crate) type Described = (Destination, String);
@@ -110,6 +120,16 @@ pub(crate) fn mail(
         .build()?;
     let destination = Destination::new(MAIL, Arc::new(smtp)).only([SIGNED_UP]);
     Ok(Some((destination, place.to_owned())))
+}
+
+/// The job that makes thumbnails, which `sink` runs in this process.
+pub(crate) fn thumbnails(sink: Arc<dyn Sink>) -> anyhow::Result<Described> {
+    let destination = Destination::new(THUMBNAILS, sink)
+        .only([UPLOADED])
+        .schedule(THUMBNAILS_SCHEDULE.parse()?)
+        .concurrency(uploads::DECODED)
+        .timeout(THUMBNAILS_MAX);
+    Ok((destination, "rows in the database".to_owned()))
 }
 
 /// Writes out the templates that the shop came with, where the operator has not put others.

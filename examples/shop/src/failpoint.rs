@@ -1,7 +1,8 @@
 //! Places where a test lets the shop die.
 //!
 //! `HAPAX_FAILPOINT=name:nth` kills this process with SIGKILL when the place
-//! `name` is reached for the nth time. A release build does not even look.
+//! `name` is reached for the nth time, and `name:nth:text` makes it panic with that text. A release
+//! build does not even look.
 
 use hapax::failpoint::Failpoints;
 
@@ -24,11 +25,14 @@ pub(crate) fn from_environment() -> Failpoints {
 fn deadly(value: &str) -> Option<Failpoints> {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    let (place, nth) = value.rsplit_once(':')?;
-    let (place, nth) = (place.to_owned(), nth.parse::<u64>().ok()?);
+    let mut parts = value.splitn(3, ':');
+    let place = parts.next()?.to_owned();
+    let nth = parts.next()?.parse::<u64>().ok()?;
+    let text = parts.next().map(str::to_owned);
     let hits = AtomicU64::new(0);
     Some(Failpoints::calling(move |name| {
         if name == place && hits.fetch_add(1, Ordering::SeqCst) + 1 == nth {
+            assert!(text.is_none(), "struck at {name}: {text:?}");
             die();
         }
     }))

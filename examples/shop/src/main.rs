@@ -1,7 +1,7 @@
 //! The shop: a small commerce API whose every retry is safe.
 //!
 //! One process holds the API, the relay, a receiver of webhooks that misbehaves
-//! on demand, and a mail catcher; it is built on the public crates alone. The
+//! on demand, a mail catcher and two providers; it is built on the public crates alone. The
 //! modules stand in the order in which they are met: what it is told, what it
 //! is made of, what a request meets, how it ends.
 
@@ -17,10 +17,12 @@ mod auth;
 mod routes;
 mod members;
 mod money;
-mod provider;
+mod providers;
 mod ids;
 mod problem;
 mod database;
+mod uploads;
+mod checkout;
 mod destinations;
 mod carriage;
 mod retention;
@@ -56,12 +58,12 @@ fn main() -> ExitCode {
 }
 
 fn start(config: Config) -> anyhow::Result<()> {
-    telemetry::log(&config.log);
+    let tracing = telemetry::start(&config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("the runtime cannot start")?;
-    runtime.block_on(wiring::run(config))
+    runtime.block_on(wiring::run(config, tracing))
 }
 
 /// Says in one line why there is no shop.

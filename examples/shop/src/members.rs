@@ -6,7 +6,10 @@
 use hapax_http::problem::Problem;
 use serde::Deserialize;
 
-use crate::money::{AMOUNTS, is_currency};
+use crate::{
+    money::{AMOUNTS, is_currency},
+    providers::CARDS,
+};
 
 /// Rows of a page when the request does not say.
 pub(crate) const LIMIT: u32 = 50;
@@ -38,6 +41,13 @@ pub(crate) fn amount(value: i64) -> Result<(), Problem> {
 pub(crate) fn currency(code: &str) -> Result<(), Problem> {
     ensure(is_currency(code), "currency", || {
         "currency is an active ISO 4217 code in capitals, such as EUR".to_owned()
+    })
+}
+
+/// A card that the provider knows.
+pub(crate) fn card(token: &str) -> Result<(), Problem> {
+    ensure(CARDS.contains(&token), "card", || {
+        format!("card is one of {}", CARDS.join(", "))
     })
 }
 

@@ -1,44 +1,83 @@
-//! What the shop says about itself: log lines and metrics.
+//! What the shop says about itself: log lines, metrics and spans.
 
-use std::io::IsTerminal as _;
+use std::{io::IsTerminal as _, time::SystemTime};
 
 use hapax::telemetry;
+use hapax_otlp::Exporter;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use tracing::Level;
 use tracing_subscriber::{
-    Layer as _, filter::LevelFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
-use crate::config::Log;
+use crate::config::Config;
 
-/// From half a millisecond to half a minute: requests wait and events travel in that range.
-const SECONDS: [f64; 14] = [
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0,
-];
-
-/// Writes log lines to stderr: stdout is for the person who started the shop.
-pub(crate) fn log(log: &Log) {
+/// Begins to log, and to take spans where they are exported: the exporter runs once it is spawned.
+///
+/// Log lines go to stderr: stdout is for the person who started the shop.
+pub(crate) fn start(config: &Config) -> Option<Exporter> {
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(colours);
-    let lines = if log.json {
+    let lines = if config.log.json {
         lines.json().boxed()
     } else {
         lines.with_target(false).boxed()
     };
-    let level = LevelFilter::from_level(log.level);
-    tracing_subscriber::registry()
-        .with(lines.with_filter(level))
-        .init();
+    let lines = lines.with_filter(filter(config.log.level));
+    let export = config.telemetry.export(now());
+    let (spans, exporter) = export.map(Exporter::new).unzip();
+    let mut layers = vec![lines.boxed()];
+    layers.extend(spans.map(|spans| spans.layer().boxed()));
+    tracing_subscriber::registry().with(layers).init();
+    // A message that was put together may hold what was worked on.
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(tracing::field::display);
+        let error = telemetry::panic_word(panic.payload());
+        tracing::error!(place, error, error_code = "panic", "something panicked");
+    }));
+    exporter
+}
+
+/// What is logged. What others say in detail is not ours to vouch for: they may log what they send.
+fn filter(level: Level) -> Targets {
+    Targets::new()
+        .with_default(level.min(Level::INFO))
+        .with_targets(["hapax", "providers", "shop"].map(|target| (target, level)))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is where time is passed in from"
+)]
+fn now() -> fn() -> SystemTime {
+    SystemTime::now
 }
 
 /// Starts to count; the handle writes out what was counted.
 pub(crate) fn count() -> Result<PrometheusHandle, BuildError> {
-    let timed = |name: &str| Matcher::Full(name.to_owned());
-    let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(timed(telemetry::IDEMPOTENCY_WAIT), &SECONDS)?
-        .set_buckets_for_metric(timed(telemetry::RELAY_DELIVERY), &SECONDS)?
-        .install_recorder()?;
+    let mut exporter = PrometheusBuilder::new();
+    for name in telemetry::HISTOGRAMS {
+        let timed = Matcher::Full(name.to_owned());
+        exporter = exporter.set_buckets_for_metric(timed, &telemetry::SECONDS)?;
+    }
+    let handle = exporter.install_recorder()?;
     telemetry::describe();
     Ok(handle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_in_detail_is_logged_at_no_level() {
+        let filter = filter(Level::TRACE);
+        assert!(filter.would_enable("hapax_http::visit", &Level::TRACE));
+        assert!(filter.would_enable("hyper_util::client", &Level::INFO));
+        assert!(!filter.would_enable("hyper_util::client", &Level::DEBUG));
+        let quiet = super::filter(Level::ERROR);
+        assert!(!quiet.would_enable("hyper_util::client", &Level::WARN));
+    }
 }

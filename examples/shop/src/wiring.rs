@@ -12,7 +12,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use anyhow::Context as _;
@@ -22,10 +22,14 @@ use hapax::{
     failpoint::Failpoints,
     limits::{GRACE, RETENTION_WARN},
     relay::{self, Relay},
+    saga::{self, Runner, RunnerHandle},
     signature::Signer,
+    trace::Traces,
 };
+use hapax_console::Console;
 use hapax_http::{Completer, Idempotency};
-use hapax_postgres::Schema;
+use hapax_otlp::{Exporter, Exporting};
+use hapax_postgres::{Postgres, Schema};
 use hapax_sqlite::Sqlite;
 use metrics_exporter_prometheus::PrometheusHandle;
 use secrecy::ExposeSecret as _;
@@ -35,19 +39,24 @@ use crate::{
     announce::{self, Announcement},
     auth::Tokens,
     carriage::Carriage,
+    checkout,
     config::{self, Config, Place},
     database::{Database, postgres, sqlite},
     demo,
     destinations::{self, Described},
     failpoint,
     ids::Ids,
-    provider::Provider,
+    providers::Providers,
     retention,
     routes::{self, Shop, demo::Demo},
     secrets, server,
     shutdown::Signals,
     telemetry,
+    uploads::{self, Folder},
 };
+
+/// The shortest lease of a checkout: a provider's answer is waited for half as long.
+const LEASE_MIN: Duration = Duration::from_secs(2);
 
 /// What a shop needs before it has a database.
 struct Ground {
@@ -58,6 +67,7 @@ struct Ground {
     listener: TcpListener,
     signer: Signer,
     new_secret: Option<String>,
+    exporting: Option<Exporting>,
 }
 
 /// What every part is given.
@@ -65,6 +75,7 @@ struct Around {
     clock: Clock,
     random: Random,
     failpoints: Failpoints,
+    traces: Traces,
 }
 
 /// A shop that is ready to serve.
@@ -72,39 +83,48 @@ struct Around {
 struct Open<D: Database> {
     listener: TcpListener,
     router: Router,
+    console: Option<Console>,
     carriage: Carriage,
+    checkouts: Option<RunnerHandle>,
     retention: retention::Retention<D>,
     completer: Completer<D, Router>,
     demo: Option<demo::Parts>,
     store: D,
     signals: Signals,
     announcement: String,
+    exporting: Option<Exporting>,
 }
 
 /// Opens a shop on the database of its settings, and serves until a signal asks to stop.
-pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
-    let ground = Ground::lay(config).await?;
+pub(crate) async fn run(config: Config, exporter: Option<Exporter>) -> anyhow::Result<()> {
+    let ground = Ground::lay(config, exporter).await?;
     match &ground.config.storage.place {
         Place::File(path) => {
             let settings = file(path.into(), &ground);
             let store = sqlite::open(settings, "shop", sqlite::MIGRATIONS).await?;
-            Box::pin(open(store, ground)).await?.run().await
+            Box::pin(open(store, ground, None)).await?.run().await
         }
         Place::Server(url) => {
             let settings = server(url.expose_secret(), &ground);
             let store = postgres::open(settings, &ground.config.storage.place).await?;
-            Box::pin(open(store, ground)).await?.run().await
+            let console = console(&store, &ground)?;
+            Box::pin(open(store, ground, console)).await?.run().await
         }
     }
 }
 
 impl Ground {
-    async fn lay(config: Config) -> anyhow::Result<Self> {
+    async fn lay(config: Config, exporter: Option<Exporter>) -> anyhow::Result<Self> {
         let signals = Signals::listen().context("signals cannot be heard")?;
+        let random = random();
         let around = Around {
             clock: clock(),
-            random: random(),
             failpoints: failpoint::from_environment(),
+            traces: match &exporter {
+                Some(_) => Traces::sampled(random.clone(), config.telemetry.sample),
+                None => Traces::off(),
+            },
+            random,
         };
         // Before anything counts: what is counted earlier is lost.
         let metrics = telemetry::count()?;
@@ -124,12 +144,17 @@ impl Ground {
             listener,
             signer,
             new_secret,
+            exporting: exporter.map(Exporter::spawn),
         })
     }
 }
 
 /// Puts a shop together around its store.
-async fn open<D: Database>(store: D, ground: Ground) -> anyhow::Result<Open<D>> {
+async fn open<D: Database>(
+    store: D,
+    ground: Ground,
+    console: Option<Console>,
+) -> anyhow::Result<Open<D>> {
     let Ground {
         config,
         around,
@@ -138,44 +163,52 @@ async fn open<D: Database>(store: D, ground: Ground) -> anyhow::Result<Open<D>> 
         listener,
         signer,
         new_secret,
+        exporting,
     } = ground;
-    let demo = if config.demo {
-        let (clock, random) = (around.clock.clone(), around.random.clone());
-        Some(demo::Parts::open(&config.data_dir, clock, random).await?)
-    } else {
-        None
-    };
-    let destinations = destinations(&config, demo.as_ref(), &signer, &around)?;
+    let demo = open_demo(&config, &around).await?;
+    let uploads = uploads(&config, &around)?;
+    let mut destinations = destinations(&config, demo.as_ref(), &signer, &around)?;
+    let thumbnails = uploads::sink(store.clone(), uploads.clone(), around.failpoints.clone())?;
+    destinations.push(destinations::thumbnails(thumbnails)?);
     let places: Vec<_> = if config.relay {
         destinations.iter().map(describe).collect()
     } else {
         Vec::new()
     };
     let address = listener.local_addr()?;
+    let own = demo.as_ref().map(|demo| demo.simulators.places());
+    let providers = config.providers.clone().or(own.transpose()?);
     let announcement = announce::written(&Announcement {
         address,
         database: &config.storage.place,
         destinations: &places,
+        providers: &providers.named(),
         mail: demo.as_ref().map(|demo| demo.folder.as_path()),
         new_secret: new_secret.as_deref(),
+        console: console.is_some(),
         demo: config.demo,
     });
     let carriage = carry(&store, destinations, &config, &around, address);
     let idempotency = idempotency(&store, &config.idempotency, &around);
+    let ids = Ids::new(around.clock.clone(), around.random.clone());
+    let wired = Providers::at(&providers);
+    let checkouts = check_out(&store, &wired, &ids, &config, &around);
     let retention = retention::Retention {
         idempotency: idempotency.clone(),
         store: store.clone(),
+        uploads: uploads.clone(),
         receiver: demo.as_ref().map(|demo| demo.store.clone()),
         metrics: metrics.clone(),
     };
-    let ids = Ids::new(around.clock.clone(), around.random.clone());
     let failpoints = around.failpoints.clone();
     let shop = Arc::new(Shop {
         store: store.clone(),
-        provider: Provider::new(store.clone(), ids.clone(), failpoints.clone()),
+        providers: wired,
         failpoints,
+        uploads,
         ids,
         inbox_tenant: config.inbox.tenant,
+        traces: around.traces.clone(),
         carriage: carriage.clone(),
         relays: config.relay,
         probe: routes::Probe::default(),
@@ -196,17 +229,50 @@ async fn open<D: Database>(store: D, ground: Ground) -> anyhow::Result<Open<D>> 
         }),
         random: around.random,
     });
+    let router = match &console {
+        Some(console) => router.merge(console.router()),
+        None => router,
+    };
     Ok(Open {
         listener,
         router,
+        console,
         carriage,
+        checkouts,
         retention,
         completer,
         demo,
         store,
         signals,
         announcement,
+        exporting,
     })
+}
+
+/// The web console over this shop's rows: for who has a token of it, and in a demo that the network does
+/// not reach for whoever sits at this machine. It stands on the port of the public API, which a proxy may
+/// pass on from a loopback address to everybody: without tokens nothing but the demo has it.
+fn console(store: &Postgres, ground: &Ground) -> anyhow::Result<Option<Console>> {
+    let is_local = ground.listener.local_addr()?.ip().is_loopback();
+    let tokens = ground.config.operators.clone();
+    if tokens.is_empty() && !(ground.config.demo && is_local) {
+        return Ok(None);
+    }
+    let metrics = ground.metrics.clone();
+    let render: hapax_console::Metrics = Arc::new(move || metrics.render());
+    let mut settings = hapax_console::Settings::new(ground.around.clock.clone());
+    settings.metrics = Some(render);
+    settings.tokens = tokens;
+    Ok(Some(Console::new(store.clone(), settings)))
+}
+
+async fn open_demo(config: &Config, around: &Around) -> anyhow::Result<Option<demo::Parts>> {
+    if !config.demo {
+        return Ok(None);
+    }
+    let (clock, random) = (around.clock.clone(), around.random.clone());
+    let opened = demo::Parts::open(&config.data_dir, clock, random, &config.providers);
+    opened.await.map(Some)
 }
 
 impl<D: Database> Open<D> {
@@ -217,6 +283,9 @@ impl<D: Database> Open<D> {
         let serving = tokio::spawn(server::serve(self.listener, self.router, stopping));
         let keeping = tokio::spawn(self.retention.keep());
         let completing = tokio::spawn(self.completer.run());
+        if let Some(console) = self.console.clone() {
+            tokio::spawn(async move { console.watch().await });
+        }
         let demo_store = self.demo.as_ref().map(|demo| demo.store.clone());
         let demo = self.demo.map(|demo| demo.serve(demo_stopping));
 
@@ -231,8 +300,14 @@ impl<D: Database> Open<D> {
         );
         let ending = async {
             stop.send_replace(true);
+            if let Some(console) = &self.console {
+                console.close();
+            }
             completing.abort();
             let _ended = serving.await;
+            if let Some(checkouts) = self.checkouts {
+                checkouts.drain().await;
+            }
             self.carriage.drain().await;
             stop_demo.send_replace(true);
             if let Some(mut demo) = demo {
@@ -242,6 +317,9 @@ impl<D: Database> Open<D> {
             close(&self.store).await;
             if let Some(store) = &demo_store {
                 close::<Sqlite>(store).await;
+            }
+            if let Some(exporting) = self.exporting {
+                exporting.end().await;
             }
         };
         self.signals.unless_heard(ending).await;
@@ -256,11 +334,13 @@ fn file(path: PathBuf, ground: &Ground) -> hapax_sqlite::Settings {
         clock,
         random,
         failpoints,
+        ..
     } = &ground.around;
     let mut settings = hapax_sqlite::Settings::new(path, clock.clone(), random.clone());
     settings.failpoints = failpoints.clone();
     let storage = &ground.config.storage;
     settings.group_max = storage.group_max.unwrap_or(settings.group_max);
+    settings.keyring = storage.keyring.clone();
     settings
 }
 
@@ -270,12 +350,14 @@ fn server(url: &str, ground: &Ground) -> hapax_postgres::Settings {
         clock,
         random,
         failpoints,
+        ..
     } = &ground.around;
     let mut settings = hapax_postgres::Settings::new(url, clock.clone(), random.clone());
     settings.failpoints = failpoints.clone();
     settings.wait = ground.config.idempotency.wait;
     let storage = &ground.config.storage;
     settings.group_max = storage.group_max.unwrap_or(settings.group_max);
+    settings.keyring = storage.keyring.clone();
     settings.connections = storage.connections.unwrap_or(settings.connections);
     settings.pooled = storage.pooled;
     settings.schema = if storage.makes_tables {
@@ -290,6 +372,14 @@ async fn close<D: Database>(store: &D) {
     if let Err(error) = Database::close(store).await {
         tracing::error!(error = error.story(), "the store did not close well");
     }
+}
+
+/// Where uploaded files lie.
+fn uploads(config: &Config, around: &Around) -> anyhow::Result<Folder> {
+    let path = config.data_dir.join("uploads");
+    let (clock, random) = (around.clock.clone(), around.random.clone());
+    let cannot = format!("folder of uploads {} cannot be made", path.display());
+    Folder::open(path, clock, random).context(cannot)
 }
 
 /// What signs the webhooks of `--webhook`, and its text where it was made just now.
@@ -349,6 +439,7 @@ fn carry<D: Database>(
         let clock = store.relay_clock(&around.clock);
         let mut settings = relay::Settings::new(clock, around.random.clone());
         settings.failpoints = around.failpoints.clone();
+        settings.traces = around.traces.clone();
         if matches!(config.storage.place, Place::Server(_)) {
             settings.node = Some(relay::Node::new(node(address)));
         }
@@ -364,6 +455,25 @@ fn carry<D: Database>(
         carriage.start(handle, names);
     }
     carriage
+}
+
+/// Drives checkouts, where there are providers, and unless this shop is told not to carry events.
+fn check_out<D: Database>(
+    store: &D,
+    providers: &Providers,
+    ids: &Ids,
+    config: &Config,
+    around: &Around,
+) -> Option<RunnerHandle> {
+    let (payments, shipping) = providers.both().filter(|_| config.relay)?;
+    let clock = store.relay_clock(&around.clock);
+    let mut settings = saga::Settings::new(clock, around.random.clone());
+    settings.failpoints = around.failpoints.clone();
+    settings.traces = around.traces.clone();
+    settings.lease = config.idempotency.lease.max(LEASE_MIN);
+    let definition = checkout::definition(payments, shipping, ids);
+    let wake = store.wake();
+    Some(Runner::spawn(store, vec![definition], settings, &wake))
 }
 
 /// Who this shop is among those that share its database: whoever listens at its address after it
@@ -388,6 +498,8 @@ fn idempotency<D: Database>(
     settings.on_failure = config.on_failure;
     settings.profile = config.profile;
     settings.cache_bytes = config.cache_bytes.unwrap_or(settings.cache_bytes);
+    settings.quota = config.quota;
+    settings.traces = around.traces.clone();
     Idempotency::new(store.clone(), settings)
 }
 
@@ -398,6 +510,15 @@ fn warn_about(config: &Config) {
             ?retention,
             "a client that retries later than this runs its request again"
         );
+    }
+    if matches!(config.storage.place, Place::Server(_)) && config.providers.payment.is_none() {
+        tracing::info!(
+            "another instance on this database needs the same providers: give all of them \
+             --payment-provider and --shipping-provider"
+        );
+    }
+    if matches!(config.storage.place, Place::File(_)) && !config.operators.is_empty() {
+        tracing::warn!("the console needs PostgreSQL: nobody comes in with its tokens");
     }
     if !config.relay {
         tracing::warn!("events wait in the outbox until a relay runs");

@@ -1,10 +1,11 @@
--- What the simulated payment provider remembers of its own. The shop writes to it only by calling
--- the provider, never in a transaction of its own.
+-- What ties the shop's rows to a foreign provider: the key under which an operation was asked for,
+-- by which a resumed request finds what the one before it wrote. A refund is pending while the
+-- charge's row holds its amount and nobody has heard of the provider's refund.
 
-CREATE TABLE shop_provider_charge (
-    key        text   NOT NULL COLLATE "C" PRIMARY KEY,
-    id         text   NOT NULL,
-    amount     bigint NOT NULL,
-    currency   text   NOT NULL,
-    created_at bigint NOT NULL
-);
+ALTER TABLE shop_charge ADD COLUMN provider_key text COLLATE "C";
+CREATE UNIQUE INDEX shop_charge_by_provider_key ON shop_charge (provider_key);
+
+ALTER TABLE shop_refund ADD COLUMN provider_key text COLLATE "C";
+ALTER TABLE shop_refund ADD COLUMN provider_ref text;
+ALTER TABLE shop_refund ADD COLUMN state text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'done'));
+CREATE UNIQUE INDEX shop_refund_by_provider_key ON shop_refund (provider_key);

@@ -14,7 +14,7 @@ pub(super) struct Flags {
     /// Where to listen [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Holds the database, caught mail and the webhook secret [default: .]
+    /// Holds the database, uploads, caught mail and the webhook secret [default: .]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
     /// Where rows are kept, as a URL of sqlite or postgres [default: shop.db in the data directory]
@@ -35,9 +35,18 @@ pub(super) struct Flags {
     /// Sends mail through this server (smtp:// or smtps://) [default: the demo's mail catcher]
     #[arg(long, value_name = "URL")]
     smtp: Option<String>,
+    /// Where payments are made [default: the demo's own provider]
+    #[arg(long, value_name = "URL")]
+    payment_provider: Option<String>,
+    /// Where shipments are made [default: the demo's own provider]
+    #[arg(long, value_name = "URL")]
+    shipping_provider: Option<String>,
     /// Lets this bearer token act for this tenant; may be given again
     #[arg(long, value_name = "TOKEN=TENANT")]
     token: Vec<String>,
+    /// Lets an operator of this name into the web console with this token; may be given again
+    #[arg(long, value_name = "NAME=TOKEN")]
+    console_token: Vec<String>,
     /// Takes webhooks that this source signed; may be given again
     #[arg(long, value_name = "SOURCE=whsec_...")]
     inbox_secret: Vec<String>,
@@ -68,6 +77,12 @@ pub(super) struct Flags {
     /// Bytes of completed answers kept in memory; 0 keeps none [default: 8388608]
     #[arg(long, value_name = "BYTES")]
     replay_cache: Option<String>,
+    /// The most keys that one tenant may have stored [default: no bound]
+    #[arg(long, value_name = "COUNT")]
+    quota_keys: Option<String>,
+    /// The most bytes of answers that one tenant may have stored [default: no bound]
+    #[arg(long, value_name = "BYTES")]
+    quota_bytes: Option<String>,
     /// Most requests that share one commit; 1 turns groups off [default: 128]
     #[arg(long, value_name = "COUNT")]
     group_max: Option<String>,
@@ -80,10 +95,13 @@ pub(super) struct Flags {
     /// Whether missing tables in PostgreSQL are made: apply or check [default: apply]
     #[arg(long, value_name = "WORD")]
     database_schema: Option<String>,
+    /// Encrypts answers, kept requests and payloads with the first key of this file
+    #[arg(long, value_name = "FILE")]
+    encryption_keys: Option<String>,
     /// Keeps events in the outbox until a relay runs
     #[arg(long)]
     no_relay: bool,
-    /// No demo tokens, no receiver, no mail catcher
+    /// No demo tokens, no receiver, no mail catcher, no providers of its own, no console without tokens
     #[arg(long)]
     no_demo: bool,
     /// How the log is written: human or json [default: human]
@@ -92,6 +110,18 @@ pub(super) struct Flags {
     /// What is logged: error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
+    /// Exports spans to this OTLP collector, over HTTP [default: nothing is traced]
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
+    /// Sends this header to the collector; may be given again
+    #[arg(long, value_name = "NAME=VALUE")]
+    otlp_header: Vec<String>,
+    /// The share of the traces that begin here, from 0 to 1 [default: 1]
+    #[arg(long, value_name = "SHARE")]
+    trace_sample: Option<String>,
+    /// The name of this service in traces [default: shop]
+    #[arg(long, value_name = "NAME")]
+    service: Option<String>,
 }
 
 impl Flags {
@@ -109,6 +139,16 @@ impl Flags {
                 self.webhook_schedule,
             ),
             ("smtp.url", "--smtp", self.smtp),
+            (
+                "providers.payment",
+                "--payment-provider",
+                self.payment_provider,
+            ),
+            (
+                "providers.shipping",
+                "--shipping-provider",
+                self.shipping_provider,
+            ),
             ("inbox.tenant", "--inbox-tenant", self.inbox_tenant),
             ("idempotency.retention", "--retention", self.retention),
             ("idempotency.on_expired", "--on-expired", self.on_expired),
@@ -126,6 +166,8 @@ impl Flags {
                 "--replay-cache",
                 self.replay_cache,
             ),
+            ("idempotency.quota_keys", "--quota-keys", self.quota_keys),
+            ("idempotency.quota_bytes", "--quota-bytes", self.quota_bytes),
             ("store.group_max", "--group-max", self.group_max),
             (
                 "store.connections",
@@ -138,10 +180,22 @@ impl Flags {
                 self.database_pooled.then(|| "true".to_owned()),
             ),
             ("store.schema", "--database-schema", self.database_schema),
+            (
+                "store.encryption_keys",
+                "--encryption-keys",
+                self.encryption_keys,
+            ),
             ("relay", "--no-relay", switched_off(self.no_relay)),
             ("demo", "--no-demo", switched_off(self.no_demo)),
             ("log.format", "--log", self.log),
             ("log.level", "--log-level", self.log_level),
+            (
+                "telemetry.otlp_endpoint",
+                "--otlp-endpoint",
+                self.otlp_endpoint,
+            ),
+            ("telemetry.sample", "--trace-sample", self.trace_sample),
+            ("telemetry.service", "--service", self.service),
         ];
         for (key, flag, text) in texts {
             if let Some(text) = text {
@@ -152,7 +206,9 @@ impl Flags {
             ("webhook.urls", "--webhook", self.webhook),
             ("webhook.allow_net", "--allow-net", self.allow_net),
             ("tokens", "--token", self.token),
+            ("console.tokens", "--console-token", self.console_token),
             ("inbox.secrets", "--inbox-secret", self.inbox_secret),
+            ("telemetry.otlp_headers", "--otlp-header", self.otlp_header),
         ];
         for (key, flag, list) in lists {
             if !list.is_empty() {

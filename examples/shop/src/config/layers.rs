@@ -3,7 +3,12 @@
 //! Every layer speaks of the same keys, so a setting has one name in the file,
 //! in the environment and in an error. Values stay text until they are read.
 
-use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    fs,
+    path::Path,
+};
 
 use super::nearest::nearest;
 
@@ -17,18 +22,21 @@ enum Shape {
 }
 
 /// Every setting there is.
-const KEYS: [(&str, Shape); 27] = [
+const KEYS: [(&str, Shape); 37] = [
     ("listen", Shape::Text),
     ("data_dir", Shape::Text),
     ("database", Shape::Text),
     ("relay", Shape::Text),
     ("demo", Shape::Text),
     ("tokens", Shape::Pairs),
+    ("console.tokens", Shape::Pairs),
     ("webhook.urls", Shape::List),
     ("webhook.secret", Shape::Text),
     ("webhook.schedule", Shape::Text),
     ("webhook.allow_net", Shape::List),
     ("smtp.url", Shape::Text),
+    ("providers.payment", Shape::Text),
+    ("providers.shipping", Shape::Text),
     ("inbox.secrets", Shape::Pairs),
     ("inbox.tenant", Shape::Text),
     ("idempotency.retention", Shape::Text),
@@ -39,16 +47,29 @@ const KEYS: [(&str, Shape); 27] = [
     ("idempotency.wait", Shape::Text),
     ("idempotency.lease", Shape::Text),
     ("idempotency.cache_bytes", Shape::Text),
+    ("idempotency.quota_keys", Shape::Text),
+    ("idempotency.quota_bytes", Shape::Text),
     ("store.group_max", Shape::Text),
     ("store.connections", Shape::Text),
     ("store.pooled", Shape::Text),
     ("store.schema", Shape::Text),
+    ("store.encryption_keys", Shape::Text),
     ("log.format", Shape::Text),
     ("log.level", Shape::Text),
+    ("telemetry.otlp_endpoint", Shape::Text),
+    ("telemetry.otlp_headers", Shape::Pairs),
+    ("telemetry.sample", Shape::Text),
+    ("telemetry.service", Shape::Text),
 ];
 
 /// What marks a variable of the environment as ours.
 const PREFIX: &str = "HAPAX__";
+/// Variables that OpenTelemetry has given a meaning; ours win over them.
+const STANDARD: [(&str, &str); 3] = [
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "telemetry.otlp_headers"),
+    ("OTEL_SERVICE_NAME", "telemetry.service"),
+];
 
 /// A value, not yet read.
 #[derive(Debug)]
@@ -95,11 +116,15 @@ impl Layers {
         Ok(())
     }
 
-    /// Reads every variable that starts with `HAPAX__`.
+    /// Reads every variable that starts with `HAPAX__`, and before them those of OpenTelemetry.
     pub(super) fn read_environment(
         &mut self,
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<(), String> {
+        let variables: Vec<_> = variables.collect();
+        for (name, value) in &variables {
+            self.read_standard(name, value)?;
+        }
         for (name, value) in variables {
             let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else {
                 continue;
@@ -115,6 +140,29 @@ impl Layers {
             };
             self.put(key, name, given);
         }
+        Ok(())
+    }
+
+    fn read_standard(&mut self, name: &OsStr, value: &OsStr) -> Result<(), String> {
+        let known = STANDARD.iter().find(|(known, _)| name == *known);
+        // One that is set to nothing is not set, says OpenTelemetry.
+        let Some((name, key)) = known.filter(|_| !value.is_empty()) else {
+            return Ok(());
+        };
+        let text = value.to_str().ok_or(format!("{name} is not UTF-8"))?;
+        let given = if *key == "telemetry.otlp_headers" {
+            let bad = || format!("{name} is a list such as name=value,name=value");
+            let headers = hapax_otlp::headers_of(text).ok_or_else(bad)?;
+            Given::List(
+                headers
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect(),
+            )
+        } else {
+            Given::Text(text.to_owned())
+        };
+        self.put(key, name, given);
         Ok(())
     }
 
@@ -236,6 +284,27 @@ mod tests {
         assert_eq!(layers.list("webhook.urls"), ["c"]);
         let listen = layers.one("listen", "", |text| Ok(text.to_owned()));
         assert_eq!(listen, Ok("1.1.1.1:1".to_owned()));
+    }
+
+    #[test]
+    fn the_variables_of_opentelemetry_are_read_below_our_own() {
+        let standard = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://one:4318"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Basic%20abc"),
+            ("OTEL_SERVICE_NAME", ""),
+        ];
+        let ours = ("HAPAX__TELEMETRY__OTLP_ENDPOINT", "http://two:4318");
+        let mut layers = Layers::default();
+        layers
+            .read_environment(variables(&[ours, standard[0], standard[1], standard[2]]))
+            .unwrap();
+        let text = |key, default| layers.one(key, default, |text| Ok(text.to_owned()));
+        let endpoint = text("telemetry.otlp_endpoint", "");
+        assert_eq!(endpoint, Ok("http://two:4318".to_owned()));
+        assert_eq!(text("telemetry.service", "shop"), Ok("shop".to_owned()));
+        let headers = layers.pairs("telemetry.otlp_headers").unwrap();
+        let expected = ("authorization".to_owned(), "Basic abc".to_owned());
+        assert_eq!(headers, [expected]);
     }
 
     #[test]

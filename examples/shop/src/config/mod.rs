@@ -10,6 +10,7 @@ mod flags;
 mod layers;
 mod nearest;
 mod storage;
+mod telemetry;
 mod values;
 
 use std::{collections::HashSet, ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
@@ -19,15 +20,21 @@ use hapax::{
     idempotency::{OnExpired, OnFailure, OnStoreError},
     key::Tenant,
     limits::{RETENTION, RETENTION_MAX, WAIT},
+    quota::Quota,
     retry::Schedule,
     signature::{Signer, Verifier},
 };
+use hapax_console::{BadToken, Given, Role};
 use hapax_http::Profile;
+use http::Uri;
 use ipnet::IpNet;
 use secrecy::SecretString;
 
-pub(crate) use self::storage::{Place, Storage};
 use self::{flags::Flags, layers::Layers};
+pub(crate) use self::{
+    storage::{Place, Storage},
+    telemetry::Telemetry,
+};
 
 /// Everything the shop needs to know before it starts.
 #[derive(Debug)]
@@ -38,12 +45,16 @@ pub(crate) struct Config {
     pub(crate) webhook: Webhook,
     /// Where mail goes; the demo's own catcher when absent. It may hold a password.
     pub(crate) smtp: Option<SecretString>,
+    pub(crate) providers: Providers,
     pub(crate) tokens: Vec<(SecretString, Tenant)>,
+    /// Who operates in the web console.
+    pub(crate) operators: hapax_console::Tokens,
     pub(crate) inbox: Inbox,
     pub(crate) idempotency: Idempotency,
     pub(crate) relay: bool,
     pub(crate) demo: bool,
     pub(crate) log: Log,
+    pub(crate) telemetry: Telemetry,
 }
 
 /// Where events go over HTTP, besides the demo's receiver.
@@ -54,6 +65,13 @@ pub(crate) struct Webhook {
     /// Absent: the demo's quick one for its receiver, the library's for everybody else.
     pub(crate) schedule: Option<Schedule>,
     pub(crate) allow_net: Vec<IpNet>,
+}
+
+/// Where the foreign systems are; those of the demo where absent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Providers {
+    pub(crate) payment: Option<Uri>,
+    pub(crate) shipping: Option<Uri>,
 }
 
 /// Whose webhooks are taken.
@@ -77,6 +95,8 @@ pub(crate) struct Idempotency {
     pub(crate) lease: Duration,
     /// Bytes of completed answers kept in memory; the library's default when absent.
     pub(crate) cache_bytes: Option<u64>,
+    /// How much one tenant may have stored.
+    pub(crate) quota: Quota,
 }
 
 /// How the shop speaks to whoever runs it.
@@ -95,6 +115,26 @@ pub(crate) enum ConfigError {
     /// A setting, by name.
     #[error("{0}")]
     Setting(String),
+}
+
+impl Providers {
+    /// These, and where one is absent, the other's.
+    pub(crate) fn or(self, other: Option<Self>) -> Self {
+        let other = other.unwrap_or_default();
+        Self {
+            payment: self.payment.or(other.payment),
+            shipping: self.shipping.or(other.shipping),
+        }
+    }
+
+    /// Each with its name.
+    pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
+        let named = [("payment", &self.payment), ("shipping", &self.shipping)];
+        named
+            .into_iter()
+            .filter_map(|(name, place)| Some((name, place.as_ref()?.to_string())))
+            .collect()
+    }
 }
 
 impl Config {
@@ -124,6 +164,11 @@ impl Config {
             storage: Storage::read(layers, data_dir.join("shop.db"))?,
             webhook: read_webhook(layers)?,
             smtp: layers.maybe("smtp.url", values::smtp)?,
+            providers: Providers {
+                payment: layers.maybe("providers.payment", values::provider)?,
+                shipping: layers.maybe("providers.shipping", values::provider)?,
+            },
+            operators: read_operators(layers)?,
             inbox: read_inbox(layers, &tokens)?,
             idempotency: read_idempotency(layers)?,
             relay: layers.one("relay", "true", values::switch)?,
@@ -133,6 +178,7 @@ impl Config {
                 })?,
                 level: layers.one("log.level", "info", values::level)?,
             },
+            telemetry: Telemetry::read(layers)?,
             data_dir,
             demo,
             tokens,
@@ -171,6 +217,23 @@ fn read_tokens(layers: &Layers, demo: bool) -> Result<Vec<(SecretString, Tenant)
         .collect()
 }
 
+fn read_operators(layers: &Layers) -> Result<hapax_console::Tokens, String> {
+    let pairs = layers.pairs("console.tokens")?;
+    let given = pairs.iter().map(|(name, token)| Given {
+        name,
+        token,
+        role: Role::Operator,
+        tenant: None,
+    });
+    let bad = |bad: BadToken| {
+        format!(
+            "console.tokens: the {} of {} {}",
+            bad.setting, bad.name, bad.problem
+        )
+    };
+    hapax_console::Tokens::of(given).map_err(bad)
+}
+
 fn read_webhook(layers: &Layers) -> Result<Webhook, String> {
     Ok(Webhook {
         urls: layers.list("webhook.urls"),
@@ -205,6 +268,10 @@ fn read_inbox(layers: &Layers, tokens: &[(SecretString, Tenant)]) -> Result<Inbo
     Ok(Inbox { secrets, tenant })
 }
 
+fn bound(text: &str) -> Result<u64, String> {
+    values::count(text, 0, u64::MAX)
+}
+
 fn read_idempotency(layers: &Layers) -> Result<Idempotency, String> {
     let duration = |key, default, least, most| {
         let read = layers.maybe(key, |text| values::duration(text, least, most))?;
@@ -228,6 +295,10 @@ fn read_idempotency(layers: &Layers) -> Result<Idempotency, String> {
         cache_bytes: layers.maybe("idempotency.cache_bytes", |text| {
             values::count(text, 0, 1 << 40)
         })?,
+        quota: Quota {
+            keys: layers.maybe("idempotency.quota_keys", bound)?,
+            bytes: layers.maybe("idempotency.quota_bytes", bound)?,
+        },
         on_expired: layers.one("idempotency.on_expired", "new", |text| {
             values::word(text, &[("new", OnExpired::New), ("gone", OnExpired::Gone)])
         })?,

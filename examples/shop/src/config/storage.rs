@@ -3,8 +3,9 @@
 //! A URL of a server may hold a password: it is never shown, neither whole nor
 //! in part, wherever in the URL somebody put it.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, fs, path::PathBuf};
 
+use hapax::keyring::{BadKey, Keyring};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{layers::Layers, values};
@@ -21,6 +22,8 @@ pub(crate) struct Storage {
     pub(crate) pooled: bool,
     /// Whether missing tables are made, or asked for.
     pub(crate) makes_tables: bool,
+    /// What encrypts answers, kept requests and payloads.
+    pub(crate) keyring: Keyring,
 }
 
 /// A database.
@@ -48,6 +51,9 @@ impl Storage {
             makes_tables: layers.one("store.schema", "apply", |text| {
                 values::word(text, &[("apply", true), ("check", false)])
             })?,
+            keyring: layers
+                .maybe("store.encryption_keys", keyring)?
+                .unwrap_or_default(),
         })
     }
 }
@@ -61,6 +67,19 @@ fn place(url: &str) -> Result<Place, String> {
         }
         _ => Err("is a URL such as sqlite://shop.db or postgres://user@host/database".to_owned()),
     }
+}
+
+/// The keys in a file, one on each line; the first one encrypts.
+fn keyring(path: &str) -> Result<Keyring, String> {
+    let text =
+        fs::read_to_string(path).map_err(|error| format!("{path} cannot be read: {error}"))?;
+    let text = SecretString::from(text);
+    let keys: Vec<_> = text.expose_secret().lines().collect();
+    if keys.is_empty() {
+        return Err(format!("{path} holds no key"));
+    }
+    let bad = |bad: BadKey| format!("{path}: line {} {bad}", bad.place + 1);
+    Keyring::parse(&keys).map_err(bad)
 }
 
 impl fmt::Display for Place {
@@ -107,6 +126,31 @@ mod tests {
             check(url, "postgres://db/shop");
             let place = place(url).unwrap();
             assert!(!format!("{place:?}").contains("secret"), "{place:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_keys_has_one_on_each_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys");
+        let path = path.to_str().unwrap();
+        assert!(keyring(path).unwrap_err().contains("cannot be read"));
+        let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+        for (text, problem) in [
+            (format!("{key}\nhunter2\n"), Some("line 2 is no 32 bytes")),
+            (String::new(), Some("holds no key")),
+            (format!("{key}\n{key}\n"), None),
+        ] {
+            fs::write(path, text).unwrap();
+            let read = keyring(path).map(|_| ());
+            match problem {
+                Some(problem) => {
+                    let error = read.unwrap_err();
+                    assert!(error.contains(problem), "{error}");
+                    assert!(!error.contains("hunter2"), "{error}");
+                }
+                None => read.unwrap(),
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use hapax::{
     retry::parse_duration,
     signature::{KeyTextError, Signer, Verifier},
 };
+use http::Uri;
 use ipnet::IpNet;
 use secrecy::SecretString;
 
@@ -71,6 +72,14 @@ pub(super) fn network(text: &str) -> Result<IpNet, String> {
     net.ok_or_else(|| format!("is a network such as 10.0.0.0/8, not {text:?}"))
 }
 
+/// A share, from 0 to 1.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok();
+    share
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| format!("is a number from 0 to 1, not {text:?}"))
+}
+
 /// A log level.
 pub(super) fn level(text: &str) -> Result<tracing::Level, String> {
     use tracing::Level;
@@ -93,6 +102,19 @@ pub(super) fn smtp(url: &str) -> Result<SecretString, String> {
     } else {
         Err("is a URL that starts with smtp:// or smtps://".to_owned())
     }
+}
+
+/// A provider: a URL of plain HTTP, without a query.
+pub(super) fn provider(url: &str) -> Result<Uri, String> {
+    let uri: Option<Uri> = url.parse().ok();
+    let fits = |uri: &Uri| {
+        let authority = uri.authority().map(http::uri::Authority::as_str);
+        uri.scheme_str() == Some("http")
+            && uri.query().is_none()
+            && authority.is_some_and(|authority| !authority.contains('@'))
+    };
+    uri.filter(fits)
+        .ok_or_else(|| "is a URL such as http://127.0.0.1:9001, without user or query".to_owned())
 }
 
 /// What webhooks are signed with.
@@ -129,6 +151,24 @@ mod tests {
             "is one of new, gone, not \"gon\": did you mean gone?"
         );
         assert_eq!(switch("0").unwrap_err(), "is one of true, false, not \"0\"");
+    }
+
+    #[test]
+    fn a_provider_is_reached_over_plain_http() {
+        for good in ["http://127.0.0.1:9001", "http://pay/", "http://pay:80/v1"] {
+            assert!(provider(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "https://pay",
+            "pay:80",
+            "/pay",
+            "http://u:secret@pay",
+            "http://pay/?a=1",
+            "",
+        ] {
+            let error = provider(bad).unwrap_err();
+            assert!(!error.contains("secret"), "{bad}");
+        }
     }
 
     #[test]

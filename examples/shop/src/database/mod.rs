@@ -15,7 +15,7 @@ use std::{fmt, future::Future};
 use hapax::{
     Clock,
     relay::wake::Wake,
-    store::{Deliveries, Outbox, Phases, StoreError, Transaction},
+    store::{Deliveries, Outbox, Phases, SagaRows, Sagas, StoreError},
 };
 
 pub(crate) use self::{
@@ -25,7 +25,9 @@ pub(crate) use self::{
 };
 
 /// A store, and the shop's own rows in it.
-pub(crate) trait Database: Phases<Tx: Rows> + Outbox + Deliveries + fmt::Debug {
+pub(crate) trait Database:
+    Phases<Tx: Rows> + Outbox + Deliveries + Sagas + fmt::Debug
+{
     /// A statement of a single-shot request, which runs when its key is free.
     ///
     /// On PostgreSQL it takes an array for each parameter: those of a group run as one.
@@ -59,7 +61,7 @@ pub(crate) trait Database: Phases<Tx: Rows> + Outbox + Deliveries + fmt::Debug {
 }
 
 /// The shop's own rows, in the transaction of a request.
-pub(crate) trait Rows: Transaction {
+pub(crate) trait Rows: SagaRows {
     /// Reads rows.
     fn select(
         &mut self,

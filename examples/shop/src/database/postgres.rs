@@ -21,6 +21,16 @@ pub(crate) const MIGRATIONS: &[Migration<'_>] = &[
         "provider",
         include_str!("../../migrations/postgres/0002_provider.sql"),
     ),
+    (
+        3,
+        "uploads",
+        include_str!("../../migrations/postgres/0003_uploads.sql"),
+    ),
+    (
+        4,
+        "stock",
+        include_str!("../../migrations/postgres/0004_stock.sql"),
+    ),
 ];
 
 /// Connects to the database, which is shown as `place`, and brings the shop's tables up to date.
@@ -101,6 +111,7 @@ impl Row {
             Ok(hapax_postgres::Value::Null) => Ok(Value::Null),
             Ok(hapax_postgres::Value::Integer(number)) => Ok(Value::Integer(number)),
             Ok(hapax_postgres::Value::Text(text)) => Ok(Value::Text(text)),
+            Ok(hapax_postgres::Value::Blob(bytes)) => Ok(Value::Bytes(bytes)),
             Ok(_) => Err("of a type that the shop does not keep".to_owned()),
             Err(error) => Err(error.to_string()),
         });
@@ -117,6 +128,7 @@ impl From<Value> for hapax_postgres::Value {
             Value::Null => Self::Null,
             Value::Integer(number) => Self::Integer(number),
             Value::Text(text) => Self::Text(text),
+            Value::Bytes(bytes) => Self::Blob(bytes),
         }
     }
 }

@@ -31,8 +31,10 @@ macro_rules! queries {
 }
 
 queries! {
+    CHARGE_FIND = "charge/find";
     CHARGE_INSERT = "charge/insert";
     CHARGE_REFUND = "charge/refund";
+    CHARGE_RESTORE = "charge/restore";
     CHARGE_SELECT = "charge/select";
     LEDGER_INSERT = "ledger/insert";
     LEDGER_LIST = "ledger/list";
@@ -42,9 +44,20 @@ queries! {
     ORDER_SELECT = "order/select";
     ORDER_UPDATE = "order/update";
     PROBE_WRITE = "probe/write";
-    PROVIDER_CHARGE = "provider/charge";
-    PROVIDER_FIND = "provider/find";
+    REFUND_DROP = "refund/drop";
+    REFUND_FIND = "refund/find";
     REFUND_INSERT = "refund/insert";
+    REFUND_SETTLE = "refund/settle";
+    STOCK_RELEASE = "stock/release";
+    STOCK_RESERVE = "stock/reserve";
+    THUMBNAIL_INSERT = "thumbnail/insert";
+    THUMBNAIL_LIST = "thumbnail/list";
+    THUMBNAIL_SELECT = "thumbnail/select";
+    UPLOAD_FIND = "upload/find";
+    UPLOAD_FINISH = "upload/finish";
+    UPLOAD_INSERT = "upload/insert";
+    UPLOAD_SELECT = "upload/select";
+    UPLOAD_UNNAMED = "upload/unnamed";
     USER_INSERT = "user/insert";
 }
 

@@ -23,6 +23,14 @@ impl Row {
             .ok_or_else(|| unreadable(column, "a text"))
     }
 
+    /// The bytes in this column, moved out.
+    pub(crate) fn bytes(&mut self, column: usize) -> Result<Vec<u8>, StoreError> {
+        match self.0.get_mut(column) {
+            Some(Value::Bytes(bytes)) => Ok(std::mem::take(bytes)),
+            _ => Err(unreadable(column, "bytes")),
+        }
+    }
+
     /// The text in this column, moved out, where there is one.
     pub(crate) fn maybe_text(&mut self, column: usize) -> Result<Option<String>, StoreError> {
         match self

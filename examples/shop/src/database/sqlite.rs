@@ -21,6 +21,16 @@ pub(crate) const MIGRATIONS: &[Migration<'_>] = &[
         "provider",
         include_str!("../../migrations/sqlite/0002_provider.sql"),
     ),
+    (
+        3,
+        "uploads",
+        include_str!("../../migrations/sqlite/0003_uploads.sql"),
+    ),
+    (
+        4,
+        "stock",
+        include_str!("../../migrations/sqlite/0004_stock.sql"),
+    ),
 ];
 
 /// Opens the file and brings the tables of `namespace` up to date.
@@ -112,6 +122,7 @@ impl From<Value> for types::Value {
             Value::Null => Self::Null,
             Value::Integer(number) => Self::Integer(number),
             Value::Text(text) => Self::Text(text),
+            Value::Bytes(bytes) => Self::Blob(bytes),
         }
     }
 }
@@ -122,6 +133,7 @@ impl ToSql for Value {
             Self::Null => types::Null.into(),
             Self::Integer(number) => (*number).into(),
             Self::Text(text) => text.as_str().into(),
+            Self::Bytes(bytes) => bytes.as_slice().into(),
         })
     }
 }
@@ -132,7 +144,8 @@ impl types::FromSql for Value {
             types::ValueRef::Null => Ok(Self::Null),
             types::ValueRef::Integer(number) => Ok(Self::Integer(number)),
             types::ValueRef::Text(_) => Ok(Self::Text(value.as_str()?.to_owned())),
-            _ => Err(types::FromSqlError::InvalidType),
+            types::ValueRef::Blob(bytes) => Ok(Self::Bytes(bytes.to_owned())),
+            types::ValueRef::Real(_) => Err(types::FromSqlError::InvalidType),
         }
     }
 }

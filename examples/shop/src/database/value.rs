@@ -6,6 +6,7 @@ pub(crate) enum Value {
     Null,
     Integer(i64),
     Text(String),
+    Bytes(Vec<u8>),
 }
 
 impl From<i64> for Value {
@@ -17,6 +18,12 @@ impl From<i64> for Value {
 impl From<String> for Value {
     fn from(text: String) -> Self {
         Self::Text(text)
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes)
     }
 }
 

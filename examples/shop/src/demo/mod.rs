@@ -1,11 +1,12 @@
 //! What the demo adds: somebody to talk to, in the same process.
 //!
-//! A receiver of webhooks and a mail catcher, each on a port of its own, with
-//! their files in the data directory: several instances of a shop may share a
-//! database, but each has a demo of its own.
+//! A receiver of webhooks, a mail catcher and two providers, each on a port of
+//! its own, with their files in the data directory: several instances of a shop
+//! may share a database, but each has a demo of its own.
 
 pub(crate) mod mail_catcher;
 pub(crate) mod receiver;
+mod simulators;
 
 use std::{
     fs,
@@ -23,11 +24,13 @@ use hapax_sqlite::Sqlite;
 use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
+    config::Providers,
     database::sqlite,
     secrets,
     server::{self, Stop},
 };
 use receiver::Receiver;
+use simulators::Simulators;
 
 /// The demo's half of a shop, ready to serve.
 #[derive(Debug)]
@@ -39,11 +42,17 @@ pub(crate) struct Parts {
     /// Where caught mail lies.
     pub(crate) folder: PathBuf,
     pub(crate) signer: Signer,
+    pub(crate) simulators: Simulators,
 }
 
 impl Parts {
     /// Opens everything, with its files in `folder`.
-    pub(crate) async fn open(folder: &Path, clock: Clock, random: Random) -> anyhow::Result<Self> {
+    pub(crate) async fn open(
+        folder: &Path,
+        clock: Clock,
+        random: Random,
+        given: &Providers,
+    ) -> anyhow::Result<Self> {
         let mails = folder.join("mail");
         fs::create_dir_all(&mails)
             .with_context(|| format!("mail folder {} cannot be made", mails.display()))?;
@@ -65,6 +74,7 @@ impl Parts {
                 .context("no port for the mail catcher")?,
             folder: mails,
             signer: Signer::V1(secret),
+            simulators: Simulators::open(&folder.join("providers"), given).await?,
         })
     }
 
@@ -73,6 +83,7 @@ impl Parts {
         let mut tasks = JoinSet::new();
         let hooks = self.receiver.router();
         tasks.spawn(server::serve(self.hooks, hooks, stop.clone()));
+        self.simulators.serve(&mut tasks, &stop);
         tasks.spawn(mail_catcher::serve(self.mail, self.folder, stop));
         tasks
     }

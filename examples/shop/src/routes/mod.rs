@@ -5,15 +5,20 @@
 //! beside that. Every refusal is a problem, those of the router too.
 
 pub(crate) mod demo;
+mod checkouts;
 mod health;
-mod ledger;
+pub(crate) mod ledger;
 mod orders;
 mod payments;
 mod refunds;
+mod provider;
 mod signups;
+mod uploads;
 mod webhooks;
+mod openapi;
 
 pub(crate) use health::Probe;
+use provider::{failed, provided, refused, unknown};
 
 use std::sync::Arc;
 
@@ -25,7 +30,7 @@ use axum::{
     routing::{get, post, put},
 };
 use hapax::failpoint::Failpoints;
-use hapax::{Random, key::Tenant, limits::BODY_BYTES_MAX, signature::Verifier};
+use hapax::{Random, key::Tenant, limits::BODY_BYTES_MAX, signature::Verifier, trace::Traces};
 use hapax_http::{Idempotency, RequestIds, problem};
 use http::{HeaderValue, Method, header};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -35,7 +40,8 @@ use crate::{
     carriage::Carriage,
     database::Database,
     ids::Ids,
-    provider::Provider,
+    providers::Providers,
+    uploads::{Folder, UPLOAD_BYTES_MAX},
 };
 
 /// What handlers work on.
@@ -43,10 +49,13 @@ use crate::{
 pub(crate) struct Shop<D> {
     pub(crate) store: D,
     pub(crate) ids: Ids,
-    pub(crate) provider: Provider<D>,
+    pub(crate) providers: Providers,
     pub(crate) failpoints: Failpoints,
+    pub(crate) uploads: Folder,
     /// Whose ledger a webhook about an unknown charge goes to.
     pub(crate) inbox_tenant: Tenant,
+    /// How messages are traced.
+    pub(crate) traces: Traces,
     pub(crate) carriage: Carriage,
     /// Whether this shop is to carry events.
     pub(crate) relays: bool,
@@ -104,8 +113,13 @@ pub(crate) fn resumed<D: Database>(
 
 /// What calls foreign systems, and is committed phase by phase.
 fn phased<D: Database>(idempotency: &Idempotency<D>) -> Router<Arc<Shop<D>>> {
-    let paid = idempotency.operation("/payments").phased();
-    Router::new().route("/payments", post(payments::create::<D>).layer(paid))
+    let phased = |template| idempotency.operation(template).phased();
+    let (paid, refunded) = (phased("/payments"), phased("/refunds"));
+    let begun = phased("/checkouts");
+    Router::new()
+        .route("/checkouts", post(checkouts::create::<D>).layer(begun))
+        .route("/payments", post(payments::create::<D>).layer(paid))
+        .route("/refunds", post(refunds::create::<D>).layer(refunded))
 }
 
 /// What belongs to a tenant.
@@ -120,6 +134,8 @@ fn tenants<D: Database>(
     let riding = |template| operation(template).claim_with_first_statement();
     let replaced = riding("/orders/{id}").also(Method::PUT).optional();
     let signed_up = riding("/signups").derived(signups::derive);
+    // This one stores a file before it, which may happen twice: the same bytes are one file.
+    let uploaded = riding("/uploads").body_max(UPLOAD_BYTES_MAX);
     let reserve = idempotency.reserve_handler();
     Router::new()
         .route(
@@ -135,12 +151,15 @@ fn tenants<D: Database>(
                 .get(orders::read::<D>),
         )
         .merge(phased(idempotency))
-        .route(
-            "/refunds",
-            post(refunds::create::<D>).layer(riding("/refunds")),
-        )
+        .route("/checkouts/{id}", get(checkouts::read::<D>))
         .route("/ledger", get(ledger::list::<D>))
         .route("/signups", post(signups::create::<D>).layer(signed_up))
+        .route("/uploads", post(uploads::create::<D>).layer(uploaded))
+        .route("/uploads/{id}", get(uploads::read::<D>))
+        .route(
+            "/uploads/{id}/thumbnails/{size}",
+            get(uploads::thumbnail::<D>),
+        )
         .route("/idempotency-keys", post(reserve))
         .route_layer(middleware::from_fn_with_state(tokens, authenticate))
         .with_state(Arc::clone(shop))
@@ -154,6 +173,7 @@ fn operations<D: Database>(shop: &Arc<Shop<D>>, metrics: PrometheusHandle) -> Ro
         .route("/metrics", get(health::metrics))
         .with_state(metrics)
         .route("/healthz", get(health::alive))
+        .route("/openapi.json", get(openapi::show))
 }
 
 /// Says where the thing that was made can be found.

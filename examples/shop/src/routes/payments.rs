@@ -1,10 +1,12 @@
-//! Payments, through a provider that lives in this very database.
+//! Payments, through a foreign provider.
 //!
-//! The provider is a foreign system: what it has charged no transaction of the shop takes back.
-//! So a payment is phased. The provider is called under a key that is the same for every attempt;
-//! the charge, its ledger entry and its event are one phase, and the answer is stored last. A
-//! declined card is a refusal: remembered, and without effect. The cards that stand for a provider
-//! that loses its answers are refused by name, because this one does not.
+//! What the provider has charged no transaction of the shop takes back. So a
+//! payment is phased: the provider is called under a key that is the same for
+//! every attempt; the charge, its ledger entry and its event are one phase, and
+//! the answer is stored last. A declined card is a refusal: remembered, and
+//! without effect. When the provider does not say what it did it is asked
+//! again, and then what it knows of the key; only when it knows nothing, and no
+//! call is on its way, is the key let go.
 
 use std::sync::Arc;
 
@@ -13,24 +15,26 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Response},
 };
-use hapax::{event::NewEvent, key::Tenant, store::Transaction as _};
+use hapax::{
+    Timestamp, event::NewEvent, failpoint::Failpoints, key::Tenant, store::Transaction as _,
+};
 use hapax_http::{Json, Phased, Query, problem::Problem};
-use http::StatusCode;
+use http::{HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::{Shop, ledger};
+use super::{Shop, ledger, provided};
 use crate::{
     database::{Database, Rows as _, params, query},
     ids::written,
     members::{self, NoQuery},
-    problem::CARD_DECLINED,
-    provider::{Card, Charged, Order, ProviderError},
+    problem::PROVIDER_DUPLICATE,
+    providers::{Found, Label, Made, Operation, Order, Outcome, Payments, Settled, Wanted, settle},
 };
 
-/// Cards of providers that can lose an answer, which this one cannot.
-const NOT_SIMULATED: [&str; 3] = ["tok_timeout_applied", "tok_timeout_not_applied", "tok_5xx"];
 /// The phase that writes down what was charged.
 const CHARGED: &str = "charged";
+/// Names the problem that an answer is a result of all the same.
+const PROBLEM_CODE: HeaderName = HeaderName::from_static("problem-code");
 
 /// A payment as it is asked for.
 #[derive(Debug, Deserialize)]
@@ -59,6 +63,15 @@ struct Succeeded<'a> {
     currency: &'a str,
 }
 
+/// A charge that is asked for under its key.
+struct Charging<'a> {
+    provider: &'a Payments,
+    label: Label<'a>,
+    order: Order<'a>,
+    is_resumed: bool,
+    failpoints: &'a Failpoints,
+}
+
 /// `POST /payments`.
 pub(super) async fn create<D: Database>(
     State(shop): State<Arc<Shop<D>>>,
@@ -67,25 +80,75 @@ pub(super) async fn create<D: Database>(
     mut phased: Phased<D::Tx>,
     Json(stated): Json<Stated>,
 ) -> Result<Response, Problem> {
-    let card = stated.check()?;
-    if phased.recovery_point().is_none() {
-        check_order(&shop.store, &tenant, stated.order_id.as_ref()).await?;
+    stated.check()?;
+    if phased.recovery_point().is_some() {
+        let charge = find(&shop.store, &tenant, &phased.provider_key("charge")).await?;
+        return Ok((StatusCode::CREATED, Json(charge)).into_response());
     }
+    check_order(&shop.store, &tenant, stated.order_id.as_ref()).await?;
+    let charged = charge(&shop, &phased, &stated).await?;
+    let key = phased.provider_key("charge");
+    let (is_duplicate, now) = (charged.is_duplicate, shop.ids.now());
+    let charge = Charge::of(charged, stated, now);
+    let write = async |tx: &mut D::Tx| write(tx, &shop, &tenant, &charge, &key, now).await;
+    phased.phase(CHARGED, write).await?;
+    shop.failpoints.hit("payments.charged");
+    let mut response = (StatusCode::CREATED, Json(charge)).into_response();
+    if is_duplicate {
+        let code = HeaderValue::from_static(PROVIDER_DUPLICATE.name());
+        response.headers_mut().insert(PROBLEM_CODE, code);
+    }
+    Ok(response)
+}
+
+/// Has the provider charge, once, whatever becomes of its answers.
+async fn charge<D: Database>(
+    shop: &Shop<D>,
+    phased: &Phased<D::Tx>,
+    stated: &Stated,
+) -> Result<Made, Problem> {
+    let provider = provided(shop.providers.payment.as_ref(), phased)?;
+    let key = phased.provider_key("charge");
     let order = Order {
-        card,
+        card: &stated.card,
         amount: stated.amount,
         currency: &stated.currency,
     };
-    let key = phased.provider_key("charge");
-    // Again after a crash: under its key the provider tells what it has charged.
-    let charged = shop.provider.charge(&key, order).await.map_err(refusal)?;
-    let charge = Charge::of(&charged, stated);
-    if phased.recovery_point().is_none() {
-        let write = async |tx: &mut D::Tx| write(tx, &shop, &tenant, &charge, &charged).await;
-        phased.phase(CHARGED, write).await?;
-        shop.failpoints.hit("payments.charged");
+    let charging = Charging {
+        provider,
+        label: Label {
+            key: &key,
+            headers: phased.context(),
+        },
+        order,
+        is_resumed: phased.is_resumed(),
+        failpoints: &shop.failpoints,
+    };
+    match settle(&shop.ids.sources().1, &charging).await {
+        Settled::Done(made) => Ok(made),
+        Settled::Refused(refusal) => Err(super::refused(refusal)),
+        Settled::Nothing(error) => {
+            phased.nothing_happened();
+            Err(super::failed(error))
+        }
+        Settled::Unknown(error) => Err(super::unknown(error)),
     }
-    Ok((StatusCode::CREATED, Json(charge)).into_response())
+}
+
+/// What a request before this one wrote down.
+async fn find<D: Database>(store: &D, tenant: &Tenant, key: &str) -> Result<Charge, Problem> {
+    let row = params![key.to_owned(), tenant.as_str().to_owned()];
+    let mut found = store.select(query::CHARGE_FIND, row).await?;
+    let mut row = found
+        .pop()
+        .ok_or_else(|| Problem::internal("a charge that was written is not there"))?;
+    Ok(Charge {
+        id: row.text(0)?,
+        order_id: row.maybe_text(1)?,
+        amount: row.integer(2)?,
+        currency: row.text(3)?,
+        created_at: written(Timestamp::from_millis(row.integer(4)?)),
+    })
 }
 
 async fn check_order<D: Database>(
@@ -103,22 +166,14 @@ async fn check_order<D: Database>(
     Ok(())
 }
 
-/// What a caller is told when nothing was charged.
-fn refusal(error: ProviderError) -> Problem {
-    match error {
-        ProviderError::Declined => Problem::new(CARD_DECLINED),
-        ProviderError::Unavailable(error) => error.into(),
-        error @ ProviderError::Mismatch => Problem::internal(error),
-    }
-}
-
 /// Writes the charge, its ledger entry and its event.
 async fn write<D: Database>(
     tx: &mut D::Tx,
     shop: &Shop<D>,
     tenant: &Tenant,
     charge: &Charge,
-    charged: &Charged,
+    key: &str,
+    now: Timestamp,
 ) -> Result<(), Problem> {
     let row = params![
         charge.id.clone(),
@@ -126,7 +181,8 @@ async fn write<D: Database>(
         charge.order_id.clone(),
         charge.amount,
         charge.currency.clone(),
-        charged.created_at.as_millis(),
+        now.as_millis(),
+        key.to_owned(),
     ];
     tx.execute(query::CHARGE_INSERT, row).await?;
     let entry = ledger::Entry {
@@ -141,38 +197,43 @@ async fn write<D: Database>(
     Ok(())
 }
 
+impl Operation<Made> for Charging<'_> {
+    fn is_resumed(&self) -> bool {
+        self.is_resumed
+    }
+
+    async fn call(&self) -> Outcome<Made> {
+        self.failpoints.hit("payments.call.before");
+        let outcome = self.provider.charge(self.label, self.order).await;
+        self.failpoints.hit("payments.call.after");
+        outcome
+    }
+
+    async fn look_up(&self) -> Found<Made> {
+        let wanted = Wanted::charge(self.order);
+        self.provider.look_up(self.label, wanted).await
+    }
+}
+
 impl Stated {
-    fn check(&self) -> Result<Card, Problem> {
+    fn check(&self) -> Result<(), Problem> {
         members::amount(self.amount)?;
         members::currency(&self.currency)?;
         if let Some(order) = &self.order_id {
             members::name("order_id", order)?;
         }
-        match self.card.as_str() {
-            "tok_ok" => Ok(Card::Ok),
-            "tok_declined" => Ok(Card::Declined),
-            "tok_slow" => Ok(Card::Slow),
-            card if NOT_SIMULATED.contains(&card) => Err(Problem::invalid(
-                "card",
-                format!("this provider does not simulate {card}"),
-            )),
-            _ => Err(Problem::invalid(
-                "card",
-                "card is tok_ok, tok_declined or tok_slow",
-            )),
-        }
+        members::card(&self.card)
     }
 }
 
 impl Charge {
-    /// What was charged, as the client is told of it: the same however often it is asked.
-    fn of(charged: &Charged, stated: Stated) -> Self {
+    fn of(charged: Made, stated: Stated, now: Timestamp) -> Self {
         Self {
-            id: charged.id.clone(),
+            id: charged.id,
             order_id: stated.order_id,
             amount: stated.amount,
             currency: stated.currency,
-            created_at: written(charged.created_at),
+            created_at: written(now),
         }
     }
 

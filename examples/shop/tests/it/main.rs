@@ -6,14 +6,22 @@
 )]
 
 mod shop;
+mod foreign;
 mod orders;
 mod storm;
 mod instances;
 mod kill;
 mod payments;
+mod probed;
+mod checkouts;
+mod money;
 mod phased;
 mod refunds;
+mod cut_off;
+mod outages;
+mod far_sides;
 mod signups;
+mod uploads;
 mod webhooks;
 mod ledger;
 mod demo;
@@ -21,6 +29,11 @@ mod destinations;
 mod keys;
 mod auth;
 mod operations;
+mod monitoring;
 mod starting;
+mod collector;
+mod carrier;
+mod traces;
+mod masking;
 mod ending;
 mod failing;

@@ -74,3 +74,22 @@ async fn without_the_demo_there_is_no_receiver_and_no_demo_token(on: Store) {
     );
     assert!(!shop.file("receiver.db").exists() && !shop.file("mail").exists());
 }
+
+#[tokio::test]
+async fn the_console_is_the_demos_or_whose_token_it_knows() {
+    let asked = async |flags: &[&str], headers: &[(&str, &str)]| {
+        let shop = Shop::start(Store::Postgres, flags).await;
+        let page = shop.send(Method::GET, "/console", headers, "").await;
+        (page.status, page.header("location").map(str::to_owned))
+    };
+    assert_eq!(asked(&[], &[]).await, (200, None));
+    // A proxy on this machine speaks for all the world.
+    let passed_on = [("x-forwarded-for", "192.0.2.1")];
+    assert_eq!(asked(&[], &passed_on).await, (403, None));
+    let own = ["--no-demo", "--token", "t=alice"];
+    assert_eq!(asked(&own, &[]).await, (404, None));
+    let operators = ["--console-token", "ops=0123456789abcdef"];
+    let login = Some("/console/login".to_owned());
+    let asked = asked(&[&own[..], &operators].concat(), &passed_on).await;
+    assert_eq!(asked, (303, login));
+}

@@ -22,6 +22,8 @@ use http::Method;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::foreign::Foreign;
+
 /// How long anything may take before a test gives up on it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The header of a JSON body.
@@ -39,7 +41,7 @@ pub(crate) struct Shop {
 }
 
 /// Which store the rows are in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Sqlite,
     Postgres,
@@ -71,6 +73,8 @@ pub(crate) struct Home {
     folder: Arc<TempDir>,
     /// A database on the tests' server, unless rows are in a file of the folder.
     database: Option<Arc<Database>>,
+    /// Providers outside the shop, unless it has its own.
+    foreign: Option<Arc<Foreign>>,
 }
 
 impl Home {
@@ -83,6 +87,16 @@ impl Home {
         Self {
             folder: Arc::new(tempfile::tempdir().unwrap()),
             database,
+            foreign: None,
+        }
+    }
+
+    /// An empty folder, an empty database, and providers that outlive every shop in it.
+    pub(crate) async fn with_providers(on: Store) -> Self {
+        let foreign = Some(Arc::new(Foreign::start()));
+        Self {
+            foreign,
+            ..Self::fresh(on).await
         }
     }
 
@@ -91,15 +105,17 @@ impl Home {
         Self {
             folder: Arc::new(tempfile::tempdir().unwrap()),
             database: Some(Arc::new(Database::on(&cluster.url()).await)),
+            foreign: None,
         }
     }
 
-    /// Another folder beside the same database: for another instance.
+    /// Another folder beside the same database, with the same providers: for another instance.
     pub(crate) fn beside(&self) -> Self {
         assert!(self.database.is_some(), "a file has one shop");
         Self {
             folder: Arc::new(tempfile::tempdir().unwrap()),
             database: self.database.clone(),
+            foreign: self.foreign.clone(),
         }
     }
 
@@ -110,6 +126,33 @@ impl Home {
     /// Whether rows are in a file of the folder.
     pub(crate) fn is_in_a_file(&self) -> bool {
         self.database.is_none()
+    }
+
+    /// The providers outside the shop.
+    pub(crate) fn foreign(&self) -> Arc<Foreign> {
+        self.foreign.clone().unwrap()
+    }
+
+    /// The number that a query finds, past every shop.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        if self.is_in_a_file() {
+            let path = self.path().join("shop.db");
+            let conn = hapax_sqlite::rusqlite::Connection::open(path).unwrap();
+            return conn.query_row(sql, [], |row| row.get(0)).unwrap();
+        }
+        let client = self.database().client().await;
+        client.query_one(sql, &[]).await.unwrap().get(0)
+    }
+
+    /// Changes the database, past every shop.
+    pub(crate) async fn change(&self, sql: &str) {
+        if self.is_in_a_file() {
+            let path = self.path().join("shop.db");
+            let conn = hapax_sqlite::rusqlite::Connection::open(path).unwrap();
+            return conn.execute_batch(sql).unwrap();
+        }
+        let client = self.database().client().await;
+        client.batch_execute(sql).await.unwrap();
     }
 
     /// The database on a server.
@@ -123,6 +166,9 @@ pub(crate) fn command(home: &Home, flags: &[&str]) -> Command {
     let mut command = command_in(home.path(), flags);
     if let Some(database) = &home.database {
         command.args(["--database", &database.url()]);
+    }
+    if let Some(foreign) = &home.foreign {
+        command.args(foreign.flags());
     }
     command
 }
@@ -215,6 +261,11 @@ impl Shop {
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
+    }
+
+    /// Whether its process has ended.
+    pub(crate) fn is_dead(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     pub(crate) fn id(&self) -> u32 {

@@ -2,9 +2,14 @@
 
 use std::fs;
 
-use hapax_testkit::wait::eventually;
+use hapax_testkit::{
+    http::{HttpAnswer, HttpClient},
+    smtp::SmtpReceiver,
+    wait::eventually,
+};
+use tokio::task::JoinSet;
 
-use crate::shop::{PATIENCE, Shop, Store, lasting, on_both_stores, problem, refuses};
+use crate::shop::{JSON, PATIENCE, Shop, Store, lasting, on_both_stores, problem, refuses};
 
 const ANN: &str = r#"{"email":"Ann@x.org","name":"Ann <b>& Co</b>"}"#;
 
@@ -13,6 +18,7 @@ on_both_stores! {
     the_welcome_mail_is_caught_once_and_says_what_it_should,
     the_table_knows_an_address_that_its_key_forgot,
     bad_members_of_a_signup_are_refused_by_name,
+    twenty_duplicates_of_one_signup_are_one_person_and_one_mail,
 }
 
 async fn a_signup_without_a_key_is_one_intent_per_address(on: Store) {
@@ -96,4 +102,47 @@ async fn bad_members_of_a_signup_are_refused_by_name(on: Store) {
     }
     let extra = r#"{"email":"ann@x.org","name":"Ann","role":"admin"}"#;
     refuses(&shop.post("/signups", None, extra).await, "role");
+}
+
+async fn twenty_duplicates_of_one_signup_are_one_person_and_one_mail(on: Store) {
+    let server = SmtpReceiver::start().await;
+    let url = format!("smtp://{}", server.address());
+    let shop = Shop::start(on, &["--smtp", &url, "--wait", "20s"]).await;
+    let answers = at_once(&shop).await;
+    let first = lasting(&answers[0]);
+    assert_eq!(first.0, 201, "{}", answers[0].text());
+    assert!(answers.iter().all(|answer| lasting(answer) == first));
+    let stored = |answer: &&HttpAnswer| answer.header("idempotency-status") == Some("stored");
+    assert_eq!(answers.iter().filter(stored).count(), 1);
+    // Somebody else's mail comes after all of Ann's: they are one, or there were more by now.
+    let bob = r#"{"email":"bob@x.org","name":"Bob"}"#;
+    assert_eq!(shop.post("/signups", None, bob).await.status, 201);
+    let mails = server.mails_at_least(2).await;
+    let to: Vec<_> = mails.iter().map(|mail| mail.to.concat()).collect();
+    let ann = to
+        .iter()
+        .filter(|to| to.to_lowercase().contains("ann@x.org"));
+    assert_eq!((ann.count(), mails.len()), (1, 2), "{to:?}");
+    let events = shop.received("user.signed_up", 2).await;
+    assert_eq!(events.len(), 2);
+    assert!(events.iter().all(|event| event["deliveries"] == 1));
+}
+
+/// Twenty clients, each with a connection of its own and its own spelling of one address.
+async fn at_once(shop: &Shop) -> Vec<HttpAnswer> {
+    let mut sent = JoinSet::new();
+    for number in 0..20 {
+        let url = shop.url("/signups");
+        let email = if number % 2 == 0 {
+            "Ann@x.org"
+        } else {
+            "aNN@X.org"
+        };
+        sent.spawn(async move {
+            let body = ANN.replace("Ann@x.org", email);
+            let headers = [JSON, ("authorization", "Bearer demo-alice")];
+            HttpClient::new().post(&url, &headers, body).await.unwrap()
+        });
+    }
+    sent.join_all().await
 }

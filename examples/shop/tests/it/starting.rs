@@ -83,6 +83,10 @@ fn settings_that_cannot_be_are_usage_errors_that_say_which() {
         &["--token", "t=alice", "--token", "t=bob"],
         "tokens: a token stands twice",
     );
+    check(
+        &["--console-token", "ops=short"],
+        "console.tokens: the token of ops has fewer than 16 letters",
+    );
     check(&["--group-max", "0"], "--group-max");
     check(&["--replay-cache", "-1"], "unexpected argument");
     check(&["--replay-cache=all"], "--replay-cache");

@@ -1,3 +1,3 @@
--- The local provider's charge, in the transaction of the request that asked for it.
-INSERT INTO shop_charge (id, tenant, order_id, amount, currency, created_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+-- What the provider has charged, in the phase that writes it down.
+INSERT INTO shop_charge (id, tenant, order_id, amount, currency, created_at, provider_key)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)

@@ -45,6 +45,8 @@ pub(super) struct Evidence {
     pub(super) read: BTreeMap<String, Outcome>,
     /// The ledger entries of each tenant.
     pub(super) entries: Vec<(&'static str, Value)>,
+    /// What the payment provider's own ledger holds.
+    pub(super) provider: Vec<Value>,
     /// What the demo's receivers say they got, one of each instance.
     pub(super) demo: Vec<Value>,
     /// The addresses that caught mail went to, a line of a mail each.

@@ -67,6 +67,15 @@ const COMMITS: [&str; 4] = [
     "postgres.commit.before",
     "postgres.commit.after",
 ];
+/// The named places of the shop: around its calls to the payment provider.
+const CALLS: [&str; 6] = [
+    "payments.call.before",
+    "payments.call.after",
+    "payments.charged",
+    "refunds.reserved",
+    "refunds.call.before",
+    "refunds.call.after",
+];
 /// Violations that a failure shows; the rest is in the history.
 const SHOWN: usize = 20;
 
@@ -96,6 +105,7 @@ on_both_stores! {
     a_death_just_after_a_send_repeats_the_event_and_no_effect,
     a_death_just_before_outcomes_are_settled_loses_no_event,
     a_death_just_after_outcomes_are_settled_loses_no_event,
+    a_death_around_a_call_to_the_provider_moves_money_once,
 }
 
 async fn a_shop_killed_again_and_again_at_random_loses_nothing_and_does_nothing_twice(on: Store) {
@@ -142,6 +152,14 @@ async fn a_death_just_after_outcomes_are_settled_loses_no_event(on: Store) {
     check_place(on, "relay.settle.after").await;
 }
 
+async fn a_death_around_a_call_to_the_provider_moves_money_once(on: Store) {
+    let seed = seed();
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let ends = CALLS.map(|place| [End::At(place, 1), End::At(place, rng.u64(2..=8))]);
+    let bites = check(on, ends.as_flattened(), seed).await;
+    assert!(bites.deaths >= 2 * CALLS.len(), "seed {seed}: {bites:?}");
+}
+
 /// Nobody of the shop dies: it is the server under both instances that crashes, and recovers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_crashes_again_and_again_loses_nothing_and_repeats_nothing() {
@@ -166,12 +184,21 @@ async fn a_server_that_crashes_again_and_again_loses_nothing_and_repeats_nothing
 
 #[test]
 fn every_named_place_in_the_sources_has_its_test() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
+    let shop = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut named = Vec::new();
-    find_places(&crates, &mut named);
+    find_places(&shop.join("../../crates"), &mut named);
+    find_places(&shop.join("src"), &mut named);
     named.sort_unstable();
     named.dedup();
-    let mut tested: Vec<_> = PLACES.iter().chain(&COMMITS).copied().collect();
+    let mut tested: Vec<_> = PLACES
+        .iter()
+        .chain(&COMMITS)
+        .chain(&CALLS)
+        .copied()
+        // Those of uploads have tests of their own, those of a checkout are cases of the matrix.
+        .chain(crate::uploads::crash::PLACES)
+        .chain(crate::money::cases::SAGA.map(|(place, _)| place))
+        .collect();
     tested.sort_unstable();
     assert_eq!(named, tested);
 }

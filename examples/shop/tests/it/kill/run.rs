@@ -25,7 +25,7 @@ use super::{
     receiver::Receiver,
     shop::{Home, Shop, died},
 };
-use crate::shop::Store;
+use crate::{foreign::Foreign, shop::Store};
 
 /// How long everything promised may take to arrive once the faults are over.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ const STALL: Duration = Duration::from_secs(8);
 /// How long customers go on after the last death, and again after an orderly stop.
 const CALM: Duration = Duration::from_secs(1);
 /// How long the shop may take to reach a named place under load.
-const REACH: Duration = Duration::from_secs(30);
+const REACH: Duration = Duration::from_secs(90);
 /// How long after its start an instance may take the destinations over from another one.
 const TAKING: Duration = Duration::from_secs(2);
 
@@ -61,6 +61,8 @@ pub(super) struct Run {
     rng: fastrand::Rng,
     deaths: Vec<Death>,
     upheavals: Vec<Death>,
+    /// The providers: nobody kills them.
+    foreign: Foreign,
     /// Kept until the end.
     _database: Option<Database>,
 }
@@ -108,7 +110,9 @@ impl Run {
         let stopwatch = Stopwatch::start();
         let receiver = Receiver::start(stopwatch, seed).await;
         let instances = if database.is_some() { 2 } else { 1 };
-        let home = |_| Home::new(receiver.url(), database.as_ref().map(Database::url));
+        let foreign = Foreign::start();
+        let url = || database.as_ref().map(Database::url);
+        let home = |_| Home::new(receiver.url(), url(), &foreign);
         let homes: Vec<_> = (0..instances).map(home).collect();
         let client = Client::of(homes.iter().map(|home| home.address));
         Self {
@@ -118,6 +122,7 @@ impl Run {
             rng: fastrand::Rng::with_seed(seed),
             deaths: Vec::new(),
             upheavals: Vec::new(),
+            foreign,
             _database: database,
         }
     }
@@ -258,6 +263,7 @@ impl Run {
         evidence.gather(&market.client, &self.homes).await;
         self.down().await;
         evidence.received = market.receiver.ledger();
+        evidence.provider = self.foreign.entries().await;
         evidence
     }
 

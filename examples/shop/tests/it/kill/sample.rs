@@ -191,6 +191,10 @@ fn take_money(evidence: &mut Evidence) {
             json!({ "charge_id": "ch_1", "kind": kind, "amount": amount, "source": "shop" });
         evidence.entries.push(("alice", entry));
     }
+    evidence.provider = vec![
+        json!({ "id": "ch_1", "kind": "charge", "amount": 100 }),
+        json!({ "id": "re_1", "kind": "refund", "charge": "ch_1", "amount": 60 }),
+    ];
 }
 
 fn sign_up(evidence: &mut Evidence) {

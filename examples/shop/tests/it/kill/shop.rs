@@ -17,6 +17,7 @@ use hapax_testkit::{port::free_port, wait::Patience};
 use tempfile::TempDir;
 
 use super::{client::Client, journal::Outcome};
+use crate::foreign::Foreign;
 
 /// What the shop signs its webhooks with.
 pub(super) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -36,11 +37,13 @@ pub(super) struct Home {
     webhook: String,
     /// The database that it shares with others; a file in its folder where there is none.
     database: Option<String>,
+    /// The flags that name the providers outside the shop.
+    providers: Vec<String>,
 }
 
 impl Home {
-    /// An empty folder and a free port; `webhook` gets every event.
-    pub(super) fn new(webhook: String, database: Option<String>) -> Self {
+    /// An empty folder and a free port; `webhook` gets every event, `foreign` every call.
+    pub(super) fn new(webhook: String, database: Option<String>, foreign: &Foreign) -> Self {
         let folder = tempfile::Builder::new().prefix("shop-kill-").tempdir();
         let folder = Some(folder.expect("a folder can be made"));
         Self {
@@ -48,6 +51,7 @@ impl Home {
             address: SocketAddr::from(([127, 0, 0, 1], free_port())),
             webhook,
             database,
+            providers: foreign.flags().to_vec(),
         }
     }
 
@@ -79,6 +83,7 @@ impl Home {
             ])
             .args(["--inbox-secret", &format!("provider={INBOX_SECRET}")])
             .args(["--lease", "1s"])
+            .args(&self.providers)
             .env_remove("HAPAX_FAILPOINT")
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a file can be shared"))

@@ -66,6 +66,15 @@ pub(super) enum Violation {
         found: Vec<i64>,
         acknowledged: Vec<i64>,
     },
+    #[error(
+        "at the provider {kind}s of {charge_id} are {found:?}, acknowledged were {acknowledged:?}"
+    )]
+    WrongAtProvider {
+        charge_id: String,
+        kind: &'static str,
+        found: Vec<i64>,
+        acknowledged: Vec<i64>,
+    },
     #[error("{kind} of {subject} was never delivered")]
     NeverDelivered { kind: &'static str, subject: String },
     #[error("{kind} of {subject} is {events} events")]

@@ -1,4 +1,5 @@
-//! The ledger holds one entry for each acknowledged charge, refund and message.
+//! The ledger holds one entry for each acknowledged charge, refund and message, and so does the
+//! provider's own of each charge and refund.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +29,46 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
         }
     }
     violations.extend(refunded_too_much(&found));
+    violations.extend(wrong_at_provider(evidence, acknowledged));
     violations
+}
+
+/// Money that moved at the provider and nobody was told of, or the other way round.
+fn wrong_at_provider(
+    evidence: &Evidence,
+    acknowledged: BTreeMap<Account, Vec<i64>>,
+) -> Vec<Violation> {
+    type Moved = BTreeMap<(String, &'static str), Vec<i64>>;
+    let (mut promised, mut moved): (Moved, Moved) = Default::default();
+    for ((_, charge_id, kind), amounts) in acknowledged {
+        if kind != "message" {
+            promised.insert((charge_id, kind), amounts);
+        }
+    }
+    for entry in &evidence.provider {
+        let (member, kind) = match entry["kind"].as_str() {
+            Some("charge") => ("id", "charge"),
+            Some("refund") => ("charge", "refund"),
+            _ => ("id", "unknown"),
+        };
+        let charge_id = entry[member].as_str().unwrap_or_default().to_owned();
+        let amounts = moved.entry((charge_id, kind)).or_default();
+        amounts.extend(entry["amount"].as_i64());
+        amounts.sort_unstable();
+    }
+    let accounts: BTreeSet<_> = promised.keys().chain(moved.keys()).collect();
+    let amounts = |book: &Moved, account| book.get(account).cloned().unwrap_or_default();
+    let wrong = accounts.into_iter().filter_map(|account| {
+        let (found, acknowledged) = (amounts(&moved, account), amounts(&promised, account));
+        let (charge_id, kind) = account.clone();
+        (found != acknowledged).then_some(Violation::WrongAtProvider {
+            charge_id,
+            kind,
+            found,
+            acknowledged,
+        })
+    });
+    wrong.collect()
 }
 
 fn refunded_too_much(found: &BTreeMap<Account, Vec<i64>>) -> Vec<Violation> {

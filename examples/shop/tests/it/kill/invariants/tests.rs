@@ -219,6 +219,31 @@ fn a_refund_without_an_entry_or_with_two_is_found() {
 }
 
 #[test]
+fn money_that_moved_at_the_provider_alone_or_not_at_all_is_found() {
+    let wrong = |charge_id: &str, kind, found, acknowledged| Violation::WrongAtProvider {
+        charge_id: charge_id.to_owned(),
+        kind,
+        found,
+        acknowledged,
+    };
+    check(
+        |evidence| {
+            let again = json!({ "id": "ch_2", "kind": "charge", "amount": 100 });
+            evidence.provider.push(again);
+        },
+        &[wrong("ch_2", "charge", vec![100], vec![])],
+    );
+    check(
+        |evidence| evidence.provider.push(evidence.provider[1].clone()),
+        &[wrong("ch_1", "refund", vec![60, 60], vec![60])],
+    );
+    check(
+        |evidence| drop(evidence.provider.remove(1)),
+        &[wrong("ch_1", "refund", vec![], vec![60])],
+    );
+}
+
+#[test]
 fn a_message_that_was_taken_twice_is_found() {
     check(
         |evidence| evidence.entries.push(evidence.entries[2].clone()),

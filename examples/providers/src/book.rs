@@ -1,0 +1,208 @@
+//! What a provider knows: every record of its ledger, by key, and what they add up to.
+//!
+//! A key is decided once. Its record, a success or a refusal, is on the disk before anybody is
+//! told, and whoever comes again with the key is told the same.
+
+use std::{collections::HashMap, io, path::Path};
+
+use http::StatusCode;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    around::{Names, now},
+    ledger::Ledger,
+    reply::{Refusal, Reply},
+};
+
+/// What a provider trades in: which operations it has, and what they add up to.
+pub(crate) trait Trade: Default + Send + 'static {
+    /// An operation as it is asked for.
+    type Asked: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static;
+    /// The names of the operations, for faults.
+    const OPERATIONS: &'static [&'static str];
+
+    /// The name of this operation.
+    fn operation(asked: &Self::Asked) -> &'static str;
+
+    /// What would be made, without its id, key and moment; nothing is changed.
+    fn judge(&self, asked: &Self::Asked) -> Result<Made, Refusal>;
+
+    /// Takes in what was made.
+    fn take(&mut self, asked: &Self::Asked, id: &str);
+}
+
+/// What an operation makes.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) kind: &'static str,
+    pub(crate) prefix: &'static str,
+    pub(crate) members: Map<String, Value>,
+}
+
+impl Made {
+    pub(crate) fn of<const N: usize>(
+        kind: &'static str,
+        prefix: &'static str,
+        members: [(&str, Value); N],
+    ) -> Self {
+        let members = members.map(|(name, value)| (name.to_owned(), value));
+        Self {
+            kind,
+            prefix,
+            members: Map::from_iter(members),
+        }
+    }
+}
+
+/// A line of the ledger.
+#[derive(Debug, Deserialize, Serialize)]
+struct Record<A> {
+    key: String,
+    asked: A,
+    status: u16,
+    object: Map<String, Value>,
+}
+
+/// What a provider knows.
+pub(crate) struct Book<T: Trade> {
+    ledger: Ledger,
+    names: Names,
+    records: Vec<Record<T::Asked>>,
+    by_key: HashMap<String, usize>,
+    trade: T,
+}
+
+impl<T: Trade> Book<T> {
+    /// Opens the ledger at `path`, and adds it up.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let (ledger, records) = Ledger::open(path)?;
+        let mut book = Self {
+            ledger,
+            names: Names::default(),
+            records: Vec::new(),
+            by_key: HashMap::new(),
+            trade: T::default(),
+        };
+        for record in records {
+            book.take(record);
+        }
+        Ok(book)
+    }
+
+    /// Whether something was decided under `key`.
+    pub(crate) fn knows(&self, key: &str) -> bool {
+        self.by_key.contains_key(key)
+    }
+
+    /// Does what is asked, unless it was decided under `key` before.
+    pub(crate) fn ask(&mut self, key: &str, asked: &T::Asked) -> Reply {
+        if let Some(known) = self.record(key) {
+            return if known.asked == *asked {
+                known.reply()
+            } else {
+                reused()
+            };
+        }
+        let (status, object) = match self.trade.judge(asked) {
+            Ok(made) => (StatusCode::CREATED, self.object(key, made)),
+            // What is unknown today may be there tomorrow: that decides nothing.
+            Err(refusal) if refusal.status == StatusCode::NOT_FOUND => return refusal.into(),
+            Err(refusal) => (refusal.status, declined(key, refusal)),
+        };
+        let record = Record {
+            key: key.to_owned(),
+            asked: asked.clone(),
+            status: status.as_u16(),
+            object,
+        };
+        if let Err(error) = self.ledger.append(&record) {
+            return Reply::failed(&format!("the ledger cannot be written: {error}"));
+        }
+        let reply = record.reply();
+        self.take(record);
+        reply
+    }
+
+    /// A known key called a duplicate, with what it has made.
+    pub(crate) fn duplicate(&self, key: &str, asked: &T::Asked) -> Option<Reply> {
+        let known = self.record(key)?;
+        if known.asked != *asked {
+            return Some(reused());
+        }
+        if known.status >= 400 {
+            return Some(known.reply());
+        }
+        let body = json!({
+            "code": "duplicate",
+            "detail": "this was done before",
+            "id": known.object["id"],
+            "existing": known.object,
+        });
+        Some(Reply::Said(StatusCode::CONFLICT, body))
+    }
+
+    /// What was decided under `key`.
+    pub(crate) fn find(&self, key: &str) -> Option<Value> {
+        self.record(key)
+            .map(|record| Value::from(record.object.clone()))
+    }
+
+    /// Everything that was decided, in its order.
+    pub(crate) fn entries(&self) -> Vec<Value> {
+        let objects = self.records.iter().map(|record| record.object.clone());
+        objects.map(Value::from).collect()
+    }
+
+    fn record(&self, key: &str) -> Option<&Record<T::Asked>> {
+        self.by_key.get(key).map(|place| &self.records[*place])
+    }
+
+    fn object(&self, key: &str, made: Made) -> Map<String, Value> {
+        let mut object = made.members;
+        object.insert("id".to_owned(), self.names.mint(made.prefix).into());
+        object.insert("kind".to_owned(), made.kind.into());
+        object.insert("key".to_owned(), key.into());
+        object.insert("created_at".to_owned(), now().into());
+        object
+    }
+
+    fn take(&mut self, record: Record<T::Asked>) {
+        if let Some(id) = record.object.get("id").and_then(Value::as_str) {
+            self.trade.take(&record.asked, id);
+        }
+        self.by_key.insert(record.key.clone(), self.records.len());
+        self.records.push(record);
+    }
+}
+
+impl<A> Record<A> {
+    /// What is answered on it, however often.
+    fn reply(&self) -> Reply {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::CREATED);
+        if status.is_client_error() {
+            let text = |member| self.object.get(member).and_then(Value::as_str);
+            let detail = text("detail").unwrap_or_default();
+            return Reply::error(status, text("code").unwrap_or_default(), detail);
+        }
+        Reply::Said(status, Value::from(self.object.clone()))
+    }
+}
+
+fn declined(key: &str, refusal: Refusal) -> Map<String, Value> {
+    let members = [
+        ("kind", "declined"),
+        ("code", refusal.code),
+        ("detail", refusal.detail),
+        ("key", key),
+    ];
+    let members = members.map(|(name, text)| (name.to_owned(), Value::from(text)));
+    let mut object = Map::from_iter(members);
+    object.insert("created_at".to_owned(), now().into());
+    object
+}
+
+fn reused() -> Reply {
+    let detail = "the key was used for another request";
+    Reply::from(Refusal::conflict("key_reused", detail))
+}

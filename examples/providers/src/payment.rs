@@ -1,0 +1,351 @@
+//! The payment provider: authorizations, captures, voids, charges, refunds.
+//!
+//! A card is a word that says how the provider behaves under it. What is charged or captured can
+//! be refunded up to its amount; an authorization is captured or voided, once.
+
+use std::{collections::HashMap, io, path::Path, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{self, Request, State},
+    routing::post,
+};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{
+    book::{Made, Trade},
+    desk::{Desk, Habit, read},
+    faults::Mode,
+    reply::{Refusal, Reply},
+};
+
+/// The most that one operation moves.
+const AMOUNT_MAX: u64 = 1 << 53;
+
+/// What the payment provider knows besides its ledger: sums.
+#[derive(Debug, Default)]
+pub(crate) struct Payments {
+    authorizations: HashMap<String, Authorization>,
+    /// Charges and captures, by id.
+    taken: HashMap<String, Taken>,
+}
+
+#[derive(Debug)]
+struct Authorization {
+    amount: u64,
+    currency: String,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    Captured,
+    Voided,
+}
+
+/// Money that was taken, and how much of it went back.
+#[derive(Debug)]
+struct Taken {
+    is_capture: bool,
+    amount: u64,
+    currency: String,
+    refunded: u64,
+}
+
+/// An operation, as it is asked for.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "operation")]
+pub(crate) enum Asked {
+    Authorize(Order),
+    Capture { authorization: String, amount: u64 },
+    Void { authorization: String },
+    Charge(Order),
+    Refund { charge: String, amount: u64 },
+    RefundCapture { capture: String, amount: u64 },
+}
+
+/// What is to be taken from a card.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct Order {
+    card: String,
+    amount: u64,
+    currency: String,
+}
+
+/// The bodies of the requests.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ordered {
+    card: String,
+    amount: u64,
+    currency: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Amount {
+    amount: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+type Till = State<Arc<Desk<Payments>>>;
+
+/// The provider's routes, on the ledger at `ledger`.
+pub(crate) fn routes(ledger: &Path) -> io::Result<Router> {
+    let desk = Desk::<Payments>::open(ledger)?;
+    let routes = Desk::<Payments>::routes()
+        .route("/authorizations", post(authorize))
+        .route("/authorizations/{id}/capture", post(capture))
+        .route("/authorizations/{id}/void", post(void))
+        .route("/charges", post(charge))
+        .route("/charges/{id}/refunds", post(refund))
+        .route("/captures/{id}/refunds", post(refund_capture));
+    Ok(routes.with_state(desk))
+}
+
+async fn authorize(State(desk): Till, request: Request) -> Reply {
+    order(desk, request, Asked::Authorize).await
+}
+
+async fn charge(State(desk): Till, request: Request) -> Reply {
+    order(desk, request, Asked::Charge).await
+}
+
+async fn order(desk: Arc<Desk<Payments>>, request: Request, ask: fn(Order) -> Asked) -> Reply {
+    let (headers, ordered) = match read::<Ordered>(request).await {
+        Ok(read) => read,
+        Err(reply) => return reply,
+    };
+    let Ordered {
+        card,
+        amount,
+        currency,
+    } = ordered;
+    let is_code = currency.len() == 3 && currency.bytes().all(|byte| byte.is_ascii_uppercase());
+    if !is_code || !(1..=AMOUNT_MAX).contains(&amount) {
+        return Reply::invalid("amount is positive, currency is three capitals");
+    }
+    let habit = match card.as_str() {
+        "tok_ok" | "tok_declined" => None,
+        "tok_slow" => Some(Habit::Always(Mode::Slow)),
+        "tok_timeout_applied" => Some(Habit::Always(Mode::AppliedThenLost)),
+        "tok_5xx" => Some(Habit::Always(Mode::ErrorBefore)),
+        "tok_timeout_not_applied" => Some(Habit::LostOnce),
+        _ => return Reply::invalid("this card is not known"),
+    };
+    let order = Order {
+        card,
+        amount,
+        currency,
+    };
+    desk.ask(&headers, ask(order), habit).await
+}
+
+async fn capture(
+    State(desk): Till,
+    extract::Path(authorization): extract::Path<String>,
+    request: Request,
+) -> Reply {
+    amount(desk, request, |amount| Asked::Capture {
+        authorization,
+        amount,
+    })
+    .await
+}
+
+async fn refund(
+    State(desk): Till,
+    extract::Path(charge): extract::Path<String>,
+    request: Request,
+) -> Reply {
+    amount(desk, request, |amount| Asked::Refund { charge, amount }).await
+}
+
+async fn refund_capture(
+    State(desk): Till,
+    extract::Path(capture): extract::Path<String>,
+    request: Request,
+) -> Reply {
+    amount(desk, request, |amount| Asked::RefundCapture {
+        capture,
+        amount,
+    })
+    .await
+}
+
+async fn amount(
+    desk: Arc<Desk<Payments>>,
+    request: Request,
+    ask: impl FnOnce(u64) -> Asked,
+) -> Reply {
+    match read::<Amount>(request).await {
+        Ok((headers, Amount { amount })) if (1..=AMOUNT_MAX).contains(&amount) => {
+            desk.ask(&headers, ask(amount), None).await
+        }
+        Ok(_) => Reply::invalid("amount is positive"),
+        Err(reply) => reply,
+    }
+}
+
+async fn void(
+    State(desk): Till,
+    extract::Path(authorization): extract::Path<String>,
+    request: Request,
+) -> Reply {
+    match read::<Nothing>(request).await {
+        Ok((headers, Nothing {})) => {
+            desk.ask(&headers, Asked::Void { authorization }, None)
+                .await
+        }
+        Err(reply) => reply,
+    }
+}
+
+impl Trade for Payments {
+    type Asked = Asked;
+    const OPERATIONS: &'static [&'static str] =
+        &["charge", "refund", "authorize", "capture", "void"];
+
+    fn operation(asked: &Asked) -> &'static str {
+        match asked {
+            Asked::Authorize(_) => "authorize",
+            Asked::Capture { .. } => "capture",
+            Asked::Void { .. } => "void",
+            Asked::Charge(_) => "charge",
+            Asked::Refund { .. } | Asked::RefundCapture { .. } => "refund",
+        }
+    }
+
+    fn judge(&self, asked: &Asked) -> Result<Made, Refusal> {
+        match asked {
+            Asked::Authorize(order) => order.judge("authorization", "auth"),
+            Asked::Charge(order) => order.judge("charge", "ch"),
+            Asked::Capture {
+                authorization,
+                amount,
+            } => {
+                let found = self.open(authorization)?;
+                if *amount > found.amount {
+                    return Err(EXCEEDS);
+                }
+                Ok(found.made("capture", "cap", authorization, *amount))
+            }
+            Asked::Void { authorization } => {
+                let found = self.open(authorization)?;
+                Ok(found.made("void", "void", authorization, found.amount))
+            }
+            Asked::Refund { charge, amount } => self.refund("charge", charge, *amount),
+            Asked::RefundCapture { capture, amount } => self.refund("capture", capture, *amount),
+        }
+    }
+
+    fn take(&mut self, asked: &Asked, id: &str) {
+        match asked {
+            Asked::Authorize(order) => {
+                let authorization = Authorization {
+                    amount: order.amount,
+                    currency: order.currency.clone(),
+                    stage: Stage::Open,
+                };
+                self.authorizations.insert(id.to_owned(), authorization);
+            }
+            Asked::Charge(order) => self.took(id, false, order.amount, order.currency.clone()),
+            Asked::Capture {
+                authorization,
+                amount,
+            } => {
+                if let Some(found) = self.authorizations.get_mut(authorization) {
+                    found.stage = Stage::Captured;
+                    let currency = found.currency.clone();
+                    self.took(id, true, *amount, currency);
+                }
+            }
+            Asked::Void { authorization } => {
+                if let Some(found) = self.authorizations.get_mut(authorization) {
+                    found.stage = Stage::Voided;
+                }
+            }
+            Asked::Refund { charge: of, amount }
+            | Asked::RefundCapture {
+                capture: of,
+                amount,
+            } => {
+                if let Some(taken) = self.taken.get_mut(of) {
+                    taken.refunded += amount;
+                }
+            }
+        }
+    }
+}
+
+const EXCEEDS: Refusal = Refusal::conflict("exceeds", "that is more than is left");
+const UNKNOWN: Refusal = Refusal::unknown("there is nothing under this id");
+
+impl Payments {
+    /// An authorization that may still be captured or voided.
+    fn open(&self, id: &str) -> Result<&Authorization, Refusal> {
+        let found = self.authorizations.get(id).ok_or(UNKNOWN)?;
+        match found.stage {
+            Stage::Open => Ok(found),
+            Stage::Captured => Err(Refusal::conflict("captured", "it was captured before")),
+            Stage::Voided => Err(Refusal::conflict("voided", "it was voided before")),
+        }
+    }
+
+    fn refund(&self, of: &str, id: &str, amount: u64) -> Result<Made, Refusal> {
+        let is_capture = of == "capture";
+        let taken = self.taken.get(id);
+        let taken = taken.filter(|taken| taken.is_capture == is_capture);
+        let taken = taken.ok_or(UNKNOWN)?;
+        if amount > taken.amount - taken.refunded {
+            return Err(EXCEEDS);
+        }
+        let members = [
+            (of, Value::from(id)),
+            ("amount", amount.into()),
+            ("currency", taken.currency.clone().into()),
+        ];
+        Ok(Made::of("refund", "re", members))
+    }
+
+    fn took(&mut self, id: &str, is_capture: bool, amount: u64, currency: String) {
+        let taken = Taken {
+            is_capture,
+            amount,
+            currency,
+            refunded: 0,
+        };
+        self.taken.insert(id.to_owned(), taken);
+    }
+}
+
+impl Authorization {
+    fn made(&self, kind: &'static str, prefix: &'static str, id: &str, amount: u64) -> Made {
+        let members = [
+            ("authorization", Value::from(id)),
+            ("amount", amount.into()),
+            ("currency", self.currency.clone().into()),
+        ];
+        Made::of(kind, prefix, members)
+    }
+}
+
+impl Order {
+    fn judge(&self, kind: &'static str, prefix: &'static str) -> Result<Made, Refusal> {
+        if self.card == "tok_declined" {
+            let status = StatusCode::PAYMENT_REQUIRED;
+            return Err(Refusal::new(status, "declined", "the card was declined"));
+        }
+        let members = [
+            ("amount", json!(self.amount)),
+            ("currency", json!(self.currency)),
+        ];
+        Ok(Made::of(kind, prefix, members))
+    }
+}

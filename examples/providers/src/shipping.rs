@@ -1,0 +1,151 @@
+//! The shipping provider: shipments, and their cancellation.
+//!
+//! It ships to every country but ZZ, where nobody lives.
+
+use std::{collections::HashSet, io, path::Path, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{self, Request, State},
+    routing::post,
+};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    book::{Made, Trade},
+    desk::{Desk, read},
+    reply::{Refusal, Reply},
+};
+
+/// The most lines of a shipment.
+const ITEMS_MAX: usize = 100;
+/// Where nothing can be shipped.
+const NOWHERE: &str = "ZZ";
+
+/// What the shipping provider knows besides its ledger.
+#[derive(Debug, Default)]
+pub(crate) struct Shipments {
+    sent: HashSet<String>,
+    cancelled: HashSet<String>,
+}
+
+/// An operation, as it is asked for.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "operation")]
+pub(crate) enum Asked {
+    Ship(Parcel),
+    Cancel { shipment: String },
+}
+
+/// What goes where.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct Parcel {
+    address: Address,
+    items: Vec<Item>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stated {
+    address: Address,
+    items: Vec<Item>,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Address {
+    name: String,
+    line1: String,
+    city: String,
+    postal_code: String,
+    country: String,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Item {
+    sku: String,
+    quantity: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+type Counter = State<Arc<Desk<Shipments>>>;
+
+/// The provider's routes, on the ledger at `ledger`.
+pub(crate) fn routes(ledger: &Path) -> io::Result<Router> {
+    let desk = Desk::<Shipments>::open(ledger)?;
+    let routes = Desk::<Shipments>::routes()
+        .route("/shipments", post(ship))
+        .route("/shipments/{id}/cancel", post(cancel));
+    Ok(routes.with_state(desk))
+}
+
+async fn ship(State(desk): Counter, request: Request) -> Reply {
+    let (headers, stated) = match read::<Stated>(request).await {
+        Ok(read) => read,
+        Err(reply) => return reply,
+    };
+    let Stated { address, items } = stated;
+    if !(1..=ITEMS_MAX).contains(&items.len()) || items.iter().any(|item| item.quantity == 0) {
+        let detail = format!("items are 1 to {ITEMS_MAX}, each at least once");
+        return Reply::invalid(detail);
+    }
+    let asked = Asked::Ship(Parcel { address, items });
+    desk.ask(&headers, asked, None).await
+}
+
+async fn cancel(
+    State(desk): Counter,
+    extract::Path(shipment): extract::Path<String>,
+    request: Request,
+) -> Reply {
+    match read::<Nothing>(request).await {
+        Ok((headers, Nothing {})) => desk.ask(&headers, Asked::Cancel { shipment }, None).await,
+        Err(reply) => reply,
+    }
+}
+
+impl Trade for Shipments {
+    type Asked = Asked;
+    const OPERATIONS: &'static [&'static str] = &["ship", "cancel"];
+
+    fn operation(asked: &Asked) -> &'static str {
+        match asked {
+            Asked::Ship(_) => "ship",
+            Asked::Cancel { .. } => "cancel",
+        }
+    }
+
+    fn judge(&self, asked: &Asked) -> Result<Made, Refusal> {
+        match asked {
+            Asked::Ship(parcel) if parcel.address.country == NOWHERE => {
+                let (status, detail) = (StatusCode::UNPROCESSABLE_ENTITY, "nobody lives there");
+                Err(Refusal::new(status, "undeliverable", detail))
+            }
+            Asked::Ship(_) => Ok(Made::of("shipment", "shp", [])),
+            Asked::Cancel { shipment } if !self.sent.contains(shipment) => {
+                Err(Refusal::unknown("there is no such shipment"))
+            }
+            Asked::Cancel { shipment } if self.cancelled.contains(shipment) => {
+                let detail = "it was cancelled before";
+                Err(Refusal::conflict("cancelled", detail))
+            }
+            Asked::Cancel { shipment } => {
+                let members = [("shipment", Value::from(shipment.as_str()))];
+                Ok(Made::of("cancellation", "cxl", members))
+            }
+        }
+    }
+
+    fn take(&mut self, asked: &Asked, id: &str) {
+        match asked {
+            Asked::Ship(_) => self.sent.insert(id.to_owned()),
+            Asked::Cancel { shipment } => self.cancelled.insert(shipment.clone()),
+        };
+    }
+}

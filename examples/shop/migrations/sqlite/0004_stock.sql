@@ -1,0 +1,10 @@
+-- What is in stock, and how much of it checkouts have set aside.
+
+CREATE TABLE shop_stock (
+    sku      TEXT    NOT NULL PRIMARY KEY,
+    total    INTEGER NOT NULL CHECK (total >= 0),
+    reserved INTEGER NOT NULL DEFAULT 0 CHECK (reserved BETWEEN 0 AND total)
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO shop_stock (sku, total)
+VALUES ('sku_tea', 1000000000), ('sku_mug', 1000000000), ('sku_rare', 1);

@@ -1,0 +1,5 @@
+-- The refund of a resumed request, by the key that the provider knows it by.
+SELECT refund.id, refund.charge_id, refund.amount, charge.currency, refund.created_at
+FROM shop_refund AS refund
+JOIN shop_charge AS charge ON charge.id = refund.charge_id
+WHERE refund.provider_key = ?1 AND refund.tenant = ?2

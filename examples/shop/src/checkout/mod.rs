@@ -1,0 +1,154 @@
+//! A checkout: reserve, authorize, ship, capture, notify.
+//!
+//! Stock is the shop's own, money and parcels are others'. A refused card gives the stock back, a
+//! refused parcel lets the money go, and what nobody knows is asked until it is known. The capture
+//! is the pivot: what is paid for is shipped and stays so. Every checkout ends as
+//! shipped and captured, or as nothing and voided, or asks a person.
+
+mod cart;
+mod stock;
+mod errand;
+mod payment;
+mod shipment;
+mod end;
+mod view;
+
+use std::time::Duration;
+
+use hapax::{
+    event::Headers,
+    key::Tenant,
+    saga::{Definition, Kind, NewSaga, Patience, SagaRecord, Step},
+    sink::BoxError,
+};
+
+use self::errand::Sent;
+pub(crate) use self::{
+    cart::{Cart, Stated},
+    stock::OUT_OF_STOCK,
+    view::{CLOSED, View, told},
+};
+use crate::{
+    database::Rows,
+    ids::Ids,
+    providers::{Made, Payments, Shipping},
+};
+
+/// The saga's name and version.
+pub(crate) const CHECKOUT: &str = "checkout";
+const VERSION: u32 = 1;
+/// The steps, by name: events, views and tests speak of them.
+pub(crate) const RESERVE: &str = "reserve";
+pub(crate) const AUTHORIZE: &str = "authorize";
+pub(crate) const SHIP: &str = "ship";
+pub(crate) const CAPTURE: &str = "capture";
+pub(crate) const NOTIFY: &str = "notify";
+/// All of them, in order.
+pub(crate) const STEPS: [&str; 5] = [RESERVE, AUTHORIZE, SHIP, CAPTURE, NOTIFY];
+
+/// How the providers are asked again: calls for 6 s, and another 6 s until one that was given up
+/// can arrive no more; then what they do not know has not happened.
+const PATIENCE: Patience = Patience {
+    call: Duration::from_secs(4),
+    pause: Duration::from_millis(200),
+    pause_max: Duration::from_secs(2),
+    window: Duration::from_secs(6),
+    quiet: Duration::from_secs(6),
+};
+/// How long a checkout may take before a person is asked.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+/// What a checkout does.
+pub(crate) fn definition<Tx: Rows>(
+    payments: &Payments,
+    shipping: &Shipping,
+    ids: &Ids,
+) -> Definition<Tx> {
+    let authorize = Sent(payment::Authorize(payments.clone()));
+    let void = Sent(payment::Void(payments.clone()));
+    let capture = Sent(payment::Capture(payments.clone()));
+    let refund = Sent(payment::Refund(payments.clone()));
+    let ship = Sent(shipment::Ship(shipping.clone()));
+    let cancel = Sent(shipment::Cancel(shipping.clone()));
+    Definition::new(CHECKOUT, VERSION)
+        .deadline(DEADLINE)
+        .step(Step::local(RESERVE, stock::Reserve).undo_local(stock::Release))
+        .step(
+            Step::foreign(AUTHORIZE, authorize)
+                .undo_foreign(void)
+                .patience(PATIENCE),
+        )
+        .step(
+            Step::foreign(SHIP, ship)
+                .undo_foreign(cancel)
+                .patience(PATIENCE),
+        )
+        .step(
+            Step::foreign(CAPTURE, capture)
+                .undo_foreign(refund)
+                .pivot()
+                .patience(PATIENCE),
+        )
+        .step(Step::local(NOTIFY, end::Notify(ids.clone())))
+        .ended(end::Tell)
+}
+
+/// A checkout that is to begin.
+pub(crate) fn begin(id: &str, tenant: Tenant, cart: &Cart) -> Result<NewSaga, BoxError> {
+    Ok(NewSaga {
+        id: id.to_owned(),
+        kind: Kind {
+            name: CHECKOUT.to_owned(),
+            version: VERSION,
+        },
+        tenant: Some(tenant),
+        input: serde_json::to_vec(cart)?.into(),
+        headers: Headers::new(),
+        deadline: DEADLINE,
+    })
+}
+
+/// What a foreign step made.
+fn made(saga: &SagaRecord, step: &str) -> Result<Made, BoxError> {
+    let made = saga
+        .made(step)
+        .ok_or_else(|| format!("{step} is not done"))?;
+    Ok(serde_json::from_slice(made)?)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use hapax::{
+        Timestamp,
+        saga::{Standing, State},
+    };
+
+    use super::*;
+
+    /// A checkout that has just begun, without a cart.
+    pub(crate) fn record() -> SagaRecord {
+        SagaRecord {
+            id: "chk_1".to_owned(),
+            kind: Kind {
+                name: CHECKOUT.to_owned(),
+                version: VERSION,
+            },
+            tenant: None,
+            input: Vec::new().into(),
+            headers: Headers::new(),
+            standing: Standing {
+                state: State::Running,
+                undoing: false,
+                reason: None,
+                deadline_at: Timestamp::default(),
+            },
+            epoch: 1,
+            wake_at: None,
+            waiting_for: None,
+            created_at: Timestamp::default(),
+            ended_at: None,
+            steps: Vec::new(),
+            signals: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The money of a checkout: set aside, let go, or taken.
+
+use hapax::{
+    saga::{Found, Outcome, SagaRecord},
+    sink::BoxError,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{AUTHORIZE, CAPTURE, Cart, errand::Errand, made};
+use crate::providers::{Label, Made, Order, Payments, Wanted};
+
+/// Sets money aside.
+pub(super) struct Authorize(pub(super) Payments);
+
+#[derive(Deserialize, Serialize)]
+pub(super) struct Asked {
+    card: String,
+    amount: i64,
+    currency: String,
+}
+
+impl Asked {
+    fn order(&self) -> Order<'_> {
+        Order {
+            card: &self.card,
+            amount: self.amount,
+            currency: &self.currency,
+        }
+    }
+}
+
+impl Errand for Authorize {
+    type Asked = Asked;
+
+    fn asked(&self, saga: &SagaRecord) -> Result<Asked, BoxError> {
+        let cart = Cart::of(saga)?;
+        Ok(Asked {
+            card: cart.card,
+            amount: cart.amount,
+            currency: cart.currency,
+        })
+    }
+
+    async fn ask(&self, label: Label<'_>, asked: &Asked) -> Outcome<Made> {
+        self.0.authorize(label, asked.order()).await
+    }
+
+    async fn find(&self, label: Label<'_>, asked: &Asked) -> Found<Made> {
+        let wanted = Wanted::authorization(asked.order());
+        self.0.look_up(label, wanted).await
+    }
+}
+
+/// Money that was set aside.
+#[derive(Deserialize, Serialize)]
+pub(super) struct Held {
+    authorization: String,
+    amount: i64,
+}
+
+impl Held {
+    fn of(saga: &SagaRecord) -> Result<Self, BoxError> {
+        Ok(Self {
+            authorization: made(saga, AUTHORIZE)?.id,
+            amount: Cart::of(saga)?.amount,
+        })
+    }
+}
+
+/// Lets money go that was set aside.
+pub(super) struct Void(pub(super) Payments);
+
+impl Errand for Void {
+    type Asked = Held;
+    const NOTHING_LEFT: Option<&'static str> = Some("voided");
+
+    fn asked(&self, saga: &SagaRecord) -> Result<Held, BoxError> {
+        Held::of(saga)
+    }
+
+    async fn ask(&self, label: Label<'_>, held: &Held) -> Outcome<Made> {
+        let voided = self.0.void(label, &held.authorization, held.amount);
+        voided.await
+    }
+
+    async fn find(&self, label: Label<'_>, held: &Held) -> Found<Made> {
+        self.0.look_up(label, Wanted::void(held.amount)).await
+    }
+}
+
+/// Takes money that was set aside.
+pub(super) struct Capture(pub(super) Payments);
+
+impl Errand for Capture {
+    type Asked = Held;
+
+    fn asked(&self, saga: &SagaRecord) -> Result<Held, BoxError> {
+        Held::of(saga)
+    }
+
+    async fn ask(&self, label: Label<'_>, held: &Held) -> Outcome<Made> {
+        let captured = self.0.capture(label, &held.authorization, held.amount);
+        captured.await
+    }
+
+    async fn find(&self, label: Label<'_>, held: &Held) -> Found<Made> {
+        self.0.look_up(label, Wanted::capture(held.amount)).await
+    }
+}
+
+/// Gives the money back: only a person turns a checkout round behind its capture.
+pub(super) struct Refund(pub(super) Payments);
+
+#[derive(Deserialize, Serialize)]
+pub(super) struct Taken {
+    capture: String,
+    amount: i64,
+}
+
+impl Errand for Refund {
+    type Asked = Taken;
+
+    fn asked(&self, saga: &SagaRecord) -> Result<Taken, BoxError> {
+        Ok(Taken {
+            capture: made(saga, CAPTURE)?.id,
+            amount: Cart::of(saga)?.amount,
+        })
+    }
+
+    async fn ask(&self, label: Label<'_>, taken: &Taken) -> Outcome<Made> {
+        self.0.refund(label, &taken.capture, taken.amount).await
+    }
+
+    async fn find(&self, label: Label<'_>, taken: &Taken) -> Found<Made> {
+        self.0.look_up(label, Wanted::refund(taken.amount)).await
+    }
+}

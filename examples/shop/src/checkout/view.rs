@@ -1,0 +1,86 @@
+//! A checkout as it is shown: every step, with what is known of it.
+
+use hapax::saga::{Refusal, SagaRecord, State, StepRecord, StepState, Way};
+use serde::Serialize;
+
+use super::{STEPS, made};
+
+/// The code of a checkout that a person has closed: what became of it they have seen to.
+pub(crate) const CLOSED: &str = "closed";
+/// The codes of what a person has decided.
+const DECIDED: [&str; 3] = [CLOSED, "decided", "retried"];
+
+/// A reason as a customer is told of it: what a person wrote beside a decision is not for them.
+pub(crate) fn told(reason: &Refusal) -> String {
+    if DECIDED.contains(&reason.code.as_str()) {
+        reason.code.clone()
+    } else {
+        reason.to_string()
+    }
+}
+
+/// A checkout as it is answered.
+#[derive(Debug, Serialize)]
+pub(crate) struct View {
+    id: String,
+    state: &'static str,
+    reason: Option<String>,
+    steps: Vec<Step>,
+    waiting_for: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Step {
+    name: &'static str,
+    state: &'static str,
+    attempts: u32,
+    provider_key: Option<String>,
+    provider_ref: Option<String>,
+    error: Option<String>,
+}
+
+impl View {
+    /// A checkout, as its saga stands.
+    pub(crate) fn of(saga: &SagaRecord) -> Self {
+        let waiting_for = match saga.standing.state {
+            State::NeedsAttention => Some("a person".to_owned()),
+            State::Running => saga.waiting_for.clone(),
+            State::Completed | State::Failed => None,
+        };
+        let reason = saga.standing.reason.as_ref();
+        Self {
+            id: saga.id.clone(),
+            state: saga.standing.state.as_str(),
+            reason: reason.map(told),
+            steps: STEPS.into_iter().map(|name| step(saga, name)).collect(),
+            waiting_for,
+        }
+    }
+}
+
+fn step(saga: &SagaRecord, name: &'static str) -> Step {
+    let (did, undid) = (saga.step(name, Way::Do), saga.step(name, Way::Undo));
+    let last = undid.or(did);
+    let attempts = [did, undid].into_iter().flatten().map(|row| row.attempts);
+    let error = last.and_then(|row| row.error.as_ref());
+    Step {
+        name,
+        state: word(did, undid),
+        attempts: attempts.sum(),
+        provider_key: did.and_then(|row| row.provider_key.clone()),
+        provider_ref: made(saga, name).ok().map(|made| made.id),
+        error: error.map(told),
+    }
+}
+
+fn word(did: Option<&StepRecord>, undid: Option<&StepRecord>) -> &'static str {
+    match (did.map(|row| row.state), undid.map(|row| row.state)) {
+        (_, Some(StepState::Done)) => "undone",
+        (_, Some(StepState::Open)) => "undoing",
+        (_, Some(StepState::Refused)) => "not_undone",
+        (Some(StepState::Done), None) => "done",
+        (Some(StepState::Refused), None) => "refused",
+        (Some(StepState::Open), None) => "unknown",
+        (None, None) => "pending",
+    }
+}

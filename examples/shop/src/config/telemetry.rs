@@ -1,0 +1,46 @@
+//! Where spans are exported to, and how many.
+
+use hapax_otlp::{Endpoint, Headers, Settings};
+
+use super::{layers::Layers, values};
+
+/// What is traced.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    /// Where spans go; nothing is traced without it.
+    pub(crate) endpoint: Option<Endpoint>,
+    /// What goes with them: tokens, often.
+    pub(crate) headers: Headers,
+    /// The name under which they are told.
+    pub(crate) service: String,
+    /// The share of the traces that begin here.
+    pub(crate) sample: f64,
+}
+
+impl Telemetry {
+    pub(super) fn read(layers: &Layers) -> Result<Self, String> {
+        let mut headers = Headers::default();
+        for (name, value) in layers.pairs("telemetry.otlp_headers")? {
+            if !headers.add(&name, &value) {
+                return Err(format!("telemetry.otlp_headers: {name:?} is no header"));
+            }
+        }
+        Ok(Self {
+            endpoint: layers.one("telemetry.otlp_endpoint", "", |text| {
+                let endpoint = (!text.is_empty()).then(|| text.parse::<Endpoint>());
+                endpoint.transpose().map_err(|bad| bad.to_string())
+            })?,
+            headers,
+            service: layers.one("telemetry.service", "shop", |text| Ok(text.to_owned()))?,
+            sample: layers.one("telemetry.sample", "1", values::share)?,
+        })
+    }
+
+    /// How spans are exported, where they are.
+    pub(crate) fn export(&self, now: fn() -> std::time::SystemTime) -> Option<Settings> {
+        let endpoint = self.endpoint.clone()?;
+        let mut settings = Settings::new(endpoint, self.service.clone(), now);
+        settings.headers = self.headers.clone();
+        Some(settings)
+    }
+}

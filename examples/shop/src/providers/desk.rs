@@ -1,0 +1,227 @@
+//! One provider's front desk, over HTTP/1.1.
+//!
+//! An answer of the 4xx with a code is a refusal, but for one that asks to come again; of everything
+//! else that is no success nobody knows what it did. Only a code says that the provider itself is
+//! done with a call. A call is bounded in time and its answer in bytes, and nothing is sent twice in
+//! silence: who wants another attempt asks for one.
+
+use std::{fmt, time::Duration};
+
+use hapax::{
+    saga::{Outcome, Refusal},
+    sink::BoxError,
+    trace::{TRACEPARENT, TRACESTATE},
+};
+use hapax_http::problem::IN_PROGRESS;
+use http::{
+    Request, Response, StatusCode, Uri,
+    header::{CONTENT_TYPE, RETRY_AFTER},
+    request,
+};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use super::{CallError, Found, Label, Made, Wanted};
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(1);
+/// How long a call may take, answer and all: longer than a provider that is merely slow.
+const CALL: Duration = Duration::from_secs(4);
+/// How long a connection that nobody uses stays: less than any server keeps it.
+const IDLE: Duration = Duration::from_secs(10);
+/// The longest answer.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// The code of an answer that shows what a key has made before.
+const DUPLICATE: &str = "duplicate";
+/// The kind of a record that says that something was refused.
+const DECLINED: &str = "declined";
+
+/// A way to one provider.
+#[derive(Clone)]
+pub(super) struct Desk {
+    http: legacy::Client<HttpConnector, Full<Bytes>>,
+    /// Its URL, without a slash at the end.
+    base: String,
+}
+
+/// What an error says.
+#[derive(Debug, Deserialize)]
+struct Told {
+    code: String,
+    #[serde(default)]
+    detail: String,
+    existing: Option<Made>,
+}
+
+impl Desk {
+    /// The desk at `base`, a URL of plain HTTP.
+    pub(super) fn at(base: &Uri) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_nodelay(true);
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .retry_canceled_requests(false)
+            .build(connector);
+        let base = base.to_string().trim_end_matches('/').to_owned();
+        Self { http, base }
+    }
+
+    /// Posts `body`, for something like `wanted` to be made.
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        label: Label<'_>,
+        wanted: Wanted<'_>,
+        body: &impl Serialize,
+    ) -> Outcome<Made> {
+        let request = Request::post(self.url(path)).header("idempotency-key", label.key);
+        let called = match serde_json::to_vec(body) {
+            Ok(body) => self.call(request, label, body.into()).await,
+            Err(error) => Err(unwritten(error)),
+        };
+        let told = called.and_then(|answer| outcome(&answer, wanted));
+        told.unwrap_or_else(|error| Outcome::Unknown(error.into()))
+    }
+
+    /// Asks what became of the key of `label`, under which `wanted` was to be made.
+    pub(super) async fn look_up(&self, label: Label<'_>, wanted: Wanted<'_>) -> Found<Made> {
+        let request = Request::get(self.url(&format!("/operations/{}", label.key)));
+        let called = self.call(request, label, Bytes::new()).await;
+        let told = called.and_then(|answer| found(&answer, wanted));
+        told.unwrap_or_else(|error| Found::Unknown(error.into()))
+    }
+
+    async fn call(
+        &self,
+        mut request: request::Builder,
+        label: Label<'_>,
+        body: Bytes,
+    ) -> Result<Response<Bytes>, CallError> {
+        for name in [TRACEPARENT, TRACESTATE] {
+            if let Some(value) = label.headers.get(name) {
+                request = request.header(name, value);
+            }
+        }
+        let request = request.header(CONTENT_TYPE, "application/json");
+        let request = request.body(Full::new(body)).map_err(unwritten)?;
+        let exchanged = timeout(CALL, self.exchange(request)).await;
+        exchanged.unwrap_or_else(|_| Err(CallError::open("the provider did not answer in time")))
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, CallError> {
+        let response = self.http.request(request).await.map_err(|error| {
+            let failed = if error.is_connect() {
+                CallError::over("the provider cannot be reached")
+            } else {
+                // It was sent, or some of it: nobody says that the provider does not work on it.
+                CallError::open("the connection closed without an answer")
+            };
+            failed.caused_by(error)
+        })?;
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = body
+            .map_err(|error| CallError::open("the provider's answer broke off").caused_by(error))?;
+        Ok(Response::from_parts(parts, body.to_bytes()))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+}
+
+/// What an answer to an operation says.
+fn outcome(answer: &Response<Bytes>, wanted: Wanted<'_>) -> Result<Outcome<Made>, CallError> {
+    let (status, body) = (answer.status(), answer.body());
+    if status.is_success() {
+        return made(body, wanted).map(Outcome::Done);
+    }
+    // Whoever answers this may have passed the call on, or wants it later.
+    let is_passing = matches!(status.as_u16(), 408 | 425 | 429);
+    let Ok(told) = serde_json::from_slice::<Told>(body) else {
+        return Err(failure(status, false));
+    };
+    match told.existing {
+        Some(made) if told.code == DUPLICATE => {
+            let made = wanted.check(made)?;
+            let is_duplicate = true;
+            Ok(Outcome::Done(Made {
+                is_duplicate,
+                ..made
+            }))
+        }
+        _ if is_known(answer, &told.code) => {
+            Err(CallError::open("the provider has this key already"))
+        }
+        _ if status.is_client_error() && !is_passing => {
+            Ok(Outcome::Refused(Refusal::new(told.code, told.detail)))
+        }
+        _ => Err(failure(status, true)),
+    }
+}
+
+/// Whether an answer says that a call under the same key was done, or is being worked on.
+fn is_known(answer: &Response<Bytes>, code: &str) -> bool {
+    let is_later = answer.headers().contains_key(RETRY_AFTER);
+    let is_running = answer.status() == StatusCode::CONFLICT && is_later;
+    is_running || code == IN_PROGRESS.name() || code == DUPLICATE
+}
+
+/// What an answer to a look-up says.
+fn found(answer: &Response<Bytes>, wanted: Wanted<'_>) -> Result<Found<Made>, CallError> {
+    #[derive(Deserialize)]
+    struct Kind {
+        kind: String,
+    }
+    let (status, body) = (answer.status(), answer.body());
+    if let Ok(Kind { kind }) = serde_json::from_slice(body)
+        && kind == DECLINED
+        && let Ok(Told { code, detail, .. }) = serde_json::from_slice(body)
+    {
+        return Ok(Found::Refused(Refusal::new(code, detail)));
+    }
+    match (status, serde_json::from_slice::<Told>(body)) {
+        (status, _) if status.is_success() => made(body, wanted).map(Found::Done),
+        // With a code: a 404 of somebody else on the way says nothing about the key.
+        (StatusCode::NOT_FOUND, Ok(_)) => Ok(Found::Absent),
+        (_, told) => Err(failure(status, told.is_ok())),
+    }
+}
+
+fn made(body: &[u8], wanted: Wanted<'_>) -> Result<Made, CallError> {
+    // What is wrong with it is not said: the words would quote it.
+    let made = serde_json::from_slice(body);
+    let made = made.map_err(|_| CallError::open("the provider's answer is no object"))?;
+    wanted.check(made)
+}
+
+/// A call that failed; `is_told` when the answer has a code, and so is of the provider itself.
+fn failure(status: StatusCode, is_told: bool) -> CallError {
+    let story = format!("the provider answered {}", status.as_u16());
+    match status {
+        // A gateway gave up on the provider, which may still be at it.
+        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => {
+            CallError::open(story)
+        }
+        _ if is_told => CallError::over(story),
+        _ => CallError::open(story),
+    }
+}
+
+fn unwritten(error: impl Into<BoxError>) -> CallError {
+    CallError::over("the request cannot be written").caused_by(error)
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Desk").field(&self.base).finish()
+    }
+}

@@ -1,0 +1,215 @@
+//! Checkouts: begun once, and told how far they are.
+//!
+//! The first phase starts the saga, and that is all that the request does itself. Then it waits a
+//! while for the end: who waits in vain is told where to look. However often it is sent, the
+//! request starts one checkout.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Extension,
+    extract::State,
+    response::{IntoResponse as _, Response},
+};
+use hapax::{
+    key::Tenant,
+    saga::{self, SagaRecord},
+    store::SagaRows as _,
+};
+use hapax_http::{Json, Path, Phased, Query, problem::Problem};
+use http::{HeaderValue, StatusCode, header};
+use tokio::time::{Instant, sleep};
+
+use super::{Shop, locate, provider};
+use crate::{
+    checkout::{self, AUTHORIZE, CHECKOUT, CLOSED, Cart, OUT_OF_STOCK, Stated, View},
+    database::Database,
+    members::{self, NoQuery},
+    problem::{CARD_DECLINED, CHECKOUT_CLOSED, CHECKOUT_FAILED, STOCK_OUT},
+};
+
+/// The phase that starts the saga; behind it stands the saga's id.
+const STARTED: &str = "started:";
+/// How long a request waits for the end of its checkout.
+const WAIT: Duration = Duration::from_secs(3);
+/// How often it looks, at first and at most.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+/// When to look again, for who waited in vain.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// `POST /checkouts`.
+pub(super) async fn create<D: Database>(
+    State(shop): State<Arc<Shop<D>>>,
+    Extension(tenant): Extension<Tenant>,
+    Query(NoQuery {}): Query<NoQuery>,
+    mut phased: Phased<D::Tx>,
+    Json(stated): Json<Stated>,
+) -> Result<Response, Problem> {
+    let cart = stated.check()?;
+    let point = phased.recovery_point();
+    let known = point.as_deref().and_then(|it| it.strip_prefix(STARTED));
+    let id = match known {
+        Some(id) => id.to_owned(),
+        None => start(&shop, tenant, &mut phased, &cart).await?,
+    };
+    let saga = ended(&shop, &id).await?;
+    answer(&saga)
+}
+
+/// `GET /checkouts/{id}`.
+pub(super) async fn read<D: Database>(
+    State(shop): State<Arc<Shop<D>>>,
+    Extension(tenant): Extension<Tenant>,
+    Path(id): Path<String>,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Response, Problem> {
+    members::id(&id)?;
+    let saga = shop.store.saga(&id).await?;
+    let is_theirs =
+        |saga: &SagaRecord| saga.kind.name == CHECKOUT && saga.tenant.as_ref() == Some(&tenant);
+    let saga = saga.filter(is_theirs).ok_or_else(Problem::not_found)?;
+    Ok(Json(View::of(&saga)).into_response())
+}
+
+/// Starts the saga, in the phase that remembers its id.
+async fn start<D: Database>(
+    shop: &Shop<D>,
+    tenant: Tenant,
+    phased: &mut Phased<D::Tx>,
+    cart: &Cart,
+) -> Result<String, Problem> {
+    provider::provided(shop.providers.both().as_ref(), phased)?;
+    let id = shop.ids.mint("chk");
+    let saga = checkout::begin(&id, tenant, cart).map_err(Problem::internal)?;
+    let write = async |tx: &mut D::Tx| -> Result<(), Problem> {
+        tx.start_saga(&saga).await?;
+        Ok(())
+    };
+    phased.phase(&format!("{STARTED}{id}"), write).await?;
+    shop.failpoints.hit("checkouts.started");
+    Ok(id)
+}
+
+/// Waits for the end of a saga, and no longer than a request may.
+async fn ended<D: Database>(shop: &Shop<D>, id: &str) -> Result<SagaRecord, Problem> {
+    let until = Instant::now() + WAIT;
+    let mut pause = LOOKS.0;
+    loop {
+        let saga = shop.store.saga(id).await?;
+        let Some(saga) = saga else {
+            let gone = format!("checkout {id} is not there any more");
+            return Err(Problem::internal(std::io::Error::other(gone)));
+        };
+        let rests = saga.standing.state != saga::State::Running;
+        if rests || Instant::now() + pause >= until {
+            return Ok(saga);
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LOOKS.1);
+    }
+}
+
+/// What the caller is told of a checkout that has ended, or goes on.
+fn answer(saga: &SagaRecord) -> Result<Response, Problem> {
+    let status = match saga.standing.state {
+        saga::State::Completed => StatusCode::CREATED,
+        saga::State::Failed => return Err(refusal(saga)),
+        saga::State::Running | saga::State::NeedsAttention => StatusCode::ACCEPTED,
+    };
+    let mut response = (status, Json(View::of(saga))).into_response();
+    locate(&mut response, &format!("/checkouts/{}", saga.id));
+    if status == StatusCode::ACCEPTED {
+        let headers = response.headers_mut();
+        headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+    }
+    Ok(response)
+}
+
+/// Why nothing was bought, or that a person has seen to it.
+fn refusal(saga: &SagaRecord) -> Problem {
+    let reason = saga.standing.reason.as_ref();
+    let detail = reason.map_or_else(String::new, checkout::told);
+    let at_the_card = saga.step(AUTHORIZE, saga::Way::Do);
+    let is_declined = at_the_card.is_some_and(|step| step.state == saga::StepState::Refused);
+    let code = match reason.map(|reason| reason.code.as_str()) {
+        Some(OUT_OF_STOCK) => STOCK_OUT,
+        Some("declined") if is_declined => CARD_DECLINED,
+        Some(CLOSED) => return Problem::new(CHECKOUT_CLOSED),
+        _ => CHECKOUT_FAILED,
+    };
+    Problem::new(code).detail(detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+    use hapax::{
+        Timestamp,
+        saga::{Decision, State},
+    };
+    use serde_json::Value;
+
+    use super::*;
+    use crate::checkout::tests::record;
+
+    const REASON: &str = "charged by hand, ticket 4711";
+
+    #[tokio::test]
+    async fn a_checkout_that_a_person_closed_is_answered_without_a_claim_and_without_their_words() {
+        let mut saga = asking();
+        decide(&mut saga, &Decision::Close);
+        let (status, told) = answered(&saga).await;
+        assert_eq!(
+            (status, &told["code"]),
+            (409, &"CONFLICT.checkout.closed".into())
+        );
+        check_silent(&saga, &told);
+        assert!(
+            !told["title"].as_str().unwrap().contains("nothing"),
+            "{told}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_checkout_that_a_person_had_undone_is_answered_without_their_words() {
+        let mut saga = asking();
+        let within = Duration::from_secs(9);
+        decide(&mut saga, &Decision::Undo { within });
+        saga.standing.state = State::Failed;
+        let (status, told) = answered(&saga).await;
+        assert_eq!(
+            (status, &told["code"]),
+            (409, &"CONFLICT.checkout.failed".into())
+        );
+        check_silent(&saga, &told);
+    }
+
+    /// What a person wrote stands in the rows, and nowhere in what a customer is told.
+    #[track_caller]
+    fn check_silent(saga: &SagaRecord, told: &Value) {
+        let kept = saga.standing.reason.as_ref().unwrap();
+        assert_eq!(kept.detail, REASON);
+        let shown = serde_json::to_string(&View::of(saga)).unwrap();
+        for said in [told.to_string(), shown] {
+            assert!(!said.contains("by hand"), "{said}");
+        }
+    }
+
+    fn decide(saga: &mut SagaRecord, decision: &Decision) {
+        let judged = decision.judge(saga, REASON, Timestamp::default());
+        (saga.steps, saga.standing) = judged.unwrap();
+    }
+
+    async fn answered(saga: &SagaRecord) -> (u16, Value) {
+        let response = answer(saga).unwrap_err().into_response();
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), 1 << 16).await.unwrap();
+        (status, serde_json::from_slice(&body).unwrap())
+    }
+
+    fn asking() -> SagaRecord {
+        let mut saga = record();
+        saga.standing.state = State::NeedsAttention;
+        saga
+    }
+}

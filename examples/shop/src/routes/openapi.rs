@@ -1,0 +1,56 @@
+//! The API, described: `/openapi.json`.
+//!
+//! The description is written by hand, and tests hold it to the truth: it names the routes that there are, and every
+//! answer to what it allows, or forbids, is one that it names.
+
+use axum::response::{IntoResponse as _, Response};
+use hapax_http::Query;
+use http::{HeaderValue, header};
+
+use crate::members::NoQuery;
+
+const DESCRIPTION: &str = include_str!("openapi.json");
+
+/// `GET /openapi.json`.
+pub(super) async fn show(Query(NoQuery {}): Query<NoQuery>) -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, kind)], DESCRIPTION).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::providers::CARDS;
+
+    /// Where routes are made, but for the demo's.
+    const SOURCES: [&str; 2] = [include_str!("mod.rs"), include_str!("webhooks.rs")];
+
+    #[test]
+    fn every_route_is_described_and_nothing_else_is() {
+        let described: serde_json::Value = serde_json::from_str(DESCRIPTION).unwrap();
+        let described = described["paths"].as_object().unwrap().keys();
+        let described: BTreeSet<&str> = described.map(String::as_str).collect();
+        let code = SOURCES
+            .iter()
+            .flat_map(|text| text.lines())
+            .filter(|line| !line.trim_start().starts_with("//"));
+        let literals = code.flat_map(|line| line.split('"').skip(1).step_by(2));
+        let routes: BTreeSet<&str> = literals.filter(|it| it.starts_with('/')).collect();
+        assert_eq!(described, routes);
+    }
+
+    #[test]
+    fn a_card_that_is_described_is_one_that_is_taken() {
+        let described: serde_json::Value = serde_json::from_str(DESCRIPTION).unwrap();
+        for schema in ["NewPayment", "NewCheckout"] {
+            let members = &described["components"]["schemas"][schema]["properties"];
+            assert_eq!(
+                members["card"]["enum"],
+                serde_json::json!(CARDS),
+                "{schema}"
+            );
+        }
+    }
+}

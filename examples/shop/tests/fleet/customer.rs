@@ -1,0 +1,185 @@
+//! One client of the fleet: it places orders at its pace, and keeps those that fail for later.
+//!
+//! What failed is sent again one at a time, slower while that fails. Nothing is forgotten: the
+//! customer ends when every order it placed was answered.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use hapax::{Clock, key::IdempotencyKey, sink::BoxError};
+use hapax_client::{Attempt, Begun, Client, Intent, Journal, Request, Settings, Watch};
+use hapax_testkit::{clock::seeded_random, wait::pace};
+use tokio::{task::JoinSet, time::Instant};
+
+use crate::shop::TOKEN;
+
+/// The mean time between two new orders of one customer.
+const PACE: Duration = Duration::from_millis(500);
+/// The mean time before an order is sent again that failed: at first, and at most.
+const LATER: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
+
+/// Why something was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The first attempt of a new order.
+    New,
+    /// The first attempt of an operation that sends an old order again.
+    Later,
+    /// A retry.
+    Retry,
+}
+
+/// What one customer did: when it sent what, and which orders it placed.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    pub(crate) sent: Vec<(Duration, Kind)>,
+    pub(crate) orders: Vec<String>,
+    /// Operations that ended without the order.
+    pub(crate) failed: usize,
+    /// Answers that no outage explains.
+    pub(crate) strange: Vec<String>,
+}
+
+/// A customer.
+pub(crate) struct Customer {
+    number: usize,
+    url: String,
+    start: Instant,
+    client: Client,
+    book: Arc<Mutex<Book>>,
+    unfinished: Mutex<VecDeque<String>>,
+}
+
+impl Customer {
+    pub(crate) fn new(number: usize, url: String, start: Instant) -> Arc<Self> {
+        let book: Arc<Mutex<Book>> = Arc::default();
+        #[expect(clippy::disallowed_methods, reason = "a test has the time of day")]
+        let clock = Clock::new(std::time::SystemTime::now);
+        let mut settings = Settings::new(clock, seeded_random(number as u64));
+        settings.policy.backoff.total = Duration::from_secs(90);
+        settings.policy.backoff.attempts_max = 100;
+        settings.journal = Some(Arc::new(Remembered::default()));
+        let watched = Arc::clone(&book);
+        settings.watch = Some(Watch::new(move |attempt: &Attempt, _| {
+            if attempt.attempt > 1 {
+                let took = Duration::from_millis(attempt.took_ms);
+                let sent = (start.elapsed().saturating_sub(took), Kind::Retry);
+                watched.lock().unwrap().sent.push(sent);
+            }
+        }));
+        Arc::new(Self {
+            number,
+            url,
+            start,
+            client: Client::new(settings).unwrap(),
+            book,
+            unfinished: Mutex::default(),
+        })
+    }
+
+    /// Buys until the fleet closes, and ends when all is answered.
+    pub(crate) async fn buy(self: Arc<Self>, closing: Arc<AtomicBool>) -> Book {
+        let random = seeded_random(!(self.number as u64));
+        let mut under_way = JoinSet::new();
+        let all_placed = Arc::new(AtomicBool::new(false));
+        let later = tokio::spawn(Arc::clone(&self).catch_up(Arc::clone(&all_placed)));
+        for count in 0.. {
+            pace(PACE.mul_f64(2.0 * random.unit())).await;
+            if closing.load(Ordering::Relaxed) {
+                break;
+            }
+            let order = format!("c{}-{count}", self.number);
+            self.book.lock().unwrap().orders.push(order.clone());
+            let customer = Arc::clone(&self);
+            under_way.spawn(async move {
+                if !customer.place(&order, Kind::New).await {
+                    customer.unfinished.lock().unwrap().push_back(order);
+                }
+            });
+        }
+        under_way.join_all().await;
+        all_placed.store(true, Ordering::Relaxed);
+        later.await.unwrap();
+        std::mem::take(&mut *self.book.lock().unwrap())
+    }
+
+    /// Sends again what failed, until there is nothing left.
+    async fn catch_up(self: Arc<Self>, all_placed: Arc<AtomicBool>) {
+        let random = seeded_random(self.number as u64 + 1_000_000);
+        let mut wait = LATER.0;
+        loop {
+            pace(wait.mul_f64(2.0 * random.unit())).await;
+            let done = all_placed.load(Ordering::Relaxed);
+            let next = self.unfinished.lock().unwrap().pop_front();
+            match next {
+                None if done => return,
+                None => {}
+                Some(order) if self.place(&order, Kind::Later).await => wait = LATER.0,
+                Some(order) => {
+                    self.unfinished.lock().unwrap().push_front(order);
+                    wait = (wait * 2).min(LATER.1);
+                }
+            }
+        }
+    }
+
+    /// Places an order; whether it is there now.
+    async fn place(&self, order: &str, kind: Kind) -> bool {
+        let body = format!(r#"{{"customer_id":"{order}","amount":500,"currency":"EUR"}}"#);
+        let request = Request::post(&self.url).unwrap().json(body).named(order);
+        let request = request
+            .header("authorization", &format!("Bearer {TOKEN}"))
+            .unwrap();
+        self.book
+            .lock()
+            .unwrap()
+            .sent
+            .push((self.start.elapsed(), kind));
+        let answer = self.client.send(request).await;
+        let mut book = self.book.lock().unwrap();
+        match answer {
+            Ok(answer) if answer.status == 201 => return true,
+            Ok(answer) if ![500, 502, 503, 504, 409].contains(&answer.status.as_u16()) => {
+                book.strange
+                    .push(format!("{order}: {} {:?}", answer.status, answer.code));
+            }
+            _ => {}
+        }
+        book.failed += 1;
+        false
+    }
+}
+
+/// A journal in memory: these customers live as long as the run.
+#[derive(Debug, Default)]
+struct Remembered(Mutex<HashMap<String, IdempotencyKey>>);
+
+impl Journal for Remembered {
+    fn begin<'a>(
+        &'a self,
+        intent: &'a Intent,
+        fresh: IdempotencyKey,
+    ) -> BoxFuture<'a, Result<Begun, BoxError>> {
+        let name = intent.name.clone().unwrap();
+        let mut keys = self.0.lock().unwrap();
+        let is_resumed = keys.contains_key(&name);
+        let key = keys.entry(name).or_insert(fresh).clone();
+        Box::pin(async move { Ok(Begun { key, is_resumed }) })
+    }
+
+    fn finish<'a>(
+        &'a self,
+        intent: &'a Intent,
+        _: &'a IdempotencyKey,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.0.lock().unwrap().remove(intent.name.as_ref().unwrap());
+        Box::pin(async { Ok(()) })
+    }
+}

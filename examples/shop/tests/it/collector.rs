@@ -1,0 +1,141 @@
+//! An OTLP collector as a process: it reads what comes with OpenTelemetry's own classes.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use hapax_testkit::wait::eventually;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::shop::PATIENCE;
+
+/// A running collector; dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    child: Child,
+    folder: TempDir,
+    pub(crate) url: String,
+}
+
+impl Collector {
+    /// One that takes what comes.
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// One that wants this value in the header `authorization`.
+    pub(crate) fn wanting(authorization: &str) -> Self {
+        Self::start_with(&[authorization])
+    }
+
+    fn start_with(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/otlp/collector.py");
+        let mut child = Command::new("python3")
+            .arg(script)
+            .arg(folder.path().join("spans"))
+            .args(arguments)
+            .env("PYTHONPATH", packages())
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the tests need python3");
+        let mut url = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut url).unwrap();
+        assert!(url.starts_with("http://"), "the collector did not start");
+        Self {
+            child,
+            folder,
+            url: url.trim().to_owned(),
+        }
+    }
+
+    /// Everything that it was sent, as text.
+    pub(crate) fn text(&self) -> String {
+        fs::read_to_string(self.folder.path().join("spans")).unwrap_or_default()
+    }
+
+    /// The spans so far; a request that was refused fails the test.
+    pub(crate) fn spans(&self) -> Vec<Span> {
+        let text = self.text();
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        let spans: Vec<Span> = lines.map(Span).collect();
+        let refused = spans.iter().find(|span| span.0.get("refused").is_some());
+        assert!(refused.is_none(), "{refused:?}");
+        spans
+    }
+
+    /// The spans of this trace, once `are_all` holds of them.
+    pub(crate) async fn trace(&self, id: &str, are_all: impl Fn(&[Span]) -> bool) -> Vec<Span> {
+        let mut found = Vec::new();
+        eventually(PATIENCE, async || {
+            found = self.spans();
+            found.retain(|span| span.text("trace_id") == id);
+            are_all(&found)
+        })
+        .await;
+        found
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// A span as the collector read it.
+#[derive(Clone, Debug)]
+pub(crate) struct Span(Value);
+
+impl Span {
+    /// A part of it that is a text.
+    #[track_caller]
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.0[name]
+            .as_str()
+            .unwrap_or_else(|| panic!("{name}: {self:?}"))
+    }
+
+    /// Its own name within its trace.
+    pub(crate) fn id(&self) -> &str {
+        self.text("span_id")
+    }
+
+    /// The span that it hangs below.
+    pub(crate) fn parent(&self) -> &str {
+        self.text("parent_id")
+    }
+
+    pub(crate) fn number(&self, name: &str) -> i64 {
+        self.0[name].as_i64().unwrap()
+    }
+
+    /// One of its attributes; null where there is none.
+    pub(crate) fn attribute(&self, name: &str) -> &Value {
+        &self.0["attributes"][name]
+    }
+
+    /// Whether it is told by this service under this name.
+    pub(crate) fn is(&self, service: &str, name: &str) -> bool {
+        self.text("service") == service && self.text("name") == name
+    }
+}
+
+fn packages() -> PathBuf {
+    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../otlp");
+    assert!(
+        packages.join("installed").exists(),
+        "OpenTelemetry's classes for Python are not installed: run `cargo x contract` once"
+    );
+    packages.canonicalize().unwrap()
+}

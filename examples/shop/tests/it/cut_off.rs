@@ -1,0 +1,120 @@
+//! Refunds whose shop dies around a call to the provider: refunded once all the same.
+
+use hapax_testkit::{
+    http::{HttpAnswer, HttpClient},
+    wait::eventually,
+};
+use http::Method;
+
+use crate::shop::{Home, JSON, PATIENCE, Shop, Store, command, on_both_stores, problem};
+
+const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
+/// Where a refund's owner can die: with the amount reserved, and around its call.
+const PLACES: [&str; 3] = [
+    "refunds.reserved:1",
+    "refunds.call.before:1",
+    "refunds.call.after:1",
+];
+
+on_both_stores! {
+    a_refund_that_was_cut_off_is_finished_by_its_retry,
+    a_refund_that_was_cut_off_is_finished_without_its_client,
+    a_refund_that_was_cut_off_holds_its_amount,
+}
+
+async fn a_refund_that_was_cut_off_is_finished_by_its_retry(on: Store) {
+    for place in PLACES {
+        let (home, charge) = die_at(on, place).await;
+        let shop = Shop::start_in(home, &["--lease", "10s"]);
+        let answer = until_answered(&shop, &charge).await;
+        assert_eq!(answer.header("idempotency-status"), Some("stored"));
+        check_once(&shop, &charge).await;
+    }
+}
+
+async fn a_refund_that_was_cut_off_is_finished_without_its_client(on: Store) {
+    for place in PLACES {
+        let (home, charge) = die_at(on, place).await;
+        let shop = Shop::start_in(home, &["--lease", "1s"]);
+        eventually(PATIENCE, async || refunds(&shop).await == 1).await;
+        let answer = until_answered(&shop, &charge).await;
+        assert_eq!(answer.header("idempotency-status"), Some("replayed"));
+        check_once(&shop, &charge).await;
+    }
+}
+
+async fn a_refund_that_was_cut_off_holds_its_amount(on: Store) {
+    let (home, charge) = die_at(on, PLACES[0]).await;
+    let shop = Shop::start_in(home, &["--lease", "1m"]);
+    let beyond = refund(&shop, "s", &charge, 501).await;
+    problem(&beyond, 409, "CONFLICT.refund.exceeds_charge");
+    let rest = refund(&shop, "t", &charge, 500).await;
+    assert_eq!(rest.status, 201, "{}", rest.text());
+    let answer = until_answered(&shop, &charge).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+}
+
+/// A shop that was killed at this place by its first refund, of 400, and the charge.
+async fn die_at(on: Store, place: &str) -> (Home, String) {
+    let home = Home::with_providers(on).await;
+    let mut command = command(&home, &["--lease", "1s"]);
+    command.env("HAPAX_FAILPOINT", place);
+    let mut shop = Shop::spawn(command, home.clone());
+    let paid = shop.post("/payments", Some("p"), PAYMENT).await;
+    let charge = paid.json().unwrap()["id"].as_str().unwrap().to_owned();
+    let (client, url, body) = (HttpClient::new(), shop.url("/refunds"), body(&charge, 400));
+    let headers = [
+        JSON,
+        ("authorization", "Bearer demo-alice"),
+        ("idempotency-key", "r"),
+    ];
+    let refunding = client.send(Method::POST, &url, &headers, body.into());
+    let (refunded, (status, _)) = tokio::join!(refunding, shop.ended());
+    assert!(refunded.is_err(), "nobody was answered");
+    assert!(!status.success(), "{place}");
+    (home, charge)
+}
+
+/// One refund at the provider, one entry and one event.
+async fn check_once(shop: &Shop, charge: &str) {
+    let made = shop.home().foreign().made("refund").await;
+    assert_eq!(made.len(), 1, "{made:?}");
+    assert_eq!(
+        (&made[0]["charge"], &made[0]["amount"]),
+        (&charge.into(), &400.into())
+    );
+    assert_eq!(refunds(shop).await, 1);
+    assert_eq!(shop.received("refund.succeeded", 1).await.len(), 1);
+    let rest = refund(shop, "s", charge, 500).await;
+    assert_eq!(rest.status, 201, "{}", rest.text());
+}
+
+/// The shop's ledger entries that are refunds.
+async fn refunds(shop: &Shop) -> usize {
+    let ledger = shop.get("/ledger").await.json().unwrap();
+    let entries = ledger["entries"].as_array().unwrap().iter();
+    entries.filter(|entry| entry["kind"] == "refund").count()
+}
+
+/// Asks until the answer is one that will stay.
+async fn until_answered(shop: &Shop, charge: &str) -> HttpAnswer {
+    let mut answer = None;
+    eventually(PATIENCE, async || {
+        let told = refund(shop, "r", charge, 400).await;
+        let passing = told.status == 409 && told.header("retry-after").is_some();
+        assert!(passing || told.status == 201, "{}", told.text());
+        answer = Some(told);
+        !passing
+    })
+    .await;
+    answer.unwrap()
+}
+
+async fn refund(shop: &Shop, key: &str, charge: &str, amount: i64) -> HttpAnswer {
+    let body = body(charge, amount);
+    shop.post("/refunds", Some(key), &body).await
+}
+
+fn body(charge: &str, amount: i64) -> String {
+    format!(r#"{{"charge_id":"{charge}","amount":{amount}}}"#)
+}

@@ -1,0 +1,351 @@
+//! What must not be told is told nowhere: planted secrets, and everything that the processes wrote.
+//!
+//! The shop and `hapax relay` log everything they can, export their spans, and go through success,
+//! replay, mismatch, refusals, outages, panics and a database that names values in its errors.
+//! Then all of it is searched: both outputs of both, the metrics, what a neighbour was answered,
+//! and every span.
+
+use std::{fmt::Write as _, fs};
+
+use hapax_testkit::{
+    http::{HttpClient, HttpReceiver, HttpReply},
+    smtp::{SmtpFault, SmtpReceiver, Stage},
+    wait::eventually,
+};
+use http::Method;
+
+use crate::{
+    carrier::{Carrier, hapax},
+    collector::Collector,
+    shop::{Home, JSON, PATIENCE, Shop, Store, command, command_in, on_both_stores, refused},
+};
+
+/// The secrets, each with what it is.
+const PLANTED: [(&str, &str); 12] = [
+    ("a card number", "4242424242424242"),
+    ("an address", "planted.ann@example.com"),
+    ("a password", "planted-pa55word"),
+    ("a bearer token", "planted-bearer-7f3a"),
+    ("a neighbour's token", "planted-neighbour-91c2"),
+    ("an idempotency key", "planted-key-5d1e"),
+    ("a webhook secret", "cGxhbnRlZC13ZWJob29rLXNlY3JldC0wMDE"),
+    ("an inbox secret", "cGxhbnRlZC1pbmJveC1zZWNyZXQtMDAwMDI"),
+    ("a mail login", "planted-mail-login"),
+    ("a collector's token", "planted-otlp-token"),
+    ("an admin token", "planted-admin-token-c0ffee"),
+    ("a database password", "planted-db-password"),
+];
+const TOKEN: &str = PLANTED[3].1;
+const NEIGHBOUR: &str = PLANTED[4].1;
+const KEY: &str = PLANTED[5].1;
+const OTLP: &str = "authorization=Bearer planted-otlp-token";
+
+on_both_stores! {
+    nothing_that_was_planted_is_told_by_the_shop,
+}
+
+async fn nothing_that_was_planted_is_told_by_the_shop(on: Store) {
+    let collector = Collector::wanting("Bearer planted-otlp-token");
+    let (far, mail) = (HttpReceiver::start().await, SmtpReceiver::start().await);
+    // Whoever sends events away gets some of them back in errors.
+    far.reply_with(|received| HttpReply::status(500).body(received.body.clone()));
+    mail.fail(Some(SmtpFault::Quote(Stage::Recipient, 550)));
+    let home = Home::with_providers(on).await;
+    let mut command = command(
+        &home,
+        &flags(&[
+            &far.url("/hooks?token=planted-bearer-7f3a"),
+            &format!("smtp://{}", mail.address()),
+            &collector.url,
+        ]),
+    );
+    command.env(
+        "HAPAX_FAILPOINT",
+        "payments.charged:2:card 4242424242424242 of planted.ann@example.com",
+    );
+    let mut shop = Shop::spawn(command, home.clone());
+
+    let mut told = use_it(&shop, &home).await;
+    // The first try of each has failed, with what the far side said of it.
+    eventually(PATIENCE, async || {
+        let log = shop.log();
+        log.contains("status_5xx") && log.contains("server answered 550")
+    })
+    .await;
+    if on == Store::Postgres {
+        told.push_str(&violate_a_constraint(&shop, &home).await);
+    }
+    told.push_str(&shop.send(Method::GET, "/metrics", &[], "").await.text());
+    eventually(PATIENCE, async || collector.spans().len() > 5).await;
+    shop.signal("TERM");
+    let (status, stdout) = shop.ended().await;
+    assert!(status.success());
+    let log = shop.log();
+    check_that_it_spoke(&log);
+    check("stdout", &stdout);
+    check("stderr", &log);
+    check("answers and metrics", &told);
+    check("spans", &collector.text());
+}
+
+/// Success, replay, mismatch, refusals, an outage and a panic; what others were answered.
+async fn use_it(shop: &Shop, home: &Home) -> String {
+    let signup = r#"{"email":"planted.ann@example.com","name":"Ann"}"#;
+    let payment = r#"{"amount":500,"currency":"EUR","card":"tok_ok"}"#;
+    let other = r#"{"amount":501,"currency":"EUR","card":"tok_ok"}"#;
+    let card = r#"{"amount":500,"currency":"EUR","card":"4242424242424242"}"#;
+    let member = r#"{"amount":500,"password":"planted-pa55word","card":"4242424242424242"}"#;
+    let cut = r#"{"amount":500,"password":"planted-pa55word","card":"424242"#;
+    for (path, key, body, status) in [
+        ("/signups", None, signup, 201),
+        ("/signups", None, signup, 201),
+        ("/payments", Some(KEY), payment, 201),
+        ("/payments", Some(KEY), payment, 201),
+        ("/payments", Some(KEY), other, 409),
+        ("/payments", Some("k-card"), card, 400),
+        ("/payments", Some("k-member"), member, 400),
+        ("/payments", Some("k-cut"), cut, 400),
+        // The second charge panics, with a card in what it says.
+        ("/payments", Some("k-panic"), payment, 500),
+    ] {
+        let answer = shop.post_as(TOKEN, path, key, body).await;
+        assert_eq!(answer.status, status, "{path} {key:?} {}", answer.text());
+    }
+    let long = format!("{KEY} {KEY}\u{1}");
+    drop(
+        shop.post_as("planted-pa55word", "/orders", Some(KEY), payment)
+            .await,
+    );
+    drop(
+        shop.post_as(
+            TOKEN,
+            "/orders",
+            Some(&long.replace('\u{1}', "\"")),
+            payment,
+        )
+        .await,
+    );
+    let foreign = home.foreign();
+    foreign.misbehave("charge", "error_before", 9).await;
+    drop(
+        shop.post_as(TOKEN, "/payments", Some("k-outage"), payment)
+            .await,
+    );
+    let mut told = String::new();
+    for (method, path) in [
+        (Method::POST, "/payments"),
+        (Method::POST, "/signups"),
+        (Method::GET, "/orders"),
+        (Method::GET, "/ledger"),
+    ] {
+        let bearer = format!("Bearer {NEIGHBOUR}");
+        let headers = [JSON, ("authorization", &bearer), ("idempotency-key", "n")];
+        let answer = shop.send(method, path, &headers, "{}").await;
+        write!(told, "{:?} {}", answer.headers, answer.text()).unwrap();
+    }
+    told
+}
+
+/// A database that refuses a row repeats it: that is for nobody's eyes.
+async fn violate_a_constraint(shop: &Shop, home: &Home) -> String {
+    let client = home.database().client().await;
+    let refuse = "ALTER TABLE shop_user ADD CHECK (name <> '4242424242424242')";
+    client.batch_execute(refuse).await.unwrap();
+    let signup = r#"{"email":"b.planted.ann@example.com","name":"4242424242424242"}"#;
+    let answer = shop.post_as(TOKEN, "/signups", None, signup).await;
+    assert_eq!(answer.status, 500, "{}", answer.text());
+    let log = shop.log();
+    assert!(log.contains("violates check constraint"), "{log}");
+    answer.text()
+}
+
+#[tokio::test]
+async fn nothing_that_was_planted_is_told_by_the_relay() {
+    let collector = Collector::wanting("Bearer planted-otlp-token");
+    let far = HttpReceiver::start().await;
+    far.reply_with(|received| HttpReply::status(500).body(received.body.clone()));
+    let mail = SmtpReceiver::start().await;
+    mail.fail(Some(SmtpFault::Quote(Stage::Recipient, 550)));
+    let home = Home::fresh(Store::Postgres).await;
+    let shop = Shop::start_in(home.clone(), &["--no-relay"]);
+    let configuration = configuration(&far, &mail, &collector);
+    let database = with_password(&home.database().url());
+    let arguments = ["--log-level", "trace", "--admin-listen", "127.0.0.1:0"];
+    let relay = Carrier::start(&database, &configuration, &arguments).await;
+    let signup = r#"{"email":"planted.ann@example.com","name":"4242424242424242"}"#;
+    shop.post("/signups", Some(KEY), signup).await;
+    eventually(PATIENCE, async || {
+        let said = relay.said();
+        said.contains("status_5xx") && said.contains("server answered 550")
+    })
+    .await;
+    eventually(PATIENCE, async || !collector.spans().is_empty()).await;
+    let metrics = HttpClient::new()
+        .get(&format!("{}/metrics", relay.url))
+        .await;
+    check("metrics", &metrics.unwrap().text());
+    let admin = admin(&relay);
+    for token in [PLANTED[10].1, PLANTED[2].1] {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", bearer.as_str())];
+        let asked = HttpClient::new()
+            .send(
+                Method::GET,
+                &format!("{admin}/admin/v1/destinations"),
+                &headers,
+                "".into(),
+            )
+            .await
+            .unwrap();
+        check("what the admin API shows", &asked.text());
+    }
+    check("outputs", &relay.stop().await);
+    check("spans", &collector.text());
+    shop.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_that_was_planted_is_told_of_a_wrong_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wrong.toml");
+    let toml = "[webhook]\nsecret = planted-pa55word\nurls = [\"x\"]\n";
+    fs::write(&file, toml).unwrap();
+    let file = file.to_str().unwrap();
+    let login = "http://planted-mail-login:planted-pa55word@127.0.0.1:1";
+    for flags in [
+        ["--webhook-secret", "planted-pa55word"],
+        ["--webhook", login],
+        ["--smtp", login],
+        ["--token", TOKEN],
+        ["--inbox-secret", "psp=planted-pa55word"],
+        ["--otlp-endpoint", login],
+        ["--otlp-header", "planted-otlp-token"],
+        ["--payment-provider", login],
+        [
+            "--database",
+            "postgres://u:planted-db-password@127.0.0.1:1/none",
+        ],
+        [
+            "--database",
+            "mysql://u:planted-db-password@127.0.0.1:1/none",
+        ],
+        ["--config", file],
+    ] {
+        let (code, said) = refused(command_in(folder.path(), &flags));
+        assert!(code.is_some_and(|code| code > 0), "{flags:?} {said}");
+        check(flags[0], &said);
+    }
+    let relay = "[database]\nurl = planted-db-password\n";
+    let wrong = [
+        relay,
+        "[telemetry]\notlp_endpoint = \"http://a:planted-pa55word@b:1\"\n",
+        "[destinations.a]\nsink.webhook = { url = \"planted-pa55word\", secret = \"planted-pa55word\" }\n",
+        "[destinations.a]\nsink.smtp = { url = \"x://planted-mail-login:planted-pa55word@b\" }\n",
+        "[admin.tokens.a]\ntoken = \"planted-admin-token-c0ffee\"\nrole = \"king\"\n",
+        "[database]\nurl = \"postgres://u:planted-db-password@127.0.0.1:1/none\"\n",
+    ];
+    for text in wrong {
+        let path = folder.path().join("hapax.toml");
+        fs::write(&path, text).unwrap();
+        let mut command = hapax(&["relay", "--listen", "127.0.0.1:0", "--config"]);
+        let output = command.arg(&path).output().unwrap();
+        assert!(!output.status.success(), "{text}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.is_empty());
+        check(text, &said.replace(path.to_str().unwrap(), ""));
+    }
+}
+
+/// Asserts that none of what was planted stands in `text`.
+#[track_caller]
+fn check(place: &str, text: &str) {
+    let text = text.to_ascii_lowercase();
+    for (what, secret) in PLANTED {
+        if let Some(at) = text.find(&secret.to_ascii_lowercase()) {
+            let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+            let end = text[at..].find('\n').map_or(text.len(), |end| at + end);
+            panic!("{what} is told in {place}: {}", &text[line..end]);
+        }
+    }
+}
+
+/// A log in which nothing is told proves nothing: it must have told what it may.
+#[track_caller]
+fn check_that_it_spoke(log: &str) {
+    for word in [
+        r#""to_state":"stopped""#,
+        "something panicked",
+        "the handler panicked",
+        "idempotency.key_hash",
+        r#""correlation_id":"#,
+        r#""error_code":"status_5xx""#,
+    ] {
+        assert!(log.contains(word), "{word}: {log}");
+    }
+}
+
+fn flags<'a>(to: &[&'a str; 3]) -> Vec<&'a str> {
+    let [webhook, smtp, collector] = *to;
+    vec![
+        "--log",
+        "json",
+        "--log-level",
+        "trace",
+        "--webhook",
+        webhook,
+        "--webhook-secret",
+        "whsec_cGxhbnRlZC13ZWJob29rLXNlY3JldC0wMDE=",
+        "--webhook-schedule",
+        "0s,50ms,1h",
+        "--allow-net",
+        "127.0.0.0/8",
+        "--smtp",
+        smtp,
+        "--inbox-secret",
+        "psp=whsec_cGxhbnRlZC1pbmJveC1zZWNyZXQtMDAwMDI=",
+        "--token",
+        "planted-bearer-7f3a=alice",
+        "--token",
+        "planted-neighbour-91c2=bob",
+        "--otlp-endpoint",
+        collector,
+        "--otlp-header",
+        OTLP,
+    ]
+}
+
+fn configuration(far: &HttpReceiver, mail: &SmtpReceiver, collector: &Collector) -> String {
+    let templates = concat!(env!("CARGO_MANIFEST_DIR"), "/templates");
+    format!(
+        "[telemetry]\notlp_endpoint = \"{}\"\n\
+         otlp_headers = {{ authorization = \"Bearer planted-otlp-token\" }}\n\
+         [admin.tokens.alice]\ntoken = \"planted-admin-token-c0ffee\"\nrole = \"operator\"\n\
+         [destinations.far]\nschedule = [\"0s\", \"50ms\", \"1h\"]\n\
+         sink.webhook = {{ url = \"{}\", secret = \"whsec_cGxhbnRlZC13ZWJob29rLXNlY3JldC0wMDE=\", allow = [\"127.0.0.0/8\"] }}\n\
+         [destinations.mail]\nevents = [\"user.signed_up\"]\nschedule = [\"0s\", \"50ms\", \"1h\"]\n\
+         sink.smtp = {{ url = \"smtp://{}\", from = \"Shop <shop@example.com>\", recipient = \"{{{{ data.email }}}}\", templates = \"{templates}\", mails = {{ \"user.signed_up\" = \"welcome\" }} }}\n",
+        collector.url,
+        far.url("/hooks?token=planted-bearer-7f3a"),
+        mail.address(),
+    )
+}
+
+/// The server trusts whoever comes: a password in the address is sent to nobody, and must stay there.
+fn with_password(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let (user, place) = rest.split_once('@').unwrap_or(("postgres", rest));
+    let user = user.split(':').next().unwrap();
+    format!("{scheme}://{user}:planted-db-password@{place}")
+}
+
+/// Where the admin API listens.
+fn admin(relay: &Carrier) -> String {
+    let said = relay.said();
+    let lines = said
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let mut found = lines.filter_map(|line: serde_json::Value| {
+        Some(line["fields"]["admin_listen"].as_str()?.to_owned())
+    });
+    format!("http://{}", found.next().unwrap())
+}

@@ -1,0 +1,146 @@
+//! One case, from the first request to the last look at the ledgers.
+
+use std::time::Duration;
+
+use hapax_testkit::{
+    http::{HttpAnswer, HttpClient},
+    wait::eventually,
+};
+use serde_json::Value;
+
+use super::{
+    cases::{Asked, Case},
+    verdict::Line,
+};
+use crate::{
+    foreign::Foreign,
+    shop::{Home, JSON, Shop, Store, command},
+};
+
+/// How long a case may take to come to rest: as long as a provider fails, and then some.
+const REST: Duration = Duration::from_secs(90);
+const KEY: &str = "the-one";
+const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
+
+/// Plays a case to its end, and judges it.
+pub(super) async fn play(on: Store, case: Case) -> Line {
+    let home = Home::with_providers(on).await;
+    let foreign = home.foreign();
+    let body = prepared(&home, case.asked).await;
+    let path = case.asked.path();
+    if let Some((operation, mode, count)) = case.blow.fault() {
+        foreign.misbehave(operation, mode, count).await;
+    }
+    let mut was_struck = case.blow.failpoint().is_none();
+    let first = match case.blow.failpoint() {
+        None => Shop::start_in(home.clone(), FLAGS),
+        Some(failpoint) => {
+            let mut command = command(&home, FLAGS);
+            command.env("HAPAX_FAILPOINT", failpoint);
+            let mut doomed = Shop::spawn(command, home.clone());
+            was_struck = struck(&mut doomed, path, &body).await;
+            drop(doomed);
+            Shop::start_in(home.clone(), FLAGS)
+        }
+    };
+    let answer = until_answered(&first, path, &body).await;
+    at_rest(&first, &foreign, case.asked, &answer).await;
+    let again = until_answered(&first, path, &body).await;
+    let line = Line::of(&case, &first, &foreign, &answer, &again, was_struck).await;
+    first.stop().await;
+    line
+}
+
+const FLAGS: &[&str] = &["--lease", "1s"];
+
+impl Asked {
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::Payment => "/payments",
+            Self::Refund => "/refunds",
+            Self::Checkout | Self::Undeliverable => "/checkouts",
+        }
+    }
+
+    pub(super) fn is_checkout(self) -> bool {
+        matches!(self, Self::Checkout | Self::Undeliverable)
+    }
+}
+
+/// The body to send; a refund needs a charge before.
+async fn prepared(home: &Home, asked: Asked) -> String {
+    let checkout = |country| {
+        format!(
+            r#"{{"items":[{{"sku":"sku_tea","quantity":2}}],"card":"tok_ok","address":{{"name":"Ann","line1":"Way 1","city":"Ulm","postal_code":"89073","country":"{country}"}}}}"#
+        )
+    };
+    match asked {
+        Asked::Payment => PAYMENT.to_owned(),
+        Asked::Checkout => checkout("DE"),
+        Asked::Undeliverable => checkout("ZZ"),
+        Asked::Refund => {
+            let shop = Shop::start_in(home.clone(), FLAGS);
+            let paid = shop.post("/payments", Some("paid"), PAYMENT).await;
+            assert_eq!(paid.status, 201, "{}", paid.text());
+            let charge = paid.json().unwrap()["id"].clone();
+            shop.stop().await;
+            format!(r#"{{"charge_id":{charge},"amount":450}}"#)
+        }
+    }
+}
+
+/// Sends the request to a shop that dies of it; false when it does not.
+async fn struck(shop: &mut Shop, path: &str, body: &str) -> bool {
+    let client = HttpClient::new();
+    let (url, body) = (shop.url(path), body.to_owned());
+    let asking = tokio::spawn(async move {
+        let headers = [
+            JSON,
+            ("authorization", "Bearer demo-alice"),
+            ("idempotency-key", KEY),
+        ];
+        let sent = client.send(http::Method::POST, &url, &headers, body.into());
+        sent.await.ok()
+    });
+    // Some places are reached behind the answer, some never.
+    let limit = std::time::Instant::now() + Duration::from_secs(5);
+    let mut is_dead = false;
+    eventually(Duration::from_secs(10), async || {
+        is_dead = shop.is_dead();
+        is_dead || (asking.is_finished() && std::time::Instant::now() > limit)
+    })
+    .await;
+    is_dead
+}
+
+/// Asks again under the key until there is an answer that is no request to come again.
+async fn until_answered(shop: &Shop, path: &str, body: &str) -> HttpAnswer {
+    let mut last = None;
+    eventually(REST, async || {
+        let answer = shop.post(path, Some(KEY), body).await;
+        let is_over = !matches!(answer.status, 409 | 500 | 502 | 503 | 504)
+            || (answer.status == 409 && answer.header("retry-after").is_none());
+        last = Some(answer);
+        is_over
+    })
+    .await;
+    last.unwrap()
+}
+
+/// Waits until nothing will change any more.
+async fn at_rest(shop: &Shop, foreign: &Foreign, asked: Asked, answer: &HttpAnswer) {
+    // What still has to be voided is not told while the provider fails.
+    let _ledger = foreign.entries().await;
+    if !asked.is_checkout() {
+        return;
+    }
+    let Some(location) = answer.header("location") else {
+        return;
+    };
+    let location = location.to_owned();
+    eventually(REST, async || {
+        let told: Value = shop.get(&location).await.json().unwrap();
+        told["state"] != "running"
+    })
+    .await;
+}

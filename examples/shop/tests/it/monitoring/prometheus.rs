@@ -1,0 +1,209 @@
+//! A Prometheus in a process, a folder and on a port of its own, ended with the test.
+
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    fs::{self, File},
+    io::ErrorKind,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use hapax_testkit::{http::HttpClient, port::free_port, wait::Patience};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::files::{ALERTS, place};
+
+/// How long it may take to start.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Ends it at once when our side of its input closes: it does not outlive its test, however that ends.
+const GUARD: &str =
+    "( { read -r _; kill -9 $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
+
+/// A running Prometheus.
+pub(super) struct Prometheus {
+    child: Child,
+    url: String,
+    client: HttpClient,
+    _folder: TempDir,
+}
+
+impl Prometheus {
+    /// One that knows the alert rules and scrapes these jobs, each at its address.
+    pub(super) async fn start(targets: &[(&str, String)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("prometheus.yml");
+        fs::write(&config, configuration(targets)).unwrap();
+        let address = format!("127.0.0.1:{}", free_port());
+        let log = folder.path().join("log");
+        let child = spawn(&config, folder.path(), &address, &log);
+        let mut prometheus = Self {
+            child,
+            url: format!("http://{address}"),
+            client: HttpClient::new(),
+            _folder: folder,
+        };
+        prometheus.ready(&log).await;
+        prometheus
+    }
+
+    /// The values that a query finds now.
+    pub(super) async fn query(&self, query: &str) -> Vec<f64> {
+        let data = self.ask(&format!("query?query={}", encoded(query))).await;
+        let found = data["result"].as_array().unwrap();
+        let values = found.iter().map(|sample| &sample["value"][1]);
+        values
+            .map(|value| value.as_str().unwrap().parse().unwrap())
+            .collect()
+    }
+
+    /// The values of a label, over all series or those of a selector.
+    pub(super) async fn label_values(
+        &self,
+        label: &str,
+        selector: Option<&str>,
+    ) -> BTreeSet<String> {
+        let selector = selector.map(|it| format!("?match%5B%5D={}", encoded(it)));
+        let path = format!("label/{label}/values{}", selector.unwrap_or_default());
+        let values = self.ask(&path).await;
+        let values = values.as_array().unwrap().iter();
+        values
+            .map(|value| value.as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    /// The expressions of the rules that it has read, each of which it has evaluated without fault.
+    pub(super) async fn rules(&self) -> Vec<String> {
+        let patience = Patience::within(PATIENCE);
+        loop {
+            let data = self.ask("rules").await;
+            let groups = data["groups"].as_array().unwrap().iter();
+            let rules: Vec<_> = groups
+                .flat_map(|group| group["rules"].as_array().unwrap().clone())
+                .collect();
+            assert!(
+                rules.iter().all(|rule| rule["health"] != "err"),
+                "{rules:#?}"
+            );
+            if !rules.is_empty() && rules.iter().all(|rule| rule["health"] == "ok") {
+                let text = |rule: &Value| rule["query"].as_str().unwrap().to_owned();
+                return rules.iter().map(text).collect();
+            }
+            patience.pause().await;
+        }
+    }
+
+    /// The alerts that are raised now, by name and state.
+    pub(super) async fn alerts(&self) -> BTreeSet<(String, String)> {
+        let data = self.ask("alerts").await;
+        let alerts = data["alerts"].as_array().unwrap().iter();
+        alerts
+            .map(|alert| {
+                let text = |value: &Value| value.as_str().unwrap().to_owned();
+                (text(&alert["labels"]["alertname"]), text(&alert["state"]))
+            })
+            .collect()
+    }
+
+    async fn ask(&self, path: &str) -> Value {
+        let answer = self
+            .client
+            .get(&format!("{}/api/v1/{path}", self.url))
+            .await;
+        let answer = answer.unwrap();
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        answer.json().unwrap()["data"].clone()
+    }
+
+    async fn ready(&mut self, log: &Path) {
+        let patience = Patience::within(PATIENCE);
+        let url = format!("{}/-/ready", self.url);
+        while !self
+            .client
+            .get(&url)
+            .await
+            .is_ok_and(|answer| answer.status == 200)
+        {
+            if self.child.try_wait().unwrap().is_some() {
+                let log = fs::read_to_string(log).unwrap();
+                panic!("prometheus did not start: {log}");
+            }
+            patience.pause().await;
+        }
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Has promtool look at a file of the repository; it has to be content.
+#[track_caller]
+pub(super) fn promtool(arguments: &[&str], file: &str) {
+    let mut command = Command::new("promtool");
+    let output = command.args(arguments).arg(place(file)).output();
+    let output = output.unwrap_or_else(|error| missing("promtool", &error));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{file}: {said}{complaint}");
+}
+
+fn spawn(config: &Path, folder: &Path, address: &str, log: &Path) -> Child {
+    // The shell of the guard would say so to the log alone.
+    let there = Command::new("prometheus").arg("--version").output();
+    there.unwrap_or_else(|error| missing("prometheus", &error));
+    let log = File::create(log).unwrap();
+    Command::new("sh")
+        .args(["-c", GUARD, "prometheus"])
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!(
+            "--storage.tsdb.path={}",
+            folder.join("data").display()
+        ))
+        .arg(format!("--web.listen-address={address}"))
+        .stdin(Stdio::piped())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}
+
+fn missing(program: &str, error: &std::io::Error) -> ! {
+    let hint = if error.kind() == ErrorKind::NotFound {
+        ": install it (Debian: apt-get install prometheus)"
+    } else {
+        ""
+    };
+    panic!("cannot run {program}: {error}{hint}");
+}
+
+fn configuration(targets: &[(&str, String)]) -> String {
+    let mut text = format!(
+        "global: {{ scrape_interval: 500ms, evaluation_interval: 1s }}\n\
+         rule_files: ['{}']\n\
+         scrape_configs:\n",
+        place(ALERTS).display()
+    );
+    for (job, address) in targets {
+        let targets = format!("[{{ targets: ['{address}'] }}]");
+        writeln!(text, "  - job_name: {job}\n    static_configs: {targets}").unwrap();
+    }
+    text
+}
+
+fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            encoded.push(char::from(byte));
+        } else {
+            write!(encoded, "%{byte:02X}").unwrap();
+        }
+    }
+    encoded
+}

@@ -1,0 +1,263 @@
+//! A provider that fails, loses its answers or does not say what it did: one charge, one refund.
+
+use std::time::{Duration, Instant};
+
+use hapax_testkit::{http::HttpAnswer, wait::eventually};
+use serde_json::json;
+
+use crate::{
+    foreign::Foreign,
+    shop::{Home, PATIENCE, Shop, Store, lasting, on_both_stores, problem},
+};
+
+const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
+/// The longest that a provider may keep a payment waiting.
+const BOUND: Duration = Duration::from_secs(15);
+
+on_both_stores! {
+    a_charge_whose_answers_are_all_lost_is_looked_up,
+    a_charge_that_was_lost_on_its_way_is_made_by_the_next_attempt,
+    a_provider_that_only_fails_is_502_and_the_key_is_let_go,
+    a_charge_that_the_provider_calls_a_duplicate_shows_the_one_there_is,
+    a_charge_of_which_nobody_knows_is_504_and_found_out_by_the_retry,
+    a_charge_of_which_nobody_knows_is_found_out_without_its_client,
+    a_shop_without_a_provider_says_so_and_keeps_nothing,
+    a_refund_whose_answer_is_lost_happens_once,
+    a_refund_that_the_provider_refuses_gives_its_reservation_back,
+    a_refund_at_a_provider_that_only_fails_is_502_and_leaves_nothing,
+    a_refund_of_which_nobody_knows_keeps_its_reservation_until_it_is_found_out,
+    a_refund_whose_reservation_cannot_be_given_back_goes_on_with_it,
+}
+
+async fn a_charge_whose_answers_are_all_lost_is_looked_up(on: Store) {
+    let (shop, foreign) = shop(on, &[]).await;
+    let began = Instant::now();
+    let paid = pay(&shop, "tok_timeout_applied").await;
+    assert_eq!(paid.status, 201, "{}", paid.text());
+    assert!(began.elapsed() < BOUND);
+    assert!(foreign.calls("lookup").await >= 1);
+    check_paid_once(&shop, &foreign, "tok_timeout_applied", &paid).await;
+}
+
+async fn a_charge_that_was_lost_on_its_way_is_made_by_the_next_attempt(on: Store) {
+    let (shop, foreign) = shop(on, &[]).await;
+    let paid = pay(&shop, "tok_timeout_not_applied").await;
+    assert_eq!(paid.status, 201, "{}", paid.text());
+    assert_eq!(foreign.calls("charge").await, 2);
+    check_paid_once(&shop, &foreign, "tok_timeout_not_applied", &paid).await;
+}
+
+async fn a_provider_that_only_fails_is_502_and_the_key_is_let_go(on: Store) {
+    let (shop, foreign) = shop(on, &[]).await;
+    let failed = pay(&shop, "tok_5xx").await;
+    problem(&failed, 502, "TRANSIENT.provider");
+    assert!(failed.header("retry-after").is_some());
+    assert!(failed.header("idempotency-status").is_none());
+    assert!(foreign.calls("charge").await > 1);
+    assert!(foreign.entries().await.is_empty());
+    // Another request under the key: nothing is left of the first one.
+    let paid = pay(&shop, "tok_ok").await;
+    assert_eq!(paid.status, 201, "{}", paid.text());
+    check_paid_once(&shop, &foreign, "tok_ok", &paid).await;
+}
+
+async fn a_charge_that_the_provider_calls_a_duplicate_shows_the_one_there_is(on: Store) {
+    let (shop, foreign) = shop(on, &[]).await;
+    foreign.misbehave("charge", "applied_then_lost", 1).await;
+    foreign.misbehave("charge", "duplicate", 1).await;
+    let paid = pay(&shop, "tok_ok").await;
+    assert_eq!(paid.status, 201, "{}", paid.text());
+    assert_eq!(paid.header("problem-code"), Some("PROVIDER.duplicate"));
+    check_paid_once(&shop, &foreign, "tok_ok", &paid).await;
+}
+
+async fn a_charge_of_which_nobody_knows_is_504_and_found_out_by_the_retry(on: Store) {
+    let (shop, foreign) = shop(on, &["--lease", "1m"]).await;
+    close(&foreign, "charge").await;
+    let unknown = pay(&shop, "tok_ok").await;
+    problem(&unknown, 504, "DEPENDENCY.timeout");
+    let other = pay(&shop, "tok_slow").await;
+    problem(&other, 409, "CONFLICT.idempotency.payload_mismatch");
+    foreign.misbehave("any", "ok", 1).await;
+    let paid = pay(&shop, "tok_ok").await;
+    assert_eq!(paid.status, 201, "{}", paid.text());
+    check_paid_once(&shop, &foreign, "tok_ok", &paid).await;
+}
+
+async fn a_charge_of_which_nobody_knows_is_found_out_without_its_client(on: Store) {
+    let (shop, foreign) = shop(on, &["--lease", "1s"]).await;
+    close(&foreign, "charge").await;
+    let unknown = pay(&shop, "tok_ok").await;
+    problem(&unknown, 504, "DEPENDENCY.timeout");
+    foreign.misbehave("any", "ok", 1).await;
+    eventually(PATIENCE, async || entries(&shop, "charge").await == 1).await;
+    let paid = pay(&shop, "tok_ok").await;
+    assert_eq!(paid.header("idempotency-status"), Some("replayed"));
+    check_paid_once(&shop, &foreign, "tok_ok", &paid).await;
+}
+
+async fn a_shop_without_a_provider_says_so_and_keeps_nothing(on: Store) {
+    let flags = ["--no-demo", "--token", "demo-alice=alice"];
+    let shop = Shop::start(on, &flags).await;
+    let refused = pay(&shop, "tok_ok").await;
+    problem(&refused, 503, "DEPENDENCY.unavailable");
+    let other = pay(&shop, "tok_slow").await;
+    problem(&other, 503, "DEPENDENCY.unavailable");
+    let refund = r#"{"charge_id":"ch_1","amount":1}"#;
+    let refused = shop.post("/refunds", Some("r"), refund).await;
+    problem(&refused, 503, "DEPENDENCY.unavailable");
+}
+
+async fn a_refund_whose_answer_is_lost_happens_once(on: Store) {
+    let (shop, foreign) = shop(on, &[]).await;
+    let charge = charge(&shop).await;
+    foreign.misbehave("refund", "applied_then_lost", 99).await;
+    let refunded = refund(&shop, "r", &charge, 400).await;
+    assert_eq!(refunded.status, 201, "{}", refunded.text());
+    let again = refund(&shop, "r", &charge, 400).await;
+    assert_eq!(lasting(&again), lasting(&refunded));
+    check_refunded(&shop, &foreign, &[400]).await;
+}
+
+async fn a_refund_that_the_provider_refuses_gives_its_reservation_back(on: Store) {
+    let (shop, foreign) = shop(on, &[]).await;
+    let charge = charge(&shop).await;
+    // Somebody refunds past the shop.
+    let path = format!("/charges/{charge}/refunds");
+    let other = foreign.pay(&path, "other", &json!({ "amount": 100 })).await;
+    assert_eq!(other.0, 201);
+    let refused = refund(&shop, "r", &charge, 900).await;
+    problem(&refused, 409, "PROVIDER.refused");
+    assert_eq!(refused.header("idempotency-status"), Some("stored"));
+    let again = refund(&shop, "r", &charge, 900).await;
+    assert_eq!(lasting(&again), lasting(&refused));
+    assert_eq!(entries(&shop, "refund").await, 0);
+    let rest = refund(&shop, "s", &charge, 800).await;
+    assert_eq!(rest.status, 201, "{}", rest.text());
+    check_refunded(&shop, &foreign, &[100, 800]).await;
+}
+
+async fn a_refund_at_a_provider_that_only_fails_is_502_and_leaves_nothing(on: Store) {
+    let (shop, foreign) = shop(on, &[]).await;
+    let charge = charge(&shop).await;
+    foreign.misbehave("refund", "error_before", 99).await;
+    let failed = refund(&shop, "r", &charge, 900).await;
+    problem(&failed, 502, "TRANSIENT.provider");
+    foreign.misbehave("refund", "ok", 1).await;
+    // Neither the key nor the amount is taken any more.
+    let refunded = refund(&shop, "r", &charge, 899).await;
+    assert_eq!(refunded.status, 201, "{}", refunded.text());
+    let rest = refund(&shop, "s", &charge, 1).await;
+    assert_eq!(rest.status, 201, "{}", rest.text());
+    check_refunded(&shop, &foreign, &[899, 1]).await;
+}
+
+async fn a_refund_of_which_nobody_knows_keeps_its_reservation_until_it_is_found_out(on: Store) {
+    let (shop, foreign) = shop(on, &["--lease", "1m"]).await;
+    let charge = charge(&shop).await;
+    close(&foreign, "refund").await;
+    let unknown = refund(&shop, "r", &charge, 500).await;
+    problem(&unknown, 504, "DEPENDENCY.timeout");
+    let beyond = refund(&shop, "s", &charge, 401).await;
+    problem(&beyond, 409, "CONFLICT.refund.exceeds_charge");
+    foreign.misbehave("any", "ok", 1).await;
+    let refunded = refund(&shop, "r", &charge, 500).await;
+    assert_eq!(refunded.status, 201, "{}", refunded.text());
+    check_refunded(&shop, &foreign, &[500]).await;
+}
+
+async fn a_refund_whose_reservation_cannot_be_given_back_goes_on_with_it(on: Store) {
+    let (shop, foreign) = shop(on, &["--lease", "1m"]).await;
+    let charge = charge(&shop).await;
+    foreign.misbehave("refund", "error_before", 99).await;
+    let (refuse, allow) = match on {
+        Store::Sqlite => (
+            "CREATE TRIGGER kept BEFORE UPDATE ON shop_charge WHEN NEW.refunded < OLD.refunded
+             BEGIN SELECT RAISE(ABORT, 'no'); END",
+            "DROP TRIGGER kept",
+        ),
+        Store::Postgres => (
+            "ALTER TABLE shop_charge ADD CONSTRAINT kept CHECK (refunded >= 400) NOT VALID",
+            "ALTER TABLE shop_charge DROP CONSTRAINT kept",
+        ),
+    };
+    let home = shop.home();
+    home.change(refuse).await;
+    let failed = refund(&shop, "r", &charge, 400).await;
+    problem(&failed, 500, "TRANSIENT.internal");
+    home.change(allow).await;
+    foreign.misbehave("refund", "ok", 1).await;
+    let refunded = refund(&shop, "r", &charge, 400).await;
+    assert_eq!(refunded.status, 201, "{}", refunded.text());
+    let reserved = "SELECT CAST(sum(refunded) AS bigint) FROM shop_charge";
+    assert_eq!(home.number(reserved).await, 400);
+    assert_eq!(home.number("SELECT count(*) FROM shop_refund").await, 1);
+    check_refunded(&shop, &foreign, &[400]).await;
+}
+
+/// A shop that pays through providers outside it.
+async fn shop(on: Store, flags: &[&str]) -> (Shop, std::sync::Arc<Foreign>) {
+    let home = Home::with_providers(on).await;
+    let foreign = home.foreign();
+    (Shop::start_in(home, flags), foreign)
+}
+
+/// Has the provider apply an operation, lose every answer, and know nothing when it is asked.
+async fn close(foreign: &Foreign, operation: &str) {
+    foreign.misbehave(operation, "applied_then_lost", 99).await;
+    foreign.misbehave("lookup", "error_before", 99).await;
+}
+
+async fn pay(shop: &Shop, card: &str) -> HttpAnswer {
+    let body = PAYMENT.replace("tok_ok", card);
+    shop.post("/payments", Some("p"), &body).await
+}
+
+async fn charge(shop: &Shop) -> String {
+    let paid = pay(shop, "tok_ok").await.json().unwrap();
+    paid["id"].as_str().unwrap().to_owned()
+}
+
+async fn refund(shop: &Shop, key: &str, charge: &str, amount: i64) -> HttpAnswer {
+    let body = format!(r#"{{"charge_id":"{charge}","amount":{amount}}}"#);
+    shop.post("/refunds", Some(key), &body).await
+}
+
+/// The shop's ledger entries of this kind.
+async fn entries(shop: &Shop, kind: &str) -> usize {
+    let ledger = shop.get("/ledger").await.json().unwrap();
+    let entries = ledger["entries"].as_array().unwrap().iter();
+    entries.filter(|entry| entry["kind"] == kind).count()
+}
+
+/// One charge at the provider, one entry, one event, and this answer again.
+async fn check_paid_once(shop: &Shop, foreign: &Foreign, card: &str, paid: &HttpAnswer) {
+    let again = pay(shop, card).await;
+    assert_eq!(again.header("idempotency-status"), Some("replayed"));
+    assert_eq!(lasting(&again), lasting(paid));
+    let charges = foreign.made("charge").await;
+    assert_eq!(charges.len(), 1, "{charges:?}");
+    assert_eq!(charges[0]["id"], paid.json().unwrap()["id"]);
+    assert_eq!(entries(shop, "charge").await, 1);
+    assert_eq!(shop.received("payment.succeeded", 1).await.len(), 1);
+}
+
+/// These refunds at the provider; in the shop an entry and an event of each that is its own.
+async fn check_refunded(shop: &Shop, foreign: &Foreign, amounts: &[i64]) {
+    let made = foreign.made("refund").await;
+    let made: Vec<_> = made
+        .iter()
+        .map(|it| it["amount"].as_i64().unwrap())
+        .collect();
+    assert_eq!(made, amounts);
+    let ledger = shop.get("/ledger").await.json().unwrap();
+    let entries = ledger["entries"].as_array().unwrap().iter();
+    let entries = entries.filter(|entry| entry["kind"] == "refund");
+    let own: Vec<_> = entries.map(|it| it["amount"].as_i64().unwrap()).collect();
+    assert!(
+        own.iter().all(|amount| amounts.contains(amount)) && !own.is_empty(),
+        "{own:?}"
+    );
+    let events = shop.received("refund.succeeded", own.len()).await;
+    assert_eq!(events.len(), own.len());
+}

@@ -1,0 +1,288 @@
+//! One trace from the request to the inbox, across three processes, as a collector reads it.
+
+use std::time::Duration;
+
+use hapax::trace::TraceContext;
+use hapax_testkit::{
+    http::{HttpAnswer, HttpReceiver, HttpReply},
+    wait::eventually,
+};
+use http::Method;
+
+use crate::{
+    carrier::Carrier,
+    collector::{Collector, Span},
+    shop::{Home, JSON, ORDER, PATIENCE, Shop, Store, lasting},
+};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const CALLER: &str = "b7ad6b7169203331";
+const SENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const PAYMENT: &str = r#"{"amount":500,"currency":"EUR","card":"tok_ok"}"#;
+const CART: &str = r#"{"items":[{"sku":"sku_tea","quantity":1}],"card":"tok_ok","address":{"name":"Ann","line1":"Rue 1","city":"Paris","postal_code":"75001","country":"FR"}}"#;
+
+#[tokio::test]
+async fn one_trace_leads_from_the_request_through_the_relay_to_the_inbox_of_another() {
+    let collector = Collector::start();
+    let consumer = start(
+        Store::Sqlite,
+        &collector,
+        "consumer",
+        &["--inbox-secret", &format!("shop={SECRET}")],
+    )
+    .await;
+    let shop = start(Store::Postgres, &collector, "shop", &["--no-relay"]).await;
+    let refusing = HttpReceiver::start().await;
+    refusing.reply(HttpReply::status(503));
+    let configuration = format!(
+        "[telemetry]\notlp_endpoint = \"{}\"\nservice = \"relay\"\n{}{}",
+        collector.url,
+        webhook("consumer", &consumer.url("/webhooks/shop")),
+        webhook("refusing", &refusing.url("/"))
+    );
+    let database = shop.home().database().url();
+    let relay = Carrier::start(&database, &configuration, &[]).await;
+
+    let first = order(&shop, "k1", Some(SENT)).await;
+    assert_eq!(first.status, 201, "{}", first.text());
+    let spans = collector
+        .trace(TRACE, |spans| {
+            let attempts = spans.iter().filter(|span| span.is("relay", "attempt"));
+            spans.iter().any(|span| span.is("consumer", "accept"))
+                && spans.iter().any(|span| span.is("shop", "POST /orders"))
+                && attempts.count() >= 3
+        })
+        .await;
+
+    let request = only(&spans, |span| span.is("shop", "POST /orders"));
+    assert_eq!(request.parent(), CALLER);
+    assert_eq!(request.text("kind"), "SPAN_KIND_SERVER");
+    assert_eq!(request.attribute("idempotency.outcome"), "created");
+    assert_eq!(request.attribute("http.response.status_code"), 201);
+    let hash = request.attribute("idempotency.key_hash").as_str().unwrap();
+    assert!(hash.len() < 20 && !hash.contains("k1"), "{hash}");
+
+    let delivered = only(&spans, |span| span.attribute("outcome") == "delivered");
+    assert_eq!(delivered.parent(), request.id());
+    assert_eq!(delivered.text("kind"), "SPAN_KIND_PRODUCER");
+    assert_eq!(delivered.attribute("destination"), "consumer");
+    assert_eq!(delivered.attribute("attempt"), 1);
+    assert_eq!(delivered.text("status"), "STATUS_CODE_UNSET");
+
+    let accepted = only(&spans, |span| span.is("consumer", "accept"));
+    assert_eq!(accepted.parent(), delivered.id());
+    assert_eq!(accepted.text("kind"), "SPAN_KIND_CONSUMER");
+    assert_eq!(accepted.attribute("outcome"), "accepted");
+    assert_eq!(
+        accepted.attribute("event_id"),
+        delivered.attribute("event_id")
+    );
+
+    let mut refused = spans.clone();
+    refused.retain(|span| span.attribute("destination") == "refusing");
+    refused.sort_by_key(|span| span.attribute("attempt").as_i64());
+    for (span, attempt) in refused.iter().zip(1..) {
+        assert_eq!(span.parent(), request.id());
+        assert_eq!(span.attribute("attempt"), attempt);
+        assert_eq!(span.attribute("error_type"), "status_5xx");
+        assert_eq!(span.text("status"), "STATUS_CODE_ERROR");
+    }
+    // Each attempt told the far side its own name, and no two have the same.
+    let told = refusing.received_at_least(2).await;
+    for (told, span) in told.iter().zip(&refused) {
+        let context = TraceContext::parse(told.header("traceparent").unwrap()).unwrap();
+        assert_eq!(format!("{:016x}", context.span_id()), span.id());
+    }
+    assert!(spans.iter().all(|span| span.number("nanos") > 0));
+
+    // A retry under another trace is answered with the same bytes, and hangs below its own caller.
+    let other = SENT.replace("0af7", "1111");
+    let again = order(&shop, "k1", Some(&other)).await;
+    assert_eq!(lasting(&again), lasting(&first));
+    let other = TRACE.replace("0af7", "1111");
+    let replayed = collector.trace(&other, |it| !it.is_empty()).await;
+    assert_eq!(replayed.len(), 1);
+    assert_eq!(replayed[0].attribute("idempotency.outcome"), "replayed");
+    relay.stop().await;
+    shop.stop().await;
+}
+
+#[tokio::test]
+async fn the_steps_of_a_saga_hang_below_the_request_that_began_it() {
+    let collector = Collector::start();
+    let home = Home::with_providers(Store::Sqlite).await;
+    let flags = ["--otlp-endpoint", collector.url.as_str()];
+    let shop = Shop::start_in(home, &flags);
+    let answer = post(&shop, "/checkouts", "c", Some(SENT), CART).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let spans = collector
+        .trace(TRACE, |spans| {
+            let steps = spans.iter().filter(|span| span.is("shop", "step"));
+            steps.count() >= 5 && spans.iter().any(|span| span.is("shop", "POST /checkouts"))
+        })
+        .await;
+    let request = only(&spans, |span| span.is("shop", "POST /checkouts"));
+    assert_eq!(request.parent(), CALLER);
+    let mut steps = spans.clone();
+    steps.retain(|span| span.is("shop", "step"));
+    steps.sort_by_key(|span| span.number("started"));
+    let names: Vec<_> = steps.iter().map(|step| step.attribute("step")).collect();
+    assert_eq!(names, ["reserve", "authorize", "ship", "capture", "notify"]);
+    for step in &steps {
+        assert_eq!(step.parent(), request.id());
+        assert_eq!(step.attribute("outcome"), "done");
+        assert_eq!(step.attribute("attempt"), 1);
+    }
+    shop.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_collector_what_came_in_travels_on_as_it_is() {
+    let receiver = HttpReceiver::start().await;
+    let url = receiver.url("/");
+    let shop = Shop::start(
+        Store::Sqlite,
+        &["--webhook", &url, "--allow-net", "127.0.0.0/8"],
+    )
+    .await;
+    order(&shop, "k1", Some(SENT)).await;
+    let told = receiver.received_at_least(1).await;
+    assert_eq!(told[0].header("traceparent"), Some(SENT));
+    order(&shop, "k2", Some("00-what-ever-01")).await;
+    let told = receiver.received_at_least(2).await;
+    assert_eq!(told[1].header("traceparent"), None);
+}
+
+#[tokio::test]
+async fn providers_are_told_which_trace_they_are_called_in() {
+    let far = HttpReceiver::start().await;
+    far.reply_with(|request| {
+        let kind = match request.path.rsplit('/').next() {
+            Some("charges") => "charge",
+            Some("authorizations") => "authorization",
+            Some("capture") => "capture",
+            _ => "shipment",
+        };
+        let made = format!(r#"{{"id":"{kind}_1","kind":"{kind}","amount":500,"currency":"EUR"}}"#);
+        HttpReply::status(201).body(made)
+    });
+    let url = far.url("");
+    let flags = ["--payment-provider", &url, "--shipping-provider", &url];
+    let shop = Shop::start(Store::Sqlite, &flags).await;
+    for (path, body) in [("/payments", PAYMENT), ("/checkouts", CART)] {
+        let answer = post(&shop, path, "k", Some(SENT), body).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+    }
+    let told = far.received();
+    assert_eq!(told.len(), 4, "{told:?}");
+    for told in &told {
+        assert_eq!(told.header("traceparent"), Some(SENT), "{}", told.path);
+    }
+    shop.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_to_a_provider_hangs_below_the_span_of_its_request() {
+    let collector = Collector::start();
+    let far = HttpReceiver::start().await;
+    let charge = r#"{"id":"ch_1","kind":"charge","amount":500,"currency":"EUR"}"#;
+    far.reply(HttpReply::status(201).body(charge));
+    let url = far.url("");
+    let flags = ["--payment-provider", &url];
+    let shop = start(Store::Sqlite, &collector, "shop", &flags).await;
+    let paid = post(&shop, "/payments", "k", Some(SENT), PAYMENT).await;
+    assert_eq!(paid.status, 201, "{}", paid.text());
+    let spans = collector.trace(TRACE, |spans| !spans.is_empty()).await;
+    let request = only(&spans, |span| span.is("shop", "POST /payments"));
+    let told = far.received();
+    let told = told.last().unwrap().header("traceparent").unwrap();
+    let context = TraceContext::parse(told).unwrap();
+    assert_eq!(format!("{:016x}", context.span_id()), request.id());
+    shop.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_not_sampled_says_so_and_is_not_told() {
+    let collector = Collector::start();
+    let receiver = HttpReceiver::start().await;
+    let url = receiver.url("/");
+    let to = ["--webhook", &url, "--allow-net", "127.0.0.0/8"];
+    let flags = [&to[..], &["--trace-sample", "0"]].concat();
+    let shop = start(Store::Sqlite, &collector, "shop", &flags).await;
+    order(&shop, "k1", None).await;
+    let told = receiver.received_at_least(1).await;
+    let carried = TraceContext::parse(told[0].header("traceparent").unwrap()).unwrap();
+    assert!(!carried.is_sampled());
+    // What others trace is traced, whatever the share: and then the export of the first is over.
+    order(&shop, "k2", Some(SENT)).await;
+    collector.trace(TRACE, |spans| !spans.is_empty()).await;
+    let own = format!("{:032x}", carried.trace_id());
+    assert!(
+        collector
+            .spans()
+            .iter()
+            .all(|span| span.text("trace_id") != own)
+    );
+}
+
+#[tokio::test]
+async fn a_collector_that_is_down_costs_spans_and_no_request() {
+    let port = hapax_testkit::port::free_port();
+    let down = format!("http://127.0.0.1:{port}");
+    let shop = Shop::start(Store::Sqlite, &["--log", "json", "--otlp-endpoint", &down]).await;
+    for number in 0..20 {
+        assert_eq!(
+            order(&shop, &format!("k{number}"), Some(SENT)).await.status,
+            201
+        );
+    }
+    eventually(PATIENCE, async || {
+        shop.log().contains("spans cannot be exported")
+    })
+    .await;
+    let began = std::time::Instant::now();
+    shop.stop().await;
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+async fn start(on: Store, collector: &Collector, service: &str, more: &[&str]) -> Shop {
+    let flags = ["--otlp-endpoint", &collector.url, "--service", service];
+    Shop::start(on, &[&flags[..], more].concat()).await
+}
+
+fn webhook(name: &str, url: &str) -> String {
+    format!(
+        "[destinations.{name}]\nschedule = [\"0s\", \"50ms\", \"1h\"]\n\
+         sink.webhook = {{ url = \"{url}\", secret = \"{SECRET}\", allow = [\"127.0.0.0/8\"] }}\n"
+    )
+}
+
+async fn order(shop: &Shop, key: &str, traceparent: Option<&str>) -> HttpAnswer {
+    post(shop, "/orders", key, traceparent, ORDER).await
+}
+
+async fn post(
+    shop: &Shop,
+    path: &str,
+    key: &str,
+    traceparent: Option<&str>,
+    body: &str,
+) -> HttpAnswer {
+    let mut headers = vec![
+        JSON,
+        ("authorization", "Bearer demo-alice"),
+        ("idempotency-key", key),
+    ];
+    headers.extend(traceparent.map(|sent| ("traceparent", sent)));
+    shop.send(Method::POST, path, &headers, body).await
+}
+
+/// The one span that is so.
+#[track_caller]
+fn only(spans: &[Span], is_it: impl Fn(&Span) -> bool) -> Span {
+    let mut found = spans.iter().filter(|span| is_it(span));
+    let one = found.next().unwrap_or_else(|| panic!("none: {spans:#?}"));
+    assert!(found.next().is_none(), "more than one: {spans:#?}");
+    one.clone()
+}
