@@ -1,4 +1,4 @@
-//! The Rust blocks of the README and of the guides, as doctests.
+//! The Rust blocks of the README and of the book, as doctests.
 //!
 //! A page whose code does not compile is worse than none, so each page stands
 //! here as the documentation of a module that holds nothing.
@@ -25,9 +25,21 @@ mod postgres_inbox {}
 mod existing_outbox {}
 #[doc = include_str!("guides/consume-webhooks.md")]
 mod consume_webhooks {}
+#[doc = include_str!("guides/retry-client.md")]
+mod retry_client {}
+#[doc = include_str!("guides/traces-and-logs.md")]
+mod traces_and_logs {}
+#[doc = include_str!("guides/jobs.md")]
+mod jobs {}
+#[doc = include_str!("guides/encryption-at-rest.md")]
+mod encryption_at_rest {}
 #[doc = include_str!("guides/own-transaction.md")]
 mod own_transaction {}
 #[doc = include_str!("guides/postgres-roles.md")]
 mod postgres_roles {}
 #[doc = include_str!("guides/poolers-and-tls.md")]
 mod poolers_and_tls {}
+#[doc = include_str!("guides/sagas.md")]
+mod sagas {}
+#[doc = include_str!("explanation/phased-mode.md")]
+mod phased_mode {}
