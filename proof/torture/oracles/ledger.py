@@ -1,0 +1,28 @@
+"""A ledger of JSON Lines that is on the disk before anybody is told of what it holds."""
+
+import json
+import os
+import time
+
+
+class Ledger:
+    """Appends lines; a line that a crash tore is cut off at the next start."""
+
+    def __init__(self, path):
+        self.lines = []
+        self._file = open(path, "a+b")
+        self._file.seek(0)
+        whole = 0
+        for line in self._file.read().splitlines(keepends=True):
+            if not line.endswith(b"\n"):
+                break
+            self.lines.append(json.loads(line))
+            whole += len(line)
+        self._file.truncate(whole)
+
+    def write(self, sync=True, **line):
+        line["at"] = time.time_ns()
+        self._file.write(json.dumps(line).encode() + b"\n")
+        self._file.flush()
+        if sync:
+            os.fdatasync(self._file.fileno())

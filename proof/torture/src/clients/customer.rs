@@ -1,0 +1,179 @@
+//! Somebody who wants things to happen once, and says so more than once.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::try_join_all;
+use hapax_testkit::wait::pace;
+use tokio::time::Instant;
+
+use super::{
+    Desk, LAST_WORD,
+    wire::{Answer, Outcome},
+    wish::Wish,
+};
+
+/// The wait before the same request goes out again.
+const AGAIN: Duration = Duration::from_millis(40);
+/// What a customer remembers.
+const MEMORY: usize = 200;
+
+pub(super) struct Customer {
+    desk: Arc<Desk>,
+    tenant: &'static str,
+    random: fastrand::Rng,
+    /// Wishes that were granted, which may be asked for again.
+    granted: Vec<Wish>,
+    /// Charges that may be refunded, with their amounts.
+    charges: Vec<(String, u64)>,
+}
+
+impl Customer {
+    pub(super) fn new(
+        desk: &Arc<Desk>,
+        tenant: &'static str,
+        seed: u64,
+        granted: Vec<Wish>,
+    ) -> Self {
+        Self {
+            desk: Arc::clone(desk),
+            tenant,
+            random: fastrand::Rng::with_seed(seed),
+            granted,
+            charges: Vec::new(),
+        }
+    }
+
+    /// Asks for what an earlier life has left open, and then wants one thing after the other.
+    pub(super) async fn run(mut self, open: Vec<Wish>) -> anyhow::Result<()> {
+        for wish in open {
+            self.until_answered(&wish, false, false).await?;
+        }
+        while !self.desk.is_closing() {
+            pace(Duration::from_millis(self.random.u64(0..=self.desk.pause))).await;
+            match self.random.u8(0..100) {
+                0..30 => self.order().await?,
+                30..42 => self.pay().await?,
+                42..54 => self.refund().await?,
+                54..70 => self.check_out().await?,
+                70..78 => self.sign_up().await?,
+                78..88 => self.message().await?,
+                _ => self.ask_again().await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// An order, and sometimes changes of it, one upon the other.
+    async fn order(&mut self) -> anyhow::Result<()> {
+        let wish = Wish::order(self.tenant, self.desk.mint());
+        let mut seen = self.want(wish).await?;
+        for _ in 0..self.random.u8(0..4) {
+            let Some(answer) = seen.filter(Answer::is_success) else {
+                break;
+            };
+            let (order, etag) = (answer.json(), answer.header("etag").unwrap_or_default());
+            let Some(wish) = Wish::update(self.tenant, self.desk.mint(), &order, etag) else {
+                break;
+            };
+            seen = self.want(wish).await?;
+        }
+        Ok(())
+    }
+
+    async fn pay(&mut self) -> anyhow::Result<()> {
+        let wish = Wish::payment(self.tenant, self.desk.mint());
+        let amount = wish.body["amount"].as_u64().unwrap_or_default();
+        let answer = self.want(wish).await?.filter(Answer::is_success);
+        let id = answer.and_then(|it| it.json()["id"].as_str().map(str::to_owned));
+        self.charges.extend(id.map(|id| (id, amount)));
+        Ok(())
+    }
+
+    /// Gives more than half of a charge back twice, under two keys at once: one is too much.
+    async fn refund(&mut self) -> anyhow::Result<()> {
+        let Some((charge, amount)) = self.charges.pop() else {
+            return self.pay().await;
+        };
+        let both = [self.desk.mint(), self.desk.mint()];
+        let both = both.map(|number| Wish::refund(self.tenant, number, &charge, amount));
+        let asked = both.iter().map(|wish| self.until_answered(wish, true, false));
+        try_join_all(asked).await?;
+        both.into_iter().for_each(|wish| self.remember(wish));
+        Ok(())
+    }
+
+    async fn check_out(&mut self) -> anyhow::Result<()> {
+        let can_be_shipped = self.random.u8(0..4) > 0;
+        let wish = Wish::checkout(self.tenant, self.desk.mint(), can_be_shipped);
+        self.want(wish).await.map(drop)
+    }
+
+    async fn sign_up(&mut self) -> anyhow::Result<()> {
+        let wish = Wish::signup(self.tenant, self.desk.mint());
+        self.want(wish).await.map(drop)
+    }
+
+    async fn message(&mut self) -> anyhow::Result<()> {
+        let wish = Wish::message(self.tenant, self.desk.mint());
+        self.want(wish).await.map(drop)
+    }
+
+    /// Repeats an old request, or asks for something else under its key.
+    async fn ask_again(&mut self) -> anyhow::Result<()> {
+        let Some(wish) = self.random.choice(&self.granted).cloned() else {
+            return Ok(());
+        };
+        match wish.altered().filter(|_| self.random.bool()) {
+            Some(altered) => self.until_answered(&altered, false, true).await?,
+            None => self.until_answered(&wish, false, false).await?,
+        };
+        Ok(())
+    }
+
+    /// Asks for something, one in four times by several requests at once.
+    async fn want(&mut self, wish: Wish) -> anyhow::Result<Option<Answer>> {
+        let copies = if self.random.u8(0..4) == 0 { 2 } else { 0 };
+        let first = self.until_answered(&wish, true, false);
+        let others = try_join_all((0..copies).map(|_| self.until_answered(&wish, true, false)));
+        let (first, _) = futures_util::future::try_join(first, others).await?;
+        self.remember(wish);
+        Ok(first)
+    }
+
+    fn remember(&mut self, wish: Wish) {
+        if self.granted.len() < MEMORY {
+            return self.granted.push(wish);
+        }
+        let place = self.random.usize(..MEMORY);
+        self.granted[place] = wish;
+    }
+
+    /// Asks under the same key until the answer is one that will stay; `None` when the run is over
+    /// before that.
+    async fn until_answered(
+        &self,
+        wish: &Wish,
+        is_new: bool,
+        is_altered: bool,
+    ) -> anyhow::Result<Option<Answer>> {
+        let (mut is_first, mut closed_at) = (is_new, None::<Instant>);
+        loop {
+            let process = self.desk.history.invoke(wish, is_first, is_altered)?;
+            is_first = false;
+            let outcome = self.desk.wire.ask(wish).await?;
+            self.desk.history.end(process, wish, is_altered, &outcome)?;
+            if let Outcome::Answered(answer) = outcome
+                && !answer.is_passing()
+            {
+                return Ok(Some(answer));
+            }
+            if self.desk.is_closing()
+                && closed_at.get_or_insert_with(Instant::now).elapsed() > LAST_WORD
+            {
+                return Ok(None);
+            }
+            pace(AGAIN).await;
+        }
+    }
+}
+

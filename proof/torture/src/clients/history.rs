@@ -1,0 +1,124 @@
+//! The history of one process of clients, in Jepsen's shape.
+//!
+//! `invoke` is written before a request goes out, the first of a wish to the disk; then `ok` (an
+//! effect was acknowledged), `fail` (nothing happened, or nothing was asked) or `info` (nobody
+//! knows). A request that a kill cut off has its `invoke` alone, which says the same as `info`.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    wire::{Answer, Outcome},
+    wish::Wish,
+};
+use crate::lines::{self, Lines, now};
+
+#[derive(Debug)]
+pub(super) struct History {
+    lines: Lines,
+    process: AtomicU64,
+}
+
+/// What a process knows of its earlier lives.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// The number of the next wish.
+    pub(super) next: u64,
+    /// Wishes without an answer for good.
+    pub(super) open: Vec<Wish>,
+    /// Wishes that were granted.
+    pub(super) granted: Vec<Wish>,
+}
+
+impl History {
+    pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Memory)> {
+        let past = lines::read(path)?;
+        let history = Self {
+            lines: Lines::open(path)?,
+            process: AtomicU64::new(past.len() as u64),
+        };
+        Ok((history, Memory::of(&past)?))
+    }
+
+    /// Writes down what is about to be asked; by the number that is returned the end is told.
+    pub(super) fn invoke(&self, wish: &Wish, is_first: bool, is_altered: bool) -> anyhow::Result<u64> {
+        let process = self.process.fetch_add(1, Ordering::Relaxed);
+        let mut line = line("invoke", process, wish, is_altered);
+        line["value"] = serde_json::to_value(wish)?;
+        if is_first {
+            self.lines.keep(&line)?;
+        } else {
+            self.lines.add(&line)?;
+        }
+        Ok(process)
+    }
+
+    /// Writes down how it ended.
+    pub(super) fn end(
+        &self,
+        process: u64,
+        wish: &Wish,
+        is_altered: bool,
+        outcome: &Outcome,
+    ) -> anyhow::Result<()> {
+        let (word, told) = match outcome {
+            Outcome::Answered(answer) if answer.is_success() => ("ok", Some(answer)),
+            Outcome::Answered(answer) if answer.is_indefinite() => ("info", Some(answer)),
+            Outcome::Answered(answer) => ("fail", Some(answer)),
+            Outcome::Unsent => ("fail", None),
+            Outcome::Lost => ("info", None),
+        };
+        let mut line = line(word, process, wish, is_altered);
+        line["value"] = told.map(Answer::json_line).unwrap_or_default();
+        self.lines.add(&line)?;
+        Ok(())
+    }
+}
+
+impl Memory {
+    fn of(past: &[Value]) -> anyhow::Result<Self> {
+        let mut wishes: HashMap<(String, String), (Wish, bool, bool)> = HashMap::new();
+        let mut next = 0;
+        for line in past.iter().filter(|line| line["altered"] != true) {
+            let name = |member: &str| line[member].as_str().unwrap_or_default().to_owned();
+            let key = (name("tenant"), name("key"));
+            if line["type"] == "invoke" {
+                next += 1;
+                let wish = serde_json::from_value(line["value"].clone())?;
+                wishes.entry(key).or_insert((wish, false, false));
+            } else if let Some((_, is_answered, is_granted)) = wishes.get_mut(&key)
+                && line["value"]["lasting"] == true
+            {
+                *is_answered = true;
+                *is_granted |= line["type"] == "ok";
+            }
+        }
+        let (mut open, mut granted) = (Vec::new(), Vec::new());
+        for (wish, is_answered, is_granted) in wishes.into_values() {
+            match (is_answered, is_granted) {
+                (false, _) => open.push(wish),
+                (true, true) => granted.push(wish),
+                (true, false) => {}
+            }
+        }
+        open.sort_by(|one, other| one.key.cmp(&other.key));
+        granted.sort_by(|one, other| one.key.cmp(&other.key));
+        Ok(Self {
+            next,
+            open,
+            granted,
+        })
+    }
+}
+
+fn line(word: &str, process: u64, wish: &Wish, is_altered: bool) -> Value {
+    json!({
+        "type": word, "f": wish.kind, "process": process, "time": now(),
+        "tenant": wish.tenant, "key": wish.key, "altered": is_altered,
+    })
+}

@@ -1,0 +1,116 @@
+//! Clients as a process of its own, which is killed like everything else.
+//!
+//! What somebody wants stands in the history, on the disk, before it is first asked for: whoever
+//! is killed asks again under the same key when they are back, until they are answered for good.
+
+mod customer;
+mod wish;
+mod history;
+mod wire;
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
+
+use customer::Customer;
+use history::History;
+use wire::Wire;
+pub(crate) use wish::{Kind, Wish};
+
+/// How long after the last wish somebody still asks for an answer.
+pub(crate) const LAST_WORD: Duration = Duration::from_secs(60);
+/// The tenants: customers of both use the same keys.
+pub(crate) const TENANTS: [&str; 2] = ["alice", "bob"];
+/// What the messages are signed with that the shop consumes.
+pub(crate) const INBOX_SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+
+/// Wants things until SIGTERM
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Flags {
+    /// The history to go on with
+    #[arg(long, value_name = "FILE")]
+    history: PathBuf,
+    /// Addresses of the shop
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    shops: Vec<String>,
+    /// Which of several processes this is: their customers and numbers differ
+    #[arg(long)]
+    number: u64,
+    /// Customers at work at once
+    #[arg(long, default_value_t = 4)]
+    customers: usize,
+    /// Pauses of a customer between two wishes, in milliseconds, at most
+    #[arg(long, default_value_t = 300)]
+    pause: u64,
+    /// What makes the choices
+    #[arg(long)]
+    seed: u64,
+}
+
+/// What the customers of one process share.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    history: History,
+    wire: Wire,
+    number: u64,
+    pause: u64,
+    /// The number of the next wish.
+    next: AtomicU64,
+    is_closing: AtomicBool,
+}
+
+/// Goes on where the history ends, until it is told to stop and everybody has their answer.
+pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
+    let mut told = signal(SignalKind::terminate())?;
+    let (history, memory) = History::open(&flags.history)?;
+    let desk = Arc::new(Desk {
+        history,
+        wire: Wire::to(flags.shops),
+        number: flags.number,
+        pause: flags.pause,
+        next: AtomicU64::new(memory.next),
+        is_closing: AtomicBool::new(false),
+    });
+    let mut customers = JoinSet::new();
+    for place in 0..flags.customers {
+        // Another life makes other choices.
+        let seed = flags.seed ^ (memory.next << 8) ^ place as u64;
+        let tenant = TENANTS[place % TENANTS.len()];
+        let mine = |wish: &&Wish| wish.tenant == tenant;
+        let share = |wishes: &[Wish]| -> Vec<Wish> {
+            let theirs = wishes.iter().filter(mine).skip(place / TENANTS.len());
+            let step = flags.customers.div_ceil(TENANTS.len());
+            theirs.step_by(step).cloned().collect()
+        };
+        let customer = Customer::new(&desk, tenant, seed, share(&memory.granted));
+        customers.spawn(customer.run(share(&memory.open)));
+    }
+    told.recv().await;
+    desk.is_closing.store(true, Ordering::Relaxed);
+    while let Some(ended) = customers.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+impl Desk {
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// A number that no other wish of the run has.
+    fn mint(&self) -> u64 {
+        const PROCESSES_MAX: u64 = 16;
+        self.next.fetch_add(1, Ordering::Relaxed) * PROCESSES_MAX + self.number
+    }
+}

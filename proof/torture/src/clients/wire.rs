@@ -1,0 +1,176 @@
+//! One exchange with a shop, and how it went wrong when it did.
+//!
+//! Nothing is sent twice behind the history's back: whoever wants a retry asks for one.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    signature::{self, Signer},
+};
+use http::{Method, Request, header::AUTHORIZATION};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{
+    INBOX_SECRET,
+    wish::{Kind, Wish},
+};
+use crate::lines::now;
+
+/// Longer than anything a shop may take; then the answer counts as lost.
+const EXCHANGE: Duration = Duration::from_secs(12);
+
+#[derive(Debug)]
+pub(super) struct Wire {
+    client: Client<HttpConnector, Full<Bytes>>,
+    shops: Vec<String>,
+    turn: AtomicUsize,
+}
+
+/// How an exchange ended.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    Answered(Answer),
+    /// Nobody was there to send it to.
+    Unsent,
+    /// It was sent, and no answer came.
+    Lost,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body: String,
+}
+
+impl Wire {
+    pub(super) fn to(shops: Vec<String>) -> Self {
+        let client = Client::builder(TokioExecutor::new())
+            .retry_canceled_requests(false)
+            .build_http();
+        Self {
+            client,
+            shops,
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    /// Asks for a wish once.
+    pub(super) async fn ask(&self, wish: &Wish) -> anyhow::Result<Outcome> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let shop = &self.shops[turn % self.shops.len()];
+        let method = match wish.kind {
+            Kind::Update => Method::PUT,
+            _ => Method::POST,
+        };
+        let body = wish.body.to_string();
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("http://{shop}{}", wish.path))
+            .header(AUTHORIZATION, format!("Bearer token-{}", wish.tenant))
+            .header("content-type", "application/json");
+        if let Some(etag) = &wish.if_match {
+            request = request.header("if-match", etag);
+        }
+        match wish.kind {
+            // The key is derived from the address.
+            Kind::Signup => {}
+            Kind::Message => {
+                let id = format!("msg-{}-{}", wish.tenant, wish.key);
+                for (name, value) in signed(&id, &body)? {
+                    request = request.header(name, value);
+                }
+            }
+            _ => request = request.header("idempotency-key", &wish.key),
+        }
+        let request = request.body(Full::new(Bytes::from(body)))?;
+        let exchanged = timeout(EXCHANGE, self.exchange(request)).await;
+        Ok(exchanged.unwrap_or(Outcome::Lost))
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Outcome {
+        let response = match self.client.request(request).await {
+            Ok(response) => response,
+            Err(error) if error.is_connect() => return Outcome::Unsent,
+            Err(_) => return Outcome::Lost,
+        };
+        let (parts, body) = response.into_parts();
+        let Ok(body) = body.collect().await else {
+            return Outcome::Lost;
+        };
+        let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into();
+        let headers = parts.headers.iter();
+        let headers = headers.map(|(name, value)| (name.to_string(), text(value)));
+        Outcome::Answered(Answer {
+            status: parts.status.as_u16(),
+            headers: headers.collect(),
+            body: String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+        })
+    }
+}
+
+impl Answer {
+    pub(super) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// Whether the same request would be told something else later.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self.status, 408 | 425 | 429 | 500..)
+            || self.status == 409 && self.header("retry-after").is_some()
+    }
+
+    /// Whether it says nothing of what happened.
+    pub(super) fn is_indefinite(&self) -> bool {
+        self.status >= 500
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(found, _)| found == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The body as JSON; null where it is none.
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_default()
+    }
+
+    /// The answer as a line's value: what a replay has to repeat, apart from what is one exchange's.
+    pub(super) fn json_line(&self) -> Value {
+        const OF_ONE_EXCHANGE: [&str; 4] =
+            ["connection", "date", "idempotency-status", "x-request-id"];
+        let mut stored: Vec<_> = self.headers.clone();
+        stored.retain(|(name, _)| !OF_ONE_EXCHANGE.contains(&name.as_str()));
+        stored.sort();
+        json!({
+            "status": self.status,
+            "came": self.header("idempotency-status"),
+            "lasting": !self.is_passing(),
+            "headers": stored,
+            "body": self.body,
+        })
+    }
+}
+
+/// The headers of a signed message.
+fn signed(id: &str, body: &str) -> anyhow::Result<[(&'static str, String); 3]> {
+    let signer: Signer = INBOX_SECRET.parse()?;
+    let seconds = Timestamp::from_millis(i64::try_from(now() / 1_000_000)?).as_secs();
+    let signature = signature::sign(id, seconds, body.as_bytes(), [&signer]);
+    Ok([
+        (signature::ID_HEADER, id.to_owned()),
+        (signature::TIMESTAMP_HEADER, seconds.to_string()),
+        (signature::SIGNATURE_HEADER, signature),
+    ])
+}

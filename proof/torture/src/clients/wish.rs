@@ -1,0 +1,132 @@
+//! What somebody wants to happen once, and how it looks on the wire.
+//!
+//! Every wish carries a number that no other one has, in its key and in an amount that is a
+//! multiple of ten: books can be compared without believing any answer. An altered request has an
+//! amount that no wish has.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Order,
+    /// A change of an order, under the version that was seen.
+    Update,
+    Payment,
+    Refund,
+    Checkout,
+    Signup,
+    /// A webhook that the shop consumes.
+    Message,
+}
+
+/// Something that is to happen once.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Wish {
+    pub(crate) kind: Kind,
+    pub(crate) tenant: String,
+    pub(crate) key: String,
+    pub(crate) path: String,
+    /// The version that a change expects.
+    pub(crate) if_match: Option<String>,
+    pub(crate) body: Value,
+    /// What a refund gives back is of this charge, and a change of this order.
+    pub(crate) of: Option<String>,
+}
+
+impl Wish {
+    /// An order.
+    pub(crate) fn order(tenant: &str, number: u64) -> Self {
+        let note = format!("{tenant}/{number}");
+        let body = json!({
+            "customer_id": "ann", "amount": amount(number), "currency": "EUR", "note": note,
+        });
+        Self::new(Kind::Order, tenant, number, "/orders", body)
+    }
+
+    /// Another amount for an order that stands at this version.
+    pub(crate) fn update(tenant: &str, number: u64, order: &Value, etag: &str) -> Option<Self> {
+        let id = order["id"].as_str()?.to_owned();
+        let body = json!({
+            "customer_id": "ann", "amount": amount(number), "currency": "EUR", "note": order["note"],
+        });
+        let path = format!("/orders/{id}");
+        Some(Self {
+            if_match: Some(etag.to_owned()),
+            of: Some(id),
+            ..Self::new(Kind::Update, tenant, number, &path, body)
+        })
+    }
+
+    /// A payment.
+    pub(crate) fn payment(tenant: &str, number: u64) -> Self {
+        let body = json!({ "amount": amount(number), "currency": "EUR", "card": "tok_ok" });
+        Self::new(Kind::Payment, tenant, number, "/payments", body)
+    }
+
+    /// A refund of more than half of a charge: a second one is too much.
+    pub(crate) fn refund(tenant: &str, number: u64, charge: &str, charged: u64) -> Self {
+        let body = json!({ "charge_id": charge, "amount": (charged / 20 + 1) * 10 });
+        Self {
+            of: Some(charge.to_owned()),
+            ..Self::new(Kind::Refund, tenant, number, "/refunds", body)
+        }
+    }
+
+    /// A checkout; one that cannot be shipped has to be undone.
+    pub(crate) fn checkout(tenant: &str, number: u64, can_be_shipped: bool) -> Self {
+        let country = if can_be_shipped { "DE" } else { "ZZ" };
+        let body = json!({
+            "items": [{ "sku": "sku_tea", "quantity": 1 + number % 3 }],
+            "card": "tok_ok",
+            "address": {
+                "name": "Ann", "line1": format!("Street {number}"), "city": "Bonn",
+                "postal_code": "53111", "country": country,
+            },
+        });
+        Self::new(Kind::Checkout, tenant, number, "/checkouts", body)
+    }
+
+    /// Somebody new.
+    pub(crate) fn signup(tenant: &str, number: u64) -> Self {
+        let email = format!("n{number}@{tenant}.example");
+        let body = json!({ "email": email, "name": "Ann" });
+        Self::new(Kind::Signup, tenant, number, "/signups", body)
+    }
+
+    /// A message about a charge that the shop has not made.
+    pub(crate) fn message(tenant: &str, number: u64) -> Self {
+        let data = json!({ "charge_id": format!("ch_{tenant}_{number}"), "amount": amount(number) });
+        let body = json!({
+            "type": "payment.succeeded", "timestamp": "2026-01-01T00:00:00Z", "data": data,
+        });
+        Self::new(Kind::Message, tenant, number, "/webhooks/provider", body)
+    }
+
+    /// The same key, for something else: what must never happen.
+    pub(crate) fn altered(&self) -> Option<Self> {
+        let amount = self.body["amount"].as_u64()? + 1;
+        let mut altered = self.clone();
+        altered.body["amount"] = json!(amount);
+        Some(altered)
+    }
+
+    fn new(kind: Kind, tenant: &str, number: u64, path: &str, body: Value) -> Self {
+        Self {
+            kind,
+            tenant: tenant.to_owned(),
+            key: format!("k-{number}"),
+            path: path.to_owned(),
+            if_match: None,
+            body,
+            of: None,
+        }
+    }
+}
+
+/// What only this number's effect is worth.
+fn amount(number: u64) -> u64 {
+    (number + 100) * 10
+}

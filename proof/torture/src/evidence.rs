@@ -1,0 +1,273 @@
+//! What a run has left: read from its files alone.
+
+use std::{collections::HashMap, path::Path};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::{
+    clients::{Kind, Wish},
+    lines,
+    town::Store,
+};
+
+/// Everything that the judges read.
+#[derive(Debug)]
+pub(crate) struct Evidence {
+    pub(crate) store: Store,
+    pub(crate) wishes: Vec<Wished>,
+    pub(crate) faults: Vec<Fault>,
+    /// What came to each receiver.
+    pub(crate) hook: Received,
+    pub(crate) feed: Received,
+    pub(crate) mails: Vec<Value>,
+    /// The providers' own ledgers.
+    pub(crate) payment: Vec<Value>,
+    pub(crate) shipping: Vec<Value>,
+    /// What the store holds in the end.
+    pub(crate) rows: Value,
+    pub(crate) sizes: Vec<Value>,
+    /// What the run says of itself.
+    pub(crate) run: Value,
+}
+
+/// A wish, and every attempt at it.
+#[derive(Debug)]
+pub(crate) struct Wished {
+    pub(crate) wish: Wish,
+    pub(crate) attempts: Vec<Attempt>,
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) is_altered: bool,
+    pub(crate) began: u64,
+    /// None where the client was killed first.
+    pub(crate) ended: Option<u64>,
+    /// The word of the history.
+    pub(crate) end: String,
+    /// The answer, where there was one.
+    pub(crate) answer: Value,
+}
+
+/// A blow of the storm, and when it was over.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) word: String,
+    pub(crate) how: String,
+    pub(crate) bit: bool,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+}
+
+/// The ledger of a receiver.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    pub(crate) arrivals: Vec<Arrival>,
+    /// Requests whose signature did not fit.
+    pub(crate) refused: Vec<Value>,
+    /// Requests that followed a redirect.
+    pub(crate) strayed: usize,
+    /// What each event says, by its id.
+    pub(crate) said: HashMap<String, Value>,
+}
+
+/// One request at a receiver.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) at: u64,
+    pub(crate) answered: Option<u64>,
+    pub(crate) id: String,
+    pub(crate) mood: String,
+    pub(crate) sha: String,
+    pub(crate) is_effect: bool,
+    pub(crate) retry_after: Option<u64>,
+}
+
+impl Evidence {
+    /// Reads a run's folder.
+    pub(crate) fn read(folder: &Path) -> anyhow::Result<Self> {
+        let lines = |name: &str| lines::read(&folder.join(name));
+        let json = |name: &str| -> anyhow::Result<Value> {
+            let path = folder.join(name);
+            let text = std::fs::read(&path);
+            let text = text.with_context(|| format!("{} cannot be read", path.display()))?;
+            Ok(serde_json::from_slice(&text)?)
+        };
+        let run = json("run.json")?;
+        let store = match run["store"].as_str() {
+            Some("postgres") => Store::Postgres,
+            _ => Store::Sqlite,
+        };
+        Ok(Self {
+            store,
+            wishes: wishes(&[lines("clients-0.jsonl")?, lines("clients-1.jsonl")?])?,
+            faults: lines("faults.jsonl")?.iter().map(Fault::of).collect(),
+            hook: Received::of(&lines("hook.jsonl")?),
+            feed: Received::of(&lines("feed.jsonl")?),
+            mails: lines("mail.jsonl")?,
+            payment: made(&lines("payment.jsonl")?),
+            shipping: made(&lines("shipping.jsonl")?),
+            rows: json("rows.json")?,
+            sizes: lines("sizes.jsonl")?,
+            run,
+        })
+    }
+
+    /// The rows of a table in the end.
+    pub(crate) fn rows(&self, table: &str) -> &[Value] {
+        self.rows[table].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// The wishes of a kind.
+    pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = &Wished> {
+        self.wishes.iter().filter(move |it| it.wish.kind == kind)
+    }
+
+    /// When the faults were over.
+    pub(crate) fn quiet_from(&self) -> u64 {
+        self.run["quiet_from"].as_u64().unwrap_or_default()
+    }
+
+    /// Entries of a kind in the payment provider's ledger.
+    pub(crate) fn paid(&self, kind: &str) -> Vec<&Value> {
+        entries(&self.payment, kind)
+    }
+
+    /// Entries of a kind in the shipping provider's ledger.
+    pub(crate) fn shipped(&self, kind: &str) -> Vec<&Value> {
+        entries(&self.shipping, kind)
+    }
+}
+
+impl Wished {
+    /// The attempts that asked for the wish itself.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = &Attempt> {
+        self.attempts.iter().filter(|it| !it.is_altered)
+    }
+
+    /// The first answer that stays.
+    pub(crate) fn lasting(&self) -> Option<&Attempt> {
+        self.asked().find(|it| it.answer["lasting"] == true)
+    }
+
+    /// The acknowledged effect.
+    pub(crate) fn granted(&self) -> Option<Value> {
+        let answer = &self.lasting().filter(|it| it.end == "ok")?.answer;
+        Some(body(answer))
+    }
+
+    /// Whose wish it is, and under which key.
+    pub(crate) fn name(&self) -> String {
+        let Wish {
+            tenant, key, kind, ..
+        } = &self.wish;
+        format!("{tenant}'s {kind:?} {key}")
+    }
+}
+
+impl Fault {
+    fn of(line: &Value) -> Self {
+        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        Self {
+            word: text("blow"),
+            how: text("how"),
+            bit: line["bit"] == true,
+            from: line["from"].as_u64().unwrap_or_default(),
+            until: line["until"].as_u64().unwrap_or_default(),
+        }
+    }
+}
+
+impl Received {
+    fn of(lines: &[Value]) -> Self {
+        let mut received = Self::default();
+        let mut places = HashMap::new();
+        for line in lines {
+            let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+            let at = line["at"].as_u64().unwrap_or_default();
+            match line["what"].as_str() {
+                Some("arrived") => {
+                    places.insert(line["n"].as_u64(), received.arrivals.len());
+                    if let Some(said) = line["body"].as_str() {
+                        let said = serde_json::from_str(said).unwrap_or_default();
+                        received.said.insert(text("id"), said);
+                    }
+                    received.arrivals.push(Arrival {
+                        at,
+                        answered: None,
+                        id: text("id"),
+                        mood: text("mood"),
+                        sha: text("sha"),
+                        is_effect: line["effect"] == true,
+                        retry_after: line["retry_after"].as_u64(),
+                    });
+                }
+                Some("answered") => {
+                    if let Some(place) = places.get(&line["n"].as_u64()) {
+                        received.arrivals[*place].answered = Some(at);
+                    }
+                }
+                Some("strayed") => received.strayed += 1,
+                _ => received.refused.push(line.clone()),
+            }
+        }
+        received
+    }
+}
+
+/// The body of an answer; null where it is no JSON.
+pub(crate) fn body(answer: &Value) -> Value {
+    let text = answer["body"].as_str().unwrap_or_default();
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+/// What a provider made: a refusal makes nothing.
+fn made(ledger: &[Value]) -> Vec<Value> {
+    let made = ledger.iter().filter(|line| line["status"].as_u64() < Some(300));
+    made.map(|line| line["object"].clone()).collect()
+}
+
+fn entries<'a>(ledger: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    let entries = ledger.iter();
+    entries.filter(|entry| entry["kind"] == kind).collect()
+}
+
+fn wishes(histories: &[Vec<Value>]) -> anyhow::Result<Vec<Wished>> {
+    let mut wishes: Vec<Wished> = Vec::new();
+    for history in histories {
+        let mut places = HashMap::new();
+        let mut attempts = HashMap::new();
+        for line in history {
+            let at = line["time"].as_u64().unwrap_or_default();
+            let process = line["process"].as_u64();
+            if line["type"] == "invoke" {
+                let wish: Wish = serde_json::from_value(line["value"].clone())?;
+                let name = (wish.tenant.clone(), wish.key.clone());
+                let is_altered = line["altered"] == true;
+                let place = *places.entry(name).or_insert_with(|| {
+                    wishes.push(Wished {
+                        wish,
+                        attempts: Vec::new(),
+                    });
+                    wishes.len() - 1
+                });
+                attempts.insert(process, (place, wishes[place].attempts.len()));
+                wishes[place].attempts.push(Attempt {
+                    is_altered,
+                    began: at,
+                    ended: None,
+                    end: "info".to_owned(),
+                    answer: Value::Null,
+                });
+            } else if let Some((place, attempt)) = attempts.get(&process) {
+                let attempt = &mut wishes[*place].attempts[*attempt];
+                attempt.ended = Some(at);
+                line["type"].as_str().unwrap_or_default().clone_into(&mut attempt.end);
+                attempt.answer = line["value"].clone();
+            }
+        }
+    }
+    Ok(wishes)
+}

@@ -1,0 +1,116 @@
+//! Whether the faults bit: a run in which nothing went wrong proves nothing.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    evidence::Evidence,
+    judges::causes,
+    storm::PLACES,
+    town::Store,
+};
+
+/// How often each thing happened that the run is for.
+pub(crate) type Bites = BTreeMap<String, usize>;
+
+/// Counts them; those that never happened are there with 0.
+pub(crate) fn bites(evidence: &Evidence) -> Bites {
+    let mut bites = gates(evidence.store);
+    let mut bite = |name: String, times: usize| *bites.entry(name).or_default() += times;
+    for fault in evidence.faults.iter().filter(|it| it.bit) {
+        bite(format!("blow: {}", fault.word), 1);
+        for role in ["Clients", "Shop", "Relay", "Far"] {
+            if fault.word.starts_with("kill") && fault.how.contains(&format!("({role}(")) {
+                bite(format!("kill of {role}"), 1);
+            }
+        }
+        if fault.word == "place" {
+            let place = fault.how.split('"').nth(1).unwrap_or_default();
+            let place = place.split(':').next().unwrap_or_default();
+            bite(format!("place: {place}"), 1);
+        }
+    }
+    for wished in &evidence.wishes {
+        let came = |word: &str| wished.asked().filter(|it| it.answer["came"] == word).count();
+        bite("replays".to_owned(), came("replayed"));
+        let lost = wished.asked().filter(|it| it.end == "info").count();
+        bite("requests without an answer".to_owned(), lost);
+        if lost > 0 && came("stored") == 0 && came("replayed") > 0 {
+            bite("commits whose answer was lost".to_owned(), 1);
+        }
+        let refused = wished.attempts.iter().filter(|it| it.is_altered && it.answer["status"] == 409);
+        bite("mismatches".to_owned(), refused.count());
+        let mut spans: Vec<_> = wished.asked().map(|it| (it.began, it.ended.unwrap_or(it.began))).collect();
+        spans.sort_unstable();
+        let races = spans.windows(2).filter(|it| it[1].0 < it[0].1).count();
+        bite("races for a key".to_owned(), races);
+    }
+    for (cause, times) in causes(evidence) {
+        bite(format!("repeated: {cause}"), times);
+    }
+    for row in evidence.rows("takeovers") {
+        let times = row["epochs"].as_u64().unwrap_or_default();
+        bite("takeovers".to_owned(), usize::try_from(times).unwrap_or_default());
+    }
+    bites
+}
+
+/// What never happened, although the run is for it.
+pub(crate) fn missing(bites: &Bites) -> Vec<&str> {
+    let never = bites.iter().filter(|(_, times)| **times == 0);
+    never.map(|(name, _)| name.as_str()).collect()
+}
+
+/// Every kill of a run.
+pub(crate) fn kills(evidence: &Evidence) -> usize {
+    let kills = evidence.faults.iter().filter(|it| it.bit);
+    kills
+        .map(|it| match it.word.as_str() {
+            "kill" | "kill in drain" | "crash" | "place" => 1,
+            "kill again" => 2,
+            _ => 0,
+        })
+        .sum()
+}
+
+fn gates(store: Store) -> Bites {
+    let always = [
+        "blow: kill",
+        "blow: kill again",
+        "blow: kill in drain",
+        "blow: pause",
+        "blow: term",
+        "blow: place",
+        "blow: net",
+        "blow: provider",
+        "kill of Clients",
+        "kill of Shop",
+        "kill of Far",
+        "replays",
+        "mismatches",
+        "races for a key",
+        "requests without an answer",
+        "commits whose answer was lost",
+        "repeated: receiver: lost",
+        "repeated: kill",
+    ];
+    let on_a_server = [
+        "blow: crash",
+        "blow: terminate",
+        "blow: crowd",
+        "blow: lock",
+        "blow: commit unheard",
+        "blow: commit untold",
+        "blow: replay",
+        "kill of Relay",
+        "takeovers",
+        "repeated: pause",
+        "repeated: replay",
+    ];
+    let mut gates: Bites = always.map(|it| (it.to_owned(), 0)).into();
+    if store == Store::Postgres {
+        gates.extend(on_a_server.map(|it| (it.to_owned(), 0)));
+    }
+    let places = PLACES(store).all();
+    gates.extend(places.into_iter().map(|it| (format!("place: {it}"), 0)));
+    gates
+}

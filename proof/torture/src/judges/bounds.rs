@@ -1,0 +1,35 @@
+//! Everything ends in time, and nothing grows for ever.
+
+use super::{Violation, violated};
+use crate::evidence::Evidence;
+
+/// How long what is left may take once the faults are over.
+const DRAIN_MS: u64 = 90_000;
+/// The most memory that a shop or a relay may have.
+const RESIDENT: u64 = 400 << 20;
+/// The most that a write-ahead log may have.
+const WAL: u64 = 512 << 20;
+
+pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for wished in evidence.wishes.iter().filter(|it| it.lasting().is_none()) {
+        // One that was only ever asked for with another body is none.
+        if wished.asked().next().is_some() {
+            found.push(violated(13, format!("{} was never answered", wished.name())));
+        }
+    }
+    let drained = evidence.run["drained_ms"].as_u64();
+    if drained.is_none_or(|it| it > DRAIN_MS) {
+        found.push(violated(13, format!("what was left took {drained:?} ms to drain")));
+    }
+    for look in &evidence.sizes {
+        let resident = look["resident"].as_object().into_iter().flatten();
+        for (name, bytes) in resident.filter(|(_, it)| it.as_u64() > Some(RESIDENT)) {
+            found.push(violated(14, format!("{name} had {bytes} bytes of memory")));
+        }
+        if look["disk"]["wal"].as_u64() > Some(WAL) {
+            found.push(violated(14, format!("the write-ahead log had {} bytes", look["disk"]["wal"])));
+        }
+    }
+    found
+}

@@ -1,0 +1,111 @@
+//! A delivery is repeated only where its receiver did not answer well, or a fault that concerns it
+//! lay close by; and never before the receiver said that it may.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Violation, violated};
+use crate::evidence::{Arrival, Evidence, Fault, Received};
+
+const SECOND: u64 = 1_000_000_000;
+/// How long before a fault a delivery may have been answered whose outcome was not written down:
+/// the lease of whoever was struck, and the settlement's way to the disk.
+const UNSETTLED: u64 = 4 * SECOND;
+/// How long after a fault what it left may arrive.
+const UNREAD: u64 = 3 * SECOND;
+/// What the two clocks of a wait may differ by.
+const EARLY: u64 = SECOND / 20;
+
+pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (name, received) in receivers(evidence) {
+        for [first, again] in pairs(received) {
+            if cause(name, first, again, evidence).is_none() {
+                let what = format!("{name}: nothing explains why {} came again at {}", again.id, again.at);
+                found.push(violated(7, what));
+            }
+            found.extend(early(name, first, again, evidence));
+        }
+        if received.strayed > 0 {
+            let what = format!("{} deliveries for {name} followed a redirect", received.strayed);
+            found.push(violated(12, what));
+        }
+    }
+    found
+}
+
+/// How many deliveries were repeated, by what explains it.
+pub(crate) fn causes(evidence: &Evidence) -> BTreeMap<String, usize> {
+    let mut causes = BTreeMap::new();
+    for (name, received) in receivers(evidence) {
+        for [first, again] in pairs(received) {
+            let cause = cause(name, first, again, evidence);
+            *causes.entry(cause.unwrap_or_else(|| "unexplained".to_owned())).or_default() += 1;
+        }
+    }
+    causes
+}
+
+fn receivers(evidence: &Evidence) -> [(&'static str, &Received); 2] {
+    [("hook", &evidence.hook), ("feed", &evidence.feed)]
+}
+
+/// Each arrival of an event with the one before.
+fn pairs(received: &Received) -> Vec<[&Arrival; 2]> {
+    let mut last: HashMap<&str, &Arrival> = HashMap::new();
+    let mut pairs = Vec::new();
+    for arrival in &received.arrivals {
+        if let Some(first) = last.insert(&arrival.id, arrival) {
+            pairs.push([first, arrival]);
+        }
+    }
+    pairs
+}
+
+fn cause(name: &str, first: &Arrival, again: &Arrival, evidence: &Evidence) -> Option<String> {
+    if !matches!(first.mood.as_str(), "kind" | "slow") {
+        return Some(format!("receiver: {}", first.mood));
+    }
+    let ended = first.answered.unwrap_or(first.at);
+    let lies_close = |fault: &&Fault| {
+        fault.from <= again.at.min(ended + UNSETTLED) && fault.until + UNREAD >= first.at
+    };
+    let mut close = evidence.faults.iter().filter(lies_close);
+    close.find(|fault| concerns(fault, name)).map(|fault| fault.word.clone())
+}
+
+/// Whether a fault can have kept the outcome of a delivery to this receiver from being written.
+fn concerns(fault: &Fault, name: &str) -> bool {
+    let (carrier, line, link) = match name {
+        "hook" => ("Shop(", "Hook(0)", "Rows("),
+        _ => ("Relay(", "Hook(1)", "RelayRows"),
+    };
+    let far = if name == "hook" { "Far(0)" } else { "Far(1)" };
+    match fault.word.as_str() {
+        "crash" | "terminate" | "crowd" | "lock" => true,
+        "replay" => name == "feed",
+        "kill" | "kill again" | "pause" | "term" | "kill in drain" | "place" => {
+            fault.how.contains(carrier) || fault.how.contains(far)
+        }
+        "net" | "commit unheard" | "commit untold" => {
+            fault.how.contains(line) || fault.how.contains(&format!("({link}")) || fault.how.contains(far)
+        }
+        _ => false,
+    }
+}
+
+/// An attempt before the receiver said that there may be one, which no fault made it forget.
+fn early(name: &str, first: &Arrival, again: &Arrival, evidence: &Evidence) -> Option<Violation> {
+    let wait = first.retry_after? * SECOND;
+    if again.at + EARLY >= first.at + wait {
+        return None;
+    }
+    let calm = Arrival {
+        mood: "kind".to_owned(),
+        ..first.clone()
+    };
+    if cause(name, &calm, again, evidence).is_some() {
+        return None;
+    }
+    let waited = (again.at - first.at) / 1_000_000;
+    Some(violated(12, format!("{name}: {} came after {waited} ms, Retry-After was {wait} ns", again.id)))
+}

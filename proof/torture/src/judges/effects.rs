@@ -1,0 +1,103 @@
+//! What was acknowledged is there, once, and nothing else is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{Violation, violated};
+use crate::{
+    clients::Kind,
+    evidence::{Evidence, Wished},
+};
+
+pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
+    let mut found = orders(evidence);
+    found.extend(once(evidence, "users", "email", Kind::Signup, |wished| {
+        text(&wished.wish.body["email"])
+    }));
+    let messages = |wished: &Wished| text(&wished.wish.body["data"]["charge_id"]);
+    found.extend(once(evidence, "messages", "charge_id", Kind::Message, messages));
+    found.extend(altered(evidence));
+    found
+}
+
+fn orders(evidence: &Evidence) -> Vec<Violation> {
+    let note = |wished: &Wished| text(&wished.wish.body["note"]);
+    let mut found = once(evidence, "orders", "note", Kind::Order, note);
+    let versions: BTreeMap<_, _> = evidence
+        .rows("orders")
+        .iter()
+        .map(|row| (text(&row["id"]), row["version"].as_u64().unwrap_or_default()))
+        .collect();
+    let mut updates: BTreeMap<String, u64> = BTreeMap::new();
+    for wished in evidence.of(Kind::Update) {
+        let Some(told) = wished.granted() else {
+            continue;
+        };
+        let id = text(&told["id"]);
+        *updates.entry(id.clone()).or_default() += 1;
+        let version = told["version"].as_u64().unwrap_or_default();
+        if versions.get(&id).is_none_or(|stands| *stands < version) {
+            found.push(violated(2, format!("{} is lost: {told}", wished.name())));
+        }
+    }
+    for (id, version) in versions {
+        let acknowledged = updates.get(&id).copied().unwrap_or_default();
+        if version != acknowledged + 1 && version > 0 {
+            let what = format!("order {id} was changed {} times, {acknowledged} were granted", version - 1);
+            found.push(violated(1, what));
+        }
+    }
+    found
+}
+
+/// Each granted wish has one row, and each row a wish.
+fn once(
+    evidence: &Evidence,
+    table: &str,
+    column: &str,
+    kind: Kind,
+    name: impl Fn(&Wished) -> String,
+) -> Vec<Violation> {
+    let mut rows: BTreeMap<String, usize> = BTreeMap::new();
+    for row in evidence.rows(table) {
+        *rows.entry(text(&row[column])).or_default() += 1;
+    }
+    let mut found = Vec::new();
+    let mut wanted = BTreeSet::new();
+    for wished in evidence.of(kind) {
+        let name = name(wished);
+        let count = rows.get(&name).copied().unwrap_or_default();
+        let is_granted = wished.granted().is_some();
+        if is_granted && count == 0 {
+            found.push(violated(2, format!("{} was granted and is not there", wished.name())));
+        }
+        let is_refused = wished.lasting().is_some_and(|it| it.end == "fail");
+        if is_refused && count > 0 {
+            found.push(violated(2, format!("{} was refused and is there", wished.name())));
+        }
+        if count > 1 {
+            let of = if kind == Kind::Message { 8 } else { 1 };
+            found.push(violated(of, format!("{} has {count} effects", wished.name())));
+        }
+        wanted.insert(name);
+    }
+    let strange = rows.keys().filter(|it| !wanted.contains(*it));
+    found.extend(strange.map(|it| violated(1, format!("nobody asked for {it} in {table}"))));
+    found
+}
+
+/// No row and no ledger has an amount that only an altered request has.
+fn altered(evidence: &Evidence) -> Vec<Violation> {
+    let tables = ["orders", "charges", "refunds", "messages"];
+    let rows = tables.iter().flat_map(|table| evidence.rows(table));
+    let paid = ["charge", "refund"].map(|kind| evidence.paid(kind));
+    let all = rows.chain(paid.into_iter().flatten());
+    let odd = all.filter(|row| row["amount"].as_u64().unwrap_or_default() % 10 == 1);
+    odd.map(|row| violated(4, format!("another request than the first had an effect: {row}")))
+        .collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

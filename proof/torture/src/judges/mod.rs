@@ -1,0 +1,68 @@
+//! What must be true of a run, whatever was struck.
+//!
+//! The judges are pure: evidence in, violations out, each with the number of the invariant that
+//! it breaks. Each noun has a judge of its own.
+
+mod keys;
+mod effects;
+mod events;
+mod duplicates;
+mod money;
+mod bounds;
+
+use std::fmt;
+
+use crate::evidence::Evidence;
+pub(crate) use duplicates::causes;
+
+/// The invariants, by number.
+pub(crate) const INVARIANTS: [&str; 14] = [
+    "at most one committed effect per (tenant, operation, key)",
+    "an acknowledged 2xx is present after any recovery; a definite error left nothing",
+    "every completed replay is byte-identical in status, stored headers and body",
+    "another fingerprint never executes",
+    "an effect exists exactly when its outbox row does",
+    "every committed event is delivered or dead with its attempts recorded; nothing unexpected is ever delivered",
+    "every duplicate delivery is explained by a logged fault",
+    "one inbox effect per message id, however many deliveries",
+    "no inversion among first deliveries of one ordering key",
+    "a fenced owner commits nothing",
+    "money: captured - refunded = shipped; at most one net capture per checkout; every saga ends",
+    "no attempt earlier than Retry-After; no redirect is followed",
+    "after the faults stop, the backlog drains in bounded time and everybody is answered",
+    "no table, WAL or memory grows without bound",
+];
+
+/// Something that must never happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// The number of the invariant, from 1.
+    pub(crate) of: usize,
+    pub(crate) what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invariant {}: {}", self.of, self.what)
+    }
+}
+
+/// Everything that is wrong with a run.
+pub(crate) fn violations(evidence: &Evidence) -> Vec<Violation> {
+    let judges = [
+        keys::violations,
+        effects::violations,
+        events::violations,
+        duplicates::violations,
+        money::violations,
+        bounds::violations,
+    ];
+    judges.into_iter().flat_map(|judge| judge(evidence)).collect()
+}
+
+fn violated(of: usize, what: impl Into<String>) -> Violation {
+    Violation {
+        of,
+        what: what.into(),
+    }
+}

@@ -1,0 +1,74 @@
+//! Files of JSON Lines: the form of every ledger and of the history.
+//!
+//! A line is written by one call, so that a process that is killed leaves whole lines and at most
+//! one torn one at the end, which no reader takes for a line.
+
+use std::{
+    fs::File,
+    io::{self, Write as _},
+    path::Path,
+    sync::{Mutex, PoisonError},
+    time::SystemTime,
+};
+
+use serde_json::Value;
+
+/// A file that lines are added to.
+#[derive(Debug)]
+pub(crate) struct Lines(Mutex<File>);
+
+impl Lines {
+    /// Goes on with the file at `path`, whose last line may be torn.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let whole = whole(path)?.len();
+        let file = File::options().create(true).append(true).open(path)?;
+        file.set_len(whole as u64)?;
+        Ok(Self(Mutex::new(file)))
+    }
+
+    /// Adds a line.
+    pub(crate) fn add(&self, line: &Value) -> io::Result<()> {
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// Adds a line, and returns when it is on the disk.
+    pub(crate) fn keep(&self, line: &Value) -> io::Result<()> {
+        self.add(line)?;
+        let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        file.sync_data()
+    }
+}
+
+/// Every whole line of the file at `path`; none where there is no file.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = String::from_utf8(whole(path)?)?;
+    let lines = text.lines().map(serde_json::from_str);
+    Ok(lines.collect::<Result<_, _>>()?)
+}
+
+/// Nanoseconds since the Unix epoch: what every moment of a run is written in.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "who tortures has a clock of their own"
+)]
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// A moment as people write it (RFC 3339), to the millisecond.
+pub(crate) fn moment(nanos: u64) -> anyhow::Result<String> {
+    let at = jiff::Timestamp::from_millisecond(i64::try_from(nanos / 1_000_000)?)?;
+    Ok(at.to_string())
+}
+
+fn whole(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    let end = bytes.iter().rposition(|byte| *byte == b'\n');
+    bytes.truncate(end.map_or(0, |at| at + 1));
+    Ok(bytes)
+}

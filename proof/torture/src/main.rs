@@ -1,0 +1,52 @@
+//! Torture: everything is killed, again and again, and then the books are compared.
+//!
+//! `torture run` builds a town of real processes, lets clients want things of it while a storm of
+//! faults rages, lets everything settle, and judges what was promised by what is there. All that a
+//! judge reads stands in files of the run's folder, which `torture judge` reads again, and so can
+//! anybody else: ledgers and history are JSON Lines, the history in Jepsen's shape.
+//!
+//! A run holds, or is violated, or is unknown: where a kind of fault never bit, nothing is proven.
+
+mod lines;
+mod clients;
+mod town;
+mod storm;
+mod evidence;
+mod judges;
+mod honesty;
+mod report;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+/// Kills everything there is, again and again, and compares the books
+#[derive(Debug, clap::Parser)]
+#[command(name = "torture")]
+enum Command {
+    /// Runs a storm over a fresh town, and judges it
+    Run(run::Flags),
+    /// Judges what a run has left in its folder
+    Judge(run::Judge),
+    /// Wants things until SIGTERM; a part of a run
+    #[command(hide = true)]
+    Clients(clients::Flags),
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> ExitCode {
+    let ended = match Command::parse() {
+        Command::Run(flags) => Box::pin(run::run(flags)).await,
+        Command::Judge(judge) => run::judge(&judge),
+        Command::Clients(flags) => clients::run(flags).await.map(|()| true),
+    };
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            report::say(&format!("torture cannot go on: {error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What is told of a run: a page in Markdown, for people.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+};
+
+use crate::{
+    clients::Kind,
+    evidence::Evidence,
+    honesty::{bites, kills, missing},
+    judges::{INVARIANTS, causes, violations},
+};
+
+/// Violations that a page shows of each invariant.
+const SHOWN: usize = 5;
+
+/// What came of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Holds,
+    Violated,
+    /// Nothing was violated, and not every fault bit.
+    Unknown,
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Holds => "HOLDS",
+            Self::Violated => "VIOLATED",
+            Self::Unknown => "UNKNOWN",
+        }
+    }
+}
+
+/// A page of a run, and its verdict.
+pub(crate) fn page(evidence: &Evidence) -> (Verdict, String) {
+    let (violations, bites) = (violations(evidence), bites(evidence));
+    let missing = missing(&bites);
+    let verdict = match (violations.is_empty(), missing.is_empty()) {
+        (false, _) => Verdict::Violated,
+        (true, false) => Verdict::Unknown,
+        (true, true) => Verdict::Holds,
+    };
+    let run = &evidence.run;
+    let text = |name: &str| run[name].as_str().unwrap_or_default();
+    let mut page = format!(
+        "## {}: {}\n\n{}, seed {}, {} s of storm; {}.\n\n    {}\n\n",
+        text("store"),
+        verdict.word(),
+        text("when"),
+        run["seed"],
+        run["seconds"],
+        text("machine"),
+        text("command"),
+    );
+    counts(&mut page, evidence);
+    page.push_str("| # | invariant | violations |\n|---:|---|---:|\n");
+    for (at, invariant) in INVARIANTS.iter().enumerate() {
+        let count = violations.iter().filter(|it| it.of == at + 1).count();
+        let _ = writeln!(page, "| {} | {invariant} | {count} |", at + 1);
+    }
+    page.push('\n');
+    for of in 1..=INVARIANTS.len() {
+        let found = violations.iter().filter(|it| it.of == of).take(SHOWN);
+        found.for_each(|it| {
+            let _ = writeln!(page, "- {it}");
+        });
+    }
+    page.push_str("\n| what bit | times |\n|---|---:|\n");
+    for (name, times) in &bites {
+        let _ = writeln!(page, "| {name} | {times} |");
+    }
+    if !missing.is_empty() {
+        let _ = writeln!(page, "\nNever happened: {}.", missing.join(", "));
+    }
+    (verdict, page)
+}
+
+/// Which invariants were violated, and how soon after the start the first evidence stood.
+pub(crate) fn broken(evidence: &Evidence) -> Vec<usize> {
+    let mut broken: Vec<_> = violations(evidence).iter().map(|it| it.of).collect();
+    broken.sort_unstable();
+    broken.dedup();
+    broken
+}
+
+#[expect(clippy::print_stdout, reason = "whoever runs it waits for the verdict")]
+pub(crate) fn say(text: &str) {
+    println!("{text}");
+    let _flushed = io::stdout().flush();
+}
+
+fn counts(page: &mut String, evidence: &Evidence) {
+    let attempts = evidence.wishes.iter().flat_map(|it| &it.attempts);
+    let (mut asked, mut indefinite) = (0, 0);
+    for attempt in attempts {
+        asked += 1;
+        indefinite += usize::from(attempt.end == "info");
+    }
+    let granted = |kind| evidence.of(kind).filter(|it| it.granted().is_some()).count();
+    let all = evidence.wishes.iter().filter(|it| it.granted().is_some()).count();
+    let kinds = [
+        Kind::Order,
+        Kind::Update,
+        Kind::Payment,
+        Kind::Refund,
+        Kind::Checkout,
+        Kind::Signup,
+        Kind::Message,
+    ];
+    let kinds = kinds.map(|kind| format!("{} {kind:?}", granted(kind)).to_lowercase());
+    let deliveries = evidence.hook.arrivals.len() + evidence.feed.arrivals.len();
+    let events = evidence.hook.said.len() + evidence.feed.said.len();
+    let repeated: usize = causes(evidence).values().sum();
+    let unexplained = causes(evidence).get("unexplained").copied().unwrap_or_default();
+    // The rule of three: nothing in n tries is at most 3/n, with 95 % confidence.
+    #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+    let bound = 3.0 / (all.max(1) as f64);
+    let lines = [
+        ("wishes", evidence.wishes.len().to_string()),
+        ("requests", asked.to_string()),
+        ("without a definite answer", indefinite.to_string()),
+        ("acknowledged effects", format!("{all} ({})", kinds.join(", "))),
+        ("kills, crashes of the server among them", kills(evidence).to_string()),
+        ("faults in all", evidence.faults.iter().filter(|it| it.bit).count().to_string()),
+        ("deliveries to the webhooks' receivers", deliveries.to_string()),
+        ("of so many events", events.to_string()),
+        ("deliveries repeated", repeated.to_string()),
+        ("of those unexplained", unexplained.to_string()),
+        ("drained after the last fault", format!("{} ms", evidence.run["drained_ms"])),
+        ("chance of a lost or doubled effect, at most (95 %)", format!("{bound:.1e}")),
+    ];
+    page.push_str("| | |\n|---|---:|\n");
+    for (name, value) in lines {
+        let _ = writeln!(page, "| {name} | {value} |");
+    }
+    page.push('\n');
+}

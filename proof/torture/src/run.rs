@@ -1,0 +1,279 @@
+//! One run: a town, a storm over it, the calm after, and the judgement.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use hapax_testkit::{postgres::connect, wait::pace};
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    evidence::Evidence,
+    lines::{self, moment, now},
+    report::{self, Verdict, say},
+    storm::{Storm, exhaustive},
+    town::{Binaries, Store, Town},
+};
+
+/// How long clients go on once the faults are over.
+const CALM: Duration = Duration::from_secs(3);
+/// How long nothing more may come before what is left is given up.
+const STALL: Duration = Duration::from_secs(12);
+const DRAIN: Duration = Duration::from_secs(120);
+
+/// What a run is asked for.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Flags {
+    /// Which store the rows are in
+    #[arg(long, value_enum, default_value = "sqlite")]
+    pub(crate) store: Store,
+    /// How long the storm rages
+    #[arg(long, default_value_t = 60)]
+    pub(crate) seconds: u64,
+    /// What makes the choices [default: another one each time]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Goes through every named place in place of a storm
+    #[arg(long)]
+    pub(crate) exhaustive: bool,
+    /// And through each of them while a shop recovers from another
+    #[arg(long, requires = "exhaustive")]
+    pub(crate) pairs: bool,
+    /// Strikes with these blows alone, such as `kill,pause`
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Plants a bug, in a build that has them
+    #[arg(long)]
+    pub(crate) bug: Option<String>,
+    /// Where the files of the run go [default: target/torture/STORE-SEED]
+    #[arg(long)]
+    pub(crate) folder: Option<PathBuf>,
+}
+
+/// What is judged.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Judge {
+    /// The folder of a run
+    folder: PathBuf,
+}
+
+/// Runs a storm; whether everything held.
+pub(crate) async fn run(flags: Flags) -> anyhow::Result<bool> {
+    let seed = flags.seed.unwrap_or_else(|| now() / 1_000 % 1_000_000_007);
+    let name = format!("{}-{seed}", flags.store.name());
+    let folder = flags.folder.clone();
+    let folder = folder.unwrap_or_else(|| Path::new("target/torture").join(name));
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    let folder = folder.canonicalize()?;
+    say(&format!("seed {seed}, in {}", folder.display()));
+    let binaries = Binaries::beside()?;
+    let town = Town::build(flags.store, &folder, &binaries, seed, flags.bug.as_deref()).await?;
+    let mut storm = Storm::over(town, binaries, seed)?;
+    let began = now();
+    let raged = rage(&mut storm, &flags).await;
+    let settled = match raged {
+        Ok(()) => settle(&mut storm.town).await,
+        Err(error) => Err(error),
+    };
+    let (quiet_from, drained) = settled.with_context(|| format!("seed {seed}"))?;
+    let rows = rows(&storm.town).await?;
+    std::fs::write(folder.join("rows.json"), rows.to_string())?;
+    let told = json!({
+        "store": flags.store.name(), "seed": seed, "seconds": (quiet_from - began) / 1_000_000_000,
+        "began": began, "quiet_from": quiet_from, "drained_ms": drained.as_millis() as u64,
+        "when": moment(began)?, "machine": machine(), "command": command(&flags, seed),
+    });
+    std::fs::write(folder.join("run.json"), told.to_string())?;
+    drop(storm);
+    judge(&Judge { folder })
+}
+
+/// Judges what stands in a folder; whether everything held.
+pub(crate) fn judge(judge: &Judge) -> anyhow::Result<bool> {
+    let evidence = Evidence::read(&judge.folder)?;
+    let (verdict, page) = report::page(&evidence);
+    std::fs::write(judge.folder.join("report.md"), &page)?;
+    history(&judge.folder)?;
+    say(&page);
+    Ok(verdict == Verdict::Holds)
+}
+
+async fn rage(storm: &mut Storm, flags: &Flags) -> anyhow::Result<()> {
+    storm.town.up().await?;
+    for clients in &mut storm.town.clients {
+        clients.start()?;
+    }
+    if flags.exhaustive {
+        let blows = exhaustive(flags.store, flags.pairs);
+        return Box::pin(storm.go_through(&blows)).await;
+    }
+    let time = Duration::from_secs(flags.seconds);
+    Box::pin(storm.rage(time, &flags.only)).await
+}
+
+/// Lets everything settle, and stops it in good order; when the faults were over, and how long
+/// what was left took from then.
+async fn settle(town: &mut Town) -> anyhow::Result<(u64, Duration)> {
+    town.up().await?;
+    town.be_kind().await?;
+    for is_payment in [true, false] {
+        let url = town.provider(is_payment, "/faults");
+        let told = json!({ "operation": "any", "mode": "ok" }).to_string();
+        let told = town.http.post(&url, &[], told).await;
+        told.map_err(|error| anyhow::anyhow!("a provider cannot be told: {error}"))?;
+    }
+    let (quiet_from, quiet_at) = (now(), Instant::now());
+    pace(CALM).await;
+    for clients in &mut town.clients {
+        clients.signal("TERM")?;
+    }
+    for clients in &mut town.clients {
+        clients.has_stopped().await?;
+    }
+    let (mut seen, mut changed) = (arrived(town).await?, Instant::now());
+    let mut last_came = quiet_at.elapsed();
+    while quiet_at.elapsed() < DRAIN && changed.elapsed() < STALL {
+        pace(Duration::from_millis(250)).await;
+        let now = arrived(town).await?;
+        if now != seen {
+            (seen, changed) = (now, Instant::now());
+            last_came = quiet_at.elapsed();
+        }
+    }
+    for program in town.shops.iter_mut().chain(&mut town.relays) {
+        program.stop().await?;
+    }
+    Ok((quiet_from, last_came))
+}
+
+/// How much has come to the far sides, and how many checkouts go on.
+async fn arrived(town: &Town) -> anyhow::Result<Vec<usize>> {
+    let mut counts = Vec::new();
+    for name in ["hook", "feed", "mail", "payment", "shipping"] {
+        counts.push(lines::read(&town.folder.join(format!("{name}.jsonl")))?.len());
+    }
+    counts.push(read(town, "", "SELECT count(*) AS open FROM @saga WHERE state = 'running'").await?.len());
+    Ok(counts)
+}
+
+/// What the store holds, table by table.
+async fn rows(town: &Town) -> anyhow::Result<Value> {
+    let ours = [
+        ("orders", "SELECT tenant, id, amount, note, version FROM shop_order"),
+        // A checkout's capture is a charge as well, by another name.
+        (
+            "charges",
+            "SELECT id, tenant, amount, refunded FROM shop_charge WHERE id LIKE 'ch%'",
+        ),
+        ("refunds", "SELECT id, charge_id, amount, state FROM shop_refund"),
+        ("users", "SELECT tenant, id, email FROM shop_user"),
+        (
+            "messages",
+            "SELECT charge_id, amount FROM shop_ledger_entry WHERE source = 'provider'",
+        ),
+        ("sagas", "SELECT id, state, reason_code FROM @saga"),
+        (
+            "dead",
+            "SELECT destination, position, state, attempt, last_error FROM @delivery
+             WHERE state NOT IN ('delivered', 'discarded')",
+        ),
+    ];
+    let mut tables = Map::new();
+    for (name, sql) in ours {
+        tables.insert(name.to_owned(), Value::Array(read(town, "", sql).await?));
+    }
+    if town.server.is_some() {
+        let far = "SELECT event_id, type, aggregate_id, sequence, payload AS data
+                   FROM inbox_event ORDER BY position";
+        tables.insert("far".to_owned(), Value::Array(read(town, "_far", far).await?));
+        let takeovers = "SELECT coalesce(sum(epoch - 1), 0)::int8 AS epochs FROM @position";
+        tables.insert("takeovers".to_owned(), Value::Array(read(town, "", takeovers).await?));
+    }
+    Ok(Value::Object(tables))
+}
+
+/// The rows of a query, past every shop; `@` stands before the names of Hapax's tables.
+async fn read(town: &Town, database: &str, sql: &str) -> anyhow::Result<Vec<Value>> {
+    let Some(server) = &town.server else {
+        return read_file(&town.folder.join("shop-0/shop.db"), &sql.replace('@', "hapax_"));
+    };
+    let client = connect(&format!("{}{database}", server.url)).await;
+    let sql = format!("SELECT row_to_json(row)::text FROM ({}) AS row", sql.replace('@', "hapax."));
+    let rows = client.query(&sql, &[]).await?;
+    let rows = rows.iter().map(|row| serde_json::from_str(row.get(0)));
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn read_file(path: &Path, sql: &str) -> anyhow::Result<Vec<Value>> {
+    use rusqlite::types::ValueRef;
+    let rows = rusqlite::Connection::open(path)?;
+    rows.busy_timeout(Duration::from_secs(10))?;
+    let mut statement = rows.prepare(sql)?;
+    let names: Vec<_> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let read = statement.query_map([], |row| {
+        let columns = names.iter().enumerate().map(|(at, name)| {
+            let value = match row.get_ref(at)? {
+                ValueRef::Integer(number) => json!(number),
+                ValueRef::Text(text) => json!(String::from_utf8_lossy(text)),
+                _ => Value::Null,
+            };
+            Ok((name.clone(), value))
+        });
+        Ok(Value::Object(columns.collect::<rusqlite::Result<_>>()?))
+    })?;
+    Ok(read.collect::<rusqlite::Result<_>>()?)
+}
+
+/// One file with everything in the order of time, in Jepsen's shape: faults are the nemesis's.
+fn history(folder: &Path) -> anyhow::Result<()> {
+    let mut all = Vec::new();
+    for name in ["clients-0", "clients-1"] {
+        for mut line in lines::read(&folder.join(format!("{name}.jsonl")))? {
+            line["node"] = json!(name);
+            all.push(line);
+        }
+    }
+    for line in lines::read(&folder.join("faults.jsonl"))? {
+        for (word, at) in [("invoke", "from"), ("info", "until")] {
+            all.push(json!({
+                "type": word, "process": "nemesis", "f": line["blow"], "value": line["how"],
+                "time": line[at],
+            }));
+        }
+    }
+    all.sort_by_key(|line| line["time"].as_u64());
+    let text: String = all.iter().map(|line| format!("{line}\n")).collect();
+    std::fs::write(folder.join("history.jsonl"), text)?;
+    Ok(())
+}
+
+
+fn machine() -> String {
+    let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = model.lines().find_map(|line| line.strip_prefix("model name"));
+    let model = model.map(|it| it.trim_start_matches([' ', '\t', ':']).to_owned());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{} ({cores} cores)", model.unwrap_or_else(|| "unknown".to_owned()))
+}
+
+fn command(flags: &Flags, seed: u64) -> String {
+    let mut command = format!("cargo x torture --store {} --seed {seed}", flags.store.name());
+    if flags.exhaustive {
+        command += " --exhaustive";
+    } else {
+        command += &format!(" --seconds {}", flags.seconds);
+    }
+    if flags.pairs {
+        command += " --pairs";
+    }
+    if let Some(bug) = &flags.bug {
+        command += &format!(" --bug {bug}");
+    }
+    command
+}

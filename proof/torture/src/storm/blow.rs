@@ -1,0 +1,351 @@
+//! One blow: what is done, to whom, and what the log says of it.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use hapax_testkit::{
+    proxy::{Deed, Direction, Fault, Moment},
+    wait::{Patience, pace},
+};
+use serde_json::{Value, json};
+
+use super::Storm;
+use crate::{
+    lines::{moment, now},
+    town::{LEASE, PATIENCE, Program, Town, died},
+};
+
+/// How long a shop or a relay may take to reach a named place under load.
+const REACH: Duration = Duration::from_secs(8);
+
+/// Whom a blow hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Clients(usize),
+    Shop(usize),
+    Relay(usize),
+    Far(usize),
+}
+
+/// A network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// From the clients to a shop.
+    Shop(usize),
+    /// From a shop to the server.
+    Rows(usize),
+    /// From the relays to the server.
+    RelayRows,
+    /// To a receiver.
+    Hook(usize),
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug)]
+pub(crate) enum Blow {
+    /// SIGKILL, and back after a while.
+    Kill(Who, Duration),
+    /// SIGKILL while it recovers from SIGKILL.
+    KillAgain(Who, Duration),
+    /// SIGSTOP for so long, which may be past its lease.
+    Pause(Who, Duration),
+    /// SIGTERM, and SIGKILL in the middle of its drain where that is asked for.
+    Term(Who, Option<Duration>),
+    /// A shop or relay strikes itself at a named place: `name:nth` and what follows.
+    Place(Who, String),
+    /// The server stops as in a crash, and recovers.
+    Crash,
+    /// Every connection of the shops and relays is ended by the server.
+    Terminate,
+    /// The server has no connection left for a while.
+    Crowd(Duration),
+    /// Somebody else locks a table for a while.
+    Lock(&'static str, Duration),
+    /// The next commit on this line ends so.
+    Commit(Line, Deed),
+    /// A line is bad for a while.
+    Net(Line, Bad, Duration),
+    /// A provider misbehaves for some calls.
+    Provider(&'static str, &'static str, u64),
+    /// An operator replays what one destination has had.
+    Replay,
+}
+
+/// How a line is bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bad {
+    Slow(Duration),
+    Reset,
+    Cut(usize),
+    Hole,
+    Refused,
+}
+
+impl Blow {
+    /// The word of the log, which explanations and gates count by.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Kill(..) => "kill",
+            Self::KillAgain(..) => "kill again",
+            Self::Pause(..) => "pause",
+            Self::Term(_, None) => "term",
+            Self::Term(_, Some(_)) => "kill in drain",
+            Self::Place(..) => "place",
+            Self::Crash => "crash",
+            Self::Terminate => "terminate",
+            Self::Crowd(_) => "crowd",
+            Self::Lock(..) => "lock",
+            Self::Commit(_, Deed::CutBefore) => "commit unheard",
+            Self::Commit(..) => "commit untold",
+            Self::Net(..) => "net",
+            Self::Provider(..) => "provider",
+            Self::Replay => "replay",
+        }
+    }
+
+    /// Does it, and has everything as it was before; whether it bit, and details.
+    pub(super) async fn strike(&self, storm: &mut Storm) -> anyhow::Result<Value> {
+        let from = now();
+        let mut line = json!({ "blow": self.word(), "how": format!("{self:?}"), "from": from });
+        let town = &mut storm.town;
+        let bit = match self {
+            Self::Kill(who, gap) => kill(town, *who, *gap).await?,
+            Self::KillAgain(who, gap) => {
+                who.of(town).kill()?;
+                who.of(town).start()?;
+                pace(*gap).await;
+                kill(town, *who, Duration::ZERO).await?
+            }
+            Self::Pause(who, time) => pause(town, *who, *time).await?,
+            Self::Term(who, cut) => term(town, *who, *cut).await?,
+            Self::Place(who, place) => strike_itself(town, *who, place).await?,
+            Self::Crash => {
+                if let Some(server) = &mut town.server {
+                    server.cluster.stop_immediate().await;
+                    server.cluster.start_again().await;
+                }
+                true
+            }
+            Self::Terminate => terminate(town).await? > 0,
+            Self::Crowd(time) => crowd(town, *time).await?,
+            Self::Lock(table, time) => lock(town, table, *time).await?,
+            Self::Commit(at, deed) => commit(town, *at, *deed).await,
+            Self::Net(at, bad, time) => net(town, *at, *bad, *time).await,
+            Self::Provider(operation, mode, count) => {
+                misbehave(town, operation, mode, *count).await?
+            }
+            Self::Replay => replay(storm).await?,
+        };
+        line["bit"] = json!(bit);
+        line["until"] = json!(now());
+        Ok(line)
+    }
+}
+
+impl Who {
+    pub(super) fn of(self, town: &mut Town) -> &mut Program {
+        match self {
+            Self::Clients(at) => &mut town.clients[at],
+            Self::Shop(at) => &mut town.shops[at],
+            Self::Relay(at) => &mut town.relays[at],
+            Self::Far(at) => &mut town.far[at],
+        }
+    }
+}
+
+async fn kill(town: &mut Town, who: Who, gap: Duration) -> anyhow::Result<bool> {
+    who.of(town).kill()?;
+    pace(gap).await;
+    who.of(town).start()?;
+    Ok(true)
+}
+
+async fn pause(town: &mut Town, who: Who, time: Duration) -> anyhow::Result<bool> {
+    who.of(town).signal("STOP")?;
+    pace(time).await;
+    who.of(town).signal("CONT")?;
+    Ok(time > LEASE)
+}
+
+async fn term(town: &mut Town, who: Who, cut: Option<Duration>) -> anyhow::Result<bool> {
+    let program = who.of(town);
+    program.signal("TERM")?;
+    match cut {
+        Some(after) => {
+            pace(after).await;
+            program.kill()?;
+        }
+        None => program.has_stopped().await?,
+    }
+    program.start()?;
+    Ok(true)
+}
+
+/// Starts it anew with the place named, and waits for it to get there: it has died, or said so.
+async fn strike_itself(town: &mut Town, who: Who, place: &str) -> anyhow::Result<bool> {
+    let program = who.of(town);
+    program.kill()?;
+    program.start_with(&[("HAPAX_FAILPOINT", place)])?;
+    let patience = Patience::within(REACH * 2);
+    let until = tokio::time::Instant::now() + REACH;
+    let mut has_died = false;
+    while tokio::time::Instant::now() < until {
+        if let Some(status) = program.ended()? {
+            if !died(status) {
+                bail!("{} ended before it reached {place}: {status}", program.name);
+            }
+            has_died = true;
+            break;
+        }
+        patience.pause().await;
+    }
+    if !has_died {
+        program.kill()?;
+    }
+    program.start()?;
+    Ok(has_died)
+}
+
+async fn terminate(town: &Town) -> anyhow::Result<u64> {
+    let Some(server) = &town.server else {
+        return Ok(0);
+    };
+    let client = server.cluster.client().await;
+    let name = server.url.rsplit('/').next().unwrap_or_default().to_owned();
+    let ended = client
+        .query_one(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = $1",
+            &[&name],
+        )
+        .await?;
+    Ok(ended.get::<_, i64>(0).unsigned_abs())
+}
+
+/// Takes every connection that the server has left.
+async fn crowd(town: &Town, time: Duration) -> anyhow::Result<bool> {
+    let Some(server) = &town.server else {
+        return Ok(false);
+    };
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        match tokio_postgres::connect(&server.cluster.url(), tokio_postgres::NoTls).await {
+            Ok((client, connection)) => {
+                tokio::spawn(connection);
+                held.push(client);
+            }
+            Err(_) => break,
+        }
+    }
+    let is_full = held.len() < 100;
+    pace(time).await;
+    Ok(is_full)
+}
+
+async fn lock(town: &Town, table: &str, time: Duration) -> anyhow::Result<bool> {
+    let Some(database) = town.server.as_ref().and_then(|it| it.database()) else {
+        return Ok(false);
+    };
+    let client = database.client().await;
+    let locked = client
+        .batch_execute(&format!(
+            "SET lock_timeout = '2s'; BEGIN; LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
+        ))
+        .await;
+    pace(time).await;
+    Ok(locked.is_ok())
+}
+
+async fn commit(town: &Town, at: Line, deed: Deed) -> bool {
+    let Some(proxy) = at.of(town) else {
+        return false;
+    };
+    let trap = proxy.once(Moment::commit(), deed);
+    let until = tokio::time::Instant::now() + Duration::from_secs(2);
+    while trap.count() == 0 && tokio::time::Instant::now() < until {
+        pace(Duration::from_millis(10)).await;
+    }
+    // One that swallowed an answer has to let go of its connection.
+    pace(Duration::from_millis(200)).await;
+    proxy.heal().await;
+    if matches!(deed, Deed::SwallowAfter | Deed::SwallowBefore) {
+        proxy.reset();
+    }
+    trap.count() > 0
+}
+
+async fn net(town: &Town, at: Line, bad: Bad, time: Duration) -> bool {
+    let Some(proxy) = at.of(town) else {
+        return false;
+    };
+    let before = proxy.tally();
+    match bad {
+        Bad::Slow(each_way) => proxy.delay(each_way),
+        Bad::Reset => proxy.reset(),
+        Bad::Cut(bytes) => proxy.set(Direction::ToClient, Fault::CutAfter(bytes)),
+        Bad::Hole => proxy.black_hole(),
+        Bad::Refused => proxy.refuse(true).await,
+    }
+    pace(time).await;
+    proxy.heal().await;
+    if bad == Bad::Hole {
+        proxy.reset();
+    }
+    let after = proxy.tally();
+    match bad {
+        Bad::Slow(_) | Bad::Refused => true,
+        Bad::Reset => after.reset > before.reset,
+        Bad::Cut(_) => after.cut > before.cut,
+        Bad::Hole => after.swallowed > before.swallowed,
+    }
+}
+
+async fn misbehave(
+    town: &Town,
+    operation: &str,
+    mode: &str,
+    count: u64,
+) -> anyhow::Result<bool> {
+    let is_payment = !matches!(operation, "ship" | "cancel");
+    let url = town.provider(is_payment, "/faults");
+    let fault = json!({ "operation": operation, "mode": mode, "count": count });
+    let told = town.http.post(&url, &[], fault.to_string()).await;
+    let told = told.map_err(|error| anyhow::anyhow!("a provider cannot be told: {error}"))?;
+    if told.status != 200 {
+        bail!("a provider refuses a fault: {}", told.text());
+    }
+    Ok(true)
+}
+
+/// Offers events of the last seconds again, while everything goes on.
+async fn replay(storm: &Storm) -> anyhow::Result<bool> {
+    let Some(server) = &storm.town.server else {
+        return Ok(false);
+    };
+    let patience = Patience::within(PATIENCE);
+    let since = moment(now().saturating_sub(5_000_000_000))?;
+    loop {
+        let told = std::process::Command::new(storm.binaries.path("hapax"))
+            .args(["events", "replay", "--destination", "feed", "--since", &since])
+            .args(["--yes", "--database", &server.url])
+            .output()?;
+        if told.status.success() {
+            return Ok(true);
+        }
+        let said = String::from_utf8_lossy(&told.stderr).into_owned();
+        if !said.contains("unavailable") {
+            bail!("hapax events replay: {said}");
+        }
+        patience.pause().await;
+    }
+}
+
+impl Line {
+    fn of(self, town: &Town) -> Option<&hapax_testkit::proxy::Proxy> {
+        match self {
+            Self::Shop(at) => town.links.shops.get(at),
+            Self::Rows(at) => town.links.rows.get(at),
+            Self::RelayRows => town.links.relay_rows.as_ref(),
+            Self::Hook(at) => town.links.hooks.get(at),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Which blow comes next.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use hapax_testkit::proxy::Deed;
+
+use super::blow::{Bad, Blow, Line, Who};
+use crate::town::{LEASE, Store, Town};
+
+/// Where a shop strikes itself, whatever store it has.
+const SHOP: [&str; 21] = [
+    "payments.call.before",
+    "payments.call.after",
+    "payments.charged",
+    "refunds.reserved",
+    "refunds.call.before",
+    "refunds.call.after",
+    "checkouts.started",
+    "saga.local.before",
+    "saga.local.after",
+    "saga.intent.before",
+    "saga.intent.after",
+    "saga.call.before",
+    "saga.call.after",
+    "saga.outcome.after",
+    "saga.end.before",
+    "saga.end.after",
+    "relay.offer.before",
+    "relay.offer.after",
+    "relay.settle.before",
+    "relay.settle.after",
+    "commit.before",
+];
+/// Where a relay does.
+const RELAY: [&str; 4] = [
+    "relay.offer.before",
+    "relay.offer.after",
+    "relay.settle.before",
+    "relay.settle.after",
+];
+const OPERATIONS: [&str; 7] = [
+    "charge", "refund", "authorize", "capture", "void", "ship", "cancel",
+];
+const MODES: [&str; 6] = [
+    "applied_then_lost",
+    "lost_before",
+    "error_before",
+    "error_after",
+    "slow",
+    "duplicate",
+];
+const TABLES: [&str; 3] = ["shop_order", "shop_charge", "hapax.idempotency_key"];
+
+/// Every named place of a shop on this store.
+pub(crate) struct Places(pub(crate) Store);
+
+impl Places {
+    /// Their names.
+    pub(crate) fn all(&self) -> Vec<String> {
+        let commit = |when: &str| format!("{}.commit.{when}", self.0.name());
+        let named = SHOP.iter().filter(|it| **it != "commit.before");
+        let named = named.map(|&it| it.to_owned());
+        named.chain([commit("before"), commit("after")]).collect()
+    }
+}
+
+/// The places by their store.
+pub(crate) const PLACES: fn(Store) -> Places = Places;
+
+/// A blow at random.
+pub(super) fn draw(random: &mut Rng, town: &Town) -> Blow {
+    let millis = |random: &mut Rng, from, to| Duration::from_millis(random.u64(from..to));
+    let has_server = town.server.is_some();
+    let tested = |random: &mut Rng| {
+        let at = random.usize(..town.shops.len() + town.relays.len());
+        match at.checked_sub(town.shops.len()) {
+            None => Who::Shop(at),
+            Some(relay) => Who::Relay(relay),
+        }
+    };
+    match random.u8(0..100) {
+        0..22 => Blow::Kill(tested(random), millis(random, 0, 800)),
+        22..28 => Blow::KillAgain(tested(random), millis(random, 0, 300)),
+        28..32 => Blow::Kill(
+            Who::Clients(random.usize(..town.clients.len())),
+            millis(random, 0, 400),
+        ),
+        32..38 => Blow::Kill(
+            Who::Far(random.usize(..town.far.len())),
+            millis(random, 0, 600),
+        ),
+        38..44 => {
+            let time = LEASE / 2 + millis(random, 0, 3_500);
+            Blow::Pause(tested(random), time)
+        }
+        44..48 => Blow::Term(tested(random), None),
+        48..52 => Blow::Term(tested(random), Some(millis(random, 0, 120))),
+        52..66 => place(random, town),
+        66..69 if has_server => Blow::Crash,
+        69..71 if has_server => Blow::Terminate,
+        71..72 if has_server => Blow::Crowd(millis(random, 200, 1_500)),
+        72..74 if has_server => {
+            let table = TABLES[random.usize(..TABLES.len())];
+            Blow::Lock(table, millis(random, 100, 1_200))
+        }
+        74..80 if has_server => commit(random, town),
+        80..81 if has_server => Blow::Replay,
+        66..90 => net(random, town),
+        _ => {
+            let operation = OPERATIONS[random.usize(..OPERATIONS.len())];
+            let mode = MODES[random.usize(..MODES.len())];
+            Blow::Provider(operation, mode, random.u64(1..4))
+        }
+    }
+}
+
+/// Every place alone, at its first and at a later hit; then each while a shop recovers from another.
+pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Blow> {
+    let places = Places(store).all();
+    let shop = |place: String| Blow::Place(Who::Shop(0), place);
+    let mut blows: Vec<_> = places
+        .iter()
+        .flat_map(|place| [1, 3].map(|nth| shop(format!("{place}:{nth}"))))
+        .collect();
+    if store == Store::Postgres {
+        let relay = |place: &&str| Blow::Place(Who::Relay(0), format!("{place}:1"));
+        blows.extend(RELAY.iter().map(relay));
+    }
+    if pairs {
+        // The second starts where the first has died, and so strikes its recovery.
+        for first in &places {
+            for second in &places {
+                blows.push(shop(format!("{first}:1")));
+                blows.push(shop(format!("{second}:1")));
+            }
+        }
+    }
+    blows
+}
+
+fn place(random: &mut Rng, town: &Town) -> Blow {
+    let nth = random.u64(1..6);
+    if !town.relays.is_empty() && random.u8(0..4) == 0 {
+        let place = RELAY[random.usize(..RELAY.len())];
+        return Blow::Place(Who::Relay(random.usize(..town.relays.len())), format!("{place}:{nth}"));
+    }
+    let places = Places(town.store).all();
+    let place = &places[random.usize(..places.len())];
+    Blow::Place(Who::Shop(random.usize(..town.shops.len())), format!("{place}:{nth}"))
+}
+
+fn commit(random: &mut Rng, town: &Town) -> Blow {
+    let deed = match random.u8(0..5) {
+        0..2 => Deed::CutBefore,
+        2..4 => Deed::CutAfter,
+        _ => Deed::SwallowAfter,
+    };
+    Blow::Commit(Line::Rows(random.usize(..town.links.rows.len())), deed)
+}
+
+fn net(random: &mut Rng, town: &Town) -> Blow {
+    // Without a server nobody delivers to the second receiver.
+    let hooks = if town.server.is_some() { 2 } else { 1 };
+    let lines = [
+        Line::Shop(random.usize(..town.links.shops.len())),
+        Line::Hook(random.usize(..hooks)),
+        Line::Rows(random.usize(..town.links.rows.len().max(1))),
+        Line::RelayRows,
+    ];
+    let known = if town.server.is_some() { lines.len() } else { 2 };
+    let line = lines[random.usize(..known)];
+    let bad = match random.u8(0..5) {
+        0 => Bad::Slow(Duration::from_millis(random.u64(1..60))),
+        1 => Bad::Reset,
+        2 => Bad::Cut(random.usize(0..4_000)),
+        3 => Bad::Hole,
+        _ => Bad::Refused,
+    };
+    Blow::Net(line, bad, Duration::from_millis(random.u64(100..2_500)))
+}

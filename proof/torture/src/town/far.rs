@@ -1,0 +1,73 @@
+//! The far sides: processes with ledgers of their own.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use super::{Binaries, Program, Town};
+
+/// What every webhook is signed with.
+pub(crate) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+/// Two receivers, a mailbox, two providers.
+pub(super) fn programs(
+    town: &Town,
+    binaries: &Binaries,
+    seed: u64,
+) -> anyhow::Result<Vec<Program>> {
+    let folder = &town.folder;
+    let oracle = |name: &str, file: &str, port: u16, more: &[&str]| {
+        let ledger = folder.join(format!("{name}.jsonl"));
+        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("oracles").join(file);
+        let mut arguments = vec![script.display().to_string()];
+        arguments.extend(["--port".to_owned(), port.to_string()]);
+        arguments.extend(["--ledger".to_owned(), ledger.display().to_string()]);
+        arguments.extend(["--seed".to_owned(), (seed % 1_000_003).to_string()]);
+        arguments.extend(more.iter().map(|&it| it.to_owned()));
+        Program::new(name, folder, "python3".as_ref(), arguments)
+    };
+    let packages = packages()?;
+    let secret = ["--secret", WEBHOOK_SECRET];
+    let provider = |name: &str, binary: &str, port: u16| {
+        let ledger = folder.join(format!("{name}.jsonl")).display().to_string();
+        let arguments = ["--listen", &format!("127.0.0.1:{port}"), "--ledger", &ledger];
+        let arguments = arguments.map(str::to_owned).into();
+        Program::new(name, folder, &binaries.path(binary), arguments)
+    };
+    let ports = &town.ports;
+    let receivers = ports.receivers.iter().zip(["hook", "feed"]);
+    let receivers = receivers.map(|(port, name)| {
+        oracle(name, "receiver.py", *port, &secret).with("PYTHONPATH", &packages)
+    });
+    let mut programs: Vec<_> = receivers.collect();
+    programs.push(oracle("mail", "mailbox.py", ports.mailbox, &[]));
+    programs.push(provider("payment", "payment-provider", ports.payment));
+    programs.push(provider("shipping", "shipping-provider", ports.shipping));
+    Ok(programs)
+}
+
+/// Tells the receivers and the mailbox to be kind from now on.
+pub(super) async fn be_kind(town: &Town) -> anyhow::Result<()> {
+    for port in &town.ports.receivers {
+        let url = format!("http://127.0.0.1:{port}/kind");
+        let told = town.http.get(&url).await;
+        told.map_err(|error| anyhow::anyhow!("a receiver cannot be told to be kind: {error}"))?;
+    }
+    let mut mailbox = TcpStream::connect(("127.0.0.1", town.ports.mailbox)).await?;
+    mailbox.write_all(b"KIND\r\nQUIT\r\n").await?;
+    mailbox.read_to_end(&mut Vec::new()).await?;
+    Ok(())
+}
+
+/// Where the packages are that the receivers verify with.
+fn packages() -> anyhow::Result<String> {
+    let this = std::env::current_exe()?;
+    let mut folders = this.ancestors().map(|it| it.join("oracles"));
+    let found = folders.find(|it| it.join("standardwebhooks").is_dir());
+    let found = found.context("the oracles' packages are missing: run `cargo x torture`")?;
+    Ok(found.display().to_string())
+}

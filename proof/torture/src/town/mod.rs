@@ -1,0 +1,277 @@
+//! Everything that runs: clients, shops, relays, the server, and the far sides.
+//!
+//! Each is a process of its own. Between clients and shops, shops and the server, relays and far
+//! sides stands a proxy that can be told to be a bad network. Far sides share no code with what is
+//! tested: receivers and the mailbox are Python, the providers know nothing of Hapax.
+
+mod program;
+mod far;
+mod shops;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use hapax_testkit::{
+    http::HttpClient,
+    port::free_port,
+    postgres::{Cluster, Database},
+    proxy::Proxy,
+    wait::Patience,
+};
+
+pub(crate) use far::WEBHOOK_SECRET;
+pub(crate) use program::{Program, died};
+
+/// The longest that a start or a stop may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long whoever is silent keeps what it holds.
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+
+/// Which store the rows are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Store {
+    Sqlite,
+    Postgres,
+}
+
+/// Where the programs are that are tested.
+#[derive(Clone, Debug)]
+pub(crate) struct Binaries(pub(crate) PathBuf);
+
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct Town {
+    pub(crate) store: Store,
+    pub(crate) folder: PathBuf,
+    pub(crate) clients: Vec<Program>,
+    pub(crate) shops: Vec<Program>,
+    pub(crate) relays: Vec<Program>,
+    /// Receivers, the mailbox, the providers.
+    pub(crate) far: Vec<Program>,
+    pub(crate) links: Links,
+    pub(crate) server: Option<Server>,
+    pub(crate) http: HttpClient,
+    ports: Ports,
+}
+
+/// The networks between them.
+#[derive(Debug)]
+pub(crate) struct Links {
+    /// From the clients to each shop.
+    pub(crate) shops: Vec<Proxy>,
+    /// From each shop to the server.
+    pub(crate) rows: Vec<Proxy>,
+    /// From the relays to the server.
+    pub(crate) relay_rows: Option<Proxy>,
+    /// To each receiver.
+    pub(crate) hooks: Vec<Proxy>,
+}
+
+/// The server of the rows, which may crash.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) cluster: Cluster,
+    pub(crate) url: String,
+    database: Option<Database>,
+}
+
+#[derive(Clone, Debug)]
+struct Ports {
+    shops: Vec<u16>,
+    receivers: Vec<u16>,
+    mailbox: u16,
+    payment: u16,
+    shipping: u16,
+}
+
+impl Binaries {
+    /// Beside this program: they are built together.
+    pub(crate) fn beside() -> anyhow::Result<Self> {
+        let this = std::env::current_exe()?;
+        let folder = this.parent().context("a program stands in a folder")?;
+        Self::of(folder.to_owned())
+    }
+
+    /// In this folder.
+    pub(crate) fn of(folder: PathBuf) -> anyhow::Result<Self> {
+        for name in ["shop", "hapax", "payment-provider", "shipping-provider"] {
+            if !folder.join(name).is_file() {
+                bail!("{} has no `{name}`: build the workspace first", folder.display());
+            }
+        }
+        Ok(Self(folder))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Store {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+        }
+    }
+
+    /// One process has an SQLite file.
+    fn instances(self) -> usize {
+        match self {
+            Self::Sqlite => 1,
+            Self::Postgres => 2,
+        }
+    }
+}
+
+impl Town {
+    /// Builds it; nothing but the server and the far sides runs yet.
+    pub(crate) async fn build(
+        store: Store,
+        folder: &Path,
+        binaries: &Binaries,
+        seed: u64,
+        seeded: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        let many = |count: usize| (0..count).map(|_| free_port()).collect::<Vec<_>>();
+        let ports = Ports {
+            shops: many(store.instances()),
+            receivers: many(2),
+            mailbox: free_port(),
+            payment: free_port(),
+            shipping: free_port(),
+        };
+        let server = match store {
+            Store::Sqlite => None,
+            Store::Postgres => Some(Server::start().await),
+        };
+        let to = |port: &u16| Proxy::to(format!("127.0.0.1:{port}"));
+        let rows = |server: &Server| Proxy::to_postgres(server.cluster.address());
+        let links = Links {
+            shops: ports.shops.iter().map(to).collect(),
+            rows: server.iter().flat_map(|it| ports.shops.iter().map(|_| rows(it))).collect(),
+            relay_rows: server.as_ref().map(rows),
+            hooks: ports.receivers.iter().map(to).collect(),
+        };
+        let mut town = Self {
+            store,
+            folder: folder.to_owned(),
+            clients: Vec::new(),
+            shops: Vec::new(),
+            relays: Vec::new(),
+            far: Vec::new(),
+            links,
+            server,
+            http: HttpClient::new(),
+            ports,
+        };
+        town.far = far::programs(&town, binaries, seed)?;
+        for far in &mut town.far {
+            far.start()?;
+        }
+        for port in town.far_ports() {
+            listens(port).await;
+        }
+        town.shops = shops::shops(&town, binaries)?;
+        town.relays = shops::relays(&town, binaries).await?;
+        town.clients = shops::clients(&town, seed)?;
+        if let Some(bug) = seeded {
+            let planted = town.shops.drain(..).map(|it| it.with("HAPAX_SEEDED", bug));
+            town.shops = planted.collect();
+            let planted = town.relays.drain(..).map(|it| it.with("HAPAX_SEEDED", bug));
+            town.relays = planted.collect();
+        }
+        Ok(town)
+    }
+
+    /// Everything that is not struck at the moment runs when this returns.
+    pub(crate) async fn up(&mut self) -> anyhow::Result<()> {
+        for program in self.far.iter_mut().chain(&mut self.shops).chain(&mut self.relays) {
+            program.start()?;
+        }
+        for shop in 0..self.shops.len() {
+            self.is_ready(shop).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a shop takes requests.
+    pub(crate) async fn is_ready(&mut self, shop: usize) -> anyhow::Result<()> {
+        let url = format!("http://127.0.0.1:{}/readyz", self.ports.shops[shop]);
+        let patience = Patience::within(PATIENCE);
+        loop {
+            if let Ok(answer) = self.http.get(&url).await
+                && answer.status == 200
+            {
+                return Ok(());
+            }
+            if let Some(status) = self.shops[shop].ended()? {
+                bail!("shop-{shop} ended before it was ready: {status}");
+            }
+            patience.pause().await;
+        }
+    }
+
+    /// An address of a shop, past every proxy.
+    pub(crate) fn shop(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.ports.shops[0])
+    }
+
+    /// An address of a provider.
+    pub(crate) fn provider(&self, is_payment: bool, path: &str) -> String {
+        let Ports {
+            payment, shipping, ..
+        } = &self.ports;
+        format!("http://127.0.0.1:{}{path}", if is_payment { payment } else { shipping })
+    }
+
+    /// From now on the receivers and the mailbox are kind.
+    pub(crate) async fn be_kind(&self) -> anyhow::Result<()> {
+        far::be_kind(self).await
+    }
+
+    fn far_ports(&self) -> Vec<u16> {
+        let Ports {
+            receivers,
+            mailbox,
+            payment,
+            shipping,
+            ..
+        } = &self.ports;
+        [&receivers[..], &[*mailbox, *payment, *shipping]].concat()
+    }
+}
+
+impl Server {
+    async fn start() -> Self {
+        let cluster = Cluster::start_with(&[("max_connections", "60")]).await;
+        let database = Database::on(&cluster.url()).await;
+        Self {
+            url: database.url(),
+            database: Some(database),
+            cluster,
+        }
+    }
+
+    pub(crate) fn database(&self) -> Option<&Database> {
+        self.database.as_ref()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It goes with its server.
+        std::mem::forget(self.database.take());
+    }
+}
+
+/// Waits until somebody listens there.
+pub(crate) async fn listens(port: u16) {
+    let patience = Patience::within(PATIENCE);
+    while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        patience.pause().await;
+    }
+}

@@ -1,0 +1,157 @@
+//! One process of a run: started, struck, started again under its old name.
+
+use std::{
+    fs::File,
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+};
+
+use anyhow::{Context as _, bail};
+use hapax_testkit::wait::Patience;
+
+use super::PATIENCE;
+
+/// A process, and how to start it.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) name: String,
+    binary: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Program {
+    /// A process that writes its log into `folder`; not started.
+    pub(crate) fn new(name: &str, folder: &Path, binary: &Path, arguments: Vec<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            binary: binary.to_owned(),
+            arguments,
+            environment: Vec::new(),
+            log: folder.join(format!("{name}.log")),
+            child: None,
+        }
+    }
+
+    /// The same, with a variable of the environment; it has few others.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts it by another binary from now on.
+    pub(crate) fn be(&mut self, binary: &Path) {
+        binary.clone_into(&mut self.binary);
+    }
+
+    pub(crate) fn start(&mut self) -> anyhow::Result<()> {
+        self.start_with(&[])
+    }
+
+    /// Starts it, for this life, with more in its environment.
+    pub(crate) fn start_with(&mut self, more: &[(&str, &str)]) -> anyhow::Result<()> {
+        if self.child.is_some() {
+            return Ok(());
+        }
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut command = Command::new(&self.binary);
+        command
+            .args(&self.arguments)
+            .env_clear()
+            .env("PATH", path)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .envs(more.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let started = command.spawn();
+        self.child = Some(started.with_context(|| format!("{} cannot be started", self.name))?);
+        Ok(())
+    }
+
+    /// Kills it with SIGKILL; when it returns, the process is gone.
+    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+        let Some(mut child) = self.child.take() else {
+            return Ok(());
+        };
+        child.kill()?;
+        let status = child.wait()?;
+        // One that was told to stop may have stopped before it.
+        if died(status) || status.success() {
+            return Ok(());
+        }
+        bail!("{} ended by itself: {status}; see {}", self.name, self.log.display())
+    }
+
+    pub(crate) fn signal(&self, signal: &str) -> anyhow::Result<()> {
+        let Some(child) = &self.child else {
+            return Ok(());
+        };
+        let id = child.id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &id]).status()?;
+        if !sent.success() {
+            bail!("{} was gone before SIG{signal}; see {}", self.name, self.log.display());
+        }
+        Ok(())
+    }
+
+    /// How it ended, if it has: then it may be started again.
+    pub(crate) fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        let Some(child) = &mut self.child else {
+            return Ok(None);
+        };
+        let status = child.try_wait()?;
+        if status.is_some() {
+            self.child = None;
+        }
+        Ok(status)
+    }
+
+    /// Tells it to stop, and waits until it has.
+    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
+        self.signal("TERM")?;
+        self.has_stopped().await
+    }
+
+    /// Waits until it has stopped in good order.
+    pub(crate) async fn has_stopped(&mut self) -> anyhow::Result<()> {
+        let patience = Patience::within(PATIENCE * 3);
+        while self.child.is_some() {
+            if let Some(status) = self.ended()?
+                && !status.success()
+            {
+                bail!("{} failed: {status}; see {}", self.name, self.log.display());
+            }
+            patience.pause().await;
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory that it has in use; none when it does not run.
+    pub(crate) fn resident(&self) -> u64 {
+        let id = self.child.as_ref().map(Child::id);
+        let text = id.and_then(|id| std::fs::read_to_string(format!("/proc/{id}/status")).ok());
+        let text = text.unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        kib.unwrap_or_default() * 1024
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ended = child.kill();
+            let _reaped = child.wait();
+        }
+    }
+}
+
+/// Whether a process was ended by SIGKILL.
+pub(crate) fn died(status: ExitStatus) -> bool {
+    status.signal() == Some(9)
+}

@@ -1,0 +1,137 @@
+//! What is tested: shops, relays, and the clients that ask them for things.
+
+use std::fs;
+
+use anyhow::{Context as _, bail};
+use tokio_postgres::NoTls;
+
+use super::{Binaries, LEASE, Program, Town, WEBHOOK_SECRET};
+use crate::clients::{INBOX_SECRET, TENANTS};
+
+/// Waits before each attempt: a fault spends some, and an event must survive all of them.
+const SCHEDULE: [&str; 2] = ["0s,50ms,200ms,500ms", ",1s"];
+const ATTEMPTS: usize = 60;
+const CLIENTS: u64 = 2;
+
+/// The table that the far database takes events into.
+const FAR_TABLE: &str = "
+CREATE TABLE inbox_event (
+    position       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    event_id       uuid NOT NULL,
+    type           text NOT NULL,
+    tenant         text,
+    aggregate_type text,
+    aggregate_id   text,
+    sequence       bigint,
+    payload        jsonb NOT NULL,
+    headers        jsonb NOT NULL,
+    created_at     timestamptz NOT NULL
+)";
+
+/// The shops: one on SQLite, two on one server.
+pub(super) fn shops(town: &Town, binaries: &Binaries) -> anyhow::Result<Vec<Program>> {
+    let ports = town.ports.shops.iter().enumerate();
+    ports.map(|(number, port)| shop(town, binaries, number, *port)).collect()
+}
+
+fn shop(town: &Town, binaries: &Binaries, number: usize, port: u16) -> anyhow::Result<Program> {
+    let name = format!("shop-{number}");
+    let home = town.folder.join(&name);
+    fs::create_dir_all(&home)?;
+    let hook = format!("http://{}/hook", town.links.hooks[0].address());
+    let mut arguments = vec![
+        format!("--listen=127.0.0.1:{port}"),
+        format!("--data-dir={}", home.display()),
+        format!("--webhook={hook}"),
+        format!("--webhook-secret={WEBHOOK_SECRET}"),
+        format!("--webhook-schedule={}", schedule()),
+        "--allow-net=127.0.0.0/8".to_owned(),
+        format!("--smtp=smtp://127.0.0.1:{}", town.ports.mailbox),
+        format!("--payment-provider=http://127.0.0.1:{}", town.ports.payment),
+        format!("--shipping-provider=http://127.0.0.1:{}", town.ports.shipping),
+        format!("--inbox-secret=provider={INBOX_SECRET}"),
+        format!("--inbox-tenant={}", TENANTS[0]),
+        format!("--lease={}s", LEASE.as_secs()),
+        "--no-demo".to_owned(),
+        "--log=json".to_owned(),
+    ];
+    arguments.extend(TENANTS.map(|tenant| format!("--token=token-{tenant}={tenant}")));
+    if let Some(server) = &town.server {
+        arguments.push(format!("--database={}", town.links.rows[number].url(&server.url)));
+    }
+    Ok(Program::new(&name, &town.folder, &binaries.path("shop"), arguments))
+}
+
+/// Two relays beside the shops, for the destinations that keep order; none without a server.
+pub(super) async fn relays(town: &Town, binaries: &Binaries) -> anyhow::Result<Vec<Program>> {
+    let (Some(server), Some(link)) = (&town.server, &town.links.relay_rows) else {
+        return Ok(Vec::new());
+    };
+    let far = format!("{}_far", server.url);
+    let admin = server.cluster.client().await;
+    let name = far.rsplit('/').next().unwrap_or_default();
+    admin.batch_execute(&format!("CREATE DATABASE {name}")).await?;
+    for url in [&server.url, &far] {
+        let migrated = std::process::Command::new(binaries.path("hapax"))
+            .args(["migrate", "--database", url])
+            .output()?;
+        if !migrated.status.success() {
+            bail!("hapax migrate: {}", String::from_utf8_lossy(&migrated.stderr));
+        }
+    }
+    let (client, connection) = tokio_postgres::connect(&far, NoTls).await?;
+    let connection = tokio::spawn(connection);
+    client.batch_execute(FAR_TABLE).await?;
+    drop(client);
+    connection.await??;
+    let config = town.folder.join("hapax.toml");
+    let waits: Vec<_> = schedule().split(',').map(|it| format!("\"{it}\"")).collect();
+    let waits = waits.join(", ");
+    let feed = format!("http://{}/feed", town.links.hooks[1].address());
+    let lease = LEASE.as_secs();
+    let text = format!(
+        "[relay]\nlease = \"{lease}s\"\n[database]\nconnections = 4\n\
+         [destinations.feed]\norder = \"key\"\nparts = 4\nconcurrency = 8\nschedule = [{waits}]\n\
+         sink.webhook = {{ url = \"{feed}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
+         [destinations.far]\norder = \"key\"\nschedule = [{waits}]\n\
+         sink.postgres = {{ url = \"{far}\", consumer = \"far\", table = \"inbox_event\" }}\n"
+    );
+    fs::write(&config, text)?;
+    let relay = |number: usize| {
+        let name = format!("relay-{number}");
+        let arguments = vec![
+            "relay".to_owned(),
+            "--listen=127.0.0.1:0".to_owned(),
+            "--log=json".to_owned(),
+            format!("--database={}", link.url(&server.url)),
+            format!("--config={}", config.display()),
+            format!("--node={name}"),
+        ];
+        Program::new(&name, &town.folder, &binaries.path("hapax"), arguments)
+    };
+    Ok((0..2).map(relay).collect())
+}
+
+/// Two processes of clients, which speak to the shops by way of the proxies.
+pub(super) fn clients(town: &Town, seed: u64) -> anyhow::Result<Vec<Program>> {
+    let this = std::env::current_exe().context("this program has a path")?;
+    let shops = town.links.shops.iter().map(|it| it.address().to_string());
+    let shops = shops.collect::<Vec<_>>().join(",");
+    let client = |number: u64| {
+        let name = format!("clients-{number}");
+        let history = town.folder.join(format!("{name}.jsonl"));
+        let arguments = vec![
+            "clients".to_owned(),
+            format!("--history={}", history.display()),
+            format!("--shops={shops}"),
+            format!("--number={number}"),
+            format!("--seed={}", seed.wrapping_add(number)),
+        ];
+        Program::new(&name, &town.folder, &this, arguments)
+    };
+    Ok((0..CLIENTS).map(client).collect())
+}
+
+fn schedule() -> String {
+    SCHEDULE[0].to_owned() + &SCHEDULE[1].repeat(ATTEMPTS)
+}
