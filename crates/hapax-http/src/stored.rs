@@ -14,6 +14,7 @@ use hapax::{
     idempotency::Answer,
     key::{Fingerprint, IdempotencyKey},
     keyring::ENCRYPTED_UNDER,
+    seeded::{self, Bug},
 };
 use http::{
     Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode,
@@ -96,7 +97,14 @@ impl Stored {
 
     /// The answer, again.
     pub(crate) fn replay(&self) -> Response {
-        let mut response = Response::new(Body::from(self.body.clone()));
+        if seeded::has(Bug::ReplayReserialised) {
+            return self.with_body(reserialised(&self.body));
+        }
+        self.with_body(self.body.clone())
+    }
+
+    fn with_body(&self, body: Bytes) -> Response {
+        let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers.clone();
         response
@@ -104,7 +112,7 @@ impl Stored {
 
     /// The answer, for the first time: with what belongs to this exchange alone.
     pub(crate) fn first(&self, exchange: HeaderMap, extensions: Extensions) -> Response {
-        let mut response = self.replay();
+        let mut response = self.with_body(self.body.clone());
         let headers = response.headers_mut();
         headers.remove(IDEMPOTENT_REPLAYED);
         headers.insert(IDEMPOTENCY_STATUS, STORED);
@@ -119,6 +127,12 @@ impl Stored {
         let headers: usize = self.headers.iter().map(|pair| line(pair) + 96).sum();
         (self.body.len() + headers + 512) as u64
     }
+}
+
+/// What a body says, written anew; one that is no JSON as it is.
+fn reserialised(body: &Bytes) -> Bytes {
+    let said: Result<serde_json::Value, _> = serde_json::from_slice(body);
+    said.map_or_else(|_| body.clone(), |said| format!("{said:#}").into())
 }
 
 /// Splits an answer's headers in those that are stored and those of this exchange alone.

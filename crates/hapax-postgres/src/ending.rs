@@ -3,7 +3,12 @@
 //! The most usual end, an answer and one event, is one statement; so is whatever can be. Nothing
 //! is waited for in between: a statement that fails makes the commit a rollback.
 
-use hapax::{failpoint::Failpoints, outbox::Sealed, store::StoreError};
+use hapax::{
+    failpoint::Failpoints,
+    outbox::Sealed,
+    seeded::{self, Bug},
+    store::StoreError,
+};
 use tokio_postgres::error::SqlState;
 
 use crate::{
@@ -100,7 +105,7 @@ impl<'a> Ending<'a> {
     fn said(&self) -> Vec<Said<'_>> {
         let mut said: Vec<Said<'_>> = Vec::with_capacity(2);
         match (&self.answer, &self.event) {
-            (Some(row), Some(event)) if !row.replaces => {
+            (Some(row), Some(event)) if !row.replaces && !seeded::has(Bug::CheckThenInsert) => {
                 let mut params = row.params().to_vec();
                 params.extend(event.params());
                 said.push((query!("idempotency/complete_and_emit"), params));
@@ -199,7 +204,9 @@ impl<'a> Row<'a> {
     }
 
     fn statement(&self) -> &'static str {
-        if self.replaces {
+        if seeded::has(Bug::CheckThenInsert) {
+            query!("seeded/complete")
+        } else if self.replaces {
             query!("idempotency/replace")
         } else {
             query!("idempotency/complete")

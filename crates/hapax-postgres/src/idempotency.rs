@@ -17,6 +17,7 @@ use hapax::{
     limits::{PURGE_ROWS, RETENTION_MAX, TOMBSTONE},
     outbox::Draft,
     quota::Usage,
+    seeded::{self, Bug},
     store::{Claimed, Keys, Ran, StoreError},
 };
 use tokio::time::{Instant, sleep};
@@ -94,7 +95,11 @@ impl Keys for Postgres {
 
     async fn purge_keys(&self) -> Result<Vec<(Operation, u64)>, StoreError> {
         let rows = i64::try_from(PURGE_ROWS).unwrap_or(i64::MAX);
-        let params: [&dyn Param; 3] = [&self.time(), &rows, &millis(TOMBSTONE)];
+        let mut time = self.time();
+        if seeded::has(Bug::PurgeLiveKey) {
+            time = Some(Moment(self.clock().now().after(RETENTION_MAX)));
+        }
+        let params: [&dyn Param; 3] = [&time, &rows, &millis(TOMBSTONE)];
         let gone = self.ask(query!("idempotency/purge"), &params).await?;
         gone.iter().map(purged).collect()
     }
@@ -256,7 +261,7 @@ pub(crate) fn judge_rows(
             }
         }
     };
-    Ok(if locked {
+    Ok(if locked || seeded::has(Bug::CheckThenInsert) {
         Verdict::Free(old)
     } else {
         Verdict::Busy

@@ -28,6 +28,7 @@ mod single_shot;
 mod group;
 mod statement;
 mod emit;
+mod seeded;
 mod frontier;
 mod outbox;
 mod inbox;

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use hapax::{
     delivery::{Attempt, Checkpoint, Park, ParkedState, Settlement, positions},
+    seeded::{self, Bug},
     store::StoreError,
 };
 use tokio_postgres::Row;
@@ -83,8 +84,13 @@ struct Statements {
 
 impl Statements {
     async fn ready(link: &Link) -> Result<Self, tokio_postgres::Error> {
+        let epoch = if seeded::has(Bug::NoFence) {
+            query!("seeded/epoch")
+        } else {
+            query!("delivery/epoch")
+        };
         let sql = [
-            query!("delivery/epoch"),
+            epoch,
             query!("delivery/checkpoint"),
             query!("delivery/begin"),
             query!("delivery/park"),

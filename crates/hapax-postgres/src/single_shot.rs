@@ -10,6 +10,7 @@ use hapax::{
     group::{Turn, answered},
     idempotency::{Answer, Claim, SingleShot},
     outbox::{Draft, Sealed},
+    seeded::{self, Bug},
     store::{Effect, Ran, StoreError, Transaction as _},
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -22,6 +23,7 @@ use crate::{
     idempotency::{Found, Held, StoredAnswer, hold, retention},
     postgres::Postgres,
     query, resolve,
+    seeded::emit_apart,
     session::Session,
     statement::{Statement, calls},
     transaction::Tx,
@@ -53,17 +55,24 @@ pub(crate) async fn run(store: &Postgres, shot: SingleShot<Statement>) -> Result
         draft.seal(event, store.clock(), store.random(), store.keyring())?;
     }
     let stored = StoredAnswer::of(store.keyring(), &claim.scope, &answer)?;
+    let mut events = draft.into_events();
+    if seeded::has(Bug::PublishBeforeCommit) {
+        emit_apart(store, &std::mem::take(&mut events)).await;
+    }
     let (reply, told) = oneshot::channel();
     let turn = Turn::default();
     let member = Member {
         claim,
         statements,
-        events: draft.into_events(),
+        events,
         stored,
         answer,
         turn: turn.clone(),
         reply,
     };
+    if goes_step_by_step() {
+        return Box::pin(by_claim(store, &member)).await;
+    }
     let closed = || unavailable("the store is closed");
     answered(store.queue(), member, &turn, told, deadline, closed).await
 }
@@ -155,6 +164,13 @@ async fn once(
     }
 }
 
+/// Whether a seeded bug is in what comes between the statements of one flight.
+fn goes_step_by_step() -> bool {
+    seeded::has(Bug::CheckThenInsert)
+        || seeded::has(Bug::AnswerOutside)
+        || seeded::has(Bug::OutboxOutside)
+}
+
 /// The key is stored or being used: claims it as any request does, waiting a while.
 async fn by_claim(store: &Postgres, member: &Member) -> Result<Ran, StoreError> {
     let (session, row) = match hold(store, &member.claim).await? {
@@ -167,11 +183,16 @@ async fn by_claim(store: &Postgres, member: &Member) -> Result<Ran, StoreError> 
     };
     let draft = Draft::new(None, Headers::new());
     let mut tx = Tx::new(store, *session, draft, Some(held));
-    if let Err(error) = tx.write(&member.statements, &member.events).await {
+    let (mut events, mut late) = (member.events.as_slice(), [].as_slice());
+    if seeded::has(Bug::OutboxOutside) {
+        (events, late) = (late, events);
+    }
+    if let Err(error) = tx.write(&member.statements, events).await {
         tx.rollback().await;
         return Err(error);
     }
     let fresh_for = tx.complete(&member.answer, Effect::Keep).await?;
+    emit_apart(store, late).await;
     if !member.events.is_empty() {
         store.wake().ring();
     }

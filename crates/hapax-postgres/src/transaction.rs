@@ -12,6 +12,7 @@ use hapax::{
     idempotency::{Answer, Claim, Known},
     inbox::{Acceptance, Message},
     outbox::{Draft, EventError},
+    seeded::{self, Bug},
     store::{Effect, StoreError, Transaction},
 };
 use tokio_postgres::{Row, types::ToSql};
@@ -21,12 +22,13 @@ use crate::{
     ending::Ending,
     error::store_error,
     idempotency::{
-        Found, Held, StoredAnswer, Verdict, begin, judge_rows, parts, retention, try_hold,
+        Found, Held, StoredAnswer, Verdict, begin, hold, judge_rows, parts, retention, try_hold,
     },
     inbox,
     phases::Phase,
     postgres::Postgres,
     query, resolve,
+    seeded::{emit_apart, publish},
     session::{Leg, Session},
     value::Param,
 };
@@ -215,8 +217,13 @@ impl Tx {
             self.session.rollback().await;
             return Err(error);
         }
-        let events = self.draft.take_events();
-        if !self.session.is_begun() && events.is_empty() && self.phase.is_none() {
+        let mut events = self.draft.take_events();
+        let mut late = Vec::new();
+        if seeded::has(Bug::OutboxOutside) {
+            late = std::mem::take(&mut events);
+        }
+        if !self.session.is_begun() && late.is_empty() && events.is_empty() && self.phase.is_none()
+        {
             self.session.end();
             return Ok(());
         }
@@ -245,6 +252,7 @@ impl Tx {
                 if !events.is_empty() || self.rings {
                     self.store.wake().ring();
                 }
+                emit_apart(&self.store, &late).await;
                 return Ok(());
             }
             Err(crash) => crash,
@@ -262,6 +270,19 @@ impl Tx {
             }
             _ => Err(crash.into_error()),
         }
+    }
+
+    /// Commits the effect, and stores the answer in a transaction that follows.
+    async fn keep_then_answer(self, held: Held, answer: &Answer) -> Result<(), StoreError> {
+        let store = self.store.clone();
+        self.keep(None).await?;
+        let Found::Free(session, row) = hold(&store, &held.claim).await? else {
+            return Ok(());
+        };
+        let draft = Draft::new(None, Headers::new());
+        let held = Held { row, ..held };
+        let tx = Self::new(&store, *session, draft, Some(held));
+        tx.keep(Some(answer)).await
     }
 
     /// Rolls the effect back and stores the answer alone, in a transaction that follows at once.
@@ -287,7 +308,11 @@ impl Tx {
 impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         let Self { store, draft, .. } = self;
-        draft.seal(event, store.clock(), store.random(), store.keyring())
+        let id = draft.seal(event, store.clock(), store.random(), store.keyring())?;
+        if seeded::has(Bug::PublishBeforeCommit) {
+            publish(store, draft.take_events());
+        }
+        Ok(id)
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
@@ -311,6 +336,9 @@ impl Transaction for Tx {
             (None, None) => Duration::ZERO,
         };
         match (effect, self.held.take(), self.phase.take()) {
+            (Effect::Keep, Some(held), _) if seeded::has(Bug::AnswerOutside) => {
+                Box::pin(self.keep_then_answer(held, answer)).await?;
+            }
             (Effect::Keep, held, phase) => {
                 let kept = Self {
                     held,

@@ -2,10 +2,25 @@
 //!
 //! `HAPAX_FAILPOINT=name:nth` kills this process with SIGKILL when the place
 //! `name` is reached for the nth time. A release build does not even look.
+//!
+//! `HAPAX_SEEDED=name` gives this process a bug, in a build that has them; any other build refuses
+//! to start, for what is run on it would prove nothing.
 
 use std::ffi::OsString;
 
-use hapax::failpoint::Failpoints;
+use hapax::{
+    failpoint::Failpoints,
+    seeded::{self, PlantError},
+};
+
+/// Plants the bug that the environment names.
+pub(crate) fn plant_from_environment(
+    environment: &[(OsString, OsString)],
+) -> Result<(), PlantError> {
+    let asked = environment.iter().find(|(name, _)| name == "HAPAX_SEEDED");
+    let Some((_, bug)) = asked else { return Ok(()) };
+    seeded::plant(&bug.to_string_lossy()).map(drop)
+}
 
 /// What the environment asks for; nothing in a release build.
 #[cfg(not(debug_assertions))]

@@ -16,6 +16,7 @@ use hapax::{
     group::Fate,
     idempotency::{Claim, Known},
     outbox::{Draft, Sealed},
+    seeded::{self, Bug},
     store::{Claimed, Effect, StoreError},
 };
 use tokio::sync::oneshot;
@@ -137,8 +138,8 @@ impl Job for Dialogue {
         let deadline = Instant::now() + desk.tx_max;
         desk.until(Some(deadline));
         let taken = match &self.under {
-            Under::Claim(claim) => known(desk, claim),
-            Under::Nothing | Under::Phase(_) => Ok(None),
+            Under::Claim(claim) if !seeded::has(Bug::CheckThenInsert) => known(desk, claim),
+            Under::Nothing | Under::Claim(_) | Under::Phase(_) => Ok(None),
         };
         match taken.transpose() {
             Some(known) => {
@@ -221,6 +222,11 @@ impl Dialogue {
         doomed: bool,
         claimed_at: Timestamp,
     ) -> Result<Verdict, StoreError> {
+        let mut late = [].as_slice();
+        let mut events = events;
+        if seeded::has(Bug::OutboxOutside) {
+            (events, late) = (late, events);
+        }
         let answer = match ending {
             Ending::Rollback => return Ok(Verdict::RollBack),
             Ending::Complete {
@@ -228,6 +234,7 @@ impl Dialogue {
                 effect: Effect::Drop,
             } => {
                 desk.rewind()?;
+                late = &[];
                 Some(answer)
             }
             _ if doomed => return Err(doom()),
@@ -244,10 +251,19 @@ impl Dialogue {
             }
         };
         match (&self.under, answer) {
-            (Under::Claim(claim), Some(answer)) => complete(desk, claim, claimed_at, &answer)?,
+            (Under::Claim(claim), Some(answer)) => {
+                if seeded::has(Bug::AnswerOutside) {
+                    desk.commit_early()?;
+                }
+                complete(desk, claim, claimed_at, &answer)?;
+            }
             (Under::Phase(phase), Some(answer)) => phase.finish(desk, &answer)?,
             (Under::Phase(phase), None) => phase.advance(desk)?,
             (Under::Nothing, _) | (Under::Claim(_), None) => {}
+        }
+        if seeded::has(Bug::OutboxOutside) {
+            desk.commit_early()?;
+            outbox::append(desk, late)?;
         }
         Ok(Verdict::Keep)
     }

@@ -16,6 +16,7 @@ use hapax::{
     limits::{PURGE_ROWS, RETENTION_MAX, TOMBSTONE},
     outbox::Draft,
     quota::Usage,
+    seeded::{self, Bug},
     store::{Claimed, Keys, Ran, StoreError},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Value};
@@ -60,6 +61,11 @@ impl Keys for Sqlite {
     }
 
     async fn claim(&self, mut claim: Claim) -> Result<Claimed<Tx>, StoreError> {
+        if seeded::has(Bug::CheckThenInsert)
+            && let Some(known) = looked(self, &claim).await?
+        {
+            return Ok(Claimed::Known(known));
+        }
         let draft = Draft::of(&mut claim);
         dialogue::open(self, Under::Claim(claim), draft).await
     }
@@ -68,6 +74,9 @@ impl Keys for Sqlite {
         &self,
         mut claim: Claim,
     ) -> Result<Claimed<Tx>, StoreError> {
+        if seeded::has(Bug::CheckThenInsert) {
+            return self.claim(claim).await;
+        }
         let draft = Draft::of(&mut claim);
         Ok(Claimed::Open(Tx::riding(self, draft, claim)))
     }
@@ -177,6 +186,13 @@ pub(crate) fn known(desk: &Desk, claim: &Claim) -> Result<Option<Known>, StoreEr
     let known = record.and_then(|record| judge(record, claim, now));
     let known = known.map(|known| desk.keyring.decrypt_known(&claim.scope, known));
     known.transpose().map_err(encrypted("stored answer"))
+}
+
+/// Says what is known about a key before the writer is asked; for a seeded bug alone.
+pub(crate) async fn looked(store: &Sqlite, claim: &Claim) -> Result<Option<Known>, StoreError> {
+    let now = store.clock().now();
+    let record = store.look_up(&claim.scope).await?;
+    Ok(record.and_then(|record| judge(record, claim, now)))
 }
 
 /// Stores the answer under a key that this job holds.
@@ -306,7 +322,10 @@ struct Expired {
 }
 
 fn purge(desk: &Desk) -> Result<Vec<(Operation, u64)>, StoreError> {
-    let now = desk.now();
+    let mut now = desk.now();
+    if seeded::has(Bug::PurgeLiveKey) {
+        now = now.after(RETENTION_MAX);
+    }
     let mut gone: Vec<String> = Vec::new();
     let mut purge = || {
         for row in expired(&desk.conn, now)? {

@@ -92,6 +92,11 @@ pub(crate) fn append(desk: &mut Desk, events: &[Sealed]) -> Result<(), StoreErro
     insert().map_err(store_error)
 }
 
+/// Appends events in a transaction of their own; for a seeded bug alone.
+pub(crate) async fn append_apart(store: &Sqlite, events: Vec<Sealed>) -> Result<(), StoreError> {
+    store.submit(move |desk| append(desk, &events)).await
+}
+
 fn insert(emit: &mut Statement<'_>, position: i64, sealed: &Sealed) -> rusqlite::Result<()> {
     let event = &sealed.event;
     emit.execute(params![

@@ -4,7 +4,7 @@
 //! an owner does later changes its row only while epoch and time of entry are still its own;
 //! where no row changes, the savepoint is rolled back and the owner is fenced.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use hapax::{
     Timestamp,
@@ -15,6 +15,7 @@ use hapax::{
     limits::GRACE_DOUBLINGS,
     outbox::Draft,
     phases::{Entered, Entry, Found, Lapsed, Ownership, TakenOver, judge_entry},
+    seeded::{self, Bug},
     store::{Claimed, Phases, StoreError},
 };
 use rusqlite::{Row, ToSql, params};
@@ -103,7 +104,7 @@ impl Phase {
     /// Writes the recovery point, if the key is still its owner's.
     pub(crate) fn advance(&self, desk: &Desk) -> Result<(), StoreError> {
         let sql = query!("idempotency/advance");
-        fenced(desk, sql, &self.owned, &[&self.recovery_point])
+        fenced(desk, &unfenced(sql), &self.owned, &[&self.recovery_point])
     }
 
     /// Stores the answer, if the key is still its owner's.
@@ -117,8 +118,20 @@ impl Phase {
             &now.as_millis(),
             &now.after(self.owned.retention).as_millis(),
         ];
-        fenced(desk, query!("idempotency/finish"), &self.owned, &values)
+        let sql = unfenced(query!("idempotency/finish"));
+        fenced(desk, &sql, &self.owned, &values)
     }
+}
+
+/// The statement as it is; without its fence where that bug is seeded.
+fn unfenced(sql: &'static str) -> Cow<'static, str> {
+    const FENCE: &str = "epoch = ?4 AND created_at = ?5 AND state = 'in_progress'";
+    if seeded::has(Bug::NoFence) {
+        return sql
+            .replace(FENCE, "?4 IS NOT NULL AND ?5 IS NOT NULL")
+            .into();
+    }
+    sql.into()
 }
 
 /// Runs a statement that changes the owner's row and no other.

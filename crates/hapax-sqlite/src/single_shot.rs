@@ -6,12 +6,13 @@
 use hapax::{
     idempotency::{Claim, SingleShot},
     outbox::Draft,
+    seeded::{self, Bug},
     store::{Ran, StoreError},
 };
 use rusqlite::params_from_iter;
 
 use crate::{
-    idempotency::{Statement, StoredAnswer, claim_completed, complete, known, retention},
+    idempotency::{Statement, StoredAnswer, claim_completed, complete, known, looked, retention},
     outbox,
     sqlite::Sqlite,
     writer::Desk,
@@ -30,7 +31,15 @@ pub(crate) async fn run(store: &Sqlite, shot: SingleShot<Statement>) -> Result<R
     for event in events {
         draft.seal(event, store.clock(), store.random(), store.keyring())?;
     }
-    let events = draft.into_events();
+    let mut events = draft.into_events();
+    if seeded::has(Bug::PublishBeforeCommit) {
+        outbox::append_apart(store, std::mem::take(&mut events)).await?;
+    }
+    if seeded::has(Bug::CheckThenInsert)
+        && let Some(known) = looked(store, &claim).await?
+    {
+        return Ok(Ran::Known(known));
+    }
     let answer = StoredAnswer::of(store.keyring(), Some(&claim.scope), &answer)?;
     let run = move |desk: &mut Desk| {
         if let Some(taken) = claim_or_known(desk, &claim, &answer)? {
@@ -39,7 +48,14 @@ pub(crate) async fn run(store: &Sqlite, shot: SingleShot<Statement>) -> Result<R
         for statement in &statements {
             execute(desk, statement)?;
         }
+        if seeded::has(Bug::OutboxOutside) {
+            desk.commit_early()?;
+        }
         outbox::append(desk, &events)?;
+        if seeded::has(Bug::AnswerOutside) {
+            desk.commit_early()?;
+            complete(desk, &claim, desk.now(), &answer)?;
+        }
         Ok(Ran::Committed {
             fresh_for: retention(&claim),
         })
@@ -52,6 +68,12 @@ fn claim_or_known(
     claim: &Claim,
     answer: &StoredAnswer,
 ) -> Result<Option<hapax::idempotency::Known>, StoreError> {
+    if seeded::has(Bug::CheckThenInsert) {
+        return complete(desk, claim, desk.now(), answer).map(|()| None);
+    }
+    if seeded::has(Bug::AnswerOutside) {
+        return known(desk, claim);
+    }
     if claim_completed(desk, claim, answer)? {
         return Ok(None);
     }

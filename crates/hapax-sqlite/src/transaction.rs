@@ -17,6 +17,7 @@ use hapax::{
     inbox::{Acceptance, Message},
     key::Scope,
     outbox::{Draft, EventError},
+    seeded::{self, Bug},
     store::{Claimed, Effect, StoreError, Transaction},
 };
 use rusqlite::Connection;
@@ -26,7 +27,7 @@ use crate::{
     dialogue::{self, Ending, Request, Under},
     error::unavailable,
     idempotency::StoredAnswer,
-    inbox,
+    inbox, outbox,
     sqlite::Sqlite,
     writer::Desk,
 };
@@ -160,12 +161,17 @@ impl Tx {
 
 impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
-        self.draft.seal(
+        let id = self.draft.seal(
             event,
             self.store.clock(),
             self.store.random(),
             self.store.keyring(),
-        )
+        )?;
+        if seeded::has(Bug::PublishBeforeCommit) {
+            let (store, events) = (self.store.clone(), self.draft.take_events());
+            tokio::spawn(async move { outbox::append_apart(&store, events).await });
+        }
+        Ok(id)
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {

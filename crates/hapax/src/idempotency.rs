@@ -14,6 +14,7 @@ use crate::{
     clock::Timestamp,
     event::{Headers, NewEvent},
     key::{Fingerprint, Scope},
+    seeded::{self, Bug},
 };
 
 /// What a request asks of the key table.
@@ -167,7 +168,7 @@ pub fn judge(record: KeyRecord, claim: &Claim, now: Timestamp) -> Option<Known> 
             OnExpired::Gone => Some(Known::Gone),
         };
     }
-    if record.fingerprint != claim.fingerprint {
+    if record.fingerprint != claim.fingerprint && !seeded::has(Bug::NoFingerprint) {
         return Some(Known::Mismatch);
     }
     match record.answer {

@@ -38,6 +38,8 @@ pub mod keyring;
 pub mod store;
 pub mod clock;
 pub mod failpoint;
+#[doc(hidden)]
+pub mod seeded;
 pub mod limits;
 pub mod trace;
 pub mod telemetry;

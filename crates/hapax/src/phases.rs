@@ -18,6 +18,7 @@ use crate::{
     idempotency::{Claim, KeyRecord, KeyState, Known, judge},
     key::{Fingerprint, FingerprintBuilder, Scope},
     limits::RECOVERY_POINT_BYTES_MAX,
+    seeded::{self, Bug},
 };
 
 /// The version of the format of provider keys: a change would charge twice.
@@ -69,14 +70,17 @@ impl Ownership {
     /// payload, step, or the same key used anew after it expired make another one.
     pub fn provider_key(&self, step: &str) -> String {
         let scope = &self.scope;
-        let hash = FingerprintBuilder::new(PROVIDER_KEY_VERSION)
+        let mut hash = FingerprintBuilder::new(PROVIDER_KEY_VERSION)
             .part(scope.tenant.as_str().as_bytes())
             .part(scope.operation.as_str().as_bytes())
             .part(scope.key.as_str().as_bytes())
             .part(self.fingerprint.as_bytes())
             .part(&self.created_at.as_millis().to_be_bytes())
-            .part(step.as_bytes())
-            .finish();
+            .part(step.as_bytes());
+        if seeded::has(Bug::ProviderKeyPerAttempt) {
+            hash = hash.part(&self.epoch.to_be_bytes());
+        }
+        let hash = hash.finish();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&hash.as_bytes()[..16]);
         Builder::from_custom_bytes(bytes).into_uuid().to_string()

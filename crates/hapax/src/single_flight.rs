@@ -17,7 +17,10 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::key::{Fingerprint, Scope};
+use crate::{
+    key::{Fingerprint, Scope},
+    seeded::{self, Bug},
+};
 
 /// Locks of the map: more than the cores that contend for them.
 const SHARDS: usize = 64;
@@ -72,6 +75,11 @@ impl<T: Clone> SingleFlight<T> {
 
     /// Joins the requests of `scope`.
     pub fn arrive(&self, scope: &Scope, fingerprint: Fingerprint) -> Arrival<T> {
+        if seeded::has(Bug::CheckThenInsert) {
+            let mut alone = Lead::new(&self.0, scope, fingerprint);
+            alone.done = true;
+            return Arrival::Lead(alone);
+        }
         let mut flights = self.0.flights(scope);
         match flights.entry(scope.clone()) {
             Entry::Vacant(vacant) => {

@@ -3,8 +3,23 @@
 //! `HAPAX_FAILPOINT=name:nth` kills this process with SIGKILL when the place
 //! `name` is reached for the nth time, and `name:nth:text` makes it panic with that text. A release
 //! build does not even look.
+//!
+//! `HAPAX_SEEDED=name` gives this process a bug, in a build that has them; any other build refuses
+//! to start, for what is run on it would prove nothing.
 
-use hapax::failpoint::Failpoints;
+use hapax::{
+    failpoint::Failpoints,
+    seeded::{self, PlantError},
+};
+
+/// Plants the bug that the environment names.
+pub(crate) fn plant_from_environment() -> Result<(), PlantError> {
+    let asked = std::env::vars_os().find(|(name, _)| name == "HAPAX_SEEDED");
+    let Some((_, bug)) = asked else { return Ok(()) };
+    let bug = seeded::plant(&bug.to_string_lossy())?;
+    tracing::warn!(bug = bug.name(), "this process has a bug on purpose");
+    Ok(())
+}
 
 /// What the environment asks for; nothing in a release build.
 #[cfg(not(debug_assertions))]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hapax::{
     limits::{EVENT_RETENTION, INBOX_RETENTION, SAGA_RETENTION},
+    seeded::{self, Bug},
     store::{Outbox, StoreError},
 };
 use hapax_http::Idempotency;
@@ -39,7 +40,10 @@ impl<D: Database> Retention<D> {
     /// Deletes what has expired, until it is dropped.
     pub(crate) async fn keep(self) {
         let retention = self.idempotency.settings().retention;
-        let round = (retention / 2).clamp(Duration::from_secs(1), ROUND_MAX);
+        let mut round = (retention / 2).clamp(Duration::from_secs(1), ROUND_MAX);
+        if seeded::has(Bug::PurgeLiveKey) {
+            round = Duration::from_secs(1);
+        }
         let mut sweep_at = Instant::now();
         loop {
             if Instant::now() >= sweep_at {

@@ -1,17 +1,18 @@
 //! A verified message in its transaction: accepted, acted on, committed.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::response::{IntoResponse, Response};
 use hapax::{
     event::Headers,
     idempotency::{OnFailure, Remember},
     inbox::{Acceptance, Message},
+    seeded::{self, Bug},
     store::{Keys, StoreError, Transaction},
     telemetry::INBOX_MESSAGES,
 };
 use http::{HeaderValue, StatusCode};
-use tokio::time::timeout_at;
+use tokio::time::{sleep, timeout_at};
 
 use super::Inbox;
 use crate::{
@@ -21,6 +22,9 @@ use crate::{
     tx::Slot,
     visit::{Finished, Inner, Run},
 };
+
+/// How late a seeded bug commits.
+const WRITE_BEHIND: Duration = Duration::from_millis(50);
 
 /// Accepts the message and runs its handler in the same transaction.
 pub(super) async fn accept<K: Keys, S: Inner>(
@@ -59,8 +63,12 @@ async fn open<K: Keys>(
     message: &Message,
     context: Headers,
 ) -> Result<(K::Tx, Acceptance), StoreError> {
-    let mut tx = inbox.store.begin(None, context).await?;
+    let mut tx = inbox.store.begin(None, context.clone()).await?;
     let acceptance = tx.accept(message).await?;
+    if seeded::has(Bug::InboxOutside) {
+        tx.commit().await?;
+        tx = inbox.store.begin(None, context).await?;
+    }
     Ok((tx, acceptance))
 }
 
@@ -76,6 +84,14 @@ async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) 
     };
     if !takes(&finished) {
         tx.rollback().await;
+        return finished.into_response();
+    }
+    if seeded::has(Bug::AckBeforeCommit) {
+        // In its own time, as what is written behind does.
+        tokio::spawn(async move {
+            sleep(WRITE_BEHIND).await;
+            tx.commit().await
+        });
         return finished.into_response();
     }
     match tx.commit().await {

@@ -14,6 +14,7 @@ use std::{
 use hapax::{
     event::Headers,
     phases::{Ownership, check_name},
+    seeded::{self, Bug},
     store::{StoreError, Transaction},
 };
 use tokio::{
@@ -187,7 +188,7 @@ impl<T: Transaction> Owner<T> {
     pub(crate) fn keep(self: &Arc<Self>, lease: Duration) -> Renewing {
         let owner = Arc::clone(self);
         Renewing(tokio::spawn(async move {
-            loop {
+            while !seeded::has(Bug::ShortLease) {
                 sleep(lease / 3).await;
                 let turn = owner.turn.lock().await;
                 if owner.over.load(Ordering::SeqCst) || owner.is_fenced() {

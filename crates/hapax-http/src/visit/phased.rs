@@ -11,6 +11,7 @@ use bytes::Bytes;
 use hapax::{
     idempotency::{Known, OnFailure, Remember, judge},
     phases::{Entered, Entry, Found, Ownership, judge_entry},
+    seeded::{self, Bug},
     store::{Effect, Keys, StoreError, Transaction},
 };
 use tokio::time::{Instant, sleep, sleep_until};
@@ -73,9 +74,13 @@ fn entry<K: Keys, S: Inner>(visit: &Visit<K, S>, held: &Held<K>, phasing: &Phasi
     let original = visit.parts.extensions.get::<OriginalUri>();
     let uri = original.map_or(&visit.parts.uri, |original| &original.0);
     let request = encode(&visit.parts, uri, &visit.kept, &phasing.kept_headers);
+    let mut lease = settings.lease;
+    if seeded::has(Bug::ShortLease) {
+        lease /= 100;
+    }
     Entry {
         claim: held.claim.clone(),
-        lease: settings.lease,
+        lease,
         request,
     }
 }

@@ -27,6 +27,7 @@ use hapax_postgres::{OpenError, Postgres};
 
 use crate::{
     config::{Config, Given, Layers, Wrong},
+    failpoint,
     output::{FAILED, Output, USAGE},
     surroundings, telemetry, wiring,
 };
@@ -204,7 +205,9 @@ pub(crate) fn run(
     let Cli { flags, verb } = cli;
     let output = Output { json: flags.json };
     let environment: Vec<_> = environment.collect();
-    let failpoints = crate::failpoint::from_environment(&environment);
+    let planted = failpoint::plant_from_environment(&environment);
+    planted.map_err(|error| Failure::new(USAGE, error.to_string()))?;
+    let failpoints = failpoint::from_environment(&environment);
     let again = again(&flags, &verb, environment);
     // These need no settings, and `config` tells of wrong ones by itself.
     let verb = match verb {

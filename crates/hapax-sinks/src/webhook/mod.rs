@@ -24,6 +24,7 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, join_all};
 use hapax::{
     Clock, Timestamp,
+    seeded::{self, Bug},
     signature::{self, Signer},
     sink::{Offer, Outcome, Sink, SinkError},
     trace::{TRACEPARENT, TRACESTATE},
@@ -41,6 +42,7 @@ mod guard;
 mod connect;
 mod client;
 mod answer;
+mod redirect;
 
 pub use builder::{WebhookBuilder, WebhookError};
 pub use guard::Blocked;
@@ -84,7 +86,15 @@ impl Webhook {
         }
         let deadline = tokio::time::Instant::now() + self.timeout;
         let request = self.request(offer);
-        match tokio::time::timeout_at(deadline, self.client.request(request)).await {
+        let mut answered = tokio::time::timeout_at(deadline, self.client.request(request)).await;
+        if seeded::has(Bug::RedirectFollowed)
+            && let Ok(Ok(response)) = &answered
+            && let Some(place) = redirect::place(response)
+        {
+            let followed = redirect::follow(place, self.request(offer));
+            answered = tokio::time::timeout_at(deadline, followed).await;
+        }
+        match answered {
             Ok(Ok(response)) => answer::judge(response, deadline, self.clock.now()).await,
             Ok(Err(error)) => Err(client::failure(error)),
             Err(elapsed) => Err(SinkError::unavailable("timeout", elapsed)),

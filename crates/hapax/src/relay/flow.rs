@@ -16,6 +16,7 @@ use crate::{
     key::Tenant,
     limits::{BEHIND, PAST_READ, READ_EVENTS, WINDOW_EVENTS},
     outbox::OutboxEvent,
+    seeded::{self, Bug},
     store::{Batch, Past},
     telemetry,
 };
@@ -275,7 +276,12 @@ impl Flow {
             .into_iter()
             .partition(|item| item.attempts < attempts_max);
         for item in &chosen {
-            if item.parked {
+            if seeded::has(Bug::MarkSentBeforeSend) {
+                self.progress.settle(item.position());
+                self.pending
+                    .delivered
+                    .extend(item.parked.then(|| item.position()));
+            } else if item.parked {
                 self.pending
                     .begin
                     .push((item.position(), item.attempts + 1));

@@ -210,7 +210,10 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
 
     async fn take(&self) -> Result<Option<Opened>, StoreError> {
         match &self.settings.node {
-            Some(node) => self.store.take(&self.part, &node.name, node.lease).await,
+            Some(node) => {
+                let lease = node.counts_for();
+                self.store.take(&self.part, &node.name, lease).await
+            }
             None => self.store.open(&self.part).await.map(Some),
         }
     }

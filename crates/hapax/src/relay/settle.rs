@@ -13,6 +13,7 @@ use crate::{
     delivery::{Arrived, Attempt, AttemptOutcome, ParkedState, Settlement},
     limits::ERROR_BYTES,
     retry::Next,
+    seeded::{self, Bug},
     sink::{Outcome, Receipt, SinkError},
     telemetry,
 };
@@ -150,6 +151,14 @@ impl Flow {
             from_state = if item.parked { "retrying" } else { "offered" }, to_state = "dead",
             "event is a dead letter"
         );
+        if seeded::has(Bug::DroppedWhenExhausted) {
+            self.progress.settle(item.position());
+            self.pending
+                .delivered
+                .extend(item.parked.then(|| item.position()));
+            self.release(&item);
+            return self.lane.go_on(&item);
+        }
         if self.destination.order == Order::KeySkip {
             self.release(&item);
             self.lane.go_on(&item);
@@ -184,6 +193,12 @@ impl Flow {
                 from_state = if item.parked { "retrying" } else { "offered" },
                 to_state = "retrying", next_at = next_at.as_millis(), "delivery is parked"
             );
+        }
+        if seeded::has(Bug::OrderByLuck) {
+            self.release(&item);
+            self.lane.go_on(&item);
+            let last_error = Some(one_line(error));
+            return self.park(item.position(), state, attempt, next_at, None, last_error);
         }
         let waiting = self.lane.hold_up(&item);
         match &item.order_key {

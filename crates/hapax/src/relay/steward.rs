@@ -171,10 +171,12 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
 
     /// Looks who is there, and tells each keeper whether its part is ours to carry.
     async fn look(&mut self) {
-        let Some(Node { name, lease }) = self.settings.node.clone() else {
+        let Some(node) = self.settings.node.clone() else {
             return;
         };
-        let asked = timeout(lease, self.store.attend(&name, lease)).await;
+        let counts_for = node.counts_for();
+        let Node { name, lease } = node;
+        let asked = timeout(lease, self.store.attend(&name, counts_for)).await;
         let asked = match asked {
             Ok(asked) => asked.map_err(|error| error.story()),
             Err(_) => Err(format!("the store has not answered within {lease:?}")),

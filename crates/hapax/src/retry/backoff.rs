@@ -6,7 +6,10 @@
 
 use std::time::Duration;
 
-use crate::limits::{BACKOFF_BASE, BACKOFF_CAP, SEND, SEND_ATTEMPTS};
+use crate::{
+    limits::{BACKOFF_BASE, BACKOFF_CAP, SEND, SEND_ATTEMPTS},
+    seeded::{self, Bug},
+};
 
 /// How often and how fast one operation is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +49,7 @@ impl Backoff {
     /// `left` is what is left of the total, `unit` a uniform random number in `0.0..1.0`, and
     /// `asked` the least that the far side wants to be left alone.
     pub fn after(&self, attempt: u32, left: Duration, unit: f64, asked: Option<Duration>) -> Again {
+        let asked = asked.filter(|_| !seeded::has(Bug::RetryAfterIgnored));
         if let Some(asked) = asked.filter(|asked| *asked >= left && !asked.is_zero()) {
             return Again::TooLate(asked);
         }

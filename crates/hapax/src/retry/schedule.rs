@@ -6,6 +6,8 @@
 
 use std::{str::FromStr, time::Duration};
 
+use crate::seeded::{self, Bug};
+
 /// What to do after an attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -51,7 +53,8 @@ impl Schedule {
             return Next::DeadLetter;
         };
         let stretch = 1.0 + unit * f64::from(self.jitter_percent) / 100.0;
-        let asked = retry_after.unwrap_or_default();
+        let heard = retry_after.filter(|_| !seeded::has(Bug::RetryAfterIgnored));
+        let asked = heard.unwrap_or_default();
         Next::Retry((*wait).max(asked).mul_f64(stretch))
     }
 }

@@ -6,7 +6,11 @@
 //! taken for refused, and never undone, unless what undoes it is declared to bear that.
 
 use super::{Act, Definition, Refusal, SagaRecord, Step, StepRecord, StepState, Way};
-use crate::{clock::Timestamp, limits::SAGA_UNDO_ATTEMPTS};
+use crate::{
+    clock::Timestamp,
+    limits::SAGA_UNDO_ATTEMPTS,
+    seeded::{self, Bug},
+};
 
 /// What a saga does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +149,9 @@ fn open<Tx>(
         // What failed was rolled back: nothing of it has happened.
         Act::Local(_) if is_late && is_past_pivot => Move::Ask(late(last_words(row))),
         Act::Local(_) if is_late => Move::Turn(late(last_words(row))),
+        Act::Foreign(_) if seeded::has(Bug::RefundOnUnknown) && row.attempts > 0 => {
+            Move::Turn(Refusal::new("unknown", last_words(row)))
+        }
         Act::Foreign(_) if is_late && step.undo_unknown && !is_past_pivot => {
             Move::Turn(late(last_words(row)))
         }

@@ -16,6 +16,7 @@ use crate::{
         Act, Call, Foreign, Found, Outcome, Refusal, StepRecord, Way, decision::RETRIED,
         provider_key,
     },
+    seeded::{self, Bug},
     store::{SagaRows, Sagas, StoreError},
     telemetry::story,
 };
@@ -44,10 +45,18 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             // the step was first meant.
             row.began_at = self.now();
         }
+        if seeded::has(Bug::ProviderKeyPerAttempt) {
+            row.provider_key = Some(self.fresh_key(&row, f64::from(row.attempts)));
+        }
+        if seeded::has(Bug::CompensationAfterCall) {
+            row.provider_key = Some(self.fresh_key(&row, self.settings.random.unit()));
+        }
         // The try is counted and the key is on record before a byte is sent.
         row.next_at = self.now();
         self.settings.failpoints.hit("saga.intent.before");
-        self.write(row.clone()).await?;
+        if !seeded::has(Bug::CompensationAfterCall) {
+            self.write(row.clone()).await?;
+        }
         self.settings.failpoints.hit("saga.intent.after");
         let outcome = self.ask(&*act, &row, place).await;
         self.settings.failpoints.hit("saga.call.after");
@@ -58,6 +67,9 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             }
             Outcome::Done(made) => done(row, made, self.now()),
             Outcome::Refused(why) => refused(row, why, self.now()),
+            Outcome::Unknown(error) if seeded::has(Bug::TimeoutIsFailure) => {
+                refused(row, Refusal::new("failed", story(&*error)), self.now())
+            }
             Outcome::Unknown(error) => self.failed(row, "unknown", story(&*error)),
         };
         self.write(row).await?;
@@ -155,6 +167,11 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             attempt: row.attempts,
             headers: self.owned.headers.clone(),
         }
+    }
+
+    /// A key that is no other call's: what seeded bugs call under.
+    fn fresh_key(&self, row: &StepRecord, number: f64) -> String {
+        provider_key(&self.saga, &format!("{} {number}", row.name), row.way)
     }
 
     /// A call ends well before its lease does: whoever takes the saga over calls alone.
