@@ -36,6 +36,8 @@ const SOURCES: &str = "examples/sql-contract";
 const PROBER: &str = "crates/hapax-testkit/prober/requirements.txt";
 /// What reads the spans that the tests export.
 const COLLECTOR: &str = "examples/shop/tests/otlp/requirements.txt";
+/// What the far sides of the torture verify webhooks with.
+const ORACLES: &str = "proof/torture/oracles/requirements.txt";
 /// What marks a folder whose packages are complete, and says which list they are of.
 const MARK: &str = "installed";
 
@@ -49,6 +51,12 @@ pub(crate) fn install(root: &Path) -> anyhow::Result<()> {
     let list = sources.join("python/requirements.txt");
     python(&list, &target.join("python"))?;
     node(&sources.join("node"), &target.join("node"))
+}
+
+/// Installs what the far sides of the torture need.
+pub(crate) fn oracles(root: &Path) -> anyhow::Result<()> {
+    tool::require(&TOOLS[..1])?;
+    python(&root.join(ORACLES), &target()?.join("oracles"))
 }
 
 /// Reads a file of YAML, with the library that came with the prober.
@@ -68,7 +76,8 @@ pub(crate) fn yaml(file: &Path) -> anyhow::Result<serde_json::Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-fn target() -> anyhow::Result<PathBuf> {
+/// Where cargo builds.
+pub(crate) fn target() -> anyhow::Result<PathBuf> {
     let target = metadata()?["target_directory"].as_str().map(PathBuf::from);
     target.context("cargo metadata names no target directory")
 }

@@ -11,6 +11,7 @@ mod matrix;
 mod carry;
 mod money;
 mod fleet;
+mod torture;
 mod services;
 #[path = "../../crates/hapax-testkit/src/port.rs"]
 #[expect(
@@ -46,6 +47,8 @@ cargo x CHORE
   carry     the correctness run, five minutes; carry --seconds 20 --sinks webhook,nats
   money     the crash matrix of payments, refunds and checkouts, on both stores, as a table
   fleet     a hundred clients against a shop that is down for 30 s; fleet --short, --release
+  torture   kills everything, and compares the books; torture --store postgres --seconds 60;
+            torture bugs: with each bug that is planted on purpose, as a table
   package   makes the Debian package of an optimised build, and checks it; --check: of the build
             that is there, and the containers, as the gate does
   fmt       formats the tree
@@ -69,7 +72,9 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         Some((chore, rest)) => (chore.as_str(), rest),
         None => ("help", &[][..]),
     };
-    if !rest.is_empty() && !["bench", "carry", "fleet", "matrix", "package"].contains(&chore) {
+    if !rest.is_empty()
+        && !["bench", "carry", "fleet", "matrix", "package", "torture"].contains(&chore)
+    {
         bail!("`cargo x {chore}` takes no arguments");
     }
     let mut steps = Steps::default();
@@ -83,6 +88,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "carry" => carry::carry(rest)?,
         "money" => money::money()?,
         "fleet" => fleet::fleet(rest)?,
+        "torture" => torture::torture(&root, rest)?,
         "package" => steps.run("package", || package::package(&root, rest))?,
         "fmt" => steps.call("fmt", "cargo fmt --all")?,
         "tidy" => steps.run("tidy", || tidy::tidy(&root))?,

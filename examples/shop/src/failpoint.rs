@@ -1,8 +1,8 @@
 //! Places where a test lets the shop die.
 //!
 //! `HAPAX_FAILPOINT=name:nth` kills this process with SIGKILL when the place
-//! `name` is reached for the nth time, and `name:nth:text` makes it panic with that text. A release
-//! build does not even look.
+//! `name` is reached for the nth time, `name:nth:wait` holds it up there for longer than a lease of
+//! the tests lasts, and `name:nth:text` makes it panic with that text. A release build does not even look.
 //!
 //! `HAPAX_SEEDED=name` gives this process a bug, in a build that has them; any other build refuses
 //! to start, for what is run on it would prove nothing.
@@ -11,6 +11,10 @@ use hapax::{
     failpoint::Failpoints,
     seeded::{self, PlantError},
 };
+
+/// How long a place holds the shop up.
+#[cfg(debug_assertions)]
+const HELD_UP: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Plants the bug that the environment names.
 pub(crate) fn plant_from_environment() -> Result<(), PlantError> {
@@ -47,8 +51,16 @@ fn deadly(value: &str) -> Option<Failpoints> {
     let hits = AtomicU64::new(0);
     Some(Failpoints::calling(move |name| {
         if name == place && hits.fetch_add(1, Ordering::SeqCst) + 1 == nth {
-            assert!(text.is_none(), "struck at {name}: {text:?}");
-            die();
+            tracing::warn!("struck at {name}");
+            match text.as_deref() {
+                None => die(),
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "whoever is held up knows of no clock"
+                )]
+                Some("wait") => std::thread::sleep(HELD_UP),
+                Some(text) => panic!("struck at {name}: {text:?}"),
+            }
         }
     }))
 }

@@ -1,6 +1,9 @@
 //! What a run has left: read from its files alone.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -69,6 +72,9 @@ pub(crate) struct Received {
     pub(crate) refused: Vec<Value>,
     /// Requests that followed a redirect.
     pub(crate) strayed: usize,
+    /// What the picky one has taken, and what it never does.
+    pub(crate) picked: HashSet<String>,
+    pub(crate) spurned: HashSet<String>,
     /// What each event says, by its id.
     pub(crate) said: HashMap<String, Value>,
 }
@@ -123,11 +129,6 @@ impl Evidence {
     /// The wishes of a kind.
     pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = &Wished> {
         self.wishes.iter().filter(move |it| it.wish.kind == kind)
-    }
-
-    /// When the faults were over.
-    pub(crate) fn quiet_from(&self) -> u64 {
-        self.run["quiet_from"].as_u64().unwrap_or_default()
     }
 
     /// Entries of a kind in the payment provider's ledger.
@@ -209,6 +210,8 @@ impl Received {
                         received.arrivals[*place].answered = Some(at);
                     }
                 }
+                Some("picked") => drop(received.picked.insert(text("id"))),
+                Some("spurned") => drop(received.spurned.insert(text("id"))),
                 Some("strayed") => received.strayed += 1,
                 _ => received.refused.push(line.clone()),
             }
@@ -225,7 +228,9 @@ pub(crate) fn body(answer: &Value) -> Value {
 
 /// What a provider made: a refusal makes nothing.
 fn made(ledger: &[Value]) -> Vec<Value> {
-    let made = ledger.iter().filter(|line| line["status"].as_u64() < Some(300));
+    let made = ledger
+        .iter()
+        .filter(|line| line["status"].as_u64() < Some(300));
     made.map(|line| line["object"].clone()).collect()
 }
 
@@ -264,7 +269,10 @@ fn wishes(histories: &[Vec<Value>]) -> anyhow::Result<Vec<Wished>> {
             } else if let Some((place, attempt)) = attempts.get(&process) {
                 let attempt = &mut wishes[*place].attempts[*attempt];
                 attempt.ended = Some(at);
-                line["type"].as_str().unwrap_or_default().clone_into(&mut attempt.end);
+                line["type"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .clone_into(&mut attempt.end);
                 attempt.answer = line["value"].clone();
             }
         }

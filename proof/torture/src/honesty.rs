@@ -2,12 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    evidence::Evidence,
-    judges::causes,
-    storm::PLACES,
-    town::Store,
-};
+use crate::{evidence::Evidence, judges::causes, storm::PLACES, town::Store};
 
 /// How often each thing happened that the run is for.
 pub(crate) type Bites = BTreeMap<String, usize>;
@@ -30,16 +25,27 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
         }
     }
     for wished in &evidence.wishes {
-        let came = |word: &str| wished.asked().filter(|it| it.answer["came"] == word).count();
+        let came = |word: &str| {
+            wished
+                .asked()
+                .filter(|it| it.answer["came"] == word)
+                .count()
+        };
         bite("replays".to_owned(), came("replayed"));
         let lost = wished.asked().filter(|it| it.end == "info").count();
         bite("requests without an answer".to_owned(), lost);
         if lost > 0 && came("stored") == 0 && came("replayed") > 0 {
             bite("commits whose answer was lost".to_owned(), 1);
         }
-        let refused = wished.attempts.iter().filter(|it| it.is_altered && it.answer["status"] == 409);
+        let refused = wished
+            .attempts
+            .iter()
+            .filter(|it| it.is_altered && it.answer["status"] == 409);
         bite("mismatches".to_owned(), refused.count());
-        let mut spans: Vec<_> = wished.asked().map(|it| (it.began, it.ended.unwrap_or(it.began))).collect();
+        let mut spans: Vec<_> = wished
+            .asked()
+            .map(|it| (it.began, it.ended.unwrap_or(it.began)))
+            .collect();
         spans.sort_unstable();
         let races = spans.windows(2).filter(|it| it[1].0 < it[0].1).count();
         bite("races for a key".to_owned(), races);
@@ -49,7 +55,10 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
     }
     for row in evidence.rows("takeovers") {
         let times = row["epochs"].as_u64().unwrap_or_default();
-        bite("takeovers".to_owned(), usize::try_from(times).unwrap_or_default());
+        bite(
+            "takeovers".to_owned(),
+            usize::try_from(times).unwrap_or_default(),
+        );
     }
     bites
 }

@@ -16,6 +16,7 @@ mod judges;
 mod honesty;
 mod report;
 mod run;
+mod bugs;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,8 @@ enum Command {
     Run(run::Flags),
     /// Judges what a run has left in its folder
     Judge(run::Judge),
+    /// Runs storms over builds with bugs, until each is caught
+    Bugs(bugs::Flags),
     /// Wants things until SIGTERM; a part of a run
     #[command(hide = true)]
     Clients(clients::Flags),
@@ -39,6 +42,7 @@ async fn main() -> ExitCode {
     let ended = match Command::parse() {
         Command::Run(flags) => Box::pin(run::run(flags)).await,
         Command::Judge(judge) => run::judge(&judge),
+        Command::Bugs(flags) => bugs::bugs(&flags),
         Command::Clients(flags) => clients::run(flags).await.map(|()| true),
     };
     match ended {

@@ -99,8 +99,17 @@ fn counts(page: &mut String, evidence: &Evidence) {
         asked += 1;
         indefinite += usize::from(attempt.end == "info");
     }
-    let granted = |kind| evidence.of(kind).filter(|it| it.granted().is_some()).count();
-    let all = evidence.wishes.iter().filter(|it| it.granted().is_some()).count();
+    let granted = |kind| {
+        evidence
+            .of(kind)
+            .filter(|it| it.granted().is_some())
+            .count()
+    };
+    let all = evidence
+        .wishes
+        .iter()
+        .filter(|it| it.granted().is_some())
+        .count();
     let kinds = [
         Kind::Order,
         Kind::Update,
@@ -114,7 +123,10 @@ fn counts(page: &mut String, evidence: &Evidence) {
     let deliveries = evidence.hook.arrivals.len() + evidence.feed.arrivals.len();
     let events = evidence.hook.said.len() + evidence.feed.said.len();
     let repeated: usize = causes(evidence).values().sum();
-    let unexplained = causes(evidence).get("unexplained").copied().unwrap_or_default();
+    let unexplained = causes(evidence)
+        .get("unexplained")
+        .copied()
+        .unwrap_or_default();
     // The rule of three: nothing in n tries is at most 3/n, with 95 % confidence.
     #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
     let bound = 3.0 / (all.max(1) as f64);
@@ -122,15 +134,38 @@ fn counts(page: &mut String, evidence: &Evidence) {
         ("wishes", evidence.wishes.len().to_string()),
         ("requests", asked.to_string()),
         ("without a definite answer", indefinite.to_string()),
-        ("acknowledged effects", format!("{all} ({})", kinds.join(", "))),
-        ("kills, crashes of the server among them", kills(evidence).to_string()),
-        ("faults in all", evidence.faults.iter().filter(|it| it.bit).count().to_string()),
-        ("deliveries to the webhooks' receivers", deliveries.to_string()),
+        (
+            "acknowledged effects",
+            format!("{all} ({})", kinds.join(", ")),
+        ),
+        (
+            "kills, crashes of the server among them",
+            kills(evidence).to_string(),
+        ),
+        (
+            "faults in all",
+            evidence
+                .faults
+                .iter()
+                .filter(|it| it.bit)
+                .count()
+                .to_string(),
+        ),
+        (
+            "deliveries to the webhooks' receivers",
+            deliveries.to_string(),
+        ),
         ("of so many events", events.to_string()),
         ("deliveries repeated", repeated.to_string()),
         ("of those unexplained", unexplained.to_string()),
-        ("drained after the last fault", format!("{} ms", evidence.run["drained_ms"])),
-        ("chance of a lost or doubled effect, at most (95 %)", format!("{bound:.1e}")),
+        (
+            "drained after the last fault",
+            format!("{} ms", evidence.run["drained_ms"]),
+        ),
+        (
+            "chance of a lost or doubled effect, at most (95 %)",
+            format!("{bound:.1e}"),
+        ),
     ];
     page.push_str("| | |\n|---|---:|\n");
     for (name, value) in lines {

@@ -22,7 +22,7 @@ use crate::{
 const CALM: Duration = Duration::from_secs(3);
 /// How long nothing more may come before what is left is given up.
 const STALL: Duration = Duration::from_secs(12);
-const DRAIN: Duration = Duration::from_secs(120);
+const DRAIN: Duration = Duration::from_mins(2);
 
 /// What a run is asked for.
 #[derive(Clone, Debug, clap::Args)]
@@ -86,7 +86,7 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<bool> {
     std::fs::write(folder.join("rows.json"), rows.to_string())?;
     let told = json!({
         "store": flags.store.name(), "seed": seed, "seconds": (quiet_from - began) / 1_000_000_000,
-        "began": began, "quiet_from": quiet_from, "drained_ms": drained.as_millis() as u64,
+        "began": began, "quiet_from": quiet_from, "drained_ms": u64::try_from(drained.as_millis())?,
         "when": moment(began)?, "machine": machine(), "command": command(&flags, seed),
     });
     std::fs::write(folder.join("run.json"), told.to_string())?;
@@ -158,7 +158,15 @@ async fn arrived(town: &Town) -> anyhow::Result<Vec<usize>> {
     for name in ["hook", "feed", "mail", "payment", "shipping"] {
         counts.push(lines::read(&town.folder.join(format!("{name}.jsonl")))?.len());
     }
-    counts.push(read(town, "", "SELECT count(*) AS open FROM @saga WHERE state = 'running'").await?.len());
+    counts.push(
+        read(
+            town,
+            "",
+            "SELECT count(*) AS open FROM @saga WHERE state = 'running'",
+        )
+        .await?
+        .len(),
+    );
     Ok(counts)
 }
 
@@ -179,9 +187,13 @@ async fn rows(town: &Town) -> anyhow::Result<Value> {
         ),
         ("sagas", "SELECT id, state, reason_code FROM @saga"),
         (
-            "dead",
-            "SELECT destination, position, state, attempt, last_error FROM @delivery
-             WHERE state NOT IN ('delivered', 'discarded')",
+            "unfinished",
+            "SELECT destination, state, last_error,
+                 (SELECT event_id FROM @outbox_event AS event WHERE event.id = position) AS event_id,
+                 (SELECT count(*) FROM @attempt AS attempt
+                  WHERE attempt.destination = delivery.destination
+                  AND attempt.position = delivery.position) AS attempts
+             FROM @delivery AS delivery WHERE state NOT IN ('delivered', 'discarded')",
         ),
     ];
     let mut tables = Map::new();
@@ -191,9 +203,15 @@ async fn rows(town: &Town) -> anyhow::Result<Value> {
     if town.server.is_some() {
         let far = "SELECT event_id, type, aggregate_id, sequence, payload AS data
                    FROM inbox_event ORDER BY position";
-        tables.insert("far".to_owned(), Value::Array(read(town, "_far", far).await?));
+        tables.insert(
+            "far".to_owned(),
+            Value::Array(read(town, "_far", far).await?),
+        );
         let takeovers = "SELECT coalesce(sum(epoch - 1), 0)::int8 AS epochs FROM @position";
-        tables.insert("takeovers".to_owned(), Value::Array(read(town, "", takeovers).await?));
+        tables.insert(
+            "takeovers".to_owned(),
+            Value::Array(read(town, "", takeovers).await?),
+        );
     }
     Ok(Value::Object(tables))
 }
@@ -201,10 +219,16 @@ async fn rows(town: &Town) -> anyhow::Result<Value> {
 /// The rows of a query, past every shop; `@` stands before the names of Hapax's tables.
 async fn read(town: &Town, database: &str, sql: &str) -> anyhow::Result<Vec<Value>> {
     let Some(server) = &town.server else {
-        return read_file(&town.folder.join("shop-0/shop.db"), &sql.replace('@', "hapax_"));
+        return read_file(
+            &town.folder.join("shop-0/shop.db"),
+            &sql.replace('@', "hapax_"),
+        );
     };
     let client = connect(&format!("{}{database}", server.url)).await;
-    let sql = format!("SELECT row_to_json(row)::text FROM ({}) AS row", sql.replace('@', "hapax."));
+    let sql = format!(
+        "SELECT row_to_json(row)::text FROM ({}) AS row",
+        sql.replace('@', "hapax.")
+    );
     let rows = client.query(&sql, &[]).await?;
     let rows = rows.iter().map(|row| serde_json::from_str(row.get(0)));
     Ok(rows.collect::<Result<_, _>>()?)
@@ -215,7 +239,7 @@ fn read_file(path: &Path, sql: &str) -> anyhow::Result<Vec<Value>> {
     let rows = rusqlite::Connection::open(path)?;
     rows.busy_timeout(Duration::from_secs(10))?;
     let mut statement = rows.prepare(sql)?;
-    let names: Vec<_> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let names: Vec<_> = statement.column_names().map(str::to_owned).collect();
     let read = statement.query_map([], |row| {
         let columns = names.iter().enumerate().map(|(at, name)| {
             let value = match row.get_ref(at)? {
@@ -248,32 +272,32 @@ fn history(folder: &Path) -> anyhow::Result<()> {
         }
     }
     all.sort_by_key(|line| line["time"].as_u64());
-    let text: String = all.iter().map(|line| format!("{line}\n")).collect();
-    std::fs::write(folder.join("history.jsonl"), text)?;
+    let lines: Vec<_> = all.iter().map(Value::to_string).collect();
+    std::fs::write(folder.join("history.jsonl"), lines.join("\n") + "\n")?;
     Ok(())
 }
 
-
 fn machine() -> String {
     let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = model.lines().find_map(|line| line.strip_prefix("model name"));
+    let model = model
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
     let model = model.map(|it| it.trim_start_matches([' ', '\t', ':']).to_owned());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("{} ({cores} cores)", model.unwrap_or_else(|| "unknown".to_owned()))
+    format!(
+        "{} ({cores} cores)",
+        model.unwrap_or_else(|| "unknown".to_owned())
+    )
 }
 
 fn command(flags: &Flags, seed: u64) -> String {
-    let mut command = format!("cargo x torture --store {} --seed {seed}", flags.store.name());
-    if flags.exhaustive {
-        command += " --exhaustive";
-    } else {
-        command += &format!(" --seconds {}", flags.seconds);
+    let mut words = vec!["cargo x torture".to_owned()];
+    words.push(format!("--store {} --seed {seed}", flags.store.name()));
+    match (flags.exhaustive, flags.pairs) {
+        (false, _) => words.push(format!("--seconds {}", flags.seconds)),
+        (true, false) => words.push("--exhaustive".to_owned()),
+        (true, true) => words.push("--exhaustive --pairs".to_owned()),
     }
-    if flags.pairs {
-        command += " --pairs";
-    }
-    if let Some(bug) = &flags.bug {
-        command += &format!(" --bug {bug}");
-    }
-    command
+    words.extend(flags.bug.iter().map(|bug| format!("--bug {bug}")));
+    words.join(" ")
 }

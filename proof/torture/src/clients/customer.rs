@@ -96,9 +96,13 @@ impl Customer {
         };
         let both = [self.desk.mint(), self.desk.mint()];
         let both = both.map(|number| Wish::refund(self.tenant, number, &charge, amount));
-        let asked = both.iter().map(|wish| self.until_answered(wish, true, false));
+        let asked = both
+            .iter()
+            .map(|wish| self.until_answered(wish, true, false));
         try_join_all(asked).await?;
-        both.into_iter().for_each(|wish| self.remember(wish));
+        for wish in both {
+            self.remember(wish);
+        }
         Ok(())
     }
 
@@ -176,4 +180,3 @@ impl Customer {
         }
     }
 }
-

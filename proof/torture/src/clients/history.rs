@@ -46,7 +46,12 @@ impl History {
     }
 
     /// Writes down what is about to be asked; by the number that is returned the end is told.
-    pub(super) fn invoke(&self, wish: &Wish, is_first: bool, is_altered: bool) -> anyhow::Result<u64> {
+    pub(super) fn invoke(
+        &self,
+        wish: &Wish,
+        is_first: bool,
+        is_altered: bool,
+    ) -> anyhow::Result<u64> {
         let process = self.process.fetch_add(1, Ordering::Relaxed);
         let mut line = line("invoke", process, wish, is_altered);
         line["value"] = serde_json::to_value(wish)?;

@@ -28,7 +28,7 @@ use wire::Wire;
 pub(crate) use wish::{Kind, Wish};
 
 /// How long after the last wish somebody still asks for an answer.
-pub(crate) const LAST_WORD: Duration = Duration::from_secs(60);
+pub(crate) const LAST_WORD: Duration = Duration::from_mins(1);
 /// The tenants: customers of both use the same keys.
 pub(crate) const TENANTS: [&str; 2] = ["alice", "bob"];
 /// What the messages are signed with that the shop consumes.

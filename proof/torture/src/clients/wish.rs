@@ -98,7 +98,8 @@ impl Wish {
 
     /// A message about a charge that the shop has not made.
     pub(crate) fn message(tenant: &str, number: u64) -> Self {
-        let data = json!({ "charge_id": format!("ch_{tenant}_{number}"), "amount": amount(number) });
+        let data =
+            json!({ "charge_id": format!("ch_{tenant}_{number}"), "amount": amount(number) });
         let body = json!({
             "type": "payment.succeeded", "timestamp": "2026-01-01T00:00:00Z", "data": data,
         });

@@ -15,12 +15,18 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     for wished in evidence.wishes.iter().filter(|it| it.lasting().is_none()) {
         // One that was only ever asked for with another body is none.
         if wished.asked().next().is_some() {
-            found.push(violated(13, format!("{} was never answered", wished.name())));
+            found.push(violated(
+                13,
+                format!("{} was never answered", wished.name()),
+            ));
         }
     }
     let drained = evidence.run["drained_ms"].as_u64();
     if drained.is_none_or(|it| it > DRAIN_MS) {
-        found.push(violated(13, format!("what was left took {drained:?} ms to drain")));
+        found.push(violated(
+            13,
+            format!("what was left took {drained:?} ms to drain"),
+        ));
     }
     for look in &evidence.sizes {
         let resident = look["resident"].as_object().into_iter().flatten();
@@ -28,7 +34,10 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
             found.push(violated(14, format!("{name} had {bytes} bytes of memory")));
         }
         if look["disk"]["wal"].as_u64() > Some(WAL) {
-            found.push(violated(14, format!("the write-ahead log had {} bytes", look["disk"]["wal"])));
+            found.push(violated(
+                14,
+                format!("the write-ahead log had {} bytes", look["disk"]["wal"]),
+            ));
         }
     }
     found

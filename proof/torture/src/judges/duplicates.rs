@@ -20,13 +20,19 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     for (name, received) in receivers(evidence) {
         for [first, again] in pairs(received) {
             if cause(name, first, again, evidence).is_none() {
-                let what = format!("{name}: nothing explains why {} came again at {}", again.id, again.at);
+                let what = format!(
+                    "{name}: nothing explains why {} came again at {}",
+                    again.id, again.at
+                );
                 found.push(violated(7, what));
             }
             found.extend(early(name, first, again, evidence));
         }
         if received.strayed > 0 {
-            let what = format!("{} deliveries for {name} followed a redirect", received.strayed);
+            let what = format!(
+                "{} deliveries for {name} followed a redirect",
+                received.strayed
+            );
             found.push(violated(12, what));
         }
     }
@@ -39,7 +45,9 @@ pub(crate) fn causes(evidence: &Evidence) -> BTreeMap<String, usize> {
     for (name, received) in receivers(evidence) {
         for [first, again] in pairs(received) {
             let cause = cause(name, first, again, evidence);
-            *causes.entry(cause.unwrap_or_else(|| "unexplained".to_owned())).or_default() += 1;
+            *causes
+                .entry(cause.unwrap_or_else(|| "unexplained".to_owned()))
+                .or_default() += 1;
         }
     }
     causes
@@ -70,12 +78,14 @@ fn cause(name: &str, first: &Arrival, again: &Arrival, evidence: &Evidence) -> O
         fault.from <= again.at.min(ended + UNSETTLED) && fault.until + UNREAD >= first.at
     };
     let mut close = evidence.faults.iter().filter(lies_close);
-    close.find(|fault| concerns(fault, name)).map(|fault| fault.word.clone())
+    close
+        .find(|fault| concerns(fault, name))
+        .map(|fault| fault.word.clone())
 }
 
 /// Whether a fault can have kept the outcome of a delivery to this receiver from being written.
 fn concerns(fault: &Fault, name: &str) -> bool {
-    let (carrier, line, link) = match name {
+    let (carrier, hook, rows) = match name {
         "hook" => ("Shop(", "Hook(0)", "Rows("),
         _ => ("Relay(", "Hook(1)", "RelayRows"),
     };
@@ -87,7 +97,9 @@ fn concerns(fault: &Fault, name: &str) -> bool {
             fault.how.contains(carrier) || fault.how.contains(far)
         }
         "net" | "commit unheard" | "commit untold" => {
-            fault.how.contains(line) || fault.how.contains(&format!("({link}")) || fault.how.contains(far)
+            fault.how.contains(hook)
+                || fault.how.contains(&format!("({rows}"))
+                || fault.how.contains(far)
         }
         _ => false,
     }
@@ -107,5 +119,11 @@ fn early(name: &str, first: &Arrival, again: &Arrival, evidence: &Evidence) -> O
         return None;
     }
     let waited = (again.at - first.at) / 1_000_000;
-    Some(violated(12, format!("{name}: {} came after {waited} ms, Retry-After was {wait} ns", again.id)))
+    Some(violated(
+        12,
+        format!(
+            "{name}: {} came after {waited} ms, Retry-After was {wait} ns",
+            again.id
+        ),
+    ))
 }

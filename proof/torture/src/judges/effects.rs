@@ -16,7 +16,13 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
         text(&wished.wish.body["email"])
     }));
     let messages = |wished: &Wished| text(&wished.wish.body["data"]["charge_id"]);
-    found.extend(once(evidence, "messages", "charge_id", Kind::Message, messages));
+    found.extend(once(
+        evidence,
+        "messages",
+        "charge_id",
+        Kind::Message,
+        messages,
+    ));
     found.extend(altered(evidence));
     found
 }
@@ -27,7 +33,12 @@ fn orders(evidence: &Evidence) -> Vec<Violation> {
     let versions: BTreeMap<_, _> = evidence
         .rows("orders")
         .iter()
-        .map(|row| (text(&row["id"]), row["version"].as_u64().unwrap_or_default()))
+        .map(|row| {
+            (
+                text(&row["id"]),
+                row["version"].as_u64().unwrap_or_default(),
+            )
+        })
         .collect();
     let mut updates: BTreeMap<String, u64> = BTreeMap::new();
     for wished in evidence.of(Kind::Update) {
@@ -44,7 +55,10 @@ fn orders(evidence: &Evidence) -> Vec<Violation> {
     for (id, version) in versions {
         let acknowledged = updates.get(&id).copied().unwrap_or_default();
         if version != acknowledged + 1 && version > 0 {
-            let what = format!("order {id} was changed {} times, {acknowledged} were granted", version - 1);
+            let what = format!(
+                "order {id} was changed {} times, {acknowledged} were granted",
+                version - 1
+            );
             found.push(violated(1, what));
         }
     }
@@ -70,15 +84,24 @@ fn once(
         let count = rows.get(&name).copied().unwrap_or_default();
         let is_granted = wished.granted().is_some();
         if is_granted && count == 0 {
-            found.push(violated(2, format!("{} was granted and is not there", wished.name())));
+            found.push(violated(
+                2,
+                format!("{} was granted and is not there", wished.name()),
+            ));
         }
         let is_refused = wished.lasting().is_some_and(|it| it.end == "fail");
         if is_refused && count > 0 {
-            found.push(violated(2, format!("{} was refused and is there", wished.name())));
+            found.push(violated(
+                2,
+                format!("{} was refused and is there", wished.name()),
+            ));
         }
         if count > 1 {
             let of = if kind == Kind::Message { 8 } else { 1 };
-            found.push(violated(of, format!("{} has {count} effects", wished.name())));
+            found.push(violated(
+                of,
+                format!("{} has {count} effects", wished.name()),
+            ));
         }
         wanted.insert(name);
     }
@@ -94,8 +117,13 @@ fn altered(evidence: &Evidence) -> Vec<Violation> {
     let paid = ["charge", "refund"].map(|kind| evidence.paid(kind));
     let all = rows.chain(paid.into_iter().flatten());
     let odd = all.filter(|row| row["amount"].as_u64().unwrap_or_default() % 10 == 1);
-    odd.map(|row| violated(4, format!("another request than the first had an effect: {row}")))
-        .collect()
+    odd.map(|row| {
+        violated(
+            4,
+            format!("another request than the first had an effect: {row}"),
+        )
+    })
+    .collect()
 }
 
 fn text(value: &Value) -> String {

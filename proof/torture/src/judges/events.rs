@@ -10,6 +10,9 @@ use crate::{
     town::Store,
 };
 
+/// The destination whose receiver refuses some events for good.
+const PICKY: &str = "picky";
+
 /// What an event is about: its type, and what of.
 type Subject = (String, String);
 
@@ -22,8 +25,10 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
         found.extend(order(&evidence.feed));
     }
     found.extend(mails(evidence));
-    let dead = evidence.rows("dead");
-    found.extend(dead.iter().map(|row| violated(6, format!("a delivery is dead or stuck: {row}"))));
+    found.extend(picky(evidence));
+    let unfinished = evidence.rows("unfinished").iter();
+    let unfinished = unfinished.filter(|row| row["destination"] != PICKY || row["state"] != "dead");
+    found.extend(unfinished.map(|row| violated(6, format!("a delivery is dead or stuck: {row}"))));
     found
 }
 
@@ -80,7 +85,10 @@ fn received(name: &str, received: &Received, expected: &BTreeSet<Subject>) -> Ve
     }
     let mut found = compared(name, &by_subject, expected);
     for refused in &received.refused {
-        found.push(violated(6, format!("{name} was sent what it cannot verify: {refused}")));
+        found.push(violated(
+            6,
+            format!("{name} was sent what it cannot verify: {refused}"),
+        ));
     }
     let mut shas: HashMap<&str, &str> = HashMap::new();
     for arrival in &received.arrivals {
@@ -102,7 +110,10 @@ fn compared(
         match by_subject.get(subject).map_or(0, Vec::len) {
             0 => found.push(violated(6, format!("{subject:?} never came to {name}"))),
             1 => {}
-            events => found.push(violated(5, format!("{subject:?} is {events} events at {name}"))),
+            events => found.push(violated(
+                5,
+                format!("{subject:?} is {events} events at {name}"),
+            )),
         }
     }
     for (subject, ids) in by_subject.iter().filter(|(it, _)| !expected.contains(*it)) {
@@ -122,17 +133,24 @@ fn far(evidence: &Evidence, expected: &BTreeSet<Subject>) -> Vec<Violation> {
         let times = ids.entry(id).or_default();
         *times += 1;
         if *times > 1 {
-            found.push(violated(8, format!("event {id} had {times} effects in the far database")));
+            found.push(violated(
+                8,
+                format!("event {id} had {times} effects in the far database"),
+            ));
             continue;
         }
         by_subject.entry(subject(row)).or_default().push(id);
-        let (Some(order), Some(sequence)) = (row["aggregate_id"].as_str(), row["sequence"].as_u64())
+        let (Some(order), Some(sequence)) =
+            (row["aggregate_id"].as_str(), row["sequence"].as_u64())
         else {
             continue;
         };
         let highest = last.entry(order).or_default();
         if sequence < *highest {
-            found.push(violated(9, format!("{order}: {sequence} came after {highest} in the far database")));
+            found.push(violated(
+                9,
+                format!("{order}: {sequence} came after {highest} in the far database"),
+            ));
         }
         *highest = sequence.max(*highest);
     }
@@ -148,22 +166,65 @@ fn order(received: &Received) -> Vec<Violation> {
         let Some(said) = received.said.get(&arrival.id) else {
             continue;
         };
-        let (Some(version), Some(id)) = (said["data"]["version"].as_u64(), said["data"]["id"].as_str())
-        else {
+        let (Some(version), Some(id)) = (
+            said["data"]["version"].as_u64(),
+            said["data"]["id"].as_str(),
+        ) else {
             continue;
         };
         let highest = last.entry(id).or_default();
         if version < *highest {
-            found.push(violated(9, format!("{id}: version {version} came after {highest}")));
+            found.push(violated(
+                9,
+                format!("{id}: version {version} came after {highest}"),
+            ));
         }
         *highest = version.max(*highest);
     }
     found
 }
 
+/// What the picky receiver was never given stands among the dead letters, with its attempts.
+fn picky(evidence: &Evidence) -> Vec<Violation> {
+    if evidence.store == Store::Sqlite {
+        return Vec::new();
+    }
+    let dead: HashMap<&str, u64> = evidence
+        .rows("unfinished")
+        .iter()
+        .filter(|row| row["destination"] == PICKY)
+        .filter_map(|row| Some((row["event_id"].as_str()?, row["attempts"].as_u64()?)))
+        .collect();
+    let theirs =
+        |said: &Value| said["type"] == "user.signed_up" || said["type"] == "payment.succeeded";
+    let said = evidence.feed.said.iter().filter(|(_, said)| theirs(said));
+    let mut found = Vec::new();
+    for (id, _) in said {
+        let is_taken = evidence.feed.picked.contains(id);
+        match dead.get(id.as_str()) {
+            None if !is_taken => {
+                found.push(violated(
+                    6,
+                    format!("{id} is neither delivered to {PICKY} nor dead"),
+                ));
+            }
+            Some(0) => found.push(violated(
+                6,
+                format!("{id} is dead at {PICKY} without an attempt"),
+            )),
+            _ => {}
+        }
+    }
+    found
+}
+
 /// Whoever signed up has a mail, and nobody else.
 fn mails(evidence: &Evidence) -> Vec<Violation> {
-    let to = |mail: &Value| mail["to"].as_array().and_then(|to| to[0].as_str().map(str::to_owned));
+    let to = |mail: &Value| {
+        mail["to"]
+            .as_array()
+            .and_then(|to| to[0].as_str().map(str::to_owned))
+    };
     // One that was turned away has not come.
     let taken = evidence.mails.iter().filter(|mail| mail["mood"] != "later");
     let mut mailed: BTreeSet<_> = taken.filter_map(to).collect();
@@ -174,7 +235,11 @@ fn mails(evidence: &Evidence) -> Vec<Violation> {
             found.push(violated(6, format!("{email} was never mailed")));
         }
     }
-    found.extend(mailed.into_iter().map(|it| violated(6, format!("{it} was mailed and never signed up"))));
+    found.extend(
+        mailed
+            .into_iter()
+            .map(|it| violated(6, format!("{it} was mailed and never signed up"))),
+    );
     found
 }
 

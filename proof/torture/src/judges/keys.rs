@@ -33,8 +33,15 @@ fn differs(wished: &Wished) -> Option<Violation> {
     };
     let first = stored(lasting.next()?);
     let other = lasting.map(stored).find(|it| *it != first)?;
-    let (name, first, other) = (wished.name(), Value::from(first.to_vec()), Value::from(other.to_vec()));
-    Some(violated(3, format!("{name} was answered {first} and then {other}")))
+    let (name, first, other) = (
+        wished.name(),
+        Value::from(first.to_vec()),
+        Value::from(other.to_vec()),
+    );
+    Some(violated(
+        3,
+        format!("{name} was answered {first} and then {other}"),
+    ))
 }
 
 /// An answer for good that nothing which was done to anybody explains.
@@ -63,5 +70,10 @@ fn mismatch(wished: &Wished, attempt: &Attempt) -> Option<Violation> {
             .as_str()
             .is_some_and(|code| code.ends_with("payload_mismatch"));
     let (name, status) = (wished.name(), &attempt.answer["status"]);
-    (!is_refused).then(|| violated(4, format!("{name} was answered {status} for another request")))
+    (!is_refused).then(|| {
+        violated(
+            4,
+            format!("{name} was answered {status} for another request"),
+        )
+    })
 }

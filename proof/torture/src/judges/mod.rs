@@ -57,7 +57,10 @@ pub(crate) fn violations(evidence: &Evidence) -> Vec<Violation> {
         money::violations,
         bounds::violations,
     ];
-    judges.into_iter().flat_map(|judge| judge(evidence)).collect()
+    judges
+        .into_iter()
+        .flat_map(|judge| judge(evidence))
+        .collect()
 }
 
 fn violated(of: usize, what: impl Into<String>) -> Violation {

@@ -30,7 +30,10 @@ fn payments(evidence: &Evidence) -> Vec<Violation> {
         if counts != [wanted; 2] && !is_open {
             let [taken, kept] = counts;
             let name = wished.name();
-            found.push(violated(11, format!("{name} was charged {taken} times and is kept {kept} times")));
+            found.push(violated(
+                11,
+                format!("{name} was charged {taken} times and is kept {kept} times"),
+            ));
         }
     }
     found
@@ -50,7 +53,10 @@ fn refunds(evidence: &Evidence) -> Vec<Violation> {
     let returned = sums(evidence.paid("refund"), "charge");
     let kept = sums(evidence.rows("refunds").iter().collect(), "charge_id");
     let mut granted: BTreeMap<String, i64> = BTreeMap::new();
-    for wished in evidence.of(Kind::Refund).filter(|it| it.granted().is_some()) {
+    for wished in evidence
+        .of(Kind::Refund)
+        .filter(|it| it.granted().is_some())
+    {
         let of = wished.wish.of.clone().unwrap_or_default();
         *granted.entry(of).or_default() += wished.wish.body["amount"].as_i64().unwrap_or_default();
     }
@@ -59,7 +65,8 @@ fn refunds(evidence: &Evidence) -> Vec<Violation> {
         let sum = |sums: &BTreeMap<String, i64>| sums.get(id).copied().unwrap_or_default();
         let [returned, kept, granted] = [&returned, &kept, &granted].map(sum);
         let (refunded, amount) = (row["refunded"].as_i64(), row["amount"].as_i64());
-        if returned != kept || kept != granted || refunded != Some(kept) || Some(returned) > amount {
+        if returned != kept || kept != granted || refunded != Some(kept) || Some(returned) > amount
+        {
             let what = format!(
                 "of {id} ({amount:?}) {returned} came back, {kept} is kept, {granted} was granted, \
                  its row says {refunded:?}"
@@ -73,7 +80,13 @@ fn refunds(evidence: &Evidence) -> Vec<Violation> {
 /// A checkout is shipped and captured, or nothing and voided.
 fn checkouts(evidence: &Evidence) -> Vec<Violation> {
     let mut found = Vec::new();
-    let in_state = |state: &str| evidence.rows("sagas").iter().filter(|it| it["state"] == state).count();
+    let in_state = |state: &str| {
+        evidence
+            .rows("sagas")
+            .iter()
+            .filter(|it| it["state"] == state)
+            .count()
+    };
     let completed = in_state("completed");
     for row in evidence.rows("sagas") {
         if !matches!(row["state"].as_str(), Some("completed" | "failed")) {
@@ -81,20 +94,30 @@ fn checkouts(evidence: &Evidence) -> Vec<Violation> {
         }
     }
     let started = evidence.rows("sagas").len();
-    let wanted = evidence.of(Kind::Checkout).filter(|it| it.lasting().is_some()).count();
+    let wanted = evidence
+        .of(Kind::Checkout)
+        .filter(|it| it.lasting().is_some())
+        .count();
     if started != wanted {
-        found.push(violated(1, format!("{wanted} checkouts were answered, {started} were started")));
+        found.push(violated(
+            1,
+            format!("{wanted} checkouts were answered, {started} were started"),
+        ));
     }
     let paid = |kind: &str| evidence.paid(kind).len();
     let shipped = evidence.shipped("shipment").len() - evidence.shipped("cancellation").len();
     let captured = paid("capture");
     if [captured, shipped] != [completed; 2] {
-        let what = format!("{completed} checkouts completed, {captured} captured, {shipped} shipped");
+        let what =
+            format!("{completed} checkouts completed, {captured} captured, {shipped} shipped");
         found.push(violated(11, what));
     }
     let held = paid("authorization").abs_diff(paid("void") + captured);
     if held > 0 {
-        found.push(violated(11, format!("{held} authorizations were neither captured nor voided, or twice")));
+        found.push(violated(
+            11,
+            format!("{held} authorizations were neither captured nor voided, or twice"),
+        ));
     }
     found.extend(unlike(evidence));
     found
@@ -111,17 +134,25 @@ fn unlike(evidence: &Evidence) -> Vec<Violation> {
         let told = wished.granted()?;
         states.get(told["id"].as_str()?).copied()
     };
-    let answered = evidence.of(Kind::Checkout).filter(|it| it.granted().is_some());
+    let answered = evidence
+        .of(Kind::Checkout)
+        .filter(|it| it.granted().is_some());
     let mut found = Vec::new();
     for wished in answered {
         let is_shippable = wished.wish.body["address"]["country"] != "ZZ";
         match state(wished) {
-            None => found.push(violated(2, format!("{} was granted and is not there", wished.name()))),
+            None => found.push(violated(
+                2,
+                format!("{} was granted and is not there", wished.name()),
+            )),
             Some(end) if is_shippable && end != "completed" && end != "failed" => {
                 found.push(violated(11, format!("{} is {end}", wished.name())));
             }
             Some(end) if !is_shippable && end == "completed" => {
-                found.push(violated(11, format!("{} was shipped to nowhere", wished.name())));
+                found.push(violated(
+                    11,
+                    format!("{} was shipped to nowhere", wished.name()),
+                ));
             }
             Some(_) => {}
         }
@@ -132,7 +163,9 @@ fn unlike(evidence: &Evidence) -> Vec<Violation> {
 fn by_amount(rows: Vec<&Value>) -> BTreeMap<i64, usize> {
     let mut counts = BTreeMap::new();
     for row in rows {
-        *counts.entry(row["amount"].as_i64().unwrap_or_default()).or_default() += 1;
+        *counts
+            .entry(row["amount"].as_i64().unwrap_or_default())
+            .or_default() += 1;
     }
     counts
 }

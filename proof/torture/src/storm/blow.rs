@@ -8,6 +8,7 @@ use hapax_testkit::{
     wait::{Patience, pace},
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::Storm;
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
 
 /// How long a shop or a relay may take to reach a named place under load.
 const REACH: Duration = Duration::from_secs(8);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Whom a blow hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,25 +187,28 @@ async fn term(town: &mut Town, who: Who, cut: Option<Duration>) -> anyhow::Resul
 async fn strike_itself(town: &mut Town, who: Who, place: &str) -> anyhow::Result<bool> {
     let program = who.of(town);
     program.kill()?;
+    let said = program.said();
     program.start_with(&[("HAPAX_FAILPOINT", place)])?;
-    let patience = Patience::within(REACH * 2);
-    let until = tokio::time::Instant::now() + REACH;
-    let mut has_died = false;
-    while tokio::time::Instant::now() < until {
+    let name = place.split(':').next().unwrap_or_default();
+    let word = format!("struck at {name}");
+    let is_deadly = place.split(':').count() == 2;
+    let until = Instant::now() + REACH;
+    let mut is_struck = false;
+    while Instant::now() < until && !is_struck {
+        pace(LOOK).await;
         if let Some(status) = program.ended()? {
             if !died(status) {
                 bail!("{} ended before it reached {place}: {status}", program.name);
             }
-            has_died = true;
-            break;
+            is_struck = true;
         }
-        patience.pause().await;
+        is_struck |= !is_deadly && program.has_said(said, &word)?;
     }
-    if !has_died {
+    if is_deadly && !is_struck {
         program.kill()?;
     }
     program.start()?;
-    Ok(has_died)
+    Ok(is_struck)
 }
 
 async fn terminate(town: &Town) -> anyhow::Result<u64> {
@@ -260,8 +265,8 @@ async fn commit(town: &Town, at: Line, deed: Deed) -> bool {
         return false;
     };
     let trap = proxy.once(Moment::commit(), deed);
-    let until = tokio::time::Instant::now() + Duration::from_secs(2);
-    while trap.count() == 0 && tokio::time::Instant::now() < until {
+    let until = Instant::now() + Duration::from_secs(2);
+    while trap.count() == 0 && Instant::now() < until {
         pace(Duration::from_millis(10)).await;
     }
     // One that swallowed an answer has to let go of its connection.
@@ -299,12 +304,7 @@ async fn net(town: &Town, at: Line, bad: Bad, time: Duration) -> bool {
     }
 }
 
-async fn misbehave(
-    town: &Town,
-    operation: &str,
-    mode: &str,
-    count: u64,
-) -> anyhow::Result<bool> {
+async fn misbehave(town: &Town, operation: &str, mode: &str, count: u64) -> anyhow::Result<bool> {
     let is_payment = !matches!(operation, "ship" | "cancel");
     let url = town.provider(is_payment, "/faults");
     let fault = json!({ "operation": operation, "mode": mode, "count": count });
@@ -325,8 +325,16 @@ async fn replay(storm: &Storm) -> anyhow::Result<bool> {
     let since = moment(now().saturating_sub(5_000_000_000))?;
     loop {
         let told = std::process::Command::new(storm.binaries.path("hapax"))
-            .args(["events", "replay", "--destination", "feed", "--since", &since])
-            .args(["--yes", "--database", &server.url])
+            .args([
+                "events",
+                "replay",
+                "--destination",
+                "feed",
+                "--since",
+                &since,
+            ])
+            .args(["--yes", "--database", &server.url, "--config"])
+            .arg(storm.town.folder.join("hapax.toml"))
             .output()?;
         if told.status.success() {
             return Ok(true);

@@ -90,7 +90,8 @@ impl Storm {
         self.town.up().await?;
         let from = now();
         self.pause(CALM).await?;
-        self.log.add(&json!({ "blow": "calm", "from": from, "until": now() }))?;
+        self.log
+            .add(&json!({ "blow": "calm", "from": from, "until": now() }))?;
         Ok(())
     }
 

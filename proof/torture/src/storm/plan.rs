@@ -40,7 +40,13 @@ const RELAY: [&str; 4] = [
     "relay.settle.after",
 ];
 const OPERATIONS: [&str; 7] = [
-    "charge", "refund", "authorize", "capture", "void", "ship", "cancel",
+    "charge",
+    "refund",
+    "authorize",
+    "capture",
+    "void",
+    "ship",
+    "cancel",
 ];
 const MODES: [&str; 6] = [
     "applied_then_lost",
@@ -119,9 +125,11 @@ pub(super) fn draw(random: &mut Rng, town: &Town) -> Blow {
 pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Blow> {
     let places = Places(store).all();
     let shop = |place: String| Blow::Place(Who::Shop(0), place);
+    // It dies, fails, or is held up for longer than it may.
+    let ways = [":1", ":3", ":1:on purpose", ":1:wait"];
     let mut blows: Vec<_> = places
         .iter()
-        .flat_map(|place| [1, 3].map(|nth| shop(format!("{place}:{nth}"))))
+        .flat_map(|place| ways.map(|way| shop(format!("{place}{way}"))))
         .collect();
     if store == Store::Postgres {
         let relay = |place: &&str| Blow::Place(Who::Relay(0), format!("{place}:1"));
@@ -140,14 +148,21 @@ pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Blow> {
 }
 
 fn place(random: &mut Rng, town: &Town) -> Blow {
-    let nth = random.u64(1..6);
+    let nth = random.u64(1..5);
+    let way = ["", "", "", ":on purpose", ":wait"][random.usize(..5)];
     if !town.relays.is_empty() && random.u8(0..4) == 0 {
         let place = RELAY[random.usize(..RELAY.len())];
-        return Blow::Place(Who::Relay(random.usize(..town.relays.len())), format!("{place}:{nth}"));
+        return Blow::Place(
+            Who::Relay(random.usize(..town.relays.len())),
+            format!("{place}:{nth}"),
+        );
     }
     let places = Places(town.store).all();
     let place = &places[random.usize(..places.len())];
-    Blow::Place(Who::Shop(random.usize(..town.shops.len())), format!("{place}:{nth}"))
+    Blow::Place(
+        Who::Shop(random.usize(..town.shops.len())),
+        format!("{place}:{nth}{way}"),
+    )
 }
 
 fn commit(random: &mut Rng, town: &Town) -> Blow {
@@ -168,7 +183,11 @@ fn net(random: &mut Rng, town: &Town) -> Blow {
         Line::Rows(random.usize(..town.links.rows.len().max(1))),
         Line::RelayRows,
     ];
-    let known = if town.server.is_some() { lines.len() } else { 2 };
+    let known = if town.server.is_some() {
+        lines.len()
+    } else {
+        2
+    };
     let line = lines[random.usize(..known)];
     let bad = match random.u8(0..5) {
         0 => Bad::Slow(Duration::from_millis(random.u64(1..60))),

@@ -22,7 +22,9 @@ pub(super) fn programs(
     let folder = &town.folder;
     let oracle = |name: &str, file: &str, port: u16, more: &[&str]| {
         let ledger = folder.join(format!("{name}.jsonl"));
-        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("oracles").join(file);
+        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("oracles")
+            .join(file);
         let mut arguments = vec![script.display().to_string()];
         arguments.extend(["--port".to_owned(), port.to_string()]);
         arguments.extend(["--ledger".to_owned(), ledger.display().to_string()]);
@@ -34,7 +36,12 @@ pub(super) fn programs(
     let secret = ["--secret", WEBHOOK_SECRET];
     let provider = |name: &str, binary: &str, port: u16| {
         let ledger = folder.join(format!("{name}.jsonl")).display().to_string();
-        let arguments = ["--listen", &format!("127.0.0.1:{port}"), "--ledger", &ledger];
+        let arguments = [
+            "--listen",
+            &format!("127.0.0.1:{port}"),
+            "--ledger",
+            &ledger,
+        ];
         let arguments = arguments.map(str::to_owned).into();
         Program::new(name, folder, &binaries.path(binary), arguments)
     };

@@ -99,7 +99,10 @@ impl Binaries {
     pub(crate) fn of(folder: PathBuf) -> anyhow::Result<Self> {
         for name in ["shop", "hapax", "payment-provider", "shipping-provider"] {
             if !folder.join(name).is_file() {
-                bail!("{} has no `{name}`: build the workspace first", folder.display());
+                bail!(
+                    "{} has no `{name}`: build the workspace first",
+                    folder.display()
+                );
             }
         }
         Ok(Self(folder))
@@ -152,7 +155,10 @@ impl Town {
         let rows = |server: &Server| Proxy::to_postgres(server.cluster.address());
         let links = Links {
             shops: ports.shops.iter().map(to).collect(),
-            rows: server.iter().flat_map(|it| ports.shops.iter().map(|_| rows(it))).collect(),
+            rows: server
+                .iter()
+                .flat_map(|it| ports.shops.iter().map(|_| rows(it)))
+                .collect(),
             relay_rows: server.as_ref().map(rows),
             hooks: ports.receivers.iter().map(to).collect(),
         };
@@ -189,7 +195,12 @@ impl Town {
 
     /// Everything that is not struck at the moment runs when this returns.
     pub(crate) async fn up(&mut self) -> anyhow::Result<()> {
-        for program in self.far.iter_mut().chain(&mut self.shops).chain(&mut self.relays) {
+        for program in self
+            .far
+            .iter_mut()
+            .chain(&mut self.shops)
+            .chain(&mut self.relays)
+        {
             program.start()?;
         }
         for shop in 0..self.shops.len() {
@@ -215,17 +226,15 @@ impl Town {
         }
     }
 
-    /// An address of a shop, past every proxy.
-    pub(crate) fn shop(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}{path}", self.ports.shops[0])
-    }
-
     /// An address of a provider.
     pub(crate) fn provider(&self, is_payment: bool, path: &str) -> String {
         let Ports {
             payment, shipping, ..
         } = &self.ports;
-        format!("http://127.0.0.1:{}{path}", if is_payment { payment } else { shipping })
+        format!(
+            "http://127.0.0.1:{}{path}",
+            if is_payment { payment } else { shipping }
+        )
     }
 
     /// From now on the receivers and the mailbox are kind.
@@ -271,7 +280,10 @@ impl Drop for Server {
 /// Waits until somebody listens there.
 pub(crate) async fn listens(port: u16) {
     let patience = Patience::within(PATIENCE);
-    while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+    while tokio::net::TcpStream::connect(("127.0.0.1", port))
+        .await
+        .is_err()
+    {
         patience.pause().await;
     }
 }

@@ -42,11 +42,6 @@ impl Program {
         self
     }
 
-    /// Starts it by another binary from now on.
-    pub(crate) fn be(&mut self, binary: &Path) {
-        binary.clone_into(&mut self.binary);
-    }
-
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
         self.start_with(&[])
     }
@@ -84,7 +79,11 @@ impl Program {
         if died(status) || status.success() {
             return Ok(());
         }
-        bail!("{} ended by itself: {status}; see {}", self.name, self.log.display())
+        bail!(
+            "{} ended by itself: {status}; see {}",
+            self.name,
+            self.log.display()
+        )
     }
 
     pub(crate) fn signal(&self, signal: &str) -> anyhow::Result<()> {
@@ -94,7 +93,11 @@ impl Program {
         let id = child.id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &id]).status()?;
         if !sent.success() {
-            bail!("{} was gone before SIG{signal}; see {}", self.name, self.log.display());
+            bail!(
+                "{} was gone before SIG{signal}; see {}",
+                self.name,
+                self.log.display()
+            );
         }
         Ok(())
     }
@@ -129,6 +132,18 @@ impl Program {
             patience.pause().await;
         }
         Ok(())
+    }
+
+    /// How long its log is by now.
+    pub(crate) fn said(&self) -> u64 {
+        self.log.metadata().map_or(0, |it| it.len())
+    }
+
+    /// Whether its log says so behind this place.
+    pub(crate) fn has_said(&self, from: u64, word: &str) -> anyhow::Result<bool> {
+        let log = std::fs::read(&self.log)?;
+        let rest = log.get(usize::try_from(from)?..).unwrap_or_default();
+        Ok(String::from_utf8_lossy(rest).contains(word))
     }
 
     /// Bytes of memory that it has in use; none when it does not run.

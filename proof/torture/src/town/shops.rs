@@ -31,7 +31,9 @@ CREATE TABLE inbox_event (
 /// The shops: one on SQLite, two on one server.
 pub(super) fn shops(town: &Town, binaries: &Binaries) -> anyhow::Result<Vec<Program>> {
     let ports = town.ports.shops.iter().enumerate();
-    ports.map(|(number, port)| shop(town, binaries, number, *port)).collect()
+    ports
+        .map(|(number, port)| shop(town, binaries, number, *port))
+        .collect()
 }
 
 fn shop(town: &Town, binaries: &Binaries, number: usize, port: u16) -> anyhow::Result<Program> {
@@ -48,7 +50,10 @@ fn shop(town: &Town, binaries: &Binaries, number: usize, port: u16) -> anyhow::R
         "--allow-net=127.0.0.0/8".to_owned(),
         format!("--smtp=smtp://127.0.0.1:{}", town.ports.mailbox),
         format!("--payment-provider=http://127.0.0.1:{}", town.ports.payment),
-        format!("--shipping-provider=http://127.0.0.1:{}", town.ports.shipping),
+        format!(
+            "--shipping-provider=http://127.0.0.1:{}",
+            town.ports.shipping
+        ),
         format!("--inbox-secret=provider={INBOX_SECRET}"),
         format!("--inbox-tenant={}", TENANTS[0]),
         format!("--lease={}s", LEASE.as_secs()),
@@ -57,9 +62,17 @@ fn shop(town: &Town, binaries: &Binaries, number: usize, port: u16) -> anyhow::R
     ];
     arguments.extend(TENANTS.map(|tenant| format!("--token=token-{tenant}={tenant}")));
     if let Some(server) = &town.server {
-        arguments.push(format!("--database={}", town.links.rows[number].url(&server.url)));
+        arguments.push(format!(
+            "--database={}",
+            town.links.rows[number].url(&server.url)
+        ));
     }
-    Ok(Program::new(&name, &town.folder, &binaries.path("shop"), arguments))
+    Ok(Program::new(
+        &name,
+        &town.folder,
+        &binaries.path("shop"),
+        arguments,
+    ))
 }
 
 /// Two relays beside the shops, for the destinations that keep order; none without a server.
@@ -70,13 +83,18 @@ pub(super) async fn relays(town: &Town, binaries: &Binaries) -> anyhow::Result<V
     let far = format!("{}_far", server.url);
     let admin = server.cluster.client().await;
     let name = far.rsplit('/').next().unwrap_or_default();
-    admin.batch_execute(&format!("CREATE DATABASE {name}")).await?;
+    admin
+        .batch_execute(&format!("CREATE DATABASE {name}"))
+        .await?;
     for url in [&server.url, &far] {
         let migrated = std::process::Command::new(binaries.path("hapax"))
             .args(["migrate", "--database", url])
             .output()?;
         if !migrated.status.success() {
-            bail!("hapax migrate: {}", String::from_utf8_lossy(&migrated.stderr));
+            bail!(
+                "hapax migrate: {}",
+                String::from_utf8_lossy(&migrated.stderr)
+            );
         }
     }
     let (client, connection) = tokio_postgres::connect(&far, NoTls).await?;
@@ -85,14 +103,22 @@ pub(super) async fn relays(town: &Town, binaries: &Binaries) -> anyhow::Result<V
     drop(client);
     connection.await??;
     let config = town.folder.join("hapax.toml");
-    let waits: Vec<_> = schedule().split(',').map(|it| format!("\"{it}\"")).collect();
+    let waits: Vec<_> = schedule()
+        .split(',')
+        .map(|it| format!("\"{it}\""))
+        .collect();
     let waits = waits.join(", ");
     let feed = format!("http://{}/feed", town.links.hooks[1].address());
+    // One that refuses some events for good, past every fault of the network.
+    let picky = format!("http://127.0.0.1:{}/picky", town.ports.receivers[1]);
     let lease = LEASE.as_secs();
     let text = format!(
         "[relay]\nlease = \"{lease}s\"\n[database]\nconnections = 4\n\
          [destinations.feed]\norder = \"key\"\nparts = 4\nconcurrency = 8\nschedule = [{waits}]\n\
          sink.webhook = {{ url = \"{feed}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
+         [destinations.picky]\nevents = [\"user.signed_up\", \"payment.succeeded\"]\n\
+         schedule = [\"0s\", \"100ms\", \"200ms\"]\n\
+         sink.webhook = {{ url = \"{picky}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
          [destinations.far]\norder = \"key\"\nschedule = [{waits}]\n\
          sink.postgres = {{ url = \"{far}\", consumer = \"far\", table = \"inbox_event\" }}\n"
     );

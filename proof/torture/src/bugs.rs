@@ -1,0 +1,127 @@
+//! Does it bite? Every bug that is planted on purpose has to be caught.
+//!
+//! Each is given storms that grow longer, until a judge finds something or the last one is over.
+//! A build without the bug goes through the longest of them first, and nothing may be found there.
+
+use std::{path::Path, process::Command, time::Instant};
+
+use anyhow::{Context as _, bail};
+use hapax::seeded::Bug;
+
+use crate::{
+    evidence::Evidence,
+    report::{broken, say},
+    town::Store,
+};
+
+/// The storms, in seconds, one after the other.
+const STORMS: [u64; 4] = [10, 30, 60, 120];
+const SEED: u64 = 1;
+
+/// Which bugs are planted, and where.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Flags {
+    /// Plants these alone
+    #[arg(value_name = "BUG")]
+    only: Vec<String>,
+    /// On this store alone
+    #[arg(long, value_enum)]
+    store: Option<Store>,
+}
+
+/// Plants one after the other; whether all were caught.
+pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<bool> {
+    let stores = match flags.store {
+        Some(store) => vec![store],
+        None => vec![Store::Sqlite, Store::Postgres],
+    };
+    let mut caught_all = true;
+    say("| bug | store | caught by invariant | after s | with seed |\n|---|---|---|---:|---:|");
+    for store in stores {
+        if flags.only.is_empty() {
+            caught_all &= row(store, None)?;
+        }
+        for bug in Bug::ALL {
+            let is_asked = flags.only.is_empty() || flags.only.iter().any(|it| it == bug.name());
+            if is_asked && is_in(bug, store) {
+                caught_all &= row(store, Some(bug))?;
+            }
+        }
+    }
+    Ok(caught_all)
+}
+
+/// Whether the store has this bug, and the storm whoever it would harm.
+fn is_in(bug: Bug, store: Store) -> bool {
+    match bug {
+        // A relay in a process of its own is what carries with these.
+        Bug::FrontierById
+        | Bug::FrontierOffByOne
+        | Bug::DroppedWhenExhausted
+        | Bug::OrderByLuck => store == Store::Postgres,
+        // `cargo x fleet` is the client's own.
+        Bug::NoRetryBudget => false,
+        _ => true,
+    }
+}
+
+/// One line of the table; whether it is as it should be.
+fn row(store: Store, bug: Option<Bug>) -> anyhow::Result<bool> {
+    let began = Instant::now();
+    let storms = if bug.is_some() {
+        &STORMS[..]
+    } else {
+        &STORMS[3..]
+    };
+    let mut found = Vec::new();
+    let mut seed = SEED;
+    for seconds in storms {
+        found = storm(store, bug, *seconds, seed)?;
+        if !found.is_empty() {
+            break;
+        }
+        seed += 1;
+    }
+    let numbers: Vec<_> = found.iter().map(usize::to_string).collect();
+    let caught = if numbers.is_empty() {
+        "-".to_owned()
+    } else {
+        numbers.join(", ")
+    };
+    let (name, store) = (bug.map_or("none", Bug::name), store.name());
+    let seconds = began.elapsed().as_secs();
+    say(&format!(
+        "| {name} | {store} | {caught} | {seconds} | {seed} |"
+    ));
+    Ok(found.is_empty() == bug.is_none())
+}
+
+/// The invariants that a storm finds broken.
+fn storm(store: Store, bug: Option<Bug>, seconds: u64, seed: u64) -> anyhow::Result<Vec<usize>> {
+    let name = format!("{}-{}-{seed}", bug.map_or("none", Bug::name), store.name());
+    let folder = Path::new("target/torture").join(name);
+    let mut torture = Command::new(std::env::current_exe()?);
+    torture.args([
+        "run",
+        "--store",
+        store.name(),
+        "--seconds",
+        &seconds.to_string(),
+    ]);
+    torture
+        .args(["--seed", &seed.to_string(), "--folder"])
+        .arg(&folder);
+    if let Some(bug) = bug {
+        torture.args(["--bug", bug.name()]);
+    }
+    let output = torture.output().context("torture cannot be run")?;
+    if output.status.code() == Some(2) {
+        let said = String::from_utf8_lossy(&output.stdout);
+        bail!(
+            "{}: {}",
+            folder.display(),
+            said.lines().last().unwrap_or_default()
+        );
+    }
+    Ok(broken(&Evidence::read(&folder)?))
+}
