@@ -1,5 +1,7 @@
 //! Everything ends in time, and nothing grows for ever.
 
+use std::collections::BTreeMap;
+
 use super::{Violation, violated};
 use crate::evidence::Evidence;
 
@@ -7,6 +9,10 @@ use crate::evidence::Evidence;
 const DRAIN_MS: u64 = 90_000;
 /// The most memory that a shop or a relay may have.
 const RESIDENT: u64 = 400 << 20;
+/// What a program may grow by over a run, beside half of what it had.
+const CREEP: u64 = 32 << 20;
+/// Looks from which on a run is long.
+const LOOKS: usize = 30;
 /// The most that a write-ahead log may have.
 const WAL: u64 = 512 << 20;
 
@@ -40,5 +46,28 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
             ));
         }
     }
+    found.extend(creep(evidence));
     found
+}
+
+/// Memory of a program that goes on growing: the last third of a long run against the first.
+fn creep(evidence: &Evidence) -> Vec<Violation> {
+    let mut looks: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for look in &evidence.sizes {
+        let resident = look["resident"].as_object().into_iter().flatten();
+        // One that is down at the moment has none.
+        let resident = resident.filter_map(|(name, bytes)| Some((name, bytes.as_u64()?)));
+        for (name, bytes) in resident.filter(|(_, bytes)| *bytes > 0) {
+            looks.entry(name).or_default().push(bytes);
+        }
+    }
+    let mean = |bytes: &[u64]| bytes.iter().sum::<u64>() / bytes.len() as u64;
+    let long = looks.into_iter().filter(|(_, bytes)| bytes.len() >= LOOKS);
+    long.filter_map(|(name, bytes)| {
+        let third = bytes.len() / 3;
+        let (first, last) = (mean(&bytes[..third]), mean(&bytes[bytes.len() - third..]));
+        let grows = last > first + first / 2 + CREEP;
+        grows.then(|| violated(14, format!("{name} went from {first} to {last} bytes of memory")))
+    })
+    .collect()
 }

@@ -93,7 +93,7 @@ fn concerns(fault: &Fault, name: &str) -> bool {
     match fault.word.as_str() {
         "crash" | "terminate" | "crowd" | "lock" => true,
         "replay" => name == "feed",
-        "kill" | "kill again" | "pause" | "term" | "kill in drain" | "place" => {
+        "kill" | "kill again" | "pause" | "kill in drain" | "place" => {
             fault.how.contains(carrier) || fault.how.contains(far)
         }
         "net" | "commit unheard" | "commit untold" => {

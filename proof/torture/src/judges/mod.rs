@@ -9,6 +9,10 @@ mod events;
 mod duplicates;
 mod money;
 mod bounds;
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

@@ -1,0 +1,177 @@
+//! The files of a small run in which nothing went wrong: one wish of each kind, granted.
+
+use std::{collections::BTreeMap, fs};
+
+use serde_json::{Value, json};
+
+use crate::{clients::Wish, evidence::Evidence};
+
+pub(super) const SECOND: u64 = 1_000_000_000;
+
+/// The files of a run, before they are written.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    pub(super) lines: BTreeMap<&'static str, Vec<Value>>,
+    pub(super) rows: Value,
+    pub(super) run: Value,
+}
+
+impl Sample {
+    /// A sound run, on a server.
+    pub(super) fn sound() -> Self {
+        let mut sample = Self {
+            lines: BTreeMap::new(),
+            rows: json!({
+                "orders": [{ "id": "ord_1", "note": "alice/0", "amount": 1010, "version": 2 }],
+                "charges": [{ "id": "ch_1", "amount": 1020, "refunded": 520 }],
+                "refunds": [{ "id": "rf_1", "charge_id": "ch_1", "amount": 520 }],
+                "users": [{ "id": "usr_1", "email": "n4@alice.example" }],
+                "messages": [{ "charge_id": "ch_alice_5", "amount": 1050 }],
+                "sagas": [{ "id": "chk_1", "state": "completed" }],
+                "unfinished": [{
+                    "destination": "picky", "state": "dead", "event_id": "ev_usr_1", "attempts": 3,
+                }],
+                "far": [], "takeovers": [{ "epochs": 3 }],
+            }),
+            run: json!({ "store": "postgres", "drained_ms": 100, "quiet_from": 90 * SECOND }),
+        };
+        let alice = "alice";
+        let order = json!({ "id": "ord_1", "version": 1, "note": "alice/0" });
+        let updated = json!({ "id": "ord_1", "version": 2, "note": "alice/0" });
+        sample.grant(Wish::order(alice, 0), 201, &order);
+        let update = Wish::update(alice, 1, &order, "\"1\"").expect("it has an id");
+        sample.grant(update, 200, &updated);
+        sample.grant(Wish::payment(alice, 2), 201, &json!({ "id": "ch_1" }));
+        sample.grant(
+            Wish::refund(alice, 3, "ch_1", 1020),
+            201,
+            &json!({ "id": "rf_1" }),
+        );
+        sample.grant(Wish::signup(alice, 4), 201, &json!({ "id": "usr_1" }));
+        sample.grant(Wish::message(alice, 5), 200, &Value::Null);
+        sample.grant(
+            Wish::checkout(alice, 6, true),
+            201,
+            &json!({ "id": "chk_1" }),
+        );
+        sample.deliver("order.created", "ord_1", &order);
+        sample.deliver("order.updated", "ord_1/2", &updated);
+        sample.deliver("payment.succeeded", "ch_1", &json!({ "charge_id": "ch_1" }));
+        sample.deliver("refund.succeeded", "rf_1", &json!({ "refund_id": "rf_1" }));
+        sample.deliver("user.signed_up", "usr_1", &json!({ "user_id": "usr_1" }));
+        sample.deliver(
+            "checkout.completed",
+            "chk_1",
+            &json!({ "checkout_id": "chk_1" }),
+        );
+        sample.add("feed.jsonl", json!({ "what": "picked", "id": "ev_ch_1" }));
+        sample.add(
+            "mail.jsonl",
+            json!({ "mood": "kind", "to": ["n4@alice.example"] }),
+        );
+        for (file, made) in [
+            (
+                "payment.jsonl",
+                json!({ "kind": "charge", "id": "ch_1", "amount": 1020 }),
+            ),
+            (
+                "payment.jsonl",
+                json!({ "kind": "refund", "charge": "ch_1", "amount": 520 }),
+            ),
+            (
+                "payment.jsonl",
+                json!({ "kind": "authorization", "amount": 7 }),
+            ),
+            ("payment.jsonl", json!({ "kind": "capture", "amount": 7 })),
+            ("shipping.jsonl", json!({ "kind": "shipment" })),
+        ] {
+            sample.add(file, json!({ "status": 201, "object": made }));
+        }
+        let (from, until) = (20 * SECOND, 21 * SECOND);
+        for how in ["Kill(Shop(0), 0ns)", "Kill(Relay(0), 0ns)"] {
+            let kill =
+                json!({ "blow": "kill", "how": how, "bit": true, "from": from, "until": until });
+            sample.add("faults.jsonl", kill);
+        }
+        sample
+    }
+
+    pub(super) fn add(&mut self, file: &'static str, line: Value) {
+        self.lines.entry(file).or_default().push(line);
+    }
+
+    /// Asks for a wish once more, and is told this.
+    pub(super) fn ask(&mut self, wish: &Wish, is_altered: bool, word: &str, answer: Value) {
+        let file = "clients-0.jsonl";
+        let number = self.lines.get(file).map_or(0, Vec::len);
+        let line = |word: &str, value: Value| {
+            json!({
+                "type": word, "process": number, "time": SECOND, "tenant": wish.tenant,
+                "key": wish.key, "altered": is_altered, "value": value,
+            })
+        };
+        let wish = serde_json::to_value(wish).expect("a wish is JSON");
+        self.add(file, line("invoke", wish));
+        self.add(file, line(word, answer));
+    }
+
+    /// One delivery to each receiver and into the far database.
+    pub(super) fn deliver(&mut self, kind: &str, subject: &str, data: &Value) {
+        let id = format!("ev_{subject}");
+        let body = json!({ "type": kind, "data": data }).to_string();
+        for file in ["hook.jsonl", "feed.jsonl"] {
+            self.arrive(file, &id, "kind", 5 * SECOND, Some(&body));
+        }
+        let row = json!({
+            "event_id": id, "type": kind, "aggregate_id": data["id"],
+            "sequence": data["version"], "data": data,
+        });
+        let far = self.rows["far"].as_array_mut().expect("it is a list");
+        far.push(row);
+    }
+
+    /// A line of a receiver's ledger; with a body, the event has its effect.
+    pub(super) fn arrive(
+        &mut self,
+        file: &'static str,
+        id: &str,
+        mood: &str,
+        at: u64,
+        body: Option<&str>,
+    ) {
+        let number = self.lines.get(file).map_or(0, Vec::len);
+        let line = json!({
+            "what": "arrived", "n": number, "id": id, "mood": mood, "effect": body.is_some(),
+            "sha": id, "body": body, "at": at, "retry_after": (mood == "busy").then_some(2),
+        });
+        self.add(file, line);
+    }
+
+    /// What the judges read of it.
+    pub(super) fn evidence(&self) -> Evidence {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let path = |name: &str| folder.path().join(name);
+        for (name, lines) in &self.lines {
+            let lines: Vec<_> = lines.iter().map(Value::to_string).collect();
+            fs::write(path(name), lines.join("\n") + "\n").expect("a file can be written");
+        }
+        for (name, value) in [("rows.json", &self.rows), ("run.json", &self.run)] {
+            fs::write(path(name), value.to_string()).expect("a file can be written");
+        }
+        Evidence::read(folder.path()).expect("the files are as a run leaves them")
+    }
+
+    fn grant(&mut self, wish: Wish, status: u16, told: &Value) {
+        for came in ["stored", "replayed"] {
+            self.ask(&wish, false, "ok", answer(status, came, told));
+        }
+    }
+}
+
+/// An answer as a history has it.
+pub(super) fn answer(status: u16, came: &str, body: &Value) -> Value {
+    json!({
+        "status": status, "came": came, "lasting": status < 500, "headers": [],
+        "body": body.to_string(),
+    })
+}
