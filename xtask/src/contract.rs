@@ -47,6 +47,7 @@ pub(crate) fn install(root: &Path) -> anyhow::Result<()> {
     let target = target()?;
     python(&root.join(PROBER), &target.join("prober"))?;
     python(&root.join(COLLECTOR), &target.join("otlp"))?;
+    python(&root.join(ORACLES), &target.join("oracles"))?;
     let (sources, target) = (root.join(SOURCES), target.join("sql-contract"));
     let list = sources.join("python/requirements.txt");
     python(&list, &target.join("python"))?;

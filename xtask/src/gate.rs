@@ -20,8 +20,7 @@ use crate::{
 
 /// What takes longest: figures of every part of the bench, the correctness run, and the fleet. Each has
 /// a command of its own, `cargo x bench`, `cargo x carry` and `cargo x fleet`; the gate runs them short.
-const LONG: &str =
-    "(package(bench)&test(smoke::))|binary_id(hapax-server::carry)|binary_id(shop::fleet)";
+const LONG: &str = "(package(bench)&test(smoke::))|binary_id(hapax-server::carry)|binary_id(shop::fleet)|binary_id(torture::short)";
 const ADVISORIES: &str = "https://github.com/rustsec/advisory-db";
 
 /// Runs the gate.

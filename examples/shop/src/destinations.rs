@@ -104,6 +104,7 @@ pub(crate) fn mail(
     server: Option<&SecretString>,
     catcher: Option<SocketAddr>,
     templates: &Path,
+    schedule: Option<Schedule>,
 ) -> anyhow::Result<Option<Described>> {
     let (url, place) = match (server, catcher) {
         (Some(url), _) => (url.expose_secret().to_owned(), "the configured mail server"),
@@ -119,6 +120,7 @@ pub(crate) fn mail(
         .mail(SIGNED_UP, "welcome")
         .build()?;
     let destination = Destination::new(MAIL, Arc::new(smtp)).only([SIGNED_UP]);
+    let destination = destination.schedule(schedule.unwrap_or_default());
     Ok(Some((destination, place.to_owned())))
 }
 

@@ -419,6 +419,7 @@ fn destinations(
         config.smtp.as_ref(),
         catcher,
         &templates,
+        config.smtp_schedule.clone(),
     )?);
     Ok(described)
 }

@@ -10,7 +10,7 @@ use hapax::seeded::Bug;
 
 use crate::{
     evidence::Evidence,
-    report::{broken, say},
+    report::{Verdict, broken, say},
     town::Store,
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct Flags {
 }
 
 /// Plants one after the other; whether all were caught.
-pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<bool> {
+pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<Verdict> {
     let stores = match flags.store {
         Some(store) => vec![store],
         None => vec![Store::Sqlite, Store::Postgres],
@@ -48,7 +48,11 @@ pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<bool> {
             }
         }
     }
-    Ok(caught_all)
+    Ok(if caught_all {
+        Verdict::Holds
+    } else {
+        Verdict::Violated
+    })
 }
 
 /// Whether the store has this bug, and the storm whoever it would harm.

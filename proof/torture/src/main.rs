@@ -22,6 +22,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+use report::Verdict;
+
 /// Kills everything there is, again and again, and compares the books
 #[derive(Debug, clap::Parser)]
 #[command(name = "torture")]
@@ -43,11 +45,12 @@ async fn main() -> ExitCode {
         Command::Run(flags) => Box::pin(run::run(flags)).await,
         Command::Judge(judge) => run::judge(&judge),
         Command::Bugs(flags) => bugs::bugs(&flags),
-        Command::Clients(flags) => clients::run(flags).await.map(|()| true),
+        Command::Clients(flags) => clients::run(flags).await.map(|()| Verdict::Holds),
     };
     match ended {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(Verdict::Holds) => ExitCode::SUCCESS,
+        Ok(Verdict::Violated) => ExitCode::FAILURE,
+        Ok(Verdict::Unknown) => ExitCode::from(3),
         Err(error) => {
             report::say(&format!("torture cannot go on: {error:#}"));
             ExitCode::from(2)

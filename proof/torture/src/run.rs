@@ -60,8 +60,8 @@ pub(crate) struct Judge {
     folder: PathBuf,
 }
 
-/// Runs a storm; whether everything held.
-pub(crate) async fn run(flags: Flags) -> anyhow::Result<bool> {
+/// Runs a storm, and judges it.
+pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     let seed = flags.seed.unwrap_or_else(|| now() / 1_000 % 1_000_000_007);
     let name = format!("{}-{seed}", flags.store.name());
     let folder = flags.folder.clone();
@@ -94,14 +94,14 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<bool> {
     judge(&Judge { folder })
 }
 
-/// Judges what stands in a folder; whether everything held.
-pub(crate) fn judge(judge: &Judge) -> anyhow::Result<bool> {
+/// Judges what stands in a folder.
+pub(crate) fn judge(judge: &Judge) -> anyhow::Result<Verdict> {
     let evidence = Evidence::read(&judge.folder)?;
     let (verdict, page) = report::page(&evidence);
     std::fs::write(judge.folder.join("report.md"), &page)?;
     history(&judge.folder)?;
     say(&page);
-    Ok(verdict == Verdict::Holds)
+    Ok(verdict)
 }
 
 async fn rage(storm: &mut Storm, flags: &Flags) -> anyhow::Result<()> {

@@ -35,6 +35,9 @@ pub(super) struct Flags {
     /// Sends mail through this server (smtp:// or smtps://) [default: the demo's mail catcher]
     #[arg(long, value_name = "URL")]
     smtp: Option<String>,
+    /// Waits before each attempt of a mail, such as "0s,5s,5m"
+    #[arg(long, value_name = "WAITS")]
+    smtp_schedule: Option<String>,
     /// Where payments are made [default: the demo's own provider]
     #[arg(long, value_name = "URL")]
     payment_provider: Option<String>,
@@ -139,6 +142,7 @@ impl Flags {
                 self.webhook_schedule,
             ),
             ("smtp.url", "--smtp", self.smtp),
+            ("smtp.schedule", "--smtp-schedule", self.smtp_schedule),
             (
                 "providers.payment",
                 "--payment-provider",

@@ -22,7 +22,7 @@ enum Shape {
 }
 
 /// Every setting there is.
-const KEYS: [(&str, Shape); 37] = [
+const KEYS: [(&str, Shape); 38] = [
     ("listen", Shape::Text),
     ("data_dir", Shape::Text),
     ("database", Shape::Text),
@@ -35,6 +35,7 @@ const KEYS: [(&str, Shape); 37] = [
     ("webhook.schedule", Shape::Text),
     ("webhook.allow_net", Shape::List),
     ("smtp.url", Shape::Text),
+    ("smtp.schedule", Shape::Text),
     ("providers.payment", Shape::Text),
     ("providers.shipping", Shape::Text),
     ("inbox.secrets", Shape::Pairs),

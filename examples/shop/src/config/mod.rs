@@ -45,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) webhook: Webhook,
     /// Where mail goes; the demo's own catcher when absent. It may hold a password.
     pub(crate) smtp: Option<SecretString>,
+    /// The waits before each attempt of a mail.
+    pub(crate) smtp_schedule: Option<Schedule>,
     pub(crate) providers: Providers,
     pub(crate) tokens: Vec<(SecretString, Tenant)>,
     /// Who operates in the web console.
@@ -164,6 +166,7 @@ impl Config {
             storage: Storage::read(layers, data_dir.join("shop.db"))?,
             webhook: read_webhook(layers)?,
             smtp: layers.maybe("smtp.url", values::smtp)?,
+            smtp_schedule: layers.maybe("smtp.schedule", values::schedule)?,
             providers: Providers {
                 payment: layers.maybe("providers.payment", values::provider)?,
                 shipping: layers.maybe("providers.shipping", values::provider)?,
@@ -238,10 +241,7 @@ fn read_webhook(layers: &Layers) -> Result<Webhook, String> {
     Ok(Webhook {
         urls: layers.list("webhook.urls"),
         secret: layers.maybe("webhook.secret", values::signer)?,
-        schedule: layers.maybe("webhook.schedule", |text| {
-            text.parse()
-                .map_err(|error: hapax::retry::DurationError| error.to_string())
-        })?,
+        schedule: layers.maybe("webhook.schedule", values::schedule)?,
         allow_net: layers
             .list("webhook.allow_net")
             .iter()

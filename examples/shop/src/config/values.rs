@@ -11,7 +11,7 @@ use std::{
 };
 
 use hapax::{
-    retry::parse_duration,
+    retry::{Schedule, parse_duration},
     signature::{KeyTextError, Signer, Verifier},
 };
 use http::Uri;
@@ -93,6 +93,12 @@ pub(super) fn level(text: &str) -> Result<tracing::Level, String> {
             ("trace", Level::TRACE),
         ],
     )
+}
+
+/// The waits before each attempt.
+pub(super) fn schedule(text: &str) -> Result<Schedule, String> {
+    text.parse()
+        .map_err(|error: hapax::retry::DurationError| error.to_string())
 }
 
 /// A mail server.

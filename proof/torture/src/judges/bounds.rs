@@ -67,7 +67,12 @@ fn creep(evidence: &Evidence) -> Vec<Violation> {
         let third = bytes.len() / 3;
         let (first, last) = (mean(&bytes[..third]), mean(&bytes[bytes.len() - third..]));
         let grows = last > first + first / 2 + CREEP;
-        grows.then(|| violated(14, format!("{name} went from {first} to {last} bytes of memory")))
+        grows.then(|| {
+            violated(
+                14,
+                format!("{name} went from {first} to {last} bytes of memory"),
+            )
+        })
     })
     .collect()
 }

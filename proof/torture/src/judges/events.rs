@@ -195,8 +195,8 @@ fn picky(evidence: &Evidence) -> Vec<Violation> {
         .filter(|row| row["destination"] == PICKY)
         .filter_map(|row| Some((row["event_id"].as_str()?, row["attempts"].as_u64()?)))
         .collect();
-    let theirs =
-        |said: &Value| said["type"] == "user.signed_up" || said["type"] == "payment.succeeded";
+    let kinds = ["user.signed_up", "payment.succeeded", "order.created"];
+    let theirs = |said: &Value| kinds.iter().any(|kind| said["type"] == *kind);
     let said = evidence.feed.said.iter().filter(|(_, said)| theirs(said));
     let mut found = Vec::new();
     for (id, _) in said {

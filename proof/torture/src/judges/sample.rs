@@ -38,19 +38,19 @@ impl Sample {
         let alice = "alice";
         let order = json!({ "id": "ord_1", "version": 1, "note": "alice/0" });
         let updated = json!({ "id": "ord_1", "version": 2, "note": "alice/0" });
-        sample.grant(Wish::order(alice, 0), 201, &order);
+        sample.grant(&Wish::order(alice, 0), 201, &order);
         let update = Wish::update(alice, 1, &order, "\"1\"").expect("it has an id");
-        sample.grant(update, 200, &updated);
-        sample.grant(Wish::payment(alice, 2), 201, &json!({ "id": "ch_1" }));
+        sample.grant(&update, 200, &updated);
+        sample.grant(&Wish::payment(alice, 2), 201, &json!({ "id": "ch_1" }));
         sample.grant(
-            Wish::refund(alice, 3, "ch_1", 1020),
+            &Wish::refund(alice, 3, "ch_1", 1020),
             201,
             &json!({ "id": "rf_1" }),
         );
-        sample.grant(Wish::signup(alice, 4), 201, &json!({ "id": "usr_1" }));
-        sample.grant(Wish::message(alice, 5), 200, &Value::Null);
+        sample.grant(&Wish::signup(alice, 4), 201, &json!({ "id": "usr_1" }));
+        sample.grant(&Wish::message(alice, 5), 200, &Value::Null);
         sample.grant(
-            Wish::checkout(alice, 6, true),
+            &Wish::checkout(alice, 6, true),
             201,
             &json!({ "id": "chk_1" }),
         );
@@ -64,7 +64,9 @@ impl Sample {
             "chk_1",
             &json!({ "checkout_id": "chk_1" }),
         );
-        sample.add("feed.jsonl", json!({ "what": "picked", "id": "ev_ch_1" }));
+        for id in ["ev_ch_1", "ev_ord_1"] {
+            sample.add("feed.jsonl", json!({ "what": "picked", "id": id }));
+        }
         sample.add(
             "mail.jsonl",
             json!({ "mood": "kind", "to": ["n4@alice.example"] }),
@@ -161,9 +163,9 @@ impl Sample {
         Evidence::read(folder.path()).expect("the files are as a run leaves them")
     }
 
-    fn grant(&mut self, wish: Wish, status: u16, told: &Value) {
+    fn grant(&mut self, wish: &Wish, status: u16, told: &Value) {
         for came in ["stored", "replayed"] {
-            self.ask(&wish, false, "ok", answer(status, came, told));
+            self.ask(wish, false, "ok", answer(status, came, told));
         }
     }
 }

@@ -44,7 +44,7 @@ fn an_effect_that_nobody_asked_for_is_found() {
             run,
             "messages",
             json!({ "charge_id": "ch_x", "amount": 10 }),
-        )
+        );
     });
 }
 
@@ -52,7 +52,7 @@ fn an_effect_that_nobody_asked_for_is_found() {
 fn a_granted_effect_that_is_lost_is_found() {
     check(&[2], |run| run.rows["messages"] = json!([]));
     check(&[1, 2, 5], |run| {
-        run.rows["orders"][0]["version"] = json!(1)
+        run.rows["orders"][0]["version"] = json!(1);
     });
 }
 
@@ -143,7 +143,7 @@ fn an_event_that_vanished_without_becoming_a_dead_letter_is_found() {
     check(&[6], |run| run.rows["unfinished"] = json!([]));
     check(&[6], |run| run.rows["unfinished"][0]["attempts"] = json!(0));
     check(&[6], |run| {
-        run.rows["unfinished"][0]["destination"] = json!("feed")
+        run.rows["unfinished"][0]["destination"] = json!("feed");
     });
 }
 
@@ -153,7 +153,7 @@ fn a_delivery_that_was_refused_or_changed_is_found() {
         run.add(
             "hook.jsonl",
             json!({ "what": "refused", "why": "no signature" }),
-        )
+        );
     });
     check(&[6, 7], |run| {
         run.arrive("hook.jsonl", "ev_rf_1", "kind", 40 * SECOND, None);
@@ -232,7 +232,7 @@ fn an_inversion_is_found() {
         far.swap(0, 1);
     });
     check(&[9], |run| {
-        run.lines.get_mut("feed.jsonl").unwrap().swap(0, 1)
+        run.lines.get_mut("feed.jsonl").unwrap().swap(0, 1);
     });
 }
 
@@ -272,7 +272,7 @@ fn money_that_moved_twice_or_for_nothing_is_found() {
 #[test]
 fn a_checkout_that_was_started_twice_is_found() {
     check(&[1, 6, 11], |run| {
-        push(run, "sagas", json!({ "id": "chk_2", "state": "completed" }))
+        push(run, "sagas", json!({ "id": "chk_2", "state": "completed" }));
     });
 }
 
@@ -297,7 +297,7 @@ fn an_attempt_before_its_time_is_found() {
 #[test]
 fn a_redirect_that_was_followed_is_found() {
     check(&[12], |run| {
-        run.add("feed.jsonl", json!({ "what": "strayed" }))
+        run.add("feed.jsonl", json!({ "what": "strayed" }));
     });
 }
 
@@ -320,7 +320,10 @@ fn a_memory_that_creeps_is_found() {
         check(expected, |run| {
             for look in 1..=30 {
                 let bytes = (40 + look * step) << 20;
-                run.add("sizes.jsonl", json!({ "resident": { "shop-0": bytes }, "disk": {} }));
+                run.add(
+                    "sizes.jsonl",
+                    json!({ "resident": { "shop-0": bytes }, "disk": {} }),
+                );
             }
         });
     }

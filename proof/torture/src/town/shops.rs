@@ -48,6 +48,7 @@ fn shop(town: &Town, binaries: &Binaries, number: usize, port: u16) -> anyhow::R
         format!("--webhook-secret={WEBHOOK_SECRET}"),
         format!("--webhook-schedule={}", schedule()),
         "--allow-net=127.0.0.0/8".to_owned(),
+        format!("--smtp-schedule={}", schedule()),
         format!("--smtp=smtp://127.0.0.1:{}", town.ports.mailbox),
         format!("--payment-provider=http://127.0.0.1:{}", town.ports.payment),
         format!(
@@ -116,7 +117,7 @@ pub(super) async fn relays(town: &Town, binaries: &Binaries) -> anyhow::Result<V
         "[relay]\nlease = \"{lease}s\"\n[database]\nconnections = 4\n\
          [destinations.feed]\norder = \"key\"\nparts = 4\nconcurrency = 8\nschedule = [{waits}]\n\
          sink.webhook = {{ url = \"{feed}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
-         [destinations.picky]\nevents = [\"user.signed_up\", \"payment.succeeded\"]\n\
+         [destinations.picky]\nevents = [\"user.signed_up\", \"payment.succeeded\", \"order.created\"]\n\
          schedule = [\"0s\", \"100ms\", \"200ms\"]\n\
          sink.webhook = {{ url = \"{picky}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
          [destinations.far]\norder = \"key\"\nschedule = [{waits}]\n\

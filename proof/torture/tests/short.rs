@@ -1,0 +1,45 @@
+//! A short storm on each store: nothing may be violated, and something must have been struck.
+//!
+//! It is too short for every kind of fault to bite, so its verdict is allowed to be UNKNOWN; the
+//! long ones are `cargo x torture`'s. `HAPAX_TORTURE_SECONDS` makes it longer.
+
+#![expect(clippy::unwrap_used, reason = "a run that cannot go on says where")]
+
+use std::process::Command;
+
+/// The exit codes of a verdict that is not VIOLATED.
+const NOT_VIOLATED: [i32; 2] = [0, 3];
+
+#[test]
+fn a_short_storm_over_sqlite_violates_nothing() {
+    check("sqlite");
+}
+
+#[test]
+fn a_short_storm_over_postgresql_violates_nothing() {
+    check("postgres");
+}
+
+#[track_caller]
+fn check(store: &str) {
+    #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
+    let seconds = std::env::var("HAPAX_TORTURE_SECONDS").unwrap_or_else(|_| "20".to_owned());
+    let folder = tempfile::tempdir().unwrap();
+    let ran = Command::new(env!("CARGO_BIN_EXE_torture"))
+        .args(["run", "--store", store, "--seconds", &seconds, "--folder"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let holds = ran
+        .status
+        .code()
+        .is_some_and(|code| NOT_VIOLATED.contains(&code));
+    if !holds {
+        let kept = folder.keep();
+        panic!("what it left is in {}\n{said}", kept.display());
+    }
+    let kills = said.lines().find_map(|line| line.strip_prefix("| kills, "));
+    let kills = kills.and_then(|line| line.split('|').nth(1)?.trim().parse::<u32>().ok());
+    assert!(kills > Some(0), "nothing was killed:\n{said}");
+}
