@@ -2,7 +2,8 @@
 //!
 //! It sleeps until the first job, runs it, then takes what has queued up meanwhile, bounded in
 //! number and in age, and commits once. No member of a group is answered before that commit: a
-//! group that is lost answers `Unavailable` to all, and the writer goes on. It sets no timers.
+//! group that is lost answers `Unavailable` to all, and the writer goes on, even where it was lost
+//! to a panic. It sets no timers.
 
 use std::{
     cell::Cell,
@@ -161,7 +162,14 @@ impl Writer {
     fn run_group(&mut self, first: Box<dyn Job>, group: &mut Vec<Box<dyn Job>>) {
         self.desk.ring.set(false);
         self.logged = false;
-        let fate = match self.write_group(first, group) {
+        // Requests that panic are rolled back by themselves; what is left is a mistake of ours, and a
+        // store that has lost its only writer over it would refuse everything from then on.
+        let wrote = catch_unwind(AssertUnwindSafe(|| self.write_group(first, group)));
+        let wrote = wrote.unwrap_or_else(|panic| {
+            let source = panic_word(&*panic).into();
+            Err(StoreError::Unavailable { source })
+        });
+        let fate = match wrote {
             Ok(()) => Fate::Committed,
             Err(error) => self.lose(error, group.len()),
         };

@@ -97,6 +97,35 @@ async fn an_idle_store_commits_nothing() {
 }
 
 #[tokio::test]
+async fn a_writer_that_panics_around_its_commit_goes_on() {
+    for (place, kept) in [
+        ("sqlite.commit.before", false),
+        ("sqlite.commit.after", true),
+    ] {
+        let strikes = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&strikes);
+        let failpoints = Failpoints::calling(move |name| {
+            let is_struck = name == place && asked.swap(false, Ordering::SeqCst);
+            assert!(!is_struck, "on purpose");
+        });
+        let fixture = Fixture::with(|settings| settings.failpoints = failpoints).await;
+        strikes.store(true, Ordering::SeqCst);
+        let struck = fixture.store.single_shot(shot("k")).await;
+        assert!(
+            matches!(struck, Err(StoreError::Unavailable { .. })),
+            "{struck:?}"
+        );
+        let again = fixture.store.single_shot(shot("k")).await.unwrap();
+        assert_eq!(
+            !matches!(again, Ran::Committed { .. }),
+            kept,
+            "{place}: {again:?}"
+        );
+        assert_eq!(fixture.notes().await.len(), 1, "{place}");
+    }
+}
+
+#[tokio::test]
 async fn a_failing_member_rolls_back_alone() {
     let fixture = Fixture::new().await;
     let write = |text: &'static str| {
