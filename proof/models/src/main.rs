@@ -7,6 +7,7 @@
 //! A model is not the code: what it leaves out, it says nothing about. See docs/explanation/models.md.
 
 mod explore;
+mod frontier;
 mod key;
 mod table;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut table = table::Table::new(arguments.model, arguments.large, arguments.traces);
     table.add::<key::Key>();
+    table.add::<frontier::Frontier>();
     if table.is_as_said() {
         ExitCode::SUCCESS
     } else {
