@@ -9,6 +9,7 @@
 mod explore;
 mod frontier;
 mod key;
+mod outbox;
 mod table;
 
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut table = table::Table::new(arguments.model, arguments.large, arguments.traces);
     table.add::<key::Key>();
+    table.add::<outbox::Outbox>();
     table.add::<frontier::Frontier>();
     if table.is_as_said() {
         ExitCode::SUCCESS
