@@ -10,6 +10,7 @@ mod explore;
 mod frontier;
 mod key;
 mod outbox;
+mod saga;
 mod table;
 
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     table.add::<key::Key>();
     table.add::<outbox::Outbox>();
     table.add::<frontier::Frontier>();
+    table.add::<saga::Sagas>();
     if table.is_as_said() {
         ExitCode::SUCCESS
     } else {
