@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
+use stateright::{Checker, Expectation, HasDiscoveries, Model, Path, Property};
 
 use crate::table::words;
 
@@ -22,7 +22,7 @@ pub(crate) trait Design:
 
     /// What it is called.
     const NAME: &'static str;
-    /// The sound ones, which break nothing, then every bug with the property that it breaks.
+    /// The sound ones, which break nothing, then every bug with a property that it breaks.
     const BUGS: &'static [(Self::Bug, Option<&'static str>)];
 
     /// The model with this bug; `large` has wider bounds.
@@ -59,13 +59,17 @@ pub(crate) struct Broken {
     pub(crate) steps: Vec<String>,
 }
 
-/// Explores a model with a bug, or a sound one.
-pub(crate) fn explore<D: Design>(bug: D::Bug, is_sound: bool, large: bool) -> Verdict {
+/// Explores a sound model to the end, or one with a bug until it breaks a property.
+pub(crate) fn explore<D: Design>(
+    bug: D::Bug,
+    breaks: Option<&'static str>,
+    large: bool,
+) -> Verdict {
     let began = Instant::now();
-    let search = |below| search(D::new(bug, large && is_sound), is_sound, below);
+    let search = |below| search(D::new(bug, large && breaks.is_none()), breaks, below);
     let mut verdict = search(None);
-    // The checker may go on a little after its first find, and tells the last one.
-    while let Some(broken) = &verdict.broken {
+    // The checker goes on a little after its first find, and tells the last one.
+    while let Some(broken) = verdict.broken.as_ref().filter(|_| breaks.is_some()) {
         let shorter = search(Some(broken.steps.len()));
         if shorter.broken.is_none() {
             break;
@@ -79,24 +83,25 @@ pub(crate) fn explore<D: Design>(bug: D::Bug, is_sound: bool, large: bool) -> Ve
 }
 
 /// Searches all, or only what takes fewer steps than `below`.
-fn search<D: Design>(model: D, is_sound: bool, below: Option<usize>) -> Verdict {
+fn search<D: Design>(model: D, breaks: Option<&'static str>, below: Option<usize>) -> Verdict {
     let mut builder = model.checker();
-    if !is_sound {
-        builder = builder.finish_when(HasDiscoveries::AnyFailures);
+    if let Some(property) = breaks {
+        builder = builder.finish_when(HasDiscoveries::AllOf([property].into()));
     }
     if let Some(steps) = below {
         builder = builder.target_max_depth(steps + 1);
     }
     let checker = builder.spawn_bfs().join();
     let found = checker.discoveries();
-    let of = |wanted: fn(&Expectation) -> bool| {
-        let properties = checker.model().properties().into_iter();
-        properties.filter(move |it| wanted(&it.expectation))
-    };
-    let broken = of(|it| *it != Expectation::Sometimes)
+    let properties = checker.model().properties();
+    let is_sight = |it: &&Property<D>| it.expectation == Expectation::Sometimes;
+    let rules = properties.iter().filter(|it| !is_sight(it));
+    let broken = rules
+        .filter(|it| breaks.is_none_or(|property| it.name == property))
         .filter_map(|it| Some((it.name, steps(found.get(it.name)?))))
         .min_by_key(|(_, steps)| steps.len());
-    let unseen = of(|it| *it == Expectation::Sometimes).filter(|it| !found.contains_key(it.name));
+    let unseen = properties.iter().filter(is_sight);
+    let unseen = unseen.filter(|it| !found.contains_key(it.name));
     Verdict {
         states: checker.state_count(),
         unique: checker.unique_state_count(),
@@ -120,7 +125,7 @@ where
 #[track_caller]
 pub(crate) fn check<D: Design>() {
     for (bug, breaks) in D::BUGS {
-        let verdict = explore::<D>(*bug, breaks.is_none(), false);
+        let verdict = explore::<D>(*bug, *breaks, false);
         let broken = verdict.broken.as_ref().map(|broken| broken.property);
         assert_eq!(broken, *breaks, "{}: {verdict:#?}", D::name(*bug));
         if breaks.is_none() {

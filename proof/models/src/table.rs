@@ -33,7 +33,7 @@ impl Table {
             return;
         }
         for (bug, breaks) in D::BUGS {
-            let verdict = explore::<D>(*bug, breaks.is_none(), self.large);
+            let verdict = explore::<D>(*bug, *breaks, self.large);
             let broken = verdict.broken.as_ref().map(|broken| broken.property);
             self.is_as_said &= broken == *breaks && (breaks.is_some() || verdict.unseen.is_empty());
             say(&row(D::NAME, &D::name(*bug), &verdict));

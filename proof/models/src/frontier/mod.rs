@@ -18,6 +18,9 @@ use crate::explore::Design;
 /// Ids that all transactions together draw at most.
 const IDS: u8 = 3;
 
+/// Transactions.
+const WRITERS: usize = 3;
+
 /// A reader among writers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frontier {
@@ -55,6 +58,8 @@ pub(crate) enum Bug {
 pub(crate) struct State {
     server: Server,
     crashes: u8,
+    /// Whether transactions roll back by themselves, too.
+    rolls_back: bool,
     mark: Mark,
     /// The snapshot of a statement that has begun.
     holds: Option<Snapshot>,
@@ -96,6 +101,7 @@ impl Design for Frontier {
         (Bug::None, None),
         (Bug::IdAlone, Some(PASSED)),
         (Bug::XidBelowXmin, Some(PASSED)),
+        (Bug::XidBelowXmin, Some(ORDER)),
         (Bug::XminIncluded, Some(PASSED)),
         (Bug::XmaxForgotten, Some(PASSED)),
         (Bug::SnapshotBefore, Some(TWICE)),
@@ -115,14 +121,20 @@ impl Model for Frontier {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State {
-            server: Server::new(if self.large { 4 } else { 3 }),
-            crashes: 1,
+        let init = |crashes, rolls_back| State {
+            server: Server::new(WRITERS),
+            crashes,
+            rolls_back,
             mark: Mark::default(),
             holds: None,
             read: 0,
             wrong: Wrong::default(),
-        }]
+        };
+        if self.large {
+            vec![init(1, true)]
+        } else {
+            vec![init(0, true), init(1, false)]
+        }
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -138,7 +150,8 @@ impl Model for Frontier {
                 (drawn < self.draws() && server.last < IDS).then_some(Action::Draw(writer)),
             );
             if drawn > 0 {
-                actions.extend([Action::Commit(writer), Action::RollBack(writer)]);
+                actions.push(Action::Commit(writer));
+                actions.extend(state.rolls_back.then_some(Action::RollBack(writer)));
             }
         }
         actions.extend((server.unflushed > 0).then_some(Action::Flush));

@@ -43,9 +43,8 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
     pub(crate) sends: [u8; CLIENTS],
-    pub(crate) duplicates: u8,
-    pub(crate) drops: u8,
-    pub(crate) crashes: u8,
+    /// Crashes, repeats and losses.
+    pub(crate) faults: u8,
     pub(crate) lapses: u8,
 }
 

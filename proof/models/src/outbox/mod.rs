@@ -84,6 +84,7 @@ impl Design for Outbox {
         (Bug::MarkSentBeforeSend, Some(DELIVERED)),
         (Bug::OfferBeforeSettle, Some(COUNTED)),
         (Bug::NoFence, Some(FENCED)),
+        (Bug::NoFence, Some(ORDER)),
         (Bug::ForgetsSettled, Some(EXPLAINED)),
         (Bug::KeyNotHeld, Some(ORDER)),
         (Bug::InterruptedNotHeld, Some(ORDER)),

@@ -82,7 +82,7 @@ impl Design for Sagas {
         (Bug::NoFence, Some(FENCED)),
         (Bug::IntentAfterCall, Some(ENDS)),
         (Bug::ProviderKeyPerAttempt, Some(ONE_CAPTURE)),
-        (Bug::TimeoutAsFailure, Some(ENDS)),
+        (Bug::TimeoutAsFailure, Some(MONEY)),
         (Bug::RefundOnUnknown, Some(MONEY)),
         (Bug::AbsentAtOnce, Some(ENDS)),
         (Bug::AbsentAsOfNow, Some(ENDS)),
