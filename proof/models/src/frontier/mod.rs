@@ -18,11 +18,13 @@ use crate::explore::Design;
 /// Ids that all transactions together draw at most.
 const IDS: u8 = 3;
 
+/// Rows that a statement reads at most.
+const READ_ROWS: usize = 1;
 /// Transactions.
 const WRITERS: usize = 3;
 
 /// A reader among writers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Frontier {
     bug: Bug,
     large: bool,
@@ -193,12 +195,12 @@ impl Model for Frontier {
             Action::TakeSnapshot => state.holds = Some(server.snapshot()),
             Action::Look => {
                 let snapshot = state.holds.take()?;
-                let (found, mark) = state.mark.look(server, &snapshot, self.limit(), self.bug);
+                let (found, mark) = state.mark.look(server, &snapshot, READ_ROWS, self.bug);
                 state.take_in(&found, mark);
             }
             Action::CatchUp => {
                 let late = state.mark.late.clone()?;
-                let (found, mark) = state.mark.catch_up(&late, server, self.limit());
+                let (found, mark) = state.mark.catch_up(&late, server, READ_ROWS);
                 state.take_in(&found, mark);
             }
         }
@@ -249,11 +251,6 @@ impl Frontier {
         if self.large { 2 } else { 1 }
     }
 
-    /// Rows that a statement reads at most.
-    fn limit(&self) -> usize {
-        1
-    }
-
     /// Whether nobody writes any more, and another look would say what is known.
     fn is_at_rest(&self, state: &State) -> bool {
         let server = &state.server;
@@ -262,7 +259,7 @@ impl Frontier {
             return false;
         }
         let snapshot = server.snapshot();
-        let (found, mark) = state.mark.look(server, &snapshot, self.limit(), self.bug);
+        let (found, mark) = state.mark.look(server, &snapshot, READ_ROWS, self.bug);
         found.is_empty() && mark == state.mark
     }
 }

@@ -17,7 +17,7 @@ use crate::{explore::Design, table::words};
 const WORKERS: usize = 2;
 
 /// One key in one of the two modes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Key {
     mode: Mode,
     bug: Bug,
@@ -156,15 +156,15 @@ impl Model for Key {
         }
         for worker in once_each(&state.workers) {
             let mut may = |is_so: bool, action| actions.extend(is_so.then_some(action));
-            let can_step = self.can_step(state, &worker);
+            let can_step = self.can_step(state, worker);
             may(can_step, Action::Step(worker));
             may(state.left.faults > 0, Action::Crash(worker));
-            let commits = self.mode == Mode::Atomic && matches!(worker.stage, Stage::Commits(_));
+            let commits = self.mode == Mode::Atomic && matches!(worker.next, Stage::Commits(_));
             may(
                 commits && state.left.faults > 0,
                 Action::CommitUnheard(worker),
             );
-            may(self.may_release(worker.stage), Action::Release(worker));
+            may(self.may_release(worker.next), Action::Release(worker));
         }
         for told in once_each(&state.answers) {
             actions.push(Action::Acknowledge(told));
@@ -175,7 +175,7 @@ impl Model for Key {
             may(row.leased && state.left.lapses > 0, Action::LapseLease);
             let ends = row.answer.is_some() && !row.expired && usize::from(state.era) + 1 < ERAS;
             may(ends, Action::Expire);
-            may(self.may_purge(row), Action::Purge);
+            may(self.may_purge(*row), Action::Purge);
         }
     }
 
@@ -197,13 +197,13 @@ impl Model for Key {
             Action::Receive(client) => {
                 state.requests[client] -= 1;
                 let client = u8::try_from(client).expect("a few clients");
-                let stage = Stage::Arrives;
-                state.workers.push(Worker { client, stage });
+                let next = Stage::Arrives;
+                state.workers.push(Worker { client, next });
             }
             Action::Step(worker) => {
                 remove(&mut state.workers, &worker);
-                if let Some(stage) = self.step(&mut state, worker) {
-                    state.workers.push(Worker { stage, ..worker });
+                if let Some(next) = self.step(&mut state, worker) {
+                    state.workers.push(Worker { next, ..worker });
                 }
             }
             Action::Crash(worker) => {
@@ -214,12 +214,12 @@ impl Model for Key {
                 state.left.faults -= 1;
                 remove(&mut state.workers, &worker);
                 self.step(&mut state, worker);
-                let stage = Stage::Arrives;
-                state.workers.push(Worker { stage, ..worker });
+                let next = Stage::Arrives;
+                state.workers.push(Worker { next, ..worker });
             }
             Action::Release(worker) => {
                 remove(&mut state.workers, &worker);
-                self.release(&mut state, worker.stage);
+                self.release(&mut state, worker.next);
             }
             Action::Acknowledge(told) => {
                 remove(&mut state.answers, &told);
@@ -258,17 +258,17 @@ impl Model for Key {
                     .all(|charges| charges.count_ones() <= 1)
             }),
             Property::sometimes("a replay", |_, state: &State| {
-                let is_replay = |it: &Worker| matches!(it.stage, Stage::Answers(_, true));
+                let is_replay = |it: &Worker| matches!(it.next, Stage::Answers(_, true));
                 state.workers.iter().any(is_replay)
             }),
             Property::sometimes("a takeover, or none to be had", |model, state: &State| {
-                let is_resumed = |it: &Worker| matches!(it.stage, Stage::Calls(own) if own.resumed);
+                let is_resumed = |it: &Worker| matches!(it.next, Stage::Calls(own) if own.resumed);
                 model.mode == Mode::Atomic || state.workers.iter().any(is_resumed)
             }),
             Property::sometimes(
                 "a fenced owner, or none to be had",
                 |model, state: &State| {
-                    let is_fenced = |it: &Worker| it.stage == Stage::Fenced;
+                    let is_fenced = |it: &Worker| it.next == Stage::Fenced;
                     model.mode == Mode::Atomic || state.workers.iter().any(is_fenced)
                 },
             ),
@@ -290,16 +290,16 @@ impl Model for Key {
 
 impl Key {
     /// Whether a worker may let its key go: nobody had it before, and nothing was asked of the provider.
-    fn may_release(&self, stage: Stage) -> bool {
-        match stage {
+    fn may_release(&self, next: Stage) -> bool {
+        match next {
             Stage::Calls(own) => self.mode == Mode::Phased && !own.resumed,
             Stage::Commits(own) => self.bug == Bug::ReleaseAfterCall && !own.resumed,
             _ => false,
         }
     }
 
-    fn release(&self, state: &mut State, stage: Stage) {
-        let (Stage::Calls(own) | Stage::Commits(own)) = stage else {
+    fn release(&self, state: &mut State, next: Stage) {
+        let (Stage::Calls(own) | Stage::Commits(own)) = next else {
             return;
         };
         if self.may_commit(state, own) {
@@ -308,7 +308,7 @@ impl Key {
     }
 
     /// Whether the purge takes a row: never an unfinished one.
-    fn may_purge(&self, row: &Row) -> bool {
+    fn may_purge(&self, row: Row) -> bool {
         row.expired || self.bug == Bug::PurgeOfLiveKey && row.answer.is_none()
     }
 }

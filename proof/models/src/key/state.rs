@@ -84,7 +84,7 @@ pub(crate) struct Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Worker {
     pub(crate) client: u8,
-    pub(crate) stage: Stage,
+    pub(crate) next: Stage,
 }
 
 /// What a worker does next.

@@ -9,16 +9,16 @@ use super::{
 
 impl Key {
     /// Whether a worker can do what it does next: whoever claims waits for who has the lock.
-    pub(super) fn can_step(&self, state: &State, worker: &Worker) -> bool {
-        let claims = self.mode == Mode::Atomic && worker.stage == Stage::Arrives;
-        let is_locked = || state.workers.iter().any(|it| holds_lock(it.stage));
+    pub(super) fn can_step(&self, state: &State, worker: Worker) -> bool {
+        let claims = self.mode == Mode::Atomic && worker.next == Stage::Arrives;
+        let is_locked = || state.workers.iter().any(|it| holds_lock(it.next));
         !claims || self.bug == Bug::CheckThenInsert || !is_locked()
     }
 
     /// Does what a worker does next; without a stage it is done with.
     pub(super) fn step(&self, state: &mut State, worker: Worker) -> Option<Stage> {
-        let Worker { client, stage } = worker;
-        match stage {
+        let Worker { client, next } = worker;
+        match next {
             Stage::Arrives => self.arrive(state, client),
             Stage::Inserts => Some(self.begin(self.insert(state, client, 1))),
             Stage::Finds => self.judge(state, client),
@@ -278,6 +278,6 @@ fn owned_row(state: &mut State, own: Owned) -> Option<&mut Row> {
 }
 
 /// Whether an open transaction holds the key's lock.
-fn holds_lock(stage: Stage) -> bool {
-    matches!(stage, Stage::Commits(_))
+fn holds_lock(next: Stage) -> bool {
+    matches!(next, Stage::Commits(_))
 }

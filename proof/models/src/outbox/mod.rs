@@ -14,7 +14,7 @@ use self::state::{At, EVENTS, Emitted, Hand, KEYS, Offer, Parked, Relay, State};
 use crate::explore::Design;
 
 /// A destination and its relays.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Outbox {
     bug: Bug,
     large: bool,
@@ -159,7 +159,7 @@ impl Model for Outbox {
                 state.faults -= 1;
                 state.relays[place] = None;
             }
-            Action::Read(place) => Self::read(state.relays[place].as_mut()?, &state.emitted),
+            Action::Read(place) => Self::read(state.relays[place].as_mut()?, state.emitted),
             Action::ReadDue(place, event) => {
                 state.relays[place].as_mut()?.hand[event] = Hand::Waits;
             }

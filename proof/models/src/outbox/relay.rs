@@ -43,7 +43,7 @@ impl Outbox {
     }
 
     /// Reads the next event: into the lane, or behind its key.
-    pub(super) fn read(relay: &mut Relay, emitted: &[Emitted; EVENTS]) {
+    pub(super) fn read(relay: &mut Relay, emitted: [Emitted; EVENTS]) {
         let event = relay.head;
         relay.head += 1;
         if emitted[event] == Emitted::RolledBack {
@@ -84,9 +84,9 @@ impl Outbox {
             return false;
         }
         let mut released = [false; 2];
-        for event in 0..EVENTS {
+        for (event, key) in KEYS.into_iter().enumerate() {
             let is_parked = part.parked[event];
-            let key = usize::from(KEYS[event]);
+            let key = usize::from(key);
             match relay.hand[event] {
                 Hand::Arrived => {
                     released[key] |= is_parked.is_some();

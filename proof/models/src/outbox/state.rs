@@ -115,6 +115,10 @@ pub(crate) struct Receiver {
 }
 
 /// What the properties are judged by: nobody in the model reads it.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is what a property is about"
+)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Told {
     /// How often each event came.

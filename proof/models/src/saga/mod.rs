@@ -20,7 +20,7 @@ use self::{
 use crate::explore::Design;
 
 /// Workers of one saga.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Sagas {
     bug: Bug,
     large: bool,
@@ -113,8 +113,8 @@ impl Model for Sagas {
             let Some(worker) = worker else { continue };
             // Waiting for what is on its way ends early by a fault alone.
             let is_patient =
-                matches!(worker.stage, Stage::Waits(act) if is_on_its_way(state, act, worker));
-            actions.extend((!is_patient || may_fail).then_some(Action::Work(place, worker.stage)));
+                matches!(worker.next, Stage::Waits(act) if is_on_its_way(state, act, worker));
+            actions.extend((!is_patient || may_fail).then_some(Action::Work(place, worker.next)));
             actions.extend(may_fail.then_some(Action::CrashWorker(place)));
         }
         for call in &state.wire {
@@ -143,16 +143,16 @@ impl Model for Sagas {
             Action::Take(place) => {
                 state.saga.epoch += 1;
                 state.saga.held = true;
-                let (epoch, stage) = (state.saga.epoch, Stage::Decides);
-                state.workers[place] = Some(Worker { epoch, stage });
+                let (epoch, next) = (state.saga.epoch, Stage::Decides);
+                state.workers[place] = Some(Worker { epoch, next });
             }
-            Action::Work(place, stage) => {
+            Action::Work(place, next) => {
                 let worker = state.workers[place].take()?;
-                if let Stage::Waits(act) = stage {
+                if let Stage::Waits(act) = next {
                     state.faults -= u8::from(is_on_its_way(&state, act, &worker));
                 }
-                let stage = self.work(&mut state, worker);
-                state.workers[place] = stage.map(|stage| Worker { stage, ..worker });
+                let next = self.work(&mut state, worker);
+                state.workers[place] = next.map(|next| Worker { next, ..worker });
             }
             Action::CrashWorker(place) => {
                 state.faults -= 1;
@@ -181,7 +181,7 @@ impl Model for Sagas {
                 if let (Some(worker), Some(answer)) =
                     (workers.find(|it| waits_for(it, &call)), call.answer)
                 {
-                    worker.stage = Stage::Concludes(call.act, answer);
+                    worker.next = Stage::Concludes(call.act, answer);
                 }
             }
             Action::Lose(call) => {
@@ -296,7 +296,7 @@ fn known(state: &State, call: &Call) -> Option<Entry> {
 }
 
 fn waits_for(worker: &Worker, call: &Call) -> bool {
-    worker.epoch == call.epoch && worker.stage == Stage::Waits(call.act)
+    worker.epoch == call.epoch && worker.next == Stage::Waits(call.act)
 }
 
 fn is_owned(state: &State) -> bool {
@@ -315,7 +315,7 @@ fn can_wait(state: &State, act: Act) -> bool {
         return false;
     };
     let may_arrive = |call: &Call| call.act == act && call.answer.is_none();
-    let may_call = |worker: &Worker| matches!(worker.stage, Stage::Calls(its, _) if its == act);
+    let may_call = |worker: &Worker| matches!(worker.next, Stage::Calls(its, _) if its == act);
     let is_open = row.state == StepState::Open && state.saga.standing == Standing::Running;
     is_open
         && match row.age {

@@ -88,7 +88,7 @@ pub(crate) struct Act {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Worker {
     pub(crate) epoch: u8,
-    pub(crate) stage: Stage,
+    pub(crate) next: Stage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

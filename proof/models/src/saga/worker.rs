@@ -20,7 +20,7 @@ enum Move {
 }
 
 impl Sagas {
-    fn next(self, saga: &Saga) -> Move {
+    fn next(&self, saga: &Saga) -> Move {
         if saga.undoing {
             self.backward(saga)
         } else {
@@ -28,7 +28,7 @@ impl Sagas {
         }
     }
 
-    fn forward(self, saga: &Saga) -> Move {
+    fn forward(&self, saga: &Saga) -> Move {
         for step in 0..STEPS {
             let act = Act { way: Way::Do, step };
             match saga.row(act) {
@@ -47,7 +47,7 @@ impl Sagas {
         Move::Complete
     }
 
-    fn backward(self, saga: &Saga) -> Move {
+    fn backward(&self, saga: &Saga) -> Move {
         let mut steps: Vec<usize> = (0..STEPS).rev().collect();
         if self.bug == Bug::UndoneInOrder {
             steps.reverse();
@@ -76,8 +76,8 @@ impl Sagas {
     }
 
     /// Does what a worker does next; without a stage it has ended, or is told that it is fenced.
-    pub(super) fn work(self, state: &mut State, worker: Worker) -> Option<Stage> {
-        match worker.stage {
+    pub(super) fn work(&self, state: &mut State, worker: Worker) -> Option<Stage> {
+        match worker.next {
             Stage::Decides => self.carry_out(state, worker),
             Stage::Calls(act, key) => {
                 let (epoch, answer) = (worker.epoch, None);
@@ -101,7 +101,7 @@ impl Sagas {
         }
     }
 
-    fn carry_out(self, state: &mut State, worker: Worker) -> Option<Stage> {
+    fn carry_out(&self, state: &mut State, worker: Worker) -> Option<Stage> {
         let next = self.next(&state.saga);
         if let Move::LookUp(act) = next {
             return Some(Stage::Concludes(act, self.look_up(state, act)));
@@ -136,7 +136,7 @@ impl Sagas {
     }
 
     /// Asks the provider what it knows. That it knows nothing counts if no call could arrive any more when it was asked.
-    fn look_up(self, state: &State, act: Act) -> Outcome {
+    fn look_up(&self, state: &State, act: Act) -> Outcome {
         if let Some(known) = state.ledger.iter().find(|it| it.act == act) {
             return outcome(known.is_done);
         }
@@ -150,13 +150,12 @@ impl Sagas {
     }
 
     /// The row of a step after what came of it; none where it stays as it is.
-    fn concluded(self, saga: &Saga, act: Act, outcome: Outcome) -> Option<Row> {
+    fn concluded(&self, saga: &Saga, act: Act, outcome: Outcome) -> Option<Row> {
         let row = saga.row(act).unwrap_or_else(|| tried(None));
         let is_quiet = row.age == Age::Quiet || self.bug != Bug::AbsentAsOfNow;
         let ended = |state| Some(Row { state, ..row });
         match outcome {
             Outcome::Done => ended(StepState::Done),
-            Outcome::Refused => ended(StepState::Refused),
             Outcome::Unknown if self.bug == Bug::TimeoutAsFailure => ended(StepState::Refused),
             Outcome::Unknown => saga.row(act).is_none().then_some(row),
             // A call that was given up may still arrive.
@@ -166,12 +165,12 @@ impl Sagas {
                 age: Age::InWindow,
                 ..row
             }),
-            Outcome::Absent => ended(StepState::Refused),
+            Outcome::Refused | Outcome::Absent => ended(StepState::Refused),
         }
     }
 
     /// Holds the saga's row under the worker's epoch; none where another owner has come since.
-    fn may_commit(self, state: &mut State, worker: Worker) -> Option<()> {
+    fn may_commit(&self, state: &mut State, worker: Worker) -> Option<()> {
         let is_owner = worker.epoch == state.saga.epoch && state.saga.standing == Standing::Running;
         state.late |= !is_owner && self.bug == Bug::NoFence;
         (is_owner || self.bug == Bug::NoFence).then_some(())
