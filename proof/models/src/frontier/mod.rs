@@ -17,6 +17,8 @@ use crate::explore::Design;
 
 /// Ids that all transactions together draw at most.
 const IDS: u8 = 3;
+/// The same within wider bounds.
+const IDS_LARGE: u8 = 4;
 
 /// Rows that a statement reads at most.
 const READ_ROWS: usize = 1;
@@ -149,7 +151,7 @@ impl Model for Frontier {
                 continue;
             };
             actions.extend(
-                (drawn < self.draws() && server.last < IDS).then_some(Action::Draw(writer)),
+                (drawn < self.draws() && server.last < self.ids()).then_some(Action::Draw(writer)),
             );
             if drawn > 0 {
                 actions.push(Action::Commit(writer));
@@ -246,6 +248,10 @@ impl Model for Frontier {
 }
 
 impl Frontier {
+    fn ids(&self) -> u8 {
+        if self.large { IDS_LARGE } else { IDS }
+    }
+
     /// Ids that a transaction draws at most.
     fn draws(&self) -> u8 {
         if self.large { 2 } else { 1 }
