@@ -1,0 +1,346 @@
+//! One idempotency key: claimed or entered, leased, taken over, answered, purged.
+//!
+//! Two clients send and send again, the second with the first one's payload or with another. The network loses,
+//! repeats and reorders. A process dies at any step, and a lease lapses at any moment, however alive its owner is:
+//! so no clock is trusted, and a lease that is shorter than its handler is no case of its own. An owner that
+//! sleeps is one that takes its next step late.
+
+mod state;
+mod step;
+
+use stateright::{Model, Property};
+
+use self::state::{Budget, CLIENTS, ERAS, Row, Stage, State, Told, Worker};
+use crate::{explore::Design, table::words};
+
+/// Requests in hand at once.
+const WORKERS: usize = 2;
+
+/// One key in one of the two modes.
+#[derive(Debug)]
+pub(crate) struct Key {
+    mode: Mode,
+    bug: Bug,
+    large: bool,
+}
+
+/// How a request commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Once: key, effect, event and answer together.
+    Atomic,
+    /// The key, then after the call effect, event and recovery point, then the answer.
+    Phased,
+}
+
+/// What can be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// Nothing.
+    None,
+    /// Whether there is a row is asked first, and one inserted then, without a lock.
+    CheckThenInsert,
+    /// The effect is committed before what says that it was: the answer, or the recovery point.
+    AnswerApart,
+    /// The event is committed after the effect.
+    EventApart,
+    /// A commit does not ask whose the key is.
+    NoFence,
+    /// The lease is looked at before the commit, not in it.
+    LeaseForFence,
+    /// A commit asks for the epoch and not for the time of entry.
+    EpochAlone,
+    /// A takeover asks for the epoch and not for the time of entry.
+    ResumeByEpochAlone,
+    /// The payload is not compared.
+    NoFingerprint,
+    /// The answer is sent before its commit.
+    AnswerBeforeCommit,
+    /// A key in progress is purged.
+    PurgeOfLiveKey,
+    /// A key is let go after the provider was called.
+    ReleaseAfterCall,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Action {
+    Send(usize),
+    DuplicateRequest(usize),
+    LoseRequest(usize),
+    Receive(usize),
+    Step(Worker),
+    Crash(Worker),
+    /// It commits, and dies or loses its connection before it hears of that.
+    CommitUnheard(Worker),
+    Release(Worker),
+    Acknowledge(Told),
+    LoseAnswer(Told),
+    LapseLease,
+    Expire,
+    Purge,
+}
+
+const ONE_EFFECT: &str = "one effect for each key";
+const ACKNOWLEDGED: &str = "what is acknowledged is stored";
+const FINGERPRINT: &str = "another fingerprint never executes";
+const EVENT: &str = "an effect has its event";
+const FENCED: &str = "a fenced owner commits nothing";
+const CHARGED: &str = "the provider charges once";
+
+impl Design for Key {
+    type Bug = (Mode, Bug);
+
+    const NAME: &'static str = "key";
+    const BUGS: &'static [(Self::Bug, Option<&'static str>)] = &[
+        ((Mode::Atomic, Bug::None), None),
+        ((Mode::Phased, Bug::None), None),
+        ((Mode::Atomic, Bug::CheckThenInsert), Some(ONE_EFFECT)),
+        ((Mode::Phased, Bug::CheckThenInsert), Some(CHARGED)),
+        ((Mode::Atomic, Bug::AnswerApart), Some(ONE_EFFECT)),
+        ((Mode::Phased, Bug::AnswerApart), Some(ONE_EFFECT)),
+        ((Mode::Atomic, Bug::EventApart), Some(EVENT)),
+        ((Mode::Atomic, Bug::AnswerBeforeCommit), Some(ACKNOWLEDGED)),
+        ((Mode::Atomic, Bug::NoFingerprint), Some(FINGERPRINT)),
+        ((Mode::Phased, Bug::NoFingerprint), Some(FINGERPRINT)),
+        ((Mode::Phased, Bug::NoFence), Some(FENCED)),
+        ((Mode::Phased, Bug::NoFence), Some(ONE_EFFECT)),
+        ((Mode::Phased, Bug::LeaseForFence), Some(ONE_EFFECT)),
+        ((Mode::Phased, Bug::EpochAlone), Some(ACKNOWLEDGED)),
+        ((Mode::Phased, Bug::ResumeByEpochAlone), Some(FINGERPRINT)),
+        ((Mode::Phased, Bug::PurgeOfLiveKey), Some(ONE_EFFECT)),
+        ((Mode::Phased, Bug::ReleaseAfterCall), Some(CHARGED)),
+    ];
+
+    fn new((mode, bug): Self::Bug, large: bool) -> Self {
+        Self { mode, bug, large }
+    }
+
+    fn name((mode, bug): Self::Bug) -> String {
+        format!("{}, {}", words(mode), words(bug))
+    }
+}
+
+impl Model for Key {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let left = Budget {
+            sends: if self.large { [2, 2] } else { [2, 1] },
+            faults: if self.large { 2 } else { 1 },
+            lapses: 2,
+        };
+        // The second client sends the same payload, or another one.
+        let same = State::new([1, 1], left);
+        let other = State::new([1, 2], left);
+        vec![same, other]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for client in 0..CLIENTS {
+            let is_told = state.acknowledged[client].is_some();
+            let on_the_way = state.requests[client] > 0;
+            let left = &state.left;
+            let mut may = |is_so: bool, action| actions.extend(is_so.then_some(action));
+            may(!is_told && left.sends[client] > 0, Action::Send(client));
+            may(
+                on_the_way && left.faults > 0,
+                Action::DuplicateRequest(client),
+            );
+            may(on_the_way && left.faults > 0, Action::LoseRequest(client));
+            may(
+                on_the_way && state.workers.len() < WORKERS,
+                Action::Receive(client),
+            );
+        }
+        for worker in once_each(&state.workers) {
+            let mut may = |is_so: bool, action| actions.extend(is_so.then_some(action));
+            let can_step = self.can_step(state, worker);
+            may(can_step, Action::Step(worker));
+            may(state.left.faults > 0, Action::Crash(worker));
+            let commits = self.mode == Mode::Atomic && matches!(worker.next, Stage::Commits(_));
+            may(
+                commits && state.left.faults > 0,
+                Action::CommitUnheard(worker),
+            );
+            may(self.may_release(worker.next), Action::Release(worker));
+        }
+        for told in once_each(&state.answers) {
+            actions.push(Action::Acknowledge(told));
+            actions.extend((state.left.faults > 0).then_some(Action::LoseAnswer(told)));
+        }
+        if let Some(row) = &state.row {
+            let mut may = |is_so: bool, action| actions.extend(is_so.then_some(action));
+            may(row.leased && state.left.lapses > 0, Action::LapseLease);
+            let ends = row.answer.is_some() && !row.expired && usize::from(state.era) + 1 < ERAS;
+            may(ends, Action::Expire);
+            may(self.may_purge(*row), Action::Purge);
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut state = state.clone();
+        match action {
+            Action::Send(client) => {
+                state.left.sends[client] -= 1;
+                state.requests[client] += 1;
+            }
+            Action::DuplicateRequest(client) => {
+                state.left.faults -= 1;
+                state.requests[client] += 1;
+            }
+            Action::LoseRequest(client) => {
+                state.left.faults -= 1;
+                state.requests[client] -= 1;
+            }
+            Action::Receive(client) => {
+                state.requests[client] -= 1;
+                let client = u8::try_from(client).expect("a few clients");
+                let next = Stage::Arrives;
+                state.workers.push(Worker { client, next });
+            }
+            Action::Step(worker) => {
+                remove(&mut state.workers, &worker);
+                if let Some(next) = self.step(&mut state, worker) {
+                    state.workers.push(Worker { next, ..worker });
+                }
+            }
+            Action::Crash(worker) => {
+                state.left.faults -= 1;
+                remove(&mut state.workers, &worker);
+            }
+            Action::CommitUnheard(worker) => {
+                state.left.faults -= 1;
+                remove(&mut state.workers, &worker);
+                self.step(&mut state, worker);
+                let next = Stage::Arrives;
+                state.workers.push(Worker { next, ..worker });
+            }
+            Action::Release(worker) => {
+                remove(&mut state.workers, &worker);
+                self.release(&mut state, worker.next);
+            }
+            Action::Acknowledge(told) => {
+                remove(&mut state.answers, &told);
+                state.acknowledged[usize::from(told.client)].get_or_insert(told);
+            }
+            Action::LoseAnswer(told) => {
+                state.left.faults -= 1;
+                remove(&mut state.answers, &told);
+            }
+            Action::LapseLease => {
+                state.left.lapses -= 1;
+                state.row.as_mut()?.leased = false;
+            }
+            Action::Expire => {
+                state.era += 1;
+                state.row.as_mut()?.expired = true;
+            }
+            Action::Purge => state.row = None,
+        }
+        Some(state.sorted())
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(ONE_EFFECT, |_, state: &State| {
+                state.effects.iter().all(|effects| *effects <= 1)
+            }),
+            Property::always(ACKNOWLEDGED, |_, state: &State| is_kept(state)),
+            Property::always(FINGERPRINT, |_, state: &State| !state.wrong.mixed),
+            Property::always(EVENT, |_, state: &State| state.effects == state.events),
+            Property::always(FENCED, |_, state: &State| !state.wrong.late),
+            Property::always(CHARGED, |_, state: &State| {
+                state
+                    .charges
+                    .iter()
+                    .all(|charges| charges.count_ones() <= 1)
+            }),
+            Property::sometimes("a replay", |_, state: &State| {
+                let is_replay = |it: &Worker| matches!(it.next, Stage::Answers(_, true));
+                state.workers.iter().any(is_replay)
+            }),
+            Property::sometimes("a takeover, or none to be had", |model, state: &State| {
+                let is_resumed = |it: &Worker| matches!(it.next, Stage::Calls(own) if own.resumed);
+                model.mode == Mode::Atomic || state.workers.iter().any(is_resumed)
+            }),
+            Property::sometimes(
+                "a fenced owner, or none to be had",
+                |model, state: &State| {
+                    let is_fenced = |it: &Worker| it.next == Stage::Fenced;
+                    model.mode == Mode::Atomic || state.workers.iter().any(is_fenced)
+                },
+            ),
+            Property::sometimes("a commit that nobody heard of", |_, state: &State| {
+                let is_stored = state.row.is_some_and(|row| row.answer.is_some());
+                let is_nobodys = state.workers.is_empty() && state.answers.is_empty();
+                is_stored && is_nobodys && state.acknowledged == [None; CLIENTS]
+            }),
+            Property::sometimes("a key used anew", |_, state: &State| {
+                state.effects == [1; ERAS]
+            }),
+            Property::sometimes("two clients with one answer", |_, state: &State| {
+                let [first, second] = state.acknowledged;
+                first.zip(second).is_some_and(|(a, b)| a.answer == b.answer)
+            }),
+        ]
+    }
+}
+
+impl Key {
+    /// Whether a worker may let its key go: nobody had it before, and nothing was asked of the provider.
+    fn may_release(&self, next: Stage) -> bool {
+        match next {
+            Stage::Calls(own) => self.mode == Mode::Phased && !own.resumed,
+            Stage::Commits(own) => self.bug == Bug::ReleaseAfterCall && !own.resumed,
+            _ => false,
+        }
+    }
+
+    fn release(&self, state: &mut State, next: Stage) {
+        let (Stage::Calls(own) | Stage::Commits(own)) = next else {
+            return;
+        };
+        if self.may_commit(state, own) {
+            state.row = None;
+        }
+    }
+
+    /// Whether the purge takes a row: never an unfinished one.
+    fn may_purge(&self, row: Row) -> bool {
+        row.expired || self.bug == Bug::PurgeOfLiveKey && row.answer.is_none()
+    }
+}
+
+/// Whether what was told is stored with its effect, as long as it is to be remembered, and nothing else was told.
+fn is_kept(state: &State) -> bool {
+    state.told().all(|told| {
+        let is_stored = state.row.is_some_and(|row| row.answer == Some(told.answer));
+        let has_effect = state.effects[usize::from(told.era)] > 0;
+        let agrees = |other: &Told| other.era != told.era || other.answer == told.answer;
+        has_effect && (told.era < state.era || is_stored) && state.told().all(agrees)
+    })
+}
+
+fn once_each<T: Copy + PartialEq>(sorted: &[T]) -> Vec<T> {
+    let mut once = sorted.to_vec();
+    once.dedup();
+    once
+}
+
+fn remove<T: PartialEq>(from: &mut Vec<T>, one: &T) {
+    let place = from.iter().position(|it| it == one);
+    from.swap_remove(place.expect("what is acted on is there"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Key;
+    use crate::explore::check;
+
+    #[test]
+    fn a_key_has_one_effect_and_every_bug_is_found() {
+        check::<Key>();
+    }
+}

@@ -1,0 +1,46 @@
+//! Models of the design, explored through every crash, duplicate and order.
+//!
+//! Each model is a small state machine that names its steps as the code does. The checker walks through all that
+//! can happen within bounds and looks at every state; then it does so again with a bug built in, which it must
+//! find. `cargo run --release -p models` prints what came of it, `--large` with wider bounds.
+//!
+//! A model is not the code: what it leaves out, it says nothing about. See docs/explanation/models.md.
+
+mod explore;
+mod frontier;
+mod key;
+mod outbox;
+mod saga;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Explores the models of the design, each sound and with every bug, and prints a table.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Only models whose name begins so
+    #[arg(default_value = "")]
+    model: String,
+    /// Explores the sound models within wider bounds: minutes, and gigabytes
+    #[arg(long)]
+    large: bool,
+    /// Prints the steps that lead to each violation
+    #[arg(long)]
+    traces: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mut table = table::Table::new(arguments.model, arguments.large, arguments.traces);
+    table.add::<key::Key>();
+    table.add::<outbox::Outbox>();
+    table.add::<frontier::Frontier>();
+    table.add::<saga::Sagas>();
+    if table.is_as_said() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

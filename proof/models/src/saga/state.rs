@@ -1,0 +1,185 @@
+//! What there is while a checkout runs: its rows, its workers, the wire, and the providers' own ledger.
+
+/// The foreign steps, in order; the last one is the pivot.
+pub(crate) const STEPS: usize = 3;
+pub(crate) const AUTHORIZE: usize = 0;
+pub(crate) const SHIP: usize = 1;
+pub(crate) const CAPTURE: usize = 2;
+
+/// All of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    pub(crate) saga: Saga,
+    /// Two processes, in order: who is who makes no difference.
+    pub(crate) workers: [Option<Worker>; 2],
+    /// Calls and their answers on the way, in order.
+    pub(crate) wire: Vec<Call>,
+    /// What the providers have decided, in order.
+    pub(crate) ledger: Vec<Entry>,
+    /// Crashes, leases that lapse while their owner lives, losses, answers that come too late.
+    pub(crate) faults: u8,
+    /// A worker has committed after another one took the saga.
+    pub(crate) late: bool,
+}
+
+/// The saga's row and those of its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Saga {
+    pub(crate) standing: Standing,
+    pub(crate) undoing: bool,
+    pub(crate) epoch: u8,
+    /// Whether the lease has not lapsed.
+    pub(crate) held: bool,
+    /// Whether the deadline has passed.
+    pub(crate) is_late: bool,
+    /// What is done, and what undoes it.
+    pub(crate) rows: [[Option<Row>; STEPS]; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Standing {
+    Running,
+    Completed,
+    Failed,
+    NeedsAttention,
+}
+
+/// A step's row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Row {
+    pub(crate) state: StepState,
+    pub(crate) age: Age,
+    /// Tries, where the provider's key is made of them.
+    pub(crate) attempts: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum StepState {
+    Open,
+    Done,
+    Refused,
+}
+
+/// How long ago an open step began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Age {
+    /// Within the window in which the provider remembers its keys.
+    InWindow,
+    /// Behind it, while a call may still arrive.
+    BehindWindow,
+    /// So long that none can.
+    Quiet,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Way {
+    Do,
+    Undo,
+}
+
+/// What is asked of a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Act {
+    pub(crate) way: Way,
+    pub(crate) step: usize,
+}
+
+/// Whoever drives the saga.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Worker {
+    pub(crate) epoch: u8,
+    pub(crate) next: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// Decides what comes next.
+    Decides,
+    /// Is about to call: that it is meant is committed.
+    Calls(Act, Key),
+    Waits(Act),
+    /// Is about to write down what came of a call or a look-up.
+    Concludes(Act, Outcome),
+}
+
+/// The provider's key: one for each act, but for a bug.
+pub(crate) type Key = u8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Outcome {
+    Done,
+    Refused,
+    /// The far side has never seen the key.
+    Absent,
+    Unknown,
+}
+
+/// A call on its way, or its answer on the way back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Call {
+    pub(crate) act: Act,
+    pub(crate) key: Key,
+    pub(crate) epoch: u8,
+    pub(crate) answer: Option<Outcome>,
+}
+
+/// What a provider has decided about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub(crate) act: Act,
+    pub(crate) key: Key,
+    pub(crate) is_done: bool,
+}
+
+impl State {
+    pub(crate) fn new(faults: u8) -> Self {
+        Self {
+            saga: Saga {
+                standing: Standing::Running,
+                undoing: false,
+                epoch: 0,
+                held: false,
+                is_late: false,
+                rows: [[None; STEPS]; 2],
+            },
+            workers: [None; 2],
+            wire: Vec::new(),
+            ledger: Vec::new(),
+            faults,
+            late: false,
+        }
+    }
+
+    pub(crate) fn sorted(mut self) -> Self {
+        self.workers.sort_unstable();
+        self.wire.sort_unstable();
+        self.ledger.sort_unstable();
+        self
+    }
+
+    /// How often something was done at the providers.
+    pub(crate) fn done(&self, way: Way, step: usize) -> usize {
+        let act = Act { way, step };
+        let done = self.ledger.iter().filter(|it| it.act == act && it.is_done);
+        done.count()
+    }
+
+    /// What was done and not undone.
+    pub(crate) fn stands(&self, step: usize) -> bool {
+        self.done(Way::Do, step) > self.done(Way::Undo, step)
+    }
+}
+
+impl Saga {
+    pub(crate) fn row(&self, act: Act) -> Option<Row> {
+        self.rows[act.way as usize][act.step]
+    }
+
+    pub(crate) fn state(&self, way: Way, step: usize) -> Option<StepState> {
+        self.row(Act { way, step }).map(|row| row.state)
+    }
+
+    pub(crate) fn write(&mut self, act: Act, row: Row) {
+        self.rows[act.way as usize][act.step] = Some(row);
+    }
+}
