@@ -14,6 +14,8 @@ use std::{
 
 use hapax::{Clock, Random, Timestamp};
 
+use crate::seeded;
+
 /// 1 January 2026, when every manual clock starts.
 const START_MILLIS: i64 = 1_767_225_600_000;
 
@@ -26,6 +28,7 @@ pub struct ManualClock(Arc<AtomicI64>);
 impl ManualClock {
     /// A clock that stands at 1 January 2026.
     pub fn new() -> Self {
+        seeded::plant();
         Self(Arc::new(AtomicI64::new(START_MILLIS)))
     }
 
@@ -59,6 +62,7 @@ impl Default for ManualClock {
 
 /// Random numbers that are the same whenever `seed` is: `splitmix64`.
 pub fn seeded_random(seed: u64) -> Random {
+    seeded::plant();
     let state = AtomicU64::new(seed);
     Random::new(move || {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tokio::{runtime, time::timeout};
 
+use crate::seeded;
+
 /// The longest that one law may take; a busy machine needs a fraction of it.
 pub const LAW: Duration = Duration::from_mins(1);
 
@@ -16,6 +18,7 @@ pub const LAW: Duration = Duration::from_mins(1);
 /// # Panics
 /// When the law is broken, or does not end within [`LAW`].
 pub fn hold(law: impl Future<Output = ()>) {
+    seeded::plant();
     let runtime = runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_all()

@@ -149,3 +149,4 @@ pub mod clock;
 pub mod wait;
 pub mod port;
 pub mod prober;
+pub mod seeded;

@@ -59,6 +59,9 @@ const ABSENCES: &[(&str, &str)] = &[
     ("DELETE FROM", "SQL belongs to a store"),
 ];
 
+/// The library's one global: which bugs a build with seeded bugs has.
+const SEEDED: &str = "crates/hapax/src/seeded.rs";
+
 /// Each crate depends only on those that the flow puts before it.
 pub(super) fn crates(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
@@ -120,7 +123,7 @@ pub(super) fn absences(tree: &Tree) -> Vec<String> {
             for (word, why) in ABSENCES.iter().filter(|(word, _)| stands_in(line, word)) {
                 findings.push(format!("{path}:{number}: `{}`: {why}", word.trim()));
             }
-            if declares_global(line) {
+            if path != SEEDED && declares_global(line) {
                 findings.push(format!("{path}:{number}: a global: state is passed in"));
             }
         }

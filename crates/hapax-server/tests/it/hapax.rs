@@ -27,6 +27,7 @@ pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 pub(crate) fn hapax(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
     command.args(arguments).env_clear().stdin(Stdio::null());
+    command.envs(hapax_testkit::seeded::variable());
     command
 }
 

@@ -24,7 +24,7 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-use crate::wait;
+use crate::{seeded, wait};
 
 /// One piece of a body that goes on and on.
 const PIECE: Bytes = Bytes::from_static(&[b'.'; 1024]);
@@ -169,6 +169,7 @@ impl HttpReceiver {
     /// # Errors
     /// Fails when the address is taken.
     pub async fn start_at(address: SocketAddr) -> io::Result<Self> {
+        seeded::plant();
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let script = Arc::new(Mutex::new(Script {

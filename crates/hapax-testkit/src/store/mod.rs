@@ -123,6 +123,7 @@ macro_rules! store_suite {
                 transactions_at_once_keep_exactly_what_they_commit
                 a_caller_that_leaves_while_it_waits_holds_up_nobody
                 an_abandoned_completion_is_whole_or_nothing
+                whoever_sees_a_row_finds_its_event_and_its_answer
             }
             phases {
                 an_entered_key_is_in_progress

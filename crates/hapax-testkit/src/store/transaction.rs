@@ -1,13 +1,13 @@
 //! The laws of a transaction: rows, events and acceptances are one commit or nothing.
 
-use std::time::Duration;
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, future::join_all};
 use hapax::{
     event::{Headers, NewEvent, Payload},
     inbox::Acceptance,
     limits::{EVENTS_PER_TRANSACTION_MAX, PAYLOAD_BYTES_MAX},
-    outbox::EventError,
+    outbox::{EventError, OutboxEvent},
     store::{Effect, Keys, Transaction},
 };
 
@@ -15,7 +15,7 @@ use super::{
     StoreUnderTest, Tx,
     bench::{Bench, run_or_replay},
 };
-use crate::events::{answer, claim, event, message};
+use crate::events::{answer, claim, event, message, single_shot};
 
 /// A commit keeps all of it.
 pub async fn a_commit_keeps_rows_events_and_acceptances<S: StoreUnderTest>() {
@@ -183,6 +183,63 @@ pub async fn an_abandoned_completion_is_whole_or_nothing<S: StoreUnderTest>() {
     }
     assert_eq!(bench.rows().await.len(), 20);
     assert_eq!(bench.events().await.len(), 20);
+}
+
+/// Whoever sees a row finds its event and its answer: they came with it, in one commit.
+pub async fn whoever_sees_a_row_finds_its_event_and_its_answer<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let write = async {
+        for number in 0..WATCHED {
+            let text = number.to_string();
+            if number.is_multiple_of(2) {
+                run_or_replay::<S>(bench.store(), claim(&text), &text).await;
+            } else {
+                let mut shot = single_shot(claim(&text), vec![S::row_statement(&text)], &text);
+                shot.events.push(event(&text));
+                bench.store().single_shot(shot).await.expect("it runs");
+            }
+        }
+    };
+    // Each in its own time: what is missing may be missing for a moment only.
+    let events = watch(&bench, async |_| abouts(&bench).await);
+    let answers = watch(&bench, async |rows| {
+        let mut known = HashSet::new();
+        for row in rows {
+            let record = bench.store().look_up(&claim(&row).scope).await;
+            known.extend(record.expect("a key is read").map(|_| row));
+        }
+        known
+    });
+    tokio::join!(write, events, answers);
+}
+
+/// Rows that are watched as they are committed.
+const WATCHED: usize = 100;
+
+/// Looks for new rows until all are there, and requires of each that `found` has it.
+async fn watch<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    found: impl AsyncFn(Vec<String>) -> HashSet<String>,
+) {
+    let mut seen = HashSet::new();
+    while seen.len() < WATCHED {
+        let rows = bench.rows().await;
+        let new: Vec<_> = rows.into_iter().filter(|row| !seen.contains(row)).collect();
+        if new.is_empty() {
+            continue;
+        }
+        let found = found(new.clone()).await;
+        let alone: Vec<_> = new.iter().filter(|row| !found.contains(*row)).collect();
+        assert!(alone.is_empty(), "rows that came alone: {alone:?}");
+        seen.extend(new);
+    }
+}
+
+/// What the events in the outbox are about.
+async fn abouts<S: StoreUnderTest>(bench: &Bench<S>) -> HashSet<String> {
+    let events = bench.events().await;
+    let about = |event: &Arc<OutboxEvent>| Some(event.event.aggregate.as_ref()?.id.clone());
+    events.iter().filter_map(about).collect()
 }
 
 /// A transaction that has done something of every kind.

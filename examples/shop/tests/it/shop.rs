@@ -181,6 +181,7 @@ pub(crate) fn command_in(folder: &Path, flags: &[&str]) -> Command {
         .arg(folder)
         .args(flags)
         .env_clear()
+        .envs(hapax_testkit::seeded::variable())
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     command
