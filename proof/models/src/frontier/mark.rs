@@ -140,7 +140,12 @@ impl Mark {
     ) -> Self {
         let (mut floors, mut drawn) = (self.floors.clone(), self.drawn);
         if let Some((last, _)) = drawn.take_if(|(_, behind)| *behind == 0) {
-            floors.push(server.next_xid, last);
+            // A crash since then may have set the sequence back, and the log has come as far again.
+            let sure = match bug {
+                Bug::FloorAcrossCrash => last,
+                _ => last.min(server.last),
+            };
+            floors.push(server.next_xid, sure);
         }
         let now = (server.last, server.unflushed);
         match bug {

@@ -187,12 +187,8 @@ impl Model for Frontier {
                 state.crashes -= 1;
                 state.holds = None;
                 server.crash();
-                if self.bug == Bug::FloorAcrossCrash {
-                    // Recovery writes records where those stood that were lost.
-                    state.mark.flushed(u8::MAX);
-                } else {
-                    state.mark.drawn = None;
-                }
+                // Recovery writes records where those stood that were lost.
+                state.mark.flushed(u8::MAX);
             }
             Action::TakeSnapshot => state.holds = Some(server.snapshot()),
             Action::Look => {
