@@ -286,7 +286,9 @@ impl Mark {
         let snapshot = sight.snapshot.clone();
         let (mut floors, mut drawn) = (self.floors.clone(), self.drawn);
         if let Some((last, _)) = drawn.take_if(|(_, written)| *written <= sight.flushed) {
-            floors.push(snapshot.next_xid(sight.age), last);
+            // A crash can lose the record of the sequence and use its place in the log again: then the
+            // sequence stands lower than it did, and hands out ids anew that were seen as drawn.
+            floors.push(snapshot.next_xid(sight.age), last.min(sight.last));
         }
         floors.prune(&snapshot);
         let before = self.seen.clone().unwrap_or_else(|| snapshot.clone());
@@ -444,6 +446,13 @@ mod tests {
         let open = second.open();
         assert_eq!((open.xids, open.floors), (vec!["100".to_owned()], vec![0]));
         assert_eq!(open.beyond.as_deref(), Some("100"));
+    }
+
+    #[test]
+    fn a_sequence_that_a_crash_set_back_is_believed_as_far_as_it_stands() {
+        let before = Mark::at(0).looked(&sight("9:9:", 9, 33, 100, 99), "-/1", 1, None);
+        let after = before.looked(&sight("9:9:", 9, 1, 150, 140), "-/1", 1, None);
+        assert_eq!(after.floors.of(9), 1);
     }
 
     #[test]

@@ -116,7 +116,7 @@ async fn try_enter(store: &Postgres, entry: &Entry) -> Result<Option<Entered>, S
     let Some(record) = find(store, &entry.claim.scope).await? else {
         return Ok(None);
     };
-    let (now, epoch) = (record.read_at, record.epoch);
+    let (now, read) = (record.read_at, (record.epoch, Moment(record.created_at)));
     Ok(match judge_entry(Some(record), &entry.claim, now) {
         Found::Known(known) => {
             let known = store.keyring().decrypt_known(&entry.claim.scope, known);
@@ -126,7 +126,7 @@ async fn try_enter(store: &Postgres, entry: &Entry) -> Result<Option<Entered>, S
             let anew = write(store, query!("idempotency/enter_anew"), entry);
             anew.await?.map(Entered::Owned)
         }
-        Found::Resume => resume(store, entry, epoch).await?.map(Entered::Owned),
+        Found::Resume => resume(store, entry, read).await?.map(Entered::Owned),
     })
 }
 
@@ -180,12 +180,12 @@ fn kept_request(store: &Postgres, entry: &Entry) -> Result<Option<Bytes>, StoreE
 async fn resume(
     store: &Postgres,
     entry: &Entry,
-    epoch: i64,
+    (epoch, created_at): (i64, Moment),
 ) -> Result<Option<Ownership>, StoreError> {
     let claim = &entry.claim;
     let [tenant, operation, key] = parts(&claim.scope);
     let request = kept_request(store, entry)?;
-    let params: [&dyn Param; 7] = [
+    let params: [&dyn Param; 8] = [
         &tenant,
         &operation,
         &key,
@@ -193,6 +193,7 @@ async fn resume(
         &millis(entry.lease),
         &request.as_deref(),
         &store.time(),
+        &created_at,
     ];
     let rows = commit(store, query!("idempotency/resume"), &params).await?;
     let owned = |row: &Row| {

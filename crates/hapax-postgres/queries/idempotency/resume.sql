@@ -1,4 +1,5 @@
--- Takes a key over whose lease has lapsed, if it is still the one that was read: the row says where
+-- Takes a key over whose lease has lapsed, if it is still the one that was read, which its moment says:
+-- a key that was released may have been entered by another request since. The row says where
 -- its request stopped. A request that was kept stays, for it is the same one. A row that its old
 -- owner is writing is not waited for: that owner is not dead.
 WITH judged AS (
@@ -7,7 +8,8 @@ WITH judged AS (
     SELECT at
     FROM hapax.idempotency_key, judged
     WHERE tenant = $1::text AND operation = $2::text AND key = $3::text
-      AND epoch = $4::int8 AND state = 'in_progress' AND coalesce(lease_until, created_at) <= at
+      AND epoch = $4::int8 AND created_at = $8::timestamptz
+      AND state = 'in_progress' AND coalesce(lease_until, created_at) <= at
     FOR UPDATE OF idempotency_key SKIP LOCKED
 )
 UPDATE hapax.idempotency_key AS row SET

@@ -8,10 +8,13 @@ use hapax::{
     phases::{Entered, Entry, Ownership},
     store::{Effect, Phases, StoreError, Transaction},
 };
-use hapax_postgres::Tx;
-use hapax_testkit::events::{answer, claim, event};
+use hapax_postgres::{Postgres, Tx};
+use hapax_testkit::{
+    events::{answer, claim, event, fingerprint},
+    proxy::{Deed, Moment, Proxy},
+};
 
-use crate::fixture::{Fixture, INSERT};
+use crate::fixture::{Fixture, INSERT, settings};
 
 #[tokio::test]
 async fn an_owner_whose_phase_is_open_when_its_key_is_taken_over_commits_nothing() {
@@ -69,6 +72,29 @@ async fn an_owner_that_is_ending_its_phase_is_not_dead() {
     open.commit().await.unwrap();
     let next = own(&there, Duration::from_mins(1)).await;
     assert_eq!(next.recovery_point.as_deref(), Some("slow"));
+}
+
+#[tokio::test]
+async fn a_key_that_another_request_has_entered_meanwhile_is_not_taken_over() {
+    let here = Fixture::new().await;
+    let proxy = Proxy::to_postgres(here.database.address());
+    let slow = settings(&proxy.url(&here.database.url()));
+    let slow = Postgres::open(slow).await.unwrap();
+    let first = own(&here, Duration::ZERO).await;
+    let held = proxy.once(Moment::containing("row.epoch + 1"), Deed::HoldBefore);
+    let retry = tokio::spawn(async move { slow.enter(entry(Duration::from_mins(1))).await });
+    held.sprung().await;
+    here.store.release(&first).await.unwrap();
+    let mut other = entry(Duration::ZERO);
+    other.claim.fingerprint = fingerprint(2);
+    let entered = here.store.enter(other).await.unwrap();
+    assert!(matches!(&entered, Entered::Owned(it) if it.epoch == first.epoch));
+    held.release();
+    let told = retry.await.unwrap().unwrap();
+    assert!(
+        matches!(told, Entered::Known(Known::Mismatch)),
+        "it works on what another request has entered: {told:?}"
+    );
 }
 
 #[tokio::test]

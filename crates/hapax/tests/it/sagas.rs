@@ -23,7 +23,10 @@ use hapax::{
     store::{Keys, SagaRows, Sagas, Source, Transaction},
 };
 use hapax_sqlite::{Sqlite, Tx};
-use hapax_testkit::{clock::seeded_random, wait::eventually};
+use hapax_testkit::{
+    clock::{ManualClock, seeded_random},
+    wait::eventually,
+};
 
 use crate::stage::{PATIENCE, Stage};
 
@@ -122,6 +125,35 @@ async fn what_stays_unknown_is_looked_up() {
         let authorized = far.effects().contains(&"authorize".to_owned());
         assert_eq!(authorized, expected == State::Completed);
     }
+}
+
+#[tokio::test]
+async fn what_arrived_while_the_word_that_it_had_not_was_on_its_way_is_not_forgotten() {
+    let stage = Stage::new();
+    let far = Far::default();
+    far.now("authorize", |_| Reply::Lose);
+    let patience = Patience {
+        call: Duration::from_secs(2),
+        pause: Duration::from_secs(1),
+        pause_max: Duration::from_secs(1),
+        window: Duration::from_secs(5),
+        // No look-up comes behind it before the one that takes so long.
+        quiet: Duration::from_hours(1),
+    };
+    let overtaken = Overtaken {
+        desk: far.desk("authorize"),
+        clock: stage.clock.clone(),
+        by: patience.quiet,
+    };
+    let definition = Definition::new("checkout", 1)
+        .deadline(Duration::from_hours(9))
+        .step(Step::foreign("authorize", overtaken).patience(patience));
+    let runner = run(&stage, definition);
+    start(&stage, "s1").await;
+    let saga = as_time_passes(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(far.effects(), ["authorize"]);
+    assert_eq!(saga.standing.state, State::Completed);
 }
 
 #[tokio::test]
@@ -656,6 +688,35 @@ impl Foreign for Desk {
             } else {
                 Found::Absent
             }
+        }))
+    }
+}
+
+/// A desk where a call arrives late, just behind the look-up that did not find it; the answer takes its time.
+struct Overtaken {
+    desk: Desk,
+    clock: ManualClock,
+    by: Duration,
+}
+
+impl Foreign for Overtaken {
+    fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
+        self.desk.request(saga)
+    }
+
+    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
+        self.desk.call(call)
+    }
+
+    fn look_up<'a>(&'a self, call: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
+        let asked = self.desk.look_up(call)?;
+        Some(Box::pin(async move {
+            let found = asked.await;
+            if matches!(found, Found::Absent) {
+                self.desk.far.act(self.desk.name, &call.key);
+                self.clock.advance(self.by);
+            }
+            found
         }))
     }
 }

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::{PANICKED, Panicked, Turn, caught, done, refused, tried};
 use crate::{
+    Timestamp,
     limits::SAGA_INPUT_BYTES_MAX,
     saga::{
         Act, Call, Foreign, Found, Outcome, Refusal, StepRecord, Way, decision::RETRIED,
@@ -97,6 +98,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         let call = self.as_call(&row);
         let longest = self.call_max(place);
         let unknown = if is_retried(&row) { RETRIED } else { "unknown" };
+        let asked_at = self.now();
         let found = match act.look_up(&call) {
             None if is_retried(&row) => None,
             None => Some(Found::Unknown(
@@ -117,7 +119,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             Found::Done(made) if made.len() <= SAGA_INPUT_BYTES_MAX => done(row, made, self.now()),
             Found::Done(_) => self.failed(row, unknown, "the answer is too long".to_owned()),
             Found::Refused(why) => refused(row, why, self.now()),
-            Found::Absent => self.absent(row, place, way),
+            Found::Absent => self.absent(row, place, way, asked_at),
             Found::Unknown(error) => self.failed(row, unknown, story(&*error)),
         };
         if is_silence {
@@ -126,11 +128,13 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         self.write(row).await
     }
 
-    /// What becomes of a step that the far side has never seen.
-    fn absent(&self, row: StepRecord, place: usize, way: Way) -> StepRecord {
+    /// What becomes of a step that the far side had not seen when it was asked.
+    ///
+    /// Its answer may have waited for long, and the call may have arrived meanwhile.
+    fn absent(&self, row: StepRecord, place: usize, way: Way, asked_at: Timestamp) -> StepRecord {
         let patience = self.step(place).patience;
         let quiet_at = row.began_at.after(patience.window).after(patience.quiet);
-        if self.now() < quiet_at {
+        if asked_at < quiet_at {
             // A call that was given up may still arrive.
             let code = if is_retried(&row) { RETRIED } else { "absent" };
             let why = Refusal::new(code, "nothing happened under its key so far");
