@@ -14,7 +14,13 @@ use crate::{
     store::Batch,
 };
 
-use super::{Destination, Order, flow::Flow, lane::Item, settle::Tried};
+use super::{Destination, Node, Order, flow::Flow, lane::Item, lease::LOOKS, settle::Tried};
+
+#[test]
+fn a_node_counts_as_alive_for_several_signs_of_life() {
+    let node = Node::new("a");
+    assert!(node.counts_for() >= 3 * (node.lease / LOOKS));
+}
 
 #[test]
 fn what_is_offered_for_the_first_time_is_on_record_before_it_leaves() {

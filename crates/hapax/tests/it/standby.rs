@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use hapax::{
+    Timestamp,
     relay::{Destination, Node, Relay, RelayHandle, Settings},
     sink::{Receipt, SinkError},
 };
@@ -61,6 +62,20 @@ async fn a_relay_that_lives_keeps_what_it_carries() {
         assert_eq!(waiting.stopped(D), Some("standby"));
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_relay_is_alive_from_one_sign_of_life_to_the_next() {
+    let stage = Stage::new();
+    let sink = Recorder::new(|_| Reply::Take);
+    let [owner, waiting] = two_relays(&stage, &sink).await;
+    for _ in 0..15 {
+        stage.clock.advance(LEASE / 5);
+        let now = stage.clock.now();
+        eventually(PATIENCE, async || last_signs(&stage).await >= now).await;
+        assert_eq!(owner.stopped(D), None);
+        assert_eq!(waiting.stopped(D), Some("standby"));
+    }
 }
 
 #[tokio::test]
@@ -176,6 +191,15 @@ fn relay(stage: &Stage, name: &str, places: &[(&str, &Recorder)]) -> RelayHandle
     });
     let wake = stage.store.wake();
     Relay::spawn(&stage.store, destinations.collect(), &settings, &wake)
+}
+
+/// When that relay gave its last sign of life of which it is longest ago.
+async fn last_signs(stage: &Stage) -> Timestamp {
+    const LAST: &str = "SELECT min(seen_at) FROM hapax_node";
+    let seen = stage
+        .store
+        .read(|conn| conn.query_row(LAST, [], |row| row.get(0)));
+    Timestamp::from_millis(seen.await.unwrap())
 }
 
 /// Has two leases go by, slower than by any other clock.

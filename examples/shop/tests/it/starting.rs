@@ -115,6 +115,21 @@ fn an_unknown_key_in_the_file_or_the_environment_names_the_nearest() {
     );
 }
 
+#[test]
+fn a_shop_that_is_asked_for_a_bug_it_has_not_got_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = command_in(folder.path(), &[]);
+    command.env("HAPAX_SEEDED", "no-such-bug");
+    let (code, said) = refused(command);
+    assert_eq!(code, Some(1), "{said}");
+    let said = said.trim_end();
+    assert!(
+        said.contains("seeded bug") && said.contains("no-such-bug"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
 #[tokio::test]
 async fn a_flag_wins_over_the_environment_and_that_over_the_file() {
     let home = Home::fresh(Store::Sqlite).await;
