@@ -11,6 +11,7 @@ mod matrix;
 mod carry;
 mod money;
 mod fleet;
+mod fuzz;
 mod services;
 #[path = "../../crates/hapax-testkit/src/port.rs"]
 #[expect(
@@ -38,7 +39,7 @@ const CHORES: &str = "\
 cargo x CHORE
   ci        the gate: everything below but bench, and the linters
   test      every test: unit, integration, doctests, the pages' own lines; not the longest, which
-            are below: carry, fleet and bench
+            are below: carry, fleet, fuzz and bench
   walk      the pages' own lines alone, against a shop
   contract  the examples in other languages alone, on PostgreSQL
   features  every package by itself, bare and with each feature alone; no part of the gate
@@ -46,6 +47,8 @@ cargo x CHORE
   carry     the correctness run, five minutes; carry --seconds 20 --sinks webhook,nats
   money     the crash matrix of payments, refunds and checkouts, on both stores, as a table
   fleet     a hundred clients against a shop that is down for 30 s; fleet --short, --release
+  fuzz      the fuzzers, a minute each; fuzz --seconds 300 key filter; --keep adds what was found to
+            what the project keeps
   package   makes the Debian package of an optimised build, and checks it; --check: of the build
             that is there, and the containers, as the gate does
   fmt       formats the tree
@@ -69,7 +72,9 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         Some((chore, rest)) => (chore.as_str(), rest),
         None => ("help", &[][..]),
     };
-    if !rest.is_empty() && !["bench", "carry", "fleet", "matrix", "package"].contains(&chore) {
+    if !rest.is_empty()
+        && !["bench", "carry", "fleet", "fuzz", "matrix", "package"].contains(&chore)
+    {
         bail!("`cargo x {chore}` takes no arguments");
     }
     let mut steps = Steps::default();
@@ -84,7 +89,8 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "money" => money::money()?,
         "fleet" => fleet::fleet(rest)?,
         "package" => steps.run("package", || package::package(&root, rest))?,
-        "fmt" => steps.call("fmt", "cargo fmt --all")?,
+        "fuzz" => fuzz::fuzz(rest)?,
+        "fmt" => gate::fmt(&mut steps, "")?,
         "tidy" => steps.run("tidy", || tidy::tidy(&root))?,
         "bench" => gate::bench(rest)?,
         "help" | "--help" | "-h" => println!("{CHORES}"),

@@ -40,13 +40,24 @@ impl Layers {
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         flags: impl IntoIterator<Item = Given>,
     ) -> Result<Self, Wrong> {
+        let Some(path) = file else {
+            return Self::of(None, environment, flags);
+        };
+        let shown = path.display().to_string();
+        let text = fs::read_to_string(path);
+        let text = text.map_err(|error| Wrong::at(shown, format!("cannot be read: {error}")))?;
+        Self::of(Some((path, &text)), environment, flags)
+    }
+
+    /// All layers, with what stands in the file.
+    pub(crate) fn of(
+        file: Option<(&Path, &str)>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        flags: impl IntoIterator<Item = Given>,
+    ) -> Result<Self, Wrong> {
         let mut tree = parse(DEFAULT, &Origin::Default)?;
-        if let Some(path) = file {
-            let shown = path.display().to_string();
-            let text = fs::read_to_string(path);
-            let text =
-                text.map_err(|error| Wrong::at(shown, format!("cannot be read: {error}")))?;
-            tree.put_over(parse(&text, &Origin::file(path))?);
+        if let Some((path, text)) = file {
+            tree.put_over(parse(text, &Origin::file(path))?);
         }
         let environment: Vec<_> = environment.into_iter().collect();
         for (name, value) in &environment {

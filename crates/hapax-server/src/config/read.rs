@@ -119,7 +119,9 @@ macro_rules! numbers {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
             let number = match self {
                 Node::Leaf(Leaf::Whole(number), _) => <$kind>::try_from(*number).ok(),
-                Node::Leaf(Leaf::Text(text), origin) if origin.is_text() => parsed(text),
+                // As far as a number of a file goes, and no further.
+                Node::Leaf(Leaf::Text(text), origin) if origin.is_text() => parsed::<i64>(text)
+                    .and_then(|number| <$kind>::try_from(number).ok()),
                 _ => None,
             };
             let number = number.ok_or_else(|| de::Error::custom($name));

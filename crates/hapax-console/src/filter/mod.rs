@@ -162,10 +162,9 @@ impl Filter {
     /// # Errors
     /// Fails with the first term that is not understood.
     pub(crate) fn parse(text: &str) -> Result<Self, Wrong> {
+        let too_long = || Wrong(format!("a filter is at most {FILTER_BYTES_MAX} bytes long"));
         if text.len() > FILTER_BYTES_MAX {
-            return Err(Wrong(format!(
-                "a filter is at most {FILTER_BYTES_MAX} bytes long"
-            )));
+            return Err(too_long());
         }
         let mut filter = Self::default();
         let mut rest = text.trim_start();
@@ -174,6 +173,10 @@ impl Filter {
             if filter.terms.len() + filter.words.len() > TERMS_MAX {
                 return Err(Wrong(format!("a filter has at most {TERMS_MAX} terms")));
             }
+        }
+        // Quotation marks and spaces may be written that were not typed, and it has to be read again.
+        if filter.to_string().len() > FILTER_BYTES_MAX {
+            return Err(too_long());
         }
         Ok(filter)
     }
