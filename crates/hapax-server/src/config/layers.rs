@@ -329,6 +329,18 @@ mod tests {
     }
 
     #[test]
+    fn a_number_of_the_environment_goes_as_far_as_one_of_the_file() {
+        let file = "[destinations.a]\nsink.redis.url = \"redis://h\"\n";
+        let name = "HAPAX__DESTINATIONS__A__SINK__REDIS__LENGTH_MAX";
+        layers(file, &[(name, "9223372036854775807")], [])
+            .unwrap()
+            .config()
+            .unwrap();
+        let expected = format!("{name} is a whole number");
+        check(file, &[(name, "9223372036854775808")], &expected);
+    }
+
+    #[test]
     fn an_admin_api_for_the_network_needs_tokens() {
         let open = "[admin]\nlisten = \"0.0.0.0:9465\"\n";
         let error = layers(open, &[], []).unwrap().config().unwrap_err();
