@@ -27,7 +27,9 @@ const BOUNDS: [&str; 4] = [
     "-timeout=10",
     "-print_final_stats=1",
 ];
-/// What makes a program one that libFuzzer can watch; `debug-assertions` finds an overflow too.
+/// What is kept is read before every run: it is short, and no more than it takes to reach as far.
+const KEPT: [&str; 2] = ["-set_cover_merge=1", "-max_len=128"];
+/// What makes a program one that libFuzzer can watch.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -237,13 +239,13 @@ fn report(
     Ok(())
 }
 
-/// Adds to what the project keeps whatever reaches further, each as small as it was found.
+/// Adds to what the project keeps whatever reaches further.
 fn keep(programs: &Path, target: &str) -> anyhow::Result<()> {
     let kept = folder(&format!("{FOLDER}/corpus/{target}"))?;
     let found = folder(&format!("{BUILT}/corpus/{target}"))?;
     let log = File::create(format!("{BUILT}/{target}.log"))?;
     let mut command = Command::new(programs.join(target));
-    command.args(["-merge=1", &kept, &found]).args(BOUNDS);
+    command.args([&kept, &found]).args(BOUNDS).args(KEPT);
     let status = command.stderr(log).status()?;
     if !status.success() {
         bail!("{target} ended with {status}, see {BUILT}/{target}.log");

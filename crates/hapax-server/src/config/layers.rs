@@ -302,6 +302,18 @@ mod tests {
     }
 
     #[test]
+    fn settings_without_their_names_are_refused() {
+        for file in ["log = [\"human\", \"info\"]\n", "log = \"human\"\n"] {
+            check(file, &[], "log is a table of settings");
+        }
+        check(
+            "",
+            &[("HAPAX__LOG", "human, info")],
+            "HAPAX__LOG is a table of settings",
+        );
+    }
+
+    #[test]
     fn a_file_that_is_no_toml_is_refused_by_line_and_not_quoted() {
         let error = layers("[database]\nurl = hunter2\n", &[], [])
             .unwrap_err()
