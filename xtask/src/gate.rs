@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::{
-    contract, package,
+    contract, fuzz, package,
     postgres::{self, Server},
     services,
     step::{Steps, call, call_with, from_a_shell},
@@ -26,7 +26,7 @@ const ADVISORIES: &str = "https://github.com/rustsec/advisory-db";
 /// Runs the gate.
 pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.run("tools", || tool::require(tool::ALL))?;
-    steps.call("fmt", "cargo fmt --all --check")?;
+    fmt(steps, "--check")?;
     steps.run("tidy", || tidy::tidy(root))?;
     steps.call("typos", "typos")?;
     steps.call("machete", "cargo-machete")?;
@@ -40,7 +40,18 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
         let line = "cargo doc --workspace --no-deps --all-features";
         call_with(line, &[("RUSTDOCFLAGS", "-D warnings")])
     })?;
-    run_tests(steps, root, true)
+    run_tests(steps, root, true)?;
+    steps.run("fuzz", || fuzz::fuzz(&[]))
+}
+
+/// Formats every file, or checks that it is; the fuzzers are a workspace of their own.
+pub(crate) fn fmt(steps: &mut Steps, check: &str) -> anyhow::Result<()> {
+    steps.run("fmt", || {
+        call(&format!("cargo fmt --all {check}"))?;
+        call(&format!(
+            "cargo fmt --manifest-path proof/fuzz/Cargo.toml {check}"
+        ))
+    })
 }
 
 /// Runs every test but the longest.

@@ -12,6 +12,7 @@ mod carry;
 mod money;
 mod fleet;
 mod torture;
+mod fuzz;
 mod services;
 #[path = "../../crates/hapax-testkit/src/port.rs"]
 #[expect(
@@ -39,7 +40,7 @@ const CHORES: &str = "\
 cargo x CHORE
   ci        the gate: everything below but bench, and the linters
   test      every test: unit, integration, doctests, the pages' own lines; not the longest, which
-            are below: carry, fleet and bench
+            are below: carry, fleet, fuzz and bench
   walk      the pages' own lines alone, against a shop
   contract  the examples in other languages alone, on PostgreSQL
   features  every package by itself, bare and with each feature alone; no part of the gate
@@ -49,6 +50,8 @@ cargo x CHORE
   fleet     a hundred clients against a shop that is down for 30 s; fleet --short, --release
   torture   kills everything, and compares the books; torture --store postgres --seconds 60;
             torture bugs: with each bug that is planted on purpose, as a table
+  fuzz      the fuzzers, a minute each; fuzz --seconds 300 key filter; --keep adds what was found to
+            what the project keeps
   package   makes the Debian package of an optimised build, and checks it; --check: of the build
             that is there, and the containers, as the gate does
   fmt       formats the tree
@@ -73,7 +76,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         None => ("help", &[][..]),
     };
     if !rest.is_empty()
-        && !["bench", "carry", "fleet", "matrix", "package", "torture"].contains(&chore)
+        && !["bench", "carry", "fleet", "fuzz", "matrix", "package", "torture"].contains(&chore)
     {
         bail!("`cargo x {chore}` takes no arguments");
     }
@@ -90,7 +93,8 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "fleet" => fleet::fleet(rest)?,
         "torture" => torture::torture(&root, rest)?,
         "package" => steps.run("package", || package::package(&root, rest))?,
-        "fmt" => steps.call("fmt", "cargo fmt --all")?,
+        "fuzz" => fuzz::fuzz(rest)?,
+        "fmt" => gate::fmt(&mut steps, "")?,
         "tidy" => steps.run("tidy", || tidy::tidy(&root))?,
         "bench" => gate::bench(rest)?,
         "help" | "--help" | "-h" => println!("{CHORES}"),

@@ -72,7 +72,7 @@ pub(crate) fn echo(key: &IdempotencyKey) -> HeaderValue {
 
 type Parsed<T> = Result<T, &'static str>;
 
-fn parse_key(value: &[u8]) -> Parsed<Cow<'_, str>> {
+pub(crate) fn parse_key(value: &[u8]) -> Parsed<Cow<'_, str>> {
     let value = value.trim_ascii();
     let key = if value.first() == Some(&b'"') {
         let (key, rest) = quoted(value)?;

@@ -102,6 +102,9 @@ mod inbox;
 pub mod extract;
 pub mod problem;
 mod telemetry;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzz;
 
 pub use derived::{Derived, View};
 pub use extract::{Json, Path, Query};

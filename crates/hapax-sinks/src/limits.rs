@@ -10,9 +10,6 @@
 ))]
 use std::time::Duration;
 
-/// The longest that a Retry-After is believed: the longest step of the webhook schedule.
-#[cfg(feature = "webhook")]
-pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
 /// Connections that a webhook keeps for later: what one destination uses at once.
 #[cfg(feature = "webhook")]
 pub const IDLE_CONNECTIONS_MAX: usize = 64;

@@ -59,6 +59,20 @@ fn a_page_refuses_what_it_cannot_apply() {
     read.check(&[Qualifier::Type], true).unwrap();
 }
 
+#[test]
+fn a_filter_is_as_long_as_it_is_written() {
+    // Each word gets quotation marks, and its backslashes are doubled.
+    refused(&format!(":{}", "\\".repeat(600)), "at most 1024 bytes");
+    let glued = "\"a b\"".repeat(16);
+    assert_eq!(Filter::parse(&glued).unwrap().to_string().len(), 95);
+    let long = format!("\"{} b\"", "a".repeat(59)).repeat(16);
+    assert_eq!(long.len(), 1008);
+    refused(
+        &long.replacen('b', &"b".repeat(16), 1),
+        "at most 1024 bytes",
+    );
+}
+
 #[track_caller]
 fn refused(text: &str, why: &str) {
     let wrong = Filter::parse(text).unwrap_err();

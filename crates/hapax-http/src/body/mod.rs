@@ -7,6 +7,8 @@
 
 mod canonical;
 mod multipart;
+#[cfg(fuzzing)]
+pub(crate) mod fuzz;
 
 use std::io::{self, SeekFrom};
 

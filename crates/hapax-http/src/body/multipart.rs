@@ -47,6 +47,11 @@ where
             return Err(Problem::new(MULTIPART_INVALID)
                 .detail(format!("it has more than {MULTIPART_PARTS_MAX} parts")));
         }
+        // Where a part has no head the parser takes the beginning of its content for one, and what
+        // it drops would be in no hash.
+        if field.name().is_none() {
+            return Err(Problem::new(MULTIPART_INVALID).detail("a part has no name"));
+        }
         hash = part(hash, field, &ahead).await?;
     }
     Ok(*hash.finish().as_bytes())
@@ -131,6 +136,28 @@ mod tests {
         assert_eq!(refused.code(), MULTIPART_INVALID);
         let held = read.load(Ordering::Relaxed) * HEAD.len();
         assert!(held <= 2 * BODY_BYTES_IN_MEMORY, "{held}");
+    }
+
+    #[test]
+    fn a_part_without_a_head_or_a_name_is_refused() {
+        for part in [
+            "\r\namount=1\r\n\r\nx",
+            "\r\n\r\n--b",
+            "content-type: text/plain\r\n\r\nx",
+            "content-disposition: form-data\r\n\r\nx",
+            "\r\ncontent-disposition: form-data; name=a\r\n\r\nx",
+        ] {
+            assert!(hash_of(part).is_err(), "{part:?}");
+        }
+        hash_of("content-disposition: form-data; name=a\r\n\r\nx").unwrap();
+        hash_of("content-disposition: form-data; name=\"\"\r\n\r\n").unwrap();
+    }
+
+    fn hash_of(part: &str) -> Result<BodyHash, Problem> {
+        let body = Bytes::from(format!("--b\r\n{part}\r\n--b--"));
+        let body = stream::iter([Ok::<_, Infallible>(body)]);
+        let hash = hash(body, b"multipart/form-data; boundary=b").now_or_never();
+        hash.expect("nothing is waited for")
     }
 
     const HEAD: &str = match std::str::from_utf8(&[b'x'; 64 * 1024]) {

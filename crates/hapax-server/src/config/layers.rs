@@ -40,13 +40,24 @@ impl Layers {
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         flags: impl IntoIterator<Item = Given>,
     ) -> Result<Self, Wrong> {
+        let Some(path) = file else {
+            return Self::of(None, environment, flags);
+        };
+        let shown = path.display().to_string();
+        let text = fs::read_to_string(path);
+        let text = text.map_err(|error| Wrong::at(shown, format!("cannot be read: {error}")))?;
+        Self::of(Some((path, &text)), environment, flags)
+    }
+
+    /// All layers, with what stands in the file.
+    pub(crate) fn of(
+        file: Option<(&Path, &str)>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        flags: impl IntoIterator<Item = Given>,
+    ) -> Result<Self, Wrong> {
         let mut tree = parse(DEFAULT, &Origin::Default)?;
-        if let Some(path) = file {
-            let shown = path.display().to_string();
-            let text = fs::read_to_string(path);
-            let text =
-                text.map_err(|error| Wrong::at(shown, format!("cannot be read: {error}")))?;
-            tree.put_over(parse(&text, &Origin::file(path))?);
+        if let Some((path, text)) = file {
+            tree.put_over(parse(text, &Origin::file(path))?);
         }
         let environment: Vec<_> = environment.into_iter().collect();
         for (name, value) in &environment {
@@ -291,6 +302,18 @@ mod tests {
     }
 
     #[test]
+    fn settings_without_their_names_are_refused() {
+        for file in ["log = [\"human\", \"info\"]\n", "log = \"human\"\n"] {
+            check(file, &[], "log is a table of settings");
+        }
+        check(
+            "",
+            &[("HAPAX__LOG", "human, info")],
+            "HAPAX__LOG is a table of settings",
+        );
+    }
+
+    #[test]
     fn a_file_that_is_no_toml_is_refused_by_line_and_not_quoted() {
         let error = layers("[database]\nurl = hunter2\n", &[], [])
             .unwrap_err()
@@ -315,6 +338,18 @@ mod tests {
         assert_eq!((spec.events.len(), spec.parts, spec.paused), (2, 4, true));
         let file = super::super::Secret::File("/run/secrets/url".into());
         assert_eq!(config.database.url, Some(file));
+    }
+
+    #[test]
+    fn a_number_of_the_environment_goes_as_far_as_one_of_the_file() {
+        let file = "[destinations.a]\nsink.redis.url = \"redis://h\"\n";
+        let name = "HAPAX__DESTINATIONS__A__SINK__REDIS__LENGTH_MAX";
+        layers(file, &[(name, "9223372036854775807")], [])
+            .unwrap()
+            .config()
+            .unwrap();
+        let expected = format!("{name} is a whole number");
+        check(file, &[(name, "9223372036854775808")], &expected);
     }
 
     #[test]

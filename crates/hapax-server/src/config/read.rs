@@ -119,7 +119,9 @@ macro_rules! numbers {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
             let number = match self {
                 Node::Leaf(Leaf::Whole(number), _) => <$kind>::try_from(*number).ok(),
-                Node::Leaf(Leaf::Text(text), origin) if origin.is_text() => parsed(text),
+                // As far as a number of a file goes, and no further.
+                Node::Leaf(Leaf::Text(text), origin) if origin.is_text() => parsed::<i64>(text)
+                    .and_then(|number| <$kind>::try_from(number).ok()),
                 _ => None,
             };
             let number = number.ok_or_else(|| de::Error::custom($name));
@@ -249,9 +251,28 @@ impl<'de> Deserializer<'de> for &'de Node {
         read.map_err(|wrong| wrong.came_from(Some(self)))
     }
 
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+        match self {
+            // A list would be read too, as settings without their names.
+            Node::List(..) | Node::Leaf(..) => {
+                Err(Wrong::at("", "is a table of settings").came_from(Some(self)))
+            }
+            Node::Table(_) => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Wrong> {
+        self.deserialize_map(visitor)
+    }
+
     forward_to_deserialize_any! {
         i8 i16 i32 i128 u128 f32 char str string bytes byte_buf unit unit_struct
-        tuple tuple_struct map struct identifier ignored_any
+        tuple tuple_struct identifier ignored_any
     }
 }
 

@@ -131,7 +131,10 @@ impl Spec {
     /// [`check`]: Self::check
     pub(crate) fn read(json: &Value) -> Result<Self, SpecError> {
         let read: Result<Self, _> = Node::from_json(json).read();
-        read.map_err(|wrong| SpecError::new(wrong.path(), wrong.problem()))
+        read.map_err(|wrong| {
+            let field = Some(wrong.path()).filter(|path| !path.is_empty());
+            SpecError::new(field.unwrap_or("spec"), wrong.problem())
+        })
     }
 
     /// Writes it as JSON; what is secret is written `***`.
@@ -319,6 +322,16 @@ mod tests {
             (Order::None, 1, false)
         );
         spec.check("orders", Written::InConfiguration).unwrap();
+    }
+
+    #[test]
+    fn a_list_or_a_word_is_no_destination() {
+        let settings = "is a table of settings";
+        let sink = webhook()["sink"].clone();
+        check(&json!([sink]), "spec", settings);
+        check(&json!("webhook"), "spec", settings);
+        let listed = json!({"sink": {"file": ["-"]}});
+        check(&listed, "sink.file", settings);
     }
 
     #[test]

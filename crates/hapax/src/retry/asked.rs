@@ -1,0 +1,66 @@
+//! What a far side asks for with `Retry-After`.
+//!
+//! Seconds, or a date. A date is measured against the answer's own `Date`: the two clocks need
+//! not agree, and whoever's clock is an hour ahead must not come back at once.
+
+use std::time::Duration;
+
+use crate::{clock::Timestamp, limits::RETRY_AFTER_MAX};
+
+/// The wait that a `Retry-After` asks for, beside the `Date` of the same answer; `None` when it
+/// asks for none that can be read. It is believed for [`RETRY_AFTER_MAX`].
+pub fn retry_after(asked: &str, date: Option<&str>, now: Timestamp) -> Option<Duration> {
+    let asked = asked.trim();
+    let wait = if !asked.is_empty() && asked.bytes().all(|byte| byte.is_ascii_digit()) {
+        // Digits that do not fit are a very long time, not none.
+        Duration::from_secs(asked.parse().unwrap_or(u64::MAX))
+    } else {
+        moment(asked)?.since(date.and_then(moment).unwrap_or(now))
+    };
+    Some(wait.min(RETRY_AFTER_MAX))
+}
+
+fn moment(text: &str) -> Option<Timestamp> {
+    let read = httpdate::parse_http_date(text.trim());
+    read.ok().map(Timestamp::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `Tue, 14 Nov 2023 22:13:20 GMT`.
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    #[test]
+    fn it_is_seconds_or_a_date_by_the_far_sides_clock() {
+        check("120", None, Some(120));
+        check(" 0 ", None, Some(0));
+        check("Tue, 14 Nov 2023 22:14:20 GMT", None, Some(60));
+        let its_now = Some(" Tue, 14 Nov 2023 22:14:10 GMT ");
+        check(" Tue, 14 Nov 2023 22:14:20 GMT ", its_now, Some(10));
+        check("Tue, 14 Nov 2023 22:13:00 GMT", None, Some(0));
+        check("Tue, 14 Nov 2023 22:14:20 GMT", Some("yesterday"), Some(60));
+    }
+
+    #[test]
+    fn it_is_believed_for_a_day_at_most() {
+        let day = Some(24 * 3600);
+        check("86401", None, day);
+        check("99999999999999999999999999", None, day);
+        check("Fri, 31 Dec 9999 23:59:59 GMT", None, day);
+    }
+
+    #[test]
+    fn one_that_says_nothing_asks_for_nothing() {
+        for text in ["", "soon", "-1", "1.5", "Tue, 99 Nov 2023 22:14:20 GMT"] {
+            check(text, None, None);
+        }
+    }
+
+    #[track_caller]
+    fn check(asked: &str, date: Option<&str>, expected: Option<u64>) {
+        let wait = retry_after(asked, date, NOW).map(|wait| wait.as_secs());
+        assert_eq!(wait, expected, "{asked}");
+    }
+}

@@ -1,0 +1,148 @@
+//! The canonical form of JSON, from which the fingerprint is made, beside RFC 8785 as another library writes it.
+//!
+//! The two agree on what is JSON, on the order of members and on how strings are written. They differ on purpose, and
+//! nowhere else:
+//! - a member that comes twice is refused here; there the last one counts;
+//! - number tokens stay as they were sent; there they become doubles, and one that no double can hold is refused;
+//! - nesting is bounded here at 128 levels, there at 127.
+//!
+//! A canonical form is its own canonical form, and neither white space nor the order of members nor the way in which a
+//! string is escaped makes another.
+#![no_main]
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use hapax_http::fuzz::{Refused, canonical};
+use libfuzzer_sys::fuzz_target;
+use serde_json::{Value, value::RawValue};
+
+fuzz_target!(|json: &[u8]| {
+    let ours = canonical(json, &[]);
+    let theirs: Result<Value, _> = serde_json::from_slice(json);
+    let ours = match ours {
+        Ok(ours) => String::from_utf8(ours).expect("a canonical form is text"),
+        Err(Refused::Syntax) => return assert!(theirs.is_err(), "they take what we refuse"),
+        Err(Refused::Duplicate | Refused::Depth) => return,
+    };
+    assert_eq!(
+        canonical(ours.as_bytes(), &[]).as_deref(),
+        Ok(ours.as_bytes())
+    );
+    let mut other = String::new();
+    scramble(&ours, &mut other);
+    assert_eq!(
+        canonical(other.as_bytes(), &[]).as_deref(),
+        Ok(ours.as_bytes()),
+        "{other}"
+    );
+    match theirs {
+        Ok(value) => {
+            let theirs =
+                serde_json_canonicalizer::to_string(&value).expect("a value can be written");
+            assert_eq!(with_doubles(&ours), theirs);
+        }
+        Err(error) => {
+            let told = error.to_string();
+            let known = ["number out of range", "recursion limit exceeded"];
+            assert!(
+                known.iter().any(|it| told.starts_with(it)),
+                "they refuse what we take: {told}"
+            );
+        }
+    }
+    check_folded(json);
+});
+
+/// A member that is folded stands in its own place with its new value, and nothing else changes.
+fn check_folded(json: &[u8]) {
+    let Ok(folded) = canonical(json, &[("a", "\"\u{1}\u{e9}")]) else {
+        panic!("folding refuses what is canonical");
+    };
+    let text = String::from_utf8(folded).expect("a canonical form is text");
+    let Ok(members) = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&text) else {
+        return;
+    };
+    if let Some(value) = members.get("a") {
+        assert_eq!(value.get(), "\"\\\"\\u0001\u{e9}\"");
+    }
+}
+
+/// The same JSON, otherwise written: members from the last to the first, white space, every letter escaped.
+fn scramble(json: &str, out: &mut String) {
+    out.push_str("\t ");
+    match json.as_bytes()[0] {
+        b'{' => {
+            let members: BTreeMap<String, Box<RawValue>> = parsed(json);
+            list(out, '{', '}', members.iter().rev(), |out, (name, value)| {
+                escape(name, out);
+                out.push_str("\r\n:");
+                scramble(value.get(), out);
+            });
+        }
+        b'[' => {
+            let items: Vec<Box<RawValue>> = parsed(json);
+            list(out, '[', ']', items.iter(), |out, item| {
+                scramble(item.get(), out)
+            });
+        }
+        b'"' => escape(&parsed::<String>(json), out),
+        _ => out.push_str(json),
+    }
+    out.push('\n');
+}
+
+fn list<T>(
+    out: &mut String,
+    open: char,
+    close: char,
+    items: impl Iterator<Item = T>,
+    mut each: impl FnMut(&mut String, T),
+) {
+    out.push(open);
+    for (place, item) in items.enumerate() {
+        out.push_str(if place == 0 { " " } else { " , " });
+        each(out, item);
+    }
+    out.push(close);
+}
+
+fn escape(text: &str, out: &mut String) {
+    out.push('"');
+    for unit in text.encode_utf16() {
+        write!(out, "\\u{unit:04X}").expect("a text takes what is written");
+    }
+    out.push('"');
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(json: &str) -> T {
+    serde_json::from_str(json).expect("a canonical form is JSON")
+}
+
+/// The canonical form with every number as the double that RFC 8785 would have made of it.
+fn with_doubles(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let (mut rest, mut in_string) = (json, false);
+    while let Some(first) = rest.chars().next() {
+        let is_number = !in_string && (first == '-' || first.is_ascii_digit());
+        let length = match first {
+            _ if is_number => number(rest),
+            '\\' => 2,
+            _ => first.len_utf8(),
+        };
+        let (token, behind) = rest.split_at(length);
+        if is_number {
+            let value: Value = parsed(token);
+            out += &serde_json_canonicalizer::to_string(&value).expect("a number can be written");
+        } else {
+            in_string ^= first == '"';
+            out += token;
+        }
+        rest = behind;
+    }
+    out
+}
+
+fn number(text: &str) -> usize {
+    let ends = |letter: char| !letter.is_ascii_digit() && !"+-.eE".contains(letter);
+    text.find(ends).unwrap_or(text.len())
+}

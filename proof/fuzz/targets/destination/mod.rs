@@ -1,0 +1,12 @@
+//! Destinations as the binary reads them, without the sinks that it makes of them.
+#![allow(dead_code, unused_imports, reason = "the binary uses the rest")]
+
+#[path = "../../../../crates/hapax-server/src/destination/reach.rs"]
+mod reach;
+#[path = "../../../../crates/hapax-server/src/destination/sinks.rs"]
+pub(crate) mod sinks;
+#[path = "../../../../crates/hapax-server/src/destination/spec.rs"]
+pub(crate) mod spec;
+
+pub(crate) use reach::Reach;
+pub(crate) use spec::{Spec, SpecError, Written};

@@ -1,0 +1,26 @@
+//! The filter box of the console: any text is a filter or is refused, in words.
+//!
+//! A filter that was read and is written again reads as the same filter, and is written the same.
+#![no_main]
+
+#[path = "../../../crates/hapax-console/src/filter/mod.rs"]
+#[allow(dead_code, reason = "the pages of the console use the rest")]
+mod filter;
+#[path = "../../../crates/hapax-console/src/nearest.rs"]
+mod nearest;
+
+use filter::{Filter, Qualifier};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match Filter::parse(text) {
+        Ok(read) => {
+            let written = read.to_string();
+            assert_eq!(Filter::parse(&written), Ok(read.clone()), "{written:?}");
+            let _ = (read.ages(), read.attempts_min());
+            let everything = Qualifier::ALL.map(|(qualifier, _)| qualifier);
+            assert_eq!(read.check(&everything, true), Ok(()));
+        }
+        Err(wrong) => assert!(!wrong.0.is_empty()),
+    }
+});

@@ -1,0 +1,59 @@
+//! `Retry-After` beside `Date`: any two texts ask for a wait within its bound, or for none.
+//!
+//! The first line of the input is the one, the second the other. Seconds are read as a number without bounds would be,
+//! and a date in the form that HTTP prescribes as another calendar reads it.
+#![no_main]
+
+use std::time::Duration;
+
+use hapax::{Timestamp, limits::RETRY_AFTER_MAX, retry::retry_after};
+use jiff::fmt::strtime;
+use libfuzzer_sys::fuzz_target;
+
+/// `Tue, 14 Nov 2023 22:13:20 GMT`.
+const NOW: i64 = 1_700_000_000;
+
+fuzz_target!(|text: &str| {
+    let (asked, date) = text.split_once('\n').unwrap_or((text, ""));
+    let now = Timestamp::from_millis(NOW * 1000);
+    let wait = retry_after(asked, Some(date), now);
+    assert!(wait.is_none_or(|wait| wait <= RETRY_AFTER_MAX));
+    assert_eq!(retry_after(&format!(" {asked}\t"), Some(date), now), wait);
+
+    let digits = asked.trim();
+    if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        let significant = digits.trim_start_matches('0');
+        let seconds = if significant.len() > 9 {
+            u64::MAX
+        } else {
+            significant.parse().unwrap_or(0)
+        };
+        assert_eq!(
+            wait,
+            Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
+        );
+    }
+    if let Some(moment) = calendar(asked) {
+        let since = calendar(date).unwrap_or(NOW);
+        // A date in one of the two old forms is no date to the calendar.
+        if calendar(date).is_some() || date.trim().is_empty() {
+            let seconds = u64::try_from(moment - since).unwrap_or(0);
+            assert_eq!(
+                wait,
+                Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
+            );
+        }
+    }
+});
+
+/// Seconds since the epoch of a date such as `Tue, 14 Nov 2023 22:13:20 GMT`.
+fn calendar(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let moment = strtime::parse("%a, %d %b %Y %H:%M:%S GMT", text)
+        .ok()?
+        .to_datetime()
+        .ok()?;
+    let is_exact = moment.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string() == text;
+    let seconds = moment.in_tz("UTC").ok()?.timestamp().as_second();
+    (is_exact && (0..=253_402_300_799).contains(&seconds)).then_some(seconds)
+}

@@ -1,0 +1,305 @@
+//! `cargo x fuzz`: the fuzzers of `proof/fuzz`, two at a time, each for as long as is asked.
+//!
+//! They are built by the stable toolchain: the flags are those that `cargo fuzz` gives, without a
+//! sanitizer. What is found on the way stays under `target/fuzz`, and a later run goes on from
+//! there; what the project keeps is `proof/fuzz/corpus`, which `--keep` adds to.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    sync::Mutex,
+    thread,
+};
+
+use anyhow::{Context as _, bail};
+
+use crate::step::from_a_shell;
+
+const FOLDER: &str = "proof/fuzz";
+const BUILT: &str = "target/fuzz";
+const SECONDS: u32 = 60;
+const AT_ONCE: usize = 2;
+/// Bytes of an input, megabytes of a fuzzer, seconds of one input.
+const BOUNDS: [&str; 4] = [
+    "-max_len=4096",
+    "-rss_limit_mb=1024",
+    "-timeout=10",
+    "-print_final_stats=1",
+];
+/// What is kept is read before every run: it is short, and no more than it takes to reach as far.
+const KEPT: [&str; 2] = ["-set_cover_merge=1", "-max_len=128"];
+/// What makes a program one that libFuzzer can watch.
+const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// What is asked for: how long, which, and whether to keep instead of to run.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    seconds: u32,
+    targets: Vec<String>,
+    keep: bool,
+}
+
+/// How a target fared.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    executions: u64,
+    per_second: u64,
+    /// Places of the program that were reached: by what was kept, and at the end.
+    before: u64,
+    after: u64,
+    /// Why it failed, and by which input.
+    failure: Option<String>,
+}
+
+/// Builds the fuzzers once, runs those that are named or all, and prints how they fared.
+pub(crate) fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
+    let asked = asked(arguments, &known()?)?;
+    let programs = build()?;
+    if asked.keep {
+        return asked.targets.iter().try_for_each(|it| keep(&programs, it));
+    }
+    let (queue, done) = (Mutex::new(asked.targets.iter()), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                let next = || queue.lock().ok()?.next();
+                while let Some(target) = next() {
+                    let outcome = run(&programs, target, asked.seconds);
+                    done.lock()
+                        .expect("nobody panics with it")
+                        .push((target, outcome));
+                }
+            });
+        }
+    });
+    let done = done.into_inner().unwrap_or_default();
+    report(&programs, done)
+}
+
+fn asked(arguments: &[String], known: &[String]) -> anyhow::Result<Asked> {
+    let (mut seconds, mut targets, mut keep) = (SECONDS, Vec::new(), false);
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--seconds" => {
+                let number = words.next().and_then(|it| it.parse().ok());
+                seconds = number.context("--seconds takes a number")?;
+            }
+            "--keep" => keep = true,
+            target if known.iter().any(|it| it == target) => targets.push(target.to_owned()),
+            other => bail!(
+                "there is no target `{other}`: there are {}",
+                known.join(", ")
+            ),
+        }
+    }
+    if targets.is_empty() {
+        targets = known.to_vec();
+    }
+    Ok(Asked {
+        seconds,
+        targets,
+        keep,
+    })
+}
+
+/// The targets that there are: a file each.
+fn known() -> anyhow::Result<Vec<String>> {
+    let mut known = Vec::new();
+    for entry in fs::read_dir(Path::new(FOLDER).join("targets"))? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|name| name.to_str());
+        if let (true, Some(name)) = (path.is_file(), name) {
+            known.push(name.to_owned());
+        }
+    }
+    known.sort_unstable();
+    Ok(known)
+}
+
+/// Builds all of them, and says where they are.
+fn build() -> anyhow::Result<PathBuf> {
+    let host = host()?;
+    let status = from_a_shell("cargo")
+        .args(["build", "--quiet", "--locked", "--bins", "--target", &host])
+        .args(["--manifest-path", &format!("{FOLDER}/Cargo.toml")])
+        .args(["--target-dir", BUILT])
+        .env("RUSTFLAGS", FLAGS)
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .status()
+        .context("cannot run cargo")?;
+    if !status.success() {
+        bail!("the fuzzers cannot be built: cargo ended with {status}");
+    }
+    Ok([BUILT, &host, "debug"].iter().collect())
+}
+
+/// The machine that the toolchain builds for: named, its flags stay out of build scripts.
+fn host() -> anyhow::Result<String> {
+    let output = Command::new("rustc").arg("-vV").output();
+    let output = output.context("cannot run rustc")?.stdout;
+    let text = String::from_utf8(output)?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc does not say its host")?.to_owned())
+}
+
+fn run(programs: &Path, target: &str, seconds: u32) -> anyhow::Result<Outcome> {
+    let found = folder(&format!("{BUILT}/corpus/{target}"))?;
+    let crashes = folder(&format!("{BUILT}/crashes/{target}"))?;
+    let kept = folder(&format!("{FOLDER}/corpus/{target}"))?;
+    let log = format!("{BUILT}/{target}.log");
+    let mut command = Command::new(programs.join(target));
+    command
+        .args([&found, &kept])
+        .args(BOUNDS)
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-artifact_prefix={crashes}/"));
+    let dictionary = format!("{FOLDER}/dictionaries/{target}.dict");
+    if Path::new(&dictionary).exists() {
+        command.arg(format!("-dict={dictionary}"));
+    }
+    let status = command.stderr(File::create(&log)?).status();
+    let status = status.with_context(|| format!("cannot run {target}"))?;
+    Ok(read(
+        &String::from_utf8_lossy(&fs::read(&log)?),
+        status,
+        &log,
+    ))
+}
+
+fn folder(path: &str) -> anyhow::Result<String> {
+    fs::create_dir_all(path).with_context(|| format!("cannot make {path}"))?;
+    Ok(path.to_owned())
+}
+
+/// What libFuzzer says about a run.
+fn read(text: &str, status: ExitStatus, log: &str) -> Outcome {
+    let figure = |name: &str| behind(text, name).find_map(number).unwrap_or(0);
+    let before = figure("INITED cov: ");
+    let reached = behind(text, " cov: ").filter_map(number).last();
+    let input = behind(text, "Test unit written to ").next();
+    let ended = (!status.success()).then(|| format!("{status}, see {log}"));
+    Outcome {
+        executions: figure("stat::number_of_executed_units:"),
+        per_second: figure("stat::average_exec_per_sec:"),
+        before,
+        after: reached.unwrap_or(before),
+        failure: input.map(ToOwned::to_owned).or(ended),
+    }
+}
+
+/// What stands behind a word, in each line that has it.
+fn behind<'a>(text: &'a str, word: &str) -> impl Iterator<Item = &'a str> {
+    text.lines()
+        .filter_map(move |line| Some(line.split_once(word)?.1))
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn report(
+    programs: &Path,
+    mut done: Vec<(&String, anyhow::Result<Outcome>)>,
+) -> anyhow::Result<()> {
+    done.sort_by_key(|(target, _)| *target);
+    println!("    target          executions   exec/s  coverage   new  verdict");
+    let mut failures = Vec::new();
+    for (target, outcome) in done {
+        let outcome = outcome?;
+        let Outcome {
+            executions,
+            per_second,
+            before,
+            after,
+            failure,
+        } = &outcome;
+        let new = after.saturating_sub(*before);
+        let verdict = if failure.is_some() { "FAILED" } else { "holds" };
+        println!(
+            "    {target:<14} {executions:>11} {per_second:>8} {after:>9} {new:>5}  {verdict}"
+        );
+        if let Some(input) = failure {
+            let program = programs.join(target).display().to_string();
+            failures.push(format!(
+                "{target}: {input}\n    repeat with: {program} {input}"
+            ));
+        }
+    }
+    if !failures.is_empty() {
+        bail!(
+            "an input was found that breaks a promise\n{}",
+            failures.join("\n")
+        );
+    }
+    Ok(())
+}
+
+/// Adds to what the project keeps whatever reaches further.
+fn keep(programs: &Path, target: &str) -> anyhow::Result<()> {
+    let kept = folder(&format!("{FOLDER}/corpus/{target}"))?;
+    let found = folder(&format!("{BUILT}/corpus/{target}"))?;
+    let log = File::create(format!("{BUILT}/{target}.log"))?;
+    let mut command = Command::new(programs.join(target));
+    command.args([&kept, &found]).args(BOUNDS).args(KEPT);
+    let status = command.stderr(log).status()?;
+    if !status.success() {
+        bail!("{target} ended with {status}, see {BUILT}/{target}.log");
+    }
+    println!("    {target}: {} inputs", fs::read_dir(&kept)?.count());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_a_time_and_targets_that_there_are() {
+        let known = ["filter", "key"].map(str::to_owned);
+        let ask = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            asked(&words, &known)
+        };
+        let all = ask("").unwrap();
+        assert_eq!((all.seconds, all.targets.len(), all.keep), (60, 2, false));
+        let one = ask("--seconds 5 key --keep").unwrap();
+        assert_eq!((one.seconds, one.keep), (5, true));
+        assert_eq!(one.targets, ["key"]);
+        let error = ask("keys").unwrap_err().to_string();
+        assert_eq!(error, "there is no target `keys`: there are filter, key");
+        ask("--seconds soon").unwrap_err();
+    }
+
+    #[test]
+    fn the_words_of_the_fuzzer_are_read() {
+        let text = "#20\tINITED cov: 410 ft: 900 corp: 12/1Kb\n\
+            #4096\tpulse  cov: 431 ft: 1000 corp: 14/1Kb\n\
+            #9000\tDONE   cov: 455 ft: 1024 corp: 15/1Kb\n\
+            stat::number_of_executed_units: 9000\nstat::average_exec_per_sec:     300\n";
+        let outcome = read(text, ExitStatus::from_raw(0), "log");
+        let expected = Outcome {
+            executions: 9000,
+            per_second: 300,
+            before: 410,
+            after: 455,
+            failure: None,
+        };
+        assert_eq!(outcome, expected);
+    }
+
+    #[test]
+    fn an_input_that_breaks_a_promise_is_named() {
+        let text = "artifact_prefix='x/'; Test unit written to x/crash-1\n";
+        let crashed = read(text, ExitStatus::from_raw(256), "log");
+        assert_eq!(crashed.failure.as_deref(), Some("x/crash-1"));
+        let ended = read("", ExitStatus::from_raw(256), "log");
+        assert!(ended.failure.unwrap().ends_with("see log"));
+    }
+}
