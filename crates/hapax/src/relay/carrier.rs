@@ -61,8 +61,10 @@ pub(super) struct Carrier<S, D> {
     breaker: Breaker,
     rate: Option<Rate>,
     on_the_wire: JoinSet<Vec<Tried>>,
-    /// What the store last failed with, and for how long to leave it alone.
+    /// How long the store was left alone when it last would not take a settlement.
     backoff: Option<Duration>,
+    /// How long nothing was read when it last could not be, and until when.
+    put_off: Option<(Duration, Instant)>,
     /// Whether more events may lie beyond what was read.
     more: bool,
     /// Whether somebody said so.
@@ -125,6 +127,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             rate,
             on_the_wire: JoinSet::new(),
             backoff: None,
+            put_off: None,
             more: true,
             rung: false,
             reading: JoinSet::new(),
@@ -172,13 +175,19 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             return Ok(Some(Stopped::Disabled));
         }
         self.offer(chosen);
-        read.map(|()| None)
+        if let Err(error) = read {
+            self.put_off_reading(&error);
+        }
+        Ok(None)
     }
 
     /// Fills the lane from parked rows that are due, and has the outbox read on meanwhile.
     async fn read(&mut self) -> Result<(), StoreError> {
         let now = self.settings.clock.now();
         let moment = Instant::now();
+        if self.cannot_read_until() > Some(moment) {
+            return Ok(());
+        }
         if self.look_at <= moment {
             self.look_at = moment + self.settings.poll_idle;
             self.more = true;
@@ -224,6 +233,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         let now = self.settings.clock.now();
         match read {
             Ok(Ok(Found::Next(batch))) => {
+                self.put_off = None;
                 // A part whose shards are quiet moves on all the same.
                 let high = self.flow.progress.head().high;
                 let moves = !batch.events.is_empty() || batch.frontier.high > high;
@@ -354,6 +364,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     /// Waits until a turn has something to do.
     async fn wait(&mut self) {
         let reads = self.reading.is_empty() && self.unread.is_none();
+        let reads = reads && self.cannot_read_until() <= Some(Instant::now());
         if self.more && self.flow.wants_more() && reads {
             return self.collect_finished();
         }
@@ -372,17 +383,9 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     fn wake_at(&self) -> Instant {
         let now = self.settings.clock.now();
         let moment = |at: Timestamp| Instant::now() + at.since(now);
-        let mut wake_at = self.look_parked_at;
-        if self.reading.is_empty() {
-            // While the window is full, only a look past it is worth waking for.
-            wake_at = wake_at.min(if self.flow.wants_more() {
-                self.look_at
-            } else {
-                (self.past_at + PAST_LOOK).max(Instant::now() + POLL_BUSY)
-            });
-        }
-        if let Some(due_at) = self.flow.reads_parked_at() {
-            wake_at = wake_at.min(moment(due_at));
+        let mut wake_at = self.reads_at(moment);
+        if let Some(until) = self.cannot_read_until() {
+            wake_at = wake_at.max(until);
         }
         if let Some(since) = self.unsaid_since {
             wake_at = wake_at.min(since + SETTLE_LINGER);
@@ -398,6 +401,28 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             wake_at = wake_at.min(Instant::now() + patience);
         }
         wake_at
+    }
+
+    /// The next moment at which something may be read.
+    fn reads_at(&self, moment: impl Fn(Timestamp) -> Instant) -> Instant {
+        let mut reads_at = self.look_parked_at;
+        if self.reading.is_empty() {
+            // While the window is full, only a look past it is worth waking for.
+            reads_at = reads_at.min(if self.flow.wants_more() {
+                self.look_at
+            } else {
+                (self.past_at + PAST_LOOK).max(Instant::now() + POLL_BUSY)
+            });
+        }
+        match self.flow.reads_parked_at() {
+            Some(due_at) => reads_at.min(moment(due_at)),
+            None => reads_at,
+        }
+    }
+
+    /// Until when nothing is read, where it could not be.
+    fn cannot_read_until(&self) -> Option<Instant> {
+        self.put_off.map(|(_, until)| until)
     }
 
     fn collect_finished(&mut self) {
@@ -485,6 +510,27 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             }
             sleep(wait).await;
             wait = (wait * 2).min(longest);
+        }
+    }
+
+    /// Reads nothing for a while. What is in our hands goes on: an outcome that waits for a read to
+    /// succeed is one that a crash repeats.
+    fn put_off_reading(&mut self, error: &StoreError) {
+        standing::store_failed(&self.flow.part, 1);
+        let (first, longest) = STORE_BACKOFF;
+        let wait = self
+            .put_off
+            .map_or(first, |(wait, _)| (wait * 2).min(longest));
+        if self
+            .put_off
+            .replace((wait, Instant::now() + wait))
+            .is_none()
+        {
+            tracing::error!(
+                destination = self.flow.part,
+                error = error.story(),
+                "the relay cannot read its store and will try again"
+            );
         }
     }
 

@@ -7,13 +7,13 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use hapax::{
     event::NewEvent,
     failpoint::Failpoints,
-    limits::UNSETTLED_EVENTS,
+    limits::{STORE_BACKOFF, UNSETTLED_EVENTS},
     relay::{Order, Relay, Settings},
     sink::{Receipt, SinkError},
 };
@@ -100,6 +100,31 @@ async fn an_event_that_cannot_be_read_holds_up_nothing_before_it() {
         .execute("UPDATE hapax_outbox_event SET headers = '{}' WHERE id = 2")
         .await;
     eventually(PATIENCE, async || sink.taken() == [1, 2]).await;
+    relay.drain().await;
+}
+
+#[tokio::test]
+async fn what_arrived_is_written_down_at_once_however_long_nothing_could_be_read() {
+    let stage = Stage::new();
+    stage.emit(&["a", "b"]).await;
+    stage
+        .execute("UPDATE hapax_outbox_event SET headers = 'torn' WHERE id = 2")
+        .await;
+    let gate = Arc::new(Semaphore::new(0));
+    let sink = gated(&gate);
+    let relay = stage.relay(vec![Stage::destination("d", &sink)]);
+    eventually(PATIENCE, async || sink.offers() == [(1, 1)]).await;
+    // By now it waits for seconds between two reads.
+    let began = Instant::now();
+    eventually(PATIENCE, async || began.elapsed() > STORE_BACKOFF.1).await;
+    gate.add_permits(1);
+    let arrived = Instant::now();
+    eventually(PATIENCE, async || stage.backlog("d").await == 1).await;
+    assert!(
+        arrived.elapsed() < STORE_BACKOFF.1 / 5,
+        "it took {:?}",
+        arrived.elapsed()
+    );
     relay.drain().await;
 }
 
