@@ -76,7 +76,10 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         None => ("help", &[][..]),
     };
     if !rest.is_empty()
-        && !["bench", "carry", "fleet", "fuzz", "matrix", "package", "torture"].contains(&chore)
+        && ![
+            "bench", "carry", "fleet", "fuzz", "matrix", "package", "torture",
+        ]
+        .contains(&chore)
     {
         bail!("`cargo x {chore}` takes no arguments");
     }

@@ -58,11 +58,13 @@ pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<Verdict> {
 /// Whether the store has this bug, and the storm whoever it would harm.
 fn is_in(bug: Bug, store: Store) -> bool {
     match bug {
-        // A relay in a process of its own is what carries with these.
+        // Relays in processes of their own are what carries with these; and who loses a part or a
+        // key in a file is in the same process as who gets it.
         Bug::FrontierById
         | Bug::FrontierOffByOne
         | Bug::DroppedWhenExhausted
-        | Bug::OrderByLuck => store == Store::Postgres,
+        | Bug::OrderByLuck
+        | Bug::NoFence => store == Store::Postgres,
         // `cargo x fleet` is the client's own.
         Bug::NoRetryBudget => false,
         _ => true,

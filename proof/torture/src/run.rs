@@ -82,6 +82,9 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
         Err(error) => Err(error),
     };
     let (quiet_from, drained) = settled.with_context(|| format!("seed {seed}"))?;
+    if let Some(server) = &storm.town.server {
+        std::fs::write(folder.join("server.log"), server.cluster.log())?;
+    }
     let rows = rows(&storm.town).await?;
     std::fs::write(folder.join("rows.json"), rows.to_string())?;
     let told = json!({

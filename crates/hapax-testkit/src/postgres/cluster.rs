@@ -202,6 +202,11 @@ impl Cluster {
         .await;
     }
 
+    /// What the server has logged so far, in all its lives.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
     fn in_directory(parent: &Path) -> Self {
         let programs = Programs::find();
         let mut directory = tempfile::Builder::new();
@@ -232,7 +237,8 @@ impl Cluster {
         let mut postgres = self.programs.guarded("postgres");
         postgres.arg("-D").arg(self.data());
         postgres.arg("-p").arg(self.port.to_string());
-        let log = fs::File::create(self.directory.path().join("log"));
+        let path = self.directory.path().join("log");
+        let log = fs::File::options().create(true).append(true).open(path);
         let log = log.expect("a log can be written");
         let both = log.try_clone().expect("a file can be shared");
         let started = postgres.stdout(log).stderr(both).spawn();
@@ -277,10 +283,6 @@ impl Cluster {
 
     fn data(&self) -> PathBuf {
         self.directory.path().join("data")
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 }
 

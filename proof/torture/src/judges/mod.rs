@@ -8,6 +8,7 @@ mod effects;
 mod events;
 mod duplicates;
 mod money;
+mod fences;
 mod bounds;
 #[cfg(test)]
 mod sample;
@@ -53,12 +54,13 @@ impl fmt::Display for Violation {
 
 /// Everything that is wrong with a run.
 pub(crate) fn violations(evidence: &Evidence) -> Vec<Violation> {
-    let judges = [
+    let judges: [fn(&Evidence) -> Vec<Violation>; 7] = [
         keys::violations,
         effects::violations,
         events::violations,
         duplicates::violations,
         money::violations,
+        |evidence| fences::violations(evidence).into_iter().collect(),
         bounds::violations,
     ];
     judges

@@ -315,6 +315,18 @@ fn a_backlog_that_does_not_drain_is_found() {
 }
 
 #[test]
+fn what_a_fenced_owner_has_written_is_found() {
+    for (fenced, expected) in [(0, &[][..]), (1, &[10])] {
+        check(expected, |run| {
+            run.add(
+                "sizes.jsonl",
+                json!({ "resident": {}, "disk": { "fenced": fenced } }),
+            );
+        });
+    }
+}
+
+#[test]
 fn a_memory_that_creeps_is_found() {
     for (step, expected) in [(4, &[14][..]), (1, &[])] {
         check(expected, |run| {

@@ -105,7 +105,7 @@ impl Storm {
         Ok(())
     }
 
-    /// Bytes of memory and disk in use.
+    /// Bytes of memory and disk in use, and what no far side would see.
     async fn sizes(&self) -> Value {
         let town = &self.town;
         let resident: serde_json::Map<_, _> = town
@@ -131,7 +131,10 @@ async fn sizes_on(server: &crate::town::Server) -> Option<Value> {
         'rows', pg_database_size(current_database()),
         'outbox', (SELECT sum(pg_total_relation_size(oid)) FROM pg_class
                    WHERE relnamespace = 'hapax'::regnamespace AND relkind IN ('r', 'p')),
-        'wal', (SELECT sum(size) FROM pg_ls_waldir()))::text";
+        'wal', (SELECT sum(size) FROM pg_ls_waldir()),
+        'fenced', (SELECT count(*) FROM (
+            SELECT epoch, max(epoch) OVER (PARTITION BY part ORDER BY number) AS highest
+            FROM hapax.checkpoint_log) AS log WHERE epoch < highest))::text";
     let connected = tokio_postgres::connect(&server.url, tokio_postgres::NoTls).await;
     let (client, connection) = connected.ok()?;
     let connection = tokio::spawn(connection);

@@ -256,7 +256,8 @@ impl Town {
 
 impl Server {
     async fn start() -> Self {
-        let cluster = Cluster::start_with(&[("max_connections", "60")]).await;
+        let cluster =
+            Cluster::start_with(&[("max_connections", "60"), ("log_lock_waits", "on")]).await;
         let database = Database::on(&cluster.url()).await;
         Self {
             url: database.url(),
