@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{evidence::Evidence, judges::causes, storm::PLACES, town::Store};
+use crate::{evidence::Evidence, judges::causes, storm::places, town::Store};
 
 /// How often each thing happened that the run is for.
 pub(crate) type Bites = BTreeMap<String, usize>;
@@ -119,7 +119,7 @@ fn gates(store: Store) -> Bites {
     if store == Store::Postgres {
         gates.extend(on_a_server.map(|it| (it.to_owned(), 0)));
     }
-    let places = PLACES(store).all();
+    let places = places(store);
     gates.extend(places.into_iter().map(|it| (format!("place: {it}"), 0)));
     gates
 }

@@ -66,6 +66,11 @@ async fn a_paused_destination_goes_on_telling_how_far_behind_it_is() {
     let (database, receiver) = setting().await;
     let url = database.url();
     let relay = Relay::start(&url, &webhook("orders", &receiver.url("/"))).await;
+    // Whoever asks earlier asks for a destination that nobody has heard of.
+    eventually(PATIENCE, async || {
+        value(&relay, EPOCH, "orders").await > 0.5
+    })
+    .await;
     let call = |verb| run(&["destinations", verb, "orders", "--yes", "--database", &url]).ended(0);
     call("pause");
     eventually(PATIENCE, async || relay.state("orders").await == "paused").await;

@@ -18,7 +18,7 @@ use crate::{
     town::{Binaries, Town},
 };
 pub(crate) use blow::Blow;
-pub(crate) use plan::{PLACES, exhaustive};
+pub(crate) use plan::{exhaustive, places};
 
 /// Blows between two calms.
 const CALM_EVERY: usize = 25;

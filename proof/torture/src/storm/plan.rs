@@ -8,8 +8,8 @@ use hapax_testkit::proxy::Deed;
 use super::blow::{Bad, Blow, Line, Who};
 use crate::town::{LEASE, Store, Town};
 
-/// Where a shop strikes itself, whatever store it has.
-const SHOP: [&str; 21] = [
+/// Where a shop strikes itself, beside the commits of its store.
+const SHOP: [&str; 20] = [
     "payments.call.before",
     "payments.call.after",
     "payments.charged",
@@ -30,7 +30,6 @@ const SHOP: [&str; 21] = [
     "relay.offer.after",
     "relay.settle.before",
     "relay.settle.after",
-    "commit.before",
 ];
 /// Where a relay does.
 const RELAY: [&str; 4] = [
@@ -59,20 +58,13 @@ const MODES: [&str; 6] = [
 const TABLES: [&str; 3] = ["shop_order", "shop_charge", "hapax.idempotency_key"];
 
 /// Every named place of a shop on this store.
-pub(crate) struct Places(pub(crate) Store);
-
-impl Places {
-    /// Their names.
-    pub(crate) fn all(&self) -> Vec<String> {
-        let commit = |when: &str| format!("{}.commit.{when}", self.0.name());
-        let named = SHOP.iter().filter(|it| **it != "commit.before");
-        let named = named.map(|&it| it.to_owned());
-        named.chain([commit("before"), commit("after")]).collect()
-    }
+pub(crate) fn places(store: Store) -> Vec<String> {
+    let commits = ["before", "after"].map(|when| format!("{}.commit.{when}", store.name()));
+    SHOP.iter()
+        .map(|&it| it.to_owned())
+        .chain(commits)
+        .collect()
 }
-
-/// The places by their store.
-pub(crate) const PLACES: fn(Store) -> Places = Places;
 
 /// A blow at random.
 pub(super) fn draw(random: &mut Rng, town: &Town) -> Blow {
@@ -123,7 +115,7 @@ pub(super) fn draw(random: &mut Rng, town: &Town) -> Blow {
 
 /// Every place alone, at its first and at a later hit; then each while a shop recovers from another.
 pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Blow> {
-    let places = Places(store).all();
+    let places = places(store);
     let shop = |place: String| Blow::Place(Who::Shop(0), place);
     // It dies, fails, or is held up for longer than it may.
     let ways = [":1", ":3", ":1:on purpose", ":1:wait"];
@@ -157,7 +149,7 @@ fn place(random: &mut Rng, town: &Town) -> Blow {
             format!("{place}:{nth}"),
         );
     }
-    let places = Places(town.store).all();
+    let places = places(town.store);
     let place = &places[random.usize(..places.len())];
     Blow::Place(
         Who::Shop(random.usize(..town.shops.len())),
