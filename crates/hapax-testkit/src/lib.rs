@@ -143,6 +143,7 @@ pub mod law;
 pub mod http;
 pub mod smtp;
 pub mod postgres;
+pub mod power;
 pub mod proxy;
 pub mod events;
 pub mod clock;

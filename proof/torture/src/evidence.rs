@@ -220,6 +220,15 @@ impl Received {
     }
 }
 
+/// What the clients of a run in this folder were granted so far, in the order of their wishes.
+pub(crate) fn granted(folder: &Path) -> anyhow::Result<Vec<Wished>> {
+    let lines = |name: &str| lines::read(&folder.join(name));
+    let mut wishes = wishes(&[lines("clients-0.jsonl")?, lines("clients-1.jsonl")?])?;
+    wishes.retain(|it| it.granted().is_some());
+    wishes.sort_by_key(|it| it.lasting().and_then(|it| it.ended));
+    Ok(wishes)
+}
+
 /// The body of an answer; null where it is no JSON.
 pub(crate) fn body(answer: &Value) -> Value {
     let text = answer["body"].as_str().unwrap_or_default();

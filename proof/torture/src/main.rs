@@ -15,8 +15,10 @@ mod evidence;
 mod judges;
 mod honesty;
 mod report;
+mod books;
 mod run;
 mod bugs;
+mod power;
 
 use std::process::ExitCode;
 
@@ -34,6 +36,8 @@ enum Command {
     Judge(run::Judge),
     /// Runs storms over builds with bugs, until each is caught
     Bugs(bugs::Flags),
+    /// Cuts the power at random instants, and boots what is left
+    Power(power::Flags),
     /// Wants things until SIGTERM; a part of a run
     #[command(hide = true)]
     Clients(clients::Flags),
@@ -45,6 +49,7 @@ async fn main() -> ExitCode {
         Command::Run(flags) => Box::pin(run::run(flags)).await,
         Command::Judge(judge) => run::judge(&judge),
         Command::Bugs(flags) => bugs::bugs(&flags),
+        Command::Power(flags) => Box::pin(power::power(flags)).await,
         Command::Clients(flags) => clients::run(flags).await.map(|()| Verdict::Holds),
     };
     match ended {

@@ -6,11 +6,12 @@ use std::{
 };
 
 use anyhow::Context as _;
-use hapax_testkit::{postgres::connect, wait::pace};
-use serde_json::{Map, Value, json};
+use hapax_testkit::wait::pace;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
+    books::{self, Books},
     evidence::Evidence,
     lines::{self, moment, now},
     report::{self, Verdict, say},
@@ -85,7 +86,7 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     if let Some(server) = &storm.town.server {
         std::fs::write(folder.join("server.log"), server.cluster.log())?;
     }
-    let rows = rows(&storm.town).await?;
+    let rows = books::all(&storm.town).await?;
     std::fs::write(folder.join("rows.json"), rows.to_string())?;
     let told = json!({
         "store": flags.store.name(), "seed": seed, "seconds": (quiet_from - began) / 1_000_000_000,
@@ -161,100 +162,9 @@ async fn arrived(town: &Town) -> anyhow::Result<Vec<usize>> {
     for name in ["hook", "feed", "mail", "payment", "shipping"] {
         counts.push(lines::read(&town.folder.join(format!("{name}.jsonl")))?.len());
     }
-    counts.push(
-        read(
-            town,
-            "",
-            "SELECT count(*) AS open FROM @saga WHERE state = 'running'",
-        )
-        .await?
-        .len(),
-    );
+    let open = "SELECT id FROM @saga WHERE state = 'running'";
+    counts.push(Books::of(town).read(open).await?.len());
     Ok(counts)
-}
-
-/// What the store holds, table by table.
-async fn rows(town: &Town) -> anyhow::Result<Value> {
-    let ours = [
-        ("orders", "SELECT tenant, id, amount, note, version FROM shop_order"),
-        // A checkout's capture is a charge as well, by another name.
-        (
-            "charges",
-            "SELECT id, tenant, amount, refunded FROM shop_charge WHERE id LIKE 'ch%'",
-        ),
-        ("refunds", "SELECT id, charge_id, amount, state FROM shop_refund"),
-        ("users", "SELECT tenant, id, email FROM shop_user"),
-        (
-            "messages",
-            "SELECT charge_id, amount FROM shop_ledger_entry WHERE source = 'provider'",
-        ),
-        ("sagas", "SELECT id, state, reason_code FROM @saga"),
-        (
-            "unfinished",
-            "SELECT destination, state, last_error,
-                 (SELECT event_id FROM @outbox_event AS event WHERE event.id = position) AS event_id,
-                 (SELECT count(*) FROM @attempt AS attempt
-                  WHERE attempt.destination = delivery.destination
-                  AND attempt.position = delivery.position) AS attempts
-             FROM @delivery AS delivery WHERE state NOT IN ('delivered', 'discarded')",
-        ),
-    ];
-    let mut tables = Map::new();
-    for (name, sql) in ours {
-        tables.insert(name.to_owned(), Value::Array(read(town, "", sql).await?));
-    }
-    if town.server.is_some() {
-        let far = "SELECT event_id, type, aggregate_id, sequence, payload AS data
-                   FROM inbox_event ORDER BY position";
-        tables.insert(
-            "far".to_owned(),
-            Value::Array(read(town, "_far", far).await?),
-        );
-        let takeovers = "SELECT coalesce(sum(epoch - 1), 0)::int8 AS epochs FROM @position";
-        tables.insert(
-            "takeovers".to_owned(),
-            Value::Array(read(town, "", takeovers).await?),
-        );
-    }
-    Ok(Value::Object(tables))
-}
-
-/// The rows of a query, past every shop; `@` stands before the names of Hapax's tables.
-async fn read(town: &Town, database: &str, sql: &str) -> anyhow::Result<Vec<Value>> {
-    let Some(server) = &town.server else {
-        return read_file(
-            &town.folder.join("shop-0/shop.db"),
-            &sql.replace('@', "hapax_"),
-        );
-    };
-    let client = connect(&format!("{}{database}", server.url)).await;
-    let sql = format!(
-        "SELECT row_to_json(row)::text FROM ({}) AS row",
-        sql.replace('@', "hapax.")
-    );
-    let rows = client.query(&sql, &[]).await?;
-    let rows = rows.iter().map(|row| serde_json::from_str(row.get(0)));
-    Ok(rows.collect::<Result<_, _>>()?)
-}
-
-fn read_file(path: &Path, sql: &str) -> anyhow::Result<Vec<Value>> {
-    use rusqlite::types::ValueRef;
-    let rows = rusqlite::Connection::open(path)?;
-    rows.busy_timeout(Duration::from_secs(10))?;
-    let mut statement = rows.prepare(sql)?;
-    let names: Vec<_> = statement.column_names().map(str::to_owned).collect();
-    let read = statement.query_map([], |row| {
-        let columns = names.iter().enumerate().map(|(at, name)| {
-            let value = match row.get_ref(at)? {
-                ValueRef::Integer(number) => json!(number),
-                ValueRef::Text(text) => json!(String::from_utf8_lossy(text)),
-                _ => Value::Null,
-            };
-            Ok((name.clone(), value))
-        });
-        Ok(Value::Object(columns.collect::<rusqlite::Result<_>>()?))
-    })?;
-    Ok(read.collect::<rusqlite::Result<_>>()?)
 }
 
 /// One file with everything in the order of time, in Jepsen's shape: faults are the nemesis's.

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     port::free_port,
+    power::{Disk, Frozen, copy},
     wait::{Patience, eventually},
 };
 
@@ -49,6 +50,7 @@ pub struct Cluster {
     directory: TempDir,
     port: u16,
     postmaster: Option<Child>,
+    disk: Option<Disk>,
 }
 
 impl Cluster {
@@ -74,6 +76,57 @@ impl Cluster {
     /// When PostgreSQL is not installed, or does not start.
     pub async fn start_in(parent: &Path, settings: &[(&str, &str)]) -> Self {
         let mut cluster = Self::in_directory(parent);
+        cluster.make(settings).await;
+        cluster
+    }
+
+    /// Makes a server that writes by way of a library which is loaded in front of the C library,
+    /// and starts it: see [`after_power_loss`](Self::after_power_loss).
+    ///
+    /// # Panics
+    /// When PostgreSQL is not installed, or does not start.
+    pub async fn start_on(disk: &Disk, settings: &[(&str, &str)]) -> Self {
+        let mut cluster = Self::in_directory(&tempfile::env::temp_dir());
+        let disk = disk.within(cluster.directory.path());
+        cluster.disk = Some(disk);
+        cluster.make(settings).await;
+        cluster
+    }
+
+    /// Another server, on a copy of this one's files as they are at one instant, started; this one
+    /// goes on.
+    ///
+    /// While it stands still, `spoil` may take from the copy what a loss of power would have: it is
+    /// given the log of the disk, the directory of the data, and that of the copy.
+    ///
+    /// # Errors
+    /// With its log, where the copy does not start.
+    ///
+    /// # Panics
+    /// When it cannot be copied.
+    pub async fn after_power_loss(
+        &self,
+        spoil: impl FnOnce(&Path, &Path, &Path),
+    ) -> Result<Self, String> {
+        let mut other = Self::in_directory(&tempfile::env::temp_dir());
+        {
+            let postmaster = self.postmaster.as_ref().map(Child::id);
+            let _frozen = Frozen::family(postmaster.expect("a server that runs")).await;
+            copy(&self.data(), &other.data());
+            let log = self.disk.as_ref().map(|it| it.log.as_path());
+            spoil(log.unwrap_or(Path::new("")), &self.data(), &other.data());
+        }
+        for lock in ["postmaster.pid", "postmaster.opts"] {
+            let _gone = fs::remove_file(other.data().join(lock));
+        }
+        match other.is_launched().await {
+            true => Ok(other),
+            false => Err(other.log()),
+        }
+    }
+
+    async fn make(&mut self, settings: &[(&str, &str)]) {
+        let cluster = self;
         let mut initdb = cluster.programs.command("initdb");
         initdb.arg("--pgdata").arg(cluster.data());
         initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8"]);
@@ -88,7 +141,6 @@ impl Cluster {
         let written = fs::write(cluster.data().join("postgresql.auto.conf"), configuration);
         written.expect("a configuration can be written");
         cluster.launch().await;
-        cluster
     }
 
     /// A read-only standby of this server, streaming from it, as far as it is now.
@@ -218,18 +270,24 @@ impl Cluster {
             directory,
             port: 0,
             postmaster: None,
+            disk: None,
         }
     }
 
     /// Starts it on the first free port: another may take the port between the look and the bind.
     async fn launch(&mut self) {
+        let is_launched = self.is_launched().await;
+        assert!(is_launched, "the server did not start: {}", self.log());
+    }
+
+    async fn is_launched(&mut self) -> bool {
         for _ in 0..5 {
             self.port = free_port();
             if self.try_launch().await {
-                return;
+                return true;
             }
         }
-        panic!("the server did not start: {}", self.log());
+        false
     }
 
     /// Starts it; false when it ended instead of taking connections.
@@ -237,6 +295,7 @@ impl Cluster {
         let mut postgres = self.programs.guarded("postgres");
         postgres.arg("-D").arg(self.data());
         postgres.arg("-p").arg(self.port.to_string());
+        postgres.envs(self.disk.iter().flat_map(Disk::environment));
         let path = self.directory.path().join("log");
         let log = fs::File::options().create(true).append(true).open(path);
         let log = log.expect("a log can be written");

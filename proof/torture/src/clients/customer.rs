@@ -7,13 +7,11 @@ use hapax_testkit::wait::pace;
 use tokio::time::Instant;
 
 use super::{
-    Desk, LAST_WORD,
+    AGAIN, Desk, LAST_WORD,
     wire::{Answer, Outcome},
     wish::Wish,
 };
 
-/// The wait before the same request goes out again.
-const AGAIN: Duration = Duration::from_millis(40);
 /// What a customer remembers.
 const MEMORY: usize = 200;
 

@@ -17,18 +17,25 @@ use std::{
     time::Duration,
 };
 
+use hapax_testkit::wait::pace;
+use serde_json::Value;
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
+    time::Instant,
 };
 
 use customer::Customer;
 use history::History;
-use wire::Wire;
+use wire::{Outcome, Wire};
 pub(crate) use wish::{Kind, Wish};
 
 /// How long after the last wish somebody still asks for an answer.
 pub(crate) const LAST_WORD: Duration = Duration::from_mins(1);
+/// How long a shop that is up may take until it repeats an answer.
+const TESTIMONY: Duration = Duration::from_secs(5);
+/// The wait before the same request goes out again.
+const AGAIN: Duration = Duration::from_millis(40);
 /// The tenants: customers of both use the same keys.
 pub(crate) const TENANTS: [&str; 2] = ["alice", "bob"];
 /// What the messages are signed with that the shop consumes.
@@ -56,6 +63,10 @@ pub(crate) struct Flags {
     #[arg(long)]
     seed: u64,
 }
+
+/// Somebody who asks one shop about wishes that others had.
+#[derive(Debug)]
+pub(crate) struct Witness(Wire);
 
 /// What the customers of one process share.
 #[derive(Debug)]
@@ -101,6 +112,28 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
         ended??;
     }
     Ok(())
+}
+
+impl Witness {
+    /// Of the shop at this address.
+    pub(crate) fn of(shop: &str) -> Self {
+        Self(Wire::to(vec![shop.to_owned()]))
+    }
+
+    /// Asks for a wish until the answer is one that stays; the answer, as a history has it, or null
+    /// where none has come in time.
+    pub(crate) async fn ask(&self, wish: &Wish) -> anyhow::Result<Value> {
+        let until = Instant::now() + TESTIMONY;
+        while Instant::now() < until {
+            if let Outcome::Answered(answer) = self.0.ask(wish).await?
+                && !answer.is_passing()
+            {
+                return Ok(answer.json_line());
+            }
+            pace(AGAIN).await;
+        }
+        Ok(Value::Null)
+    }
 }
 
 impl Desk {

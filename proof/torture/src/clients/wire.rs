@@ -29,6 +29,10 @@ use crate::lines::now;
 
 /// Longer than anything a shop may take; then the answer counts as lost.
 const EXCHANGE: Duration = Duration::from_secs(12);
+/// Shorter than what a shop may take: whoever waits no longer asks while their request still runs.
+const IMPATIENT: Duration = Duration::from_millis(700);
+/// One request in so many is of somebody impatient; a number of shops does not divide it.
+const IMPATIENT_EVERY: usize = 5;
 
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -95,7 +99,12 @@ impl Wire {
             _ => request = request.header("idempotency-key", &wish.key),
         }
         let request = request.body(Full::new(Bytes::from(body)))?;
-        let exchanged = timeout(EXCHANGE, self.exchange(request)).await;
+        let patience = if turn.is_multiple_of(IMPATIENT_EVERY) {
+            IMPATIENT
+        } else {
+            EXCHANGE
+        };
+        let exchanged = timeout(patience, self.exchange(request)).await;
         Ok(exchanged.unwrap_or(Outcome::Lost))
     }
 

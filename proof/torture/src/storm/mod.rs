@@ -34,6 +34,7 @@ pub(crate) struct Storm {
     log: Lines,
     sizes: Lines,
     random: fastrand::Rng,
+    deck: plan::Deck,
     looked_at: Instant,
 }
 
@@ -46,6 +47,7 @@ impl Storm {
             town,
             binaries,
             random: fastrand::Rng::with_seed(seed),
+            deck: plan::Deck::default(),
             looked_at: Instant::now(),
         })
     }
@@ -60,7 +62,7 @@ impl Storm {
                 self.calm().await?;
                 continue;
             }
-            let blow = plan::draw(&mut self.random, &self.town);
+            let blow = plan::draw(&mut self.random, &self.town, &mut self.deck);
             if !only.is_empty() && !only.iter().any(|it| it == blow.word()) {
                 continue;
             }

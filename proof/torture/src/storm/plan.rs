@@ -66,8 +66,12 @@ pub(crate) fn places(store: Store) -> Vec<String> {
         .collect()
 }
 
+/// Where somebody strikes themselves next: every named place comes once before any comes again.
+#[derive(Debug, Default)]
+pub(super) struct Deck(Vec<Blow>);
+
 /// A blow at random.
-pub(super) fn draw(random: &mut Rng, town: &Town) -> Blow {
+pub(super) fn draw(random: &mut Rng, town: &Town, deck: &mut Deck) -> Blow {
     let millis = |random: &mut Rng, from, to| Duration::from_millis(random.u64(from..to));
     let has_server = town.server.is_some();
     let tested = |random: &mut Rng| {
@@ -78,23 +82,23 @@ pub(super) fn draw(random: &mut Rng, town: &Town) -> Blow {
         }
     };
     match random.u8(0..100) {
-        0..22 => Blow::Kill(tested(random), millis(random, 0, 800)),
-        22..28 => Blow::KillAgain(tested(random), millis(random, 0, 300)),
-        28..32 => Blow::Kill(
+        0..16 => Blow::Kill(tested(random), millis(random, 0, 800)),
+        16..22 => Blow::KillAgain(tested(random), millis(random, 0, 300)),
+        22..26 => Blow::Kill(
             Who::Clients(random.usize(..town.clients.len())),
             millis(random, 0, 400),
         ),
-        32..38 => Blow::Kill(
+        26..32 => Blow::Kill(
             Who::Far(random.usize(..town.far.len())),
             millis(random, 0, 600),
         ),
-        38..44 => {
+        32..38 => {
             let time = LEASE / 2 + millis(random, 0, 3_500);
             Blow::Pause(tested(random), time)
         }
-        44..48 => Blow::Term(tested(random), None),
-        48..52 => Blow::Term(tested(random), Some(millis(random, 0, 120))),
-        52..66 => place(random, town),
+        38..42 => Blow::Term(tested(random), None),
+        42..46 => Blow::Term(tested(random), Some(millis(random, 0, 120))),
+        46..66 => deck.draw(random, town),
         66..69 if has_server => Blow::Crash,
         69..71 if has_server => Blow::Terminate,
         71..72 if has_server => Blow::Crowd(millis(random, 200, 1_500)),
@@ -139,22 +143,33 @@ pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Blow> {
     blows
 }
 
-fn place(random: &mut Rng, town: &Town) -> Blow {
-    let nth = random.u64(1..5);
-    let way = ["", "", "", ":on purpose", ":wait"][random.usize(..5)];
-    if !town.relays.is_empty() && random.u8(0..4) == 0 {
-        let place = RELAY[random.usize(..RELAY.len())];
-        return Blow::Place(
-            Who::Relay(random.usize(..town.relays.len())),
-            format!("{place}:{nth}"),
-        );
+impl Deck {
+    fn draw(&mut self, random: &mut Rng, town: &Town) -> Blow {
+        if self.0.is_empty() {
+            self.0 = Self::shuffled(random, town);
+        }
+        self.0.pop().unwrap_or(Blow::Crash)
     }
-    let places = places(town.store);
-    let place = &places[random.usize(..places.len())];
-    Blow::Place(
-        Who::Shop(random.usize(..town.shops.len())),
-        format!("{place}:{nth}{way}"),
-    )
+
+    fn shuffled(random: &mut Rng, town: &Town) -> Vec<Blow> {
+        let mut blows = Vec::new();
+        for place in places(town.store) {
+            // Most die there; some fail, and some are held up for longer than they may be.
+            for way in ["", "", ":on purpose", ":wait"] {
+                let shop = Who::Shop(random.usize(..town.shops.len()));
+                let nth = random.u64(1..4);
+                blows.push(Blow::Place(shop, format!("{place}:{nth}{way}")));
+            }
+        }
+        let relays = if town.relays.is_empty() { 0 } else { 3 };
+        for place in RELAY.repeat(relays) {
+            let relay = Who::Relay(random.usize(..town.relays.len()));
+            let nth = random.u64(1..4);
+            blows.push(Blow::Place(relay, format!("{place}:{nth}")));
+        }
+        random.shuffle(&mut blows);
+        blows
+    }
 }
 
 fn commit(random: &mut Rng, town: &Town) -> Blow {

@@ -18,12 +18,14 @@ use hapax_testkit::{
     http::HttpClient,
     port::free_port,
     postgres::{Cluster, Database},
+    power::Disk,
     proxy::Proxy,
     wait::Patience,
 };
 
 pub(crate) use far::WEBHOOK_SECRET;
 pub(crate) use program::{Program, died};
+pub(crate) use shops::beside as shop_beside;
 
 /// The longest that a start or a stop may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -139,6 +141,18 @@ impl Town {
         seed: u64,
         seeded: Option<&str>,
     ) -> anyhow::Result<Self> {
+        Self::on(store, folder, binaries, seed, seeded, None).await
+    }
+
+    /// The same, on a disk which may lose what was not flushed.
+    pub(crate) async fn on(
+        store: Store,
+        folder: &Path,
+        binaries: &Binaries,
+        seed: u64,
+        seeded: Option<&str>,
+        disk: Option<&Disk>,
+    ) -> anyhow::Result<Self> {
         let many = |count: usize| (0..count).map(|_| free_port()).collect::<Vec<_>>();
         let ports = Ports {
             shops: many(store.instances()),
@@ -149,7 +163,7 @@ impl Town {
         };
         let server = match store {
             Store::Sqlite => None,
-            Store::Postgres => Some(Server::start().await),
+            Store::Postgres => Some(Server::start(disk).await),
         };
         let to = |port: &u16| Proxy::to(format!("127.0.0.1:{port}"));
         let rows = |server: &Server| Proxy::to_postgres(server.cluster.address());
@@ -182,6 +196,9 @@ impl Town {
             listens(port).await;
         }
         town.shops = shops::shops(&town, binaries)?;
+        if let (Store::Sqlite, Some(disk)) = (store, disk) {
+            town.shops = town.shops.drain(..).map(|it| it.on(disk)).collect();
+        }
         town.relays = shops::relays(&town, binaries).await?;
         town.clients = shops::clients(&town, seed)?;
         if let Some(bug) = seeded {
@@ -203,27 +220,10 @@ impl Town {
         {
             program.start()?;
         }
-        for shop in 0..self.shops.len() {
-            self.is_ready(shop).await?;
+        for (shop, port) in self.shops.iter_mut().zip(&self.ports.shops) {
+            is_ready(&self.http, shop, *port).await?;
         }
         Ok(())
-    }
-
-    /// Waits until a shop takes requests.
-    pub(crate) async fn is_ready(&mut self, shop: usize) -> anyhow::Result<()> {
-        let url = format!("http://127.0.0.1:{}/readyz", self.ports.shops[shop]);
-        let patience = Patience::within(PATIENCE);
-        loop {
-            if let Ok(answer) = self.http.get(&url).await
-                && answer.status == 200
-            {
-                return Ok(());
-            }
-            if let Some(status) = self.shops[shop].ended()? {
-                bail!("shop-{shop} ended before it was ready: {status}");
-            }
-            patience.pause().await;
-        }
     }
 
     /// An address of a provider.
@@ -255,9 +255,12 @@ impl Town {
 }
 
 impl Server {
-    async fn start() -> Self {
-        let cluster =
-            Cluster::start_with(&[("max_connections", "60"), ("log_lock_waits", "on")]).await;
+    async fn start(disk: Option<&Disk>) -> Self {
+        let settings = [("max_connections", "60"), ("log_lock_waits", "on")];
+        let cluster = match disk {
+            Some(disk) => Cluster::start_on(disk, &settings).await,
+            None => Cluster::start_with(&settings).await,
+        };
         let database = Database::on(&cluster.url()).await;
         Self {
             url: database.url(),
@@ -275,6 +278,27 @@ impl Drop for Server {
     fn drop(&mut self) {
         // It goes with its server.
         std::mem::forget(self.database.take());
+    }
+}
+
+/// Waits until a shop takes requests.
+pub(crate) async fn is_ready(
+    http: &HttpClient,
+    shop: &mut Program,
+    port: u16,
+) -> anyhow::Result<()> {
+    let url = format!("http://127.0.0.1:{port}/readyz");
+    let patience = Patience::within(PATIENCE);
+    loop {
+        if let Ok(answer) = http.get(&url).await
+            && answer.status == 200
+        {
+            return Ok(());
+        }
+        if let Some(status) = shop.ended()? {
+            bail!("{} ended before it was ready: {status}", shop.name);
+        }
+        patience.pause().await;
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use hapax_testkit::wait::Patience;
+use hapax_testkit::{power::Disk, wait::Patience};
 
 use super::PATIENCE;
 
@@ -39,6 +39,15 @@ impl Program {
     /// The same, with a variable of the environment; it has few others.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same, writing by way of a disk which may lose what was not flushed.
+    pub(super) fn on(mut self, disk: &Disk) -> Self {
+        for (name, value) in disk.environment() {
+            let value = value.to_string_lossy().into_owned();
+            self.environment.push((name.to_owned(), value));
+        }
         self
     }
 
@@ -134,6 +143,11 @@ impl Program {
         Ok(())
     }
 
+    /// Its process, while it runs.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// How long its log is by now.
     pub(crate) fn said(&self) -> u64 {
         self.log.metadata().map_or(0, |it| it.len())
@@ -148,8 +162,9 @@ impl Program {
 
     /// Bytes of memory that it has in use; none when it does not run.
     pub(crate) fn resident(&self) -> u64 {
-        let id = self.child.as_ref().map(Child::id);
-        let text = id.and_then(|id| std::fs::read_to_string(format!("/proc/{id}/status")).ok());
+        let text = self
+            .id()
+            .and_then(|id| std::fs::read_to_string(format!("/proc/{id}/status")).ok());
         let text = text.unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());

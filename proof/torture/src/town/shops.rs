@@ -1,12 +1,16 @@
 //! What is tested: shops, relays, and the clients that ask them for things.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use anyhow::{Context as _, bail};
+use hapax_testkit::port::free_port;
 use tokio_postgres::NoTls;
 
-use super::{Binaries, LEASE, Program, Town, WEBHOOK_SECRET};
-use crate::clients::{INBOX_SECRET, TENANTS};
+use super::{Binaries, LEASE, Ports, Program, Town, WEBHOOK_SECRET};
+use crate::{
+    books::Books,
+    clients::{INBOX_SECRET, TENANTS},
+};
 
 /// Waits before each attempt: a fault spends some, and an event must survive all of them.
 const SCHEDULE: [&str; 2] = ["0s,50ms,200ms,500ms", ",1s"];
@@ -40,21 +44,56 @@ fn shop(town: &Town, binaries: &Binaries, number: usize, port: u16) -> anyhow::R
     let name = format!("shop-{number}");
     let home = town.folder.join(&name);
     fs::create_dir_all(&home)?;
-    let hook = format!("http://{}/hook", town.links.hooks[0].address());
+    let Ports {
+        mailbox,
+        payment,
+        shipping,
+        ..
+    } = &town.ports;
+    let hook = town.links.hooks[0].address().to_string();
+    let far = [*mailbox, *payment, *shipping].map(|port| format!("127.0.0.1:{port}"));
+    let server = town.server.as_ref();
+    let database = server.map(|it| town.links.rows[number].url(&it.url));
+    let arguments = arguments(port, &home, [&hook, &far[0], &far[1], &far[2]], database);
+    let shop = binaries.path("shop");
+    Ok(Program::new(&name, &town.folder, &shop, arguments))
+}
+
+/// A shop on a copy of the rows, which reaches nobody.
+pub(crate) fn beside(
+    town: &Town,
+    binaries: &Binaries,
+    port: u16,
+    home: &Path,
+    books: &Books,
+) -> Program {
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let database = match books {
+        Books::File(_) => None,
+        Books::Server(url) => Some(url.clone()),
+    };
+    let arguments = arguments(port, home, [&nobody; 4], database);
+    Program::new("copy", &town.folder, &binaries.path("shop"), arguments)
+}
+
+/// The far sides are the webhook's receiver, the mailbox, and the providers of payment and shipping.
+fn arguments(
+    port: u16,
+    home: &Path,
+    [hook, mailbox, payment, shipping]: [&String; 4],
+    database: Option<String>,
+) -> Vec<String> {
     let mut arguments = vec![
         format!("--listen=127.0.0.1:{port}"),
         format!("--data-dir={}", home.display()),
-        format!("--webhook={hook}"),
+        format!("--webhook=http://{hook}/hook"),
         format!("--webhook-secret={WEBHOOK_SECRET}"),
         format!("--webhook-schedule={}", schedule()),
         "--allow-net=127.0.0.0/8".to_owned(),
         format!("--smtp-schedule={}", schedule()),
-        format!("--smtp=smtp://127.0.0.1:{}", town.ports.mailbox),
-        format!("--payment-provider=http://127.0.0.1:{}", town.ports.payment),
-        format!(
-            "--shipping-provider=http://127.0.0.1:{}",
-            town.ports.shipping
-        ),
+        format!("--smtp=smtp://{mailbox}"),
+        format!("--payment-provider=http://{payment}"),
+        format!("--shipping-provider=http://{shipping}"),
         format!("--inbox-secret=provider={INBOX_SECRET}"),
         format!("--inbox-tenant={}", TENANTS[0]),
         format!("--lease={}s", LEASE.as_secs()),
@@ -62,18 +101,8 @@ fn shop(town: &Town, binaries: &Binaries, number: usize, port: u16) -> anyhow::R
         "--log=json".to_owned(),
     ];
     arguments.extend(TENANTS.map(|tenant| format!("--token=token-{tenant}={tenant}")));
-    if let Some(server) = &town.server {
-        arguments.push(format!(
-            "--database={}",
-            town.links.rows[number].url(&server.url)
-        ));
-    }
-    Ok(Program::new(
-        &name,
-        &town.folder,
-        &binaries.path("shop"),
-        arguments,
-    ))
+    arguments.extend(database.map(|url| format!("--database={url}")));
+    arguments
 }
 
 /// Two relays beside the shops, for the destinations that keep order; none without a server.

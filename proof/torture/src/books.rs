@@ -1,0 +1,109 @@
+//! What a store holds, read past every shop.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use hapax_testkit::postgres::connect;
+use serde_json::{Map, Value, json};
+
+use crate::town::Town;
+
+/// Where rows are: in a file of SQLite's, or in a database of a server.
+#[derive(Clone, Debug)]
+pub(crate) enum Books {
+    File(PathBuf),
+    Server(String),
+}
+
+impl Books {
+    /// What the shops of a town write.
+    pub(crate) fn of(town: &Town) -> Self {
+        match &town.server {
+            None => Self::File(town.folder.join("shop-0/shop.db")),
+            Some(server) => Self::Server(server.url.clone()),
+        }
+    }
+
+    /// The rows of a query; `@` stands before the names of Hapax's tables.
+    pub(crate) async fn read(&self, sql: &str) -> anyhow::Result<Vec<Value>> {
+        let url = match self {
+            Self::File(path) => return read_file(path, &sql.replace('@', "hapax_")),
+            Self::Server(url) => url,
+        };
+        let client = connect(url).await;
+        let sql = format!(
+            "SELECT row_to_json(row)::text FROM ({}) AS row",
+            sql.replace('@', "hapax.")
+        );
+        let rows = client.query(&sql, &[]).await?;
+        let rows = rows.iter().map(|row| serde_json::from_str(row.get(0)));
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+}
+
+/// What the store of a town holds, table by table.
+pub(crate) async fn all(town: &Town) -> anyhow::Result<Value> {
+    let ours = [
+        ("orders", "SELECT tenant, id, amount, note, version FROM shop_order"),
+        // A checkout's capture is a charge as well, by another name.
+        (
+            "charges",
+            "SELECT id, tenant, amount, refunded FROM shop_charge WHERE id LIKE 'ch%'",
+        ),
+        ("refunds", "SELECT id, charge_id, amount, state FROM shop_refund"),
+        ("users", "SELECT tenant, id, email FROM shop_user"),
+        (
+            "messages",
+            "SELECT charge_id, amount FROM shop_ledger_entry WHERE source = 'provider'",
+        ),
+        ("sagas", "SELECT id, state, reason_code FROM @saga"),
+        (
+            "unfinished",
+            "SELECT destination, state, last_error,
+                 (SELECT event_id FROM @outbox_event AS event WHERE event.id = position) AS event_id,
+                 (SELECT count(*) FROM @attempt AS attempt
+                  WHERE attempt.destination = delivery.destination
+                  AND attempt.position = delivery.position) AS attempts
+             FROM @delivery AS delivery WHERE state NOT IN ('delivered', 'discarded')",
+        ),
+    ];
+    let books = Books::of(town);
+    let mut tables = Map::new();
+    for (name, sql) in ours {
+        tables.insert(name.to_owned(), Value::Array(books.read(sql).await?));
+    }
+    if let Some(server) = &town.server {
+        let far = "SELECT event_id, type, aggregate_id, sequence, payload AS data
+                   FROM inbox_event ORDER BY position";
+        let far = Books::Server(format!("{}_far", server.url))
+            .read(far)
+            .await?;
+        tables.insert("far".to_owned(), Value::Array(far));
+        let takeovers = "SELECT coalesce(sum(epoch - 1), 0)::int8 AS epochs FROM @position";
+        let takeovers = books.read(takeovers).await?;
+        tables.insert("takeovers".to_owned(), Value::Array(takeovers));
+    }
+    Ok(Value::Object(tables))
+}
+
+fn read_file(path: &Path, sql: &str) -> anyhow::Result<Vec<Value>> {
+    use rusqlite::types::ValueRef;
+    let rows = rusqlite::Connection::open(path)?;
+    rows.busy_timeout(Duration::from_secs(10))?;
+    let mut statement = rows.prepare(sql)?;
+    let names: Vec<_> = statement.column_names().map(str::to_owned).collect();
+    let read = statement.query_map([], |row| {
+        let columns = names.iter().enumerate().map(|(at, name)| {
+            let value = match row.get_ref(at)? {
+                ValueRef::Integer(number) => json!(number),
+                ValueRef::Text(text) => json!(String::from_utf8_lossy(text)),
+                _ => Value::Null,
+            };
+            Ok((name.clone(), value))
+        });
+        Ok(Value::Object(columns.collect::<rusqlite::Result<_>>()?))
+    })?;
+    Ok(read.collect::<rusqlite::Result<_>>()?)
+}

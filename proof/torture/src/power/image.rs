@@ -1,0 +1,310 @@
+//! What a disk may lose: every byte written since the last flush of its file.
+//!
+//! The log is `power/disk.c`'s: before each write what stood there, and when a flush began and ended.
+//! What is not flushed when the power goes may be there, or not, sector by sector.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::{self, File},
+    io::Write as _,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::Path,
+};
+
+use anyhow::{Context as _, bail};
+use fastrand::Rng;
+
+/// What a disk writes at once, or not at all.
+const SECTOR: u64 = 512;
+const HEAD: usize = 40;
+
+/// How much of what was not flushed is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// Nothing: the kernel had written it all.
+    Nothing,
+    /// Everything, as if it had never been written.
+    All,
+    /// Each sector or not, by chance.
+    Sectors,
+    /// What stands behind a place of each file.
+    Tail,
+}
+
+/// A record of the log.
+#[derive(Clone, Debug)]
+struct Record {
+    kind: u8,
+    inode: u64,
+    offset: u64,
+    length: u64,
+    old: Vec<u8>,
+}
+
+impl Loss {
+    pub(super) const ALL: [Self; 4] = [Self::Nothing, Self::All, Self::Sectors, Self::Tail];
+}
+
+/// Takes from `copy` what `original`, at rest, had not flushed; says how many bytes went back.
+///
+/// What is not flushed is all that the log says afterwards: who wrote it must stand still.
+pub(super) fn lose(
+    log: &Path,
+    original: &Path,
+    copy: &Path,
+    loss: Loss,
+    random: &mut Rng,
+) -> anyhow::Result<u64> {
+    let records = open(read(log)?);
+    let mut file = File::options().write(true).truncate(true).open(log)?;
+    for record in &records {
+        file.write_all(&record.bytes())?;
+    }
+    let mut writes: HashMap<u64, Vec<&Record>> = HashMap::new();
+    for record in records.iter().filter(|it| it.kind == b'w') {
+        writes.entry(record.inode).or_default().push(record);
+    }
+    let mut lost = 0;
+    let mut folders = vec![original.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let (entry, path) = entry.map(|it| (it.path(), it.path()))?;
+            let kind = fs::symlink_metadata(&entry)?;
+            if kind.is_dir() {
+                folders.push(path);
+            } else if let Some(writes) = writes.get(&kind.ino()) {
+                let spoilt = copy.join(path.strip_prefix(original)?);
+                lost += take_back(&spoilt, writes, loss, random)
+                    .with_context(|| format!("{} cannot be spoilt", spoilt.display()))?;
+            }
+        }
+    }
+    Ok(lost)
+}
+
+/// Puts back, in one file, what stood there at the last flush; says how many bytes.
+fn take_back(path: &Path, writes: &[&Record], loss: Loss, random: &mut Rng) -> anyhow::Result<u64> {
+    if loss == Loss::Nothing {
+        return Ok(0);
+    }
+    let file = File::options().read(true).write(true).open(path)?;
+    let size = file.metadata()?.len();
+    let flushed = sectors(&file, writes)?;
+    let kept = match loss {
+        Loss::Tail => random.usize(..=flushed.len()),
+        _ => 0,
+    };
+    let mut lost = 0;
+    for (number, (sector, bytes)) in flushed.iter().enumerate() {
+        let is_lost = match loss {
+            Loss::Sectors => random.bool(),
+            _ => number >= kept,
+        };
+        if is_lost && sector * SECTOR < size {
+            let end = (size - sector * SECTOR).min(SECTOR);
+            file.write_all_at(&bytes[..usize::try_from(end)?], sector * SECTOR)?;
+            lost += end;
+        }
+    }
+    if loss == Loss::All {
+        // Nor had it grown.
+        let stood = writes.iter().filter(|it| (it.old.len() as u64) < it.length);
+        let stood = stood.map(|it| it.offset + it.old.len() as u64).min();
+        file.set_len(stood.unwrap_or(size).min(size))?;
+    }
+    Ok(lost)
+}
+
+/// Each sector that was written since, as it was before.
+fn sectors(file: &File, writes: &[&Record]) -> anyhow::Result<BTreeMap<u64, Vec<u8>>> {
+    let mut sectors: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    // The last write first: what stood before the first one stays.
+    for write in writes.iter().rev() {
+        let end = write.offset + write.length;
+        for sector in write.offset / SECTOR..end.div_ceil(SECTOR) {
+            let from = sector * SECTOR;
+            let bytes = match sectors.entry(sector) {
+                std::collections::btree_map::Entry::Occupied(it) => it.into_mut(),
+                std::collections::btree_map::Entry::Vacant(it) => {
+                    let mut now = vec![0; usize::try_from(SECTOR)?];
+                    let mut filled = 0;
+                    while filled < now.len() {
+                        match file.read_at(&mut now[filled..], from + filled as u64)? {
+                            0 => break,
+                            more => filled += more,
+                        }
+                    }
+                    it.insert(now)
+                }
+            };
+            for at in write.offset.max(from)..end.min(from + SECTOR) {
+                let old = write.old.get(usize::try_from(at - write.offset)?);
+                bytes[usize::try_from(at - from)?] = old.copied().unwrap_or_default();
+            }
+        }
+    }
+    Ok(sectors)
+}
+
+/// What is open at the end: writes that no flush has covered, and flushes that have not ended.
+fn open(records: Vec<Record>) -> Vec<Record> {
+    let mut open: Vec<Option<Record>> = Vec::new();
+    let mut of: HashMap<u64, Vec<usize>> = HashMap::new();
+    let mut begun: HashMap<u64, usize> = HashMap::new();
+    for record in records {
+        let (kind, inode, name, place) = (record.kind, record.inode, record.offset, open.len());
+        match kind {
+            b'w' => of.entry(inode).or_default().push(place),
+            b'b' => drop(begun.insert(name, place)),
+            b'e' | b'u' => {
+                let until = match kind {
+                    b'e' => begun.remove(&name).unwrap_or_default(),
+                    _ => place,
+                };
+                if kind == b'e' && until < open.len() {
+                    open[until] = None;
+                }
+                for write in of
+                    .entry(inode)
+                    .or_default()
+                    .extract_if(.., |it| *it < until)
+                {
+                    open[write] = None;
+                }
+                continue;
+            }
+            _ => {}
+        }
+        open.push(Some(record));
+    }
+    open.into_iter().flatten().collect()
+}
+
+fn read(log: &Path) -> anyhow::Result<Vec<Record>> {
+    let bytes = fs::read(log).with_context(|| format!("{} cannot be read", log.display()))?;
+    let mut rest = &bytes[..];
+    let mut records = Vec::new();
+    while rest.len() >= HEAD {
+        let number = |at: usize| -> anyhow::Result<u64> {
+            Ok(u64::from_ne_bytes(rest[at..at + 8].try_into()?))
+        };
+        let follows = usize::try_from(number(32)?)?;
+        let Some(old) = rest[HEAD..].get(..follows) else {
+            bail!("the log of the disk ends in the middle of a record");
+        };
+        records.push(Record {
+            kind: rest[0],
+            inode: number(8)?,
+            offset: number(16)?,
+            length: number(24)?,
+            old: old.to_vec(),
+        });
+        rest = &rest[HEAD + follows..];
+    }
+    Ok(records)
+}
+
+impl Record {
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![self.kind, 0, 0, 0, 0, 0, 0, 0];
+        let follows = self.old.len() as u64;
+        for number in [self.inode, self.offset, self.length, follows] {
+            bytes.extend(number.to_ne_bytes());
+        }
+        bytes.extend(&self.old);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(
+        clippy::unwrap_used,
+        reason = "a file that cannot be written is no test"
+    )]
+
+    use super::*;
+
+    fn write(inode: u64, offset: u64, length: u64, old: &[u8]) -> Record {
+        let old = old.to_vec();
+        Record {
+            kind: b'w',
+            inode,
+            offset,
+            length,
+            old,
+        }
+    }
+
+    fn mark(kind: u8, inode: u64, name: u64) -> Record {
+        Record {
+            kind,
+            inode,
+            offset: name,
+            length: 0,
+            old: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_flush_covers_what_was_written_before_it_began() {
+        let records = vec![
+            write(1, 0, 4, b"aaaa"),
+            mark(b'b', 1, 7),
+            write(1, 4, 4, b"bbbb"),
+            write(2, 0, 4, b"cccc"),
+            mark(b'e', 1, 7),
+        ];
+        let open = open(records);
+        let left: Vec<_> = open
+            .iter()
+            .map(|it| (it.kind, it.inode, it.offset))
+            .collect();
+        assert_eq!(left, [(b'w', 1, 4), (b'w', 2, 0)]);
+    }
+
+    #[test]
+    fn a_flush_that_has_not_ended_covers_nothing_yet_and_may_still() {
+        let first = open(vec![write(1, 0, 4, b"aaaa"), mark(b'b', 1, 7)]);
+        assert_eq!(first.len(), 2);
+        let mut later = first;
+        later.push(mark(b'e', 1, 7));
+        assert_eq!(open(later).len(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_owes_nothing_to_the_next_with_its_inode() {
+        let open = open(vec![
+            write(1, 0, 4, b"aaaa"),
+            mark(b'u', 1, 0),
+            write(1, 9, 1, b"x"),
+        ]);
+        assert_eq!(open.len(), 1);
+        assert_eq!(open[0].offset, 9);
+    }
+
+    #[test]
+    fn what_is_lost_is_what_stood_there_at_the_last_flush() {
+        let folder = tempfile::tempdir().unwrap();
+        let [original, copy] = ["original", "copy"].map(|it| folder.path().join(it));
+        for place in [&original, &copy] {
+            fs::create_dir(place).unwrap();
+            fs::write(place.join("file"), b"flushed, NEWER and more").unwrap();
+        }
+        let inode = fs::metadata(original.join("file")).unwrap().ino();
+        // Written twice since: "older" stood there, and nothing behind it.
+        let records = [write(inode, 9, 5, b"older"), write(inode, 9, 14, b"newer")];
+        let log = folder.path().join("log");
+        fs::write(
+            &log,
+            records.iter().flat_map(Record::bytes).collect::<Vec<_>>(),
+        )
+        .unwrap();
+        let mut random = Rng::with_seed(1);
+        let lost = lose(&log, &original, &copy, Loss::All, &mut random).unwrap();
+        assert!(lost > 0);
+        assert_eq!(fs::read(copy.join("file")).unwrap(), b"flushed, older");
+        let nothing = lose(&log, &original, &original, Loss::Nothing, &mut random).unwrap();
+        assert_eq!(nothing, 0);
+    }
+}

@@ -1,0 +1,251 @@
+//! `torture power`: what is left of a store whose machine loses its power.
+//!
+//! Clients want things of a town, as in a storm. At random instants everything that writes stands
+//! still, its files are copied, and from the copy is taken what no flush had covered: all of it, the
+//! tail of each file, or sectors by chance. Then the copy is booted, and has to know what was
+//! acknowledged before that instant. On a disk that lies about its flushes it cannot, and that has
+//! to be found.
+
+mod image;
+mod judge;
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use fastrand::Rng;
+use hapax_testkit::{
+    port::free_port,
+    postgres::Cluster,
+    power::{Disk, Frozen, copy},
+    wait::pace,
+};
+use tokio::time::Instant;
+
+use crate::{
+    books::Books,
+    evidence::{Wished, granted},
+    lines::now,
+    report::{Verdict, say},
+    town::{Binaries, Store, Town, is_ready, shop_beside},
+};
+use image::{Loss, lose};
+
+/// Violations of one instant that are shown.
+const SHOWN: usize = 3;
+
+/// What is asked for.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Flags {
+    /// Which store the rows are in
+    #[arg(long, value_enum, default_value = "sqlite")]
+    store: Store,
+    /// How often the power goes
+    #[arg(long, default_value_t = 20)]
+    instants: usize,
+    /// What makes the choices [default: another one each time]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// On a disk that says of bytes that they are there before they are
+    #[arg(long)]
+    lying: bool,
+    /// Where the files of the run go [default: target/torture/power-STORE-SEED]
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
+
+/// What one instant has left.
+struct Left {
+    loss: Loss,
+    /// Bytes that went back to what stood there before.
+    lost: u64,
+    acknowledged: usize,
+    /// From the start of the copy until it took requests.
+    recovered: Duration,
+    violations: Vec<String>,
+}
+
+/// A copy that runs: where its rows are, and its server, where there is one.
+struct Copy {
+    home: PathBuf,
+    books: Books,
+    _server: Option<Cluster>,
+}
+
+/// Cuts the power so often, and judges what is left each time.
+pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
+    let seed = flags.seed.unwrap_or_else(|| now() / 1_000 % 1_000_000_007);
+    let name = format!("power-{}-{seed}", flags.store.name());
+    let folder = flags.folder.clone();
+    let folder = folder.unwrap_or_else(|| Path::new("target/torture").join(name));
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    let folder = folder.canonicalize()?;
+    let disk = Disk {
+        library: library(&folder)?,
+        log: folder.join("unsynced"),
+        lies: flags.lying,
+    };
+    let binaries = Binaries::beside()?;
+    let mut town = Town::on(flags.store, &folder, &binaries, seed, None, Some(&disk)).await?;
+    town.up().await?;
+    for clients in &mut town.clients {
+        clients.start()?;
+    }
+    say(&format!(
+        "power of {}, seed {seed}, in {}\n\n\
+         | lost of what was not flushed | bytes | acknowledged | recovered after ms | violations |\n\
+         |---|---:|---:|---:|---:|",
+        flags.store.name(),
+        folder.display(),
+    ));
+    let mut random = Rng::with_seed(seed);
+    let mut all = Vec::new();
+    for _ in 0..flags.instants {
+        pace(Duration::from_millis(random.u64(300..1_500))).await;
+        let left = cut(&town, &disk, &binaries, &mut random).await?;
+        say(&format!(
+            "| {:?} | {} | {} | {} | {} |",
+            left.loss,
+            left.lost,
+            left.acknowledged,
+            left.recovered.as_millis(),
+            left.violations.len(),
+        ));
+        all.push(left);
+    }
+    Ok(verdict(&all))
+}
+
+/// Whether it holds: a run in which nothing was acknowledged or nothing was lost says nothing.
+fn verdict(all: &[Left]) -> Verdict {
+    let violations = all.iter().flat_map(|it| it.violations.iter().take(SHOWN));
+    let violations: Vec<_> = violations.map(|it| format!("- {it}\n")).collect();
+    let missing: Vec<_> = Loss::ALL
+        .into_iter()
+        .filter(|loss| {
+            let bit = |it: &&Left| it.lost > 0 || it.loss == Loss::Nothing;
+            !all.iter()
+                .filter(bit)
+                .any(|it| it.loss == *loss && it.acknowledged > 0)
+        })
+        .collect();
+    say(&format!("\n{}", violations.concat()));
+    if !violations.is_empty() {
+        return Verdict::Violated;
+    }
+    if missing.is_empty() {
+        say("Nothing that was acknowledged is lost.");
+        return Verdict::Holds;
+    }
+    say(&format!("Never happened: a loss of {missing:?}."));
+    Verdict::Unknown
+}
+
+/// The power goes: copies what stands on the disk, boots it, and judges it.
+async fn cut(
+    town: &Town,
+    disk: &Disk,
+    binaries: &Binaries,
+    random: &mut Rng,
+) -> anyhow::Result<Left> {
+    let loss = Loss::ALL[random.usize(..Loss::ALL.len())];
+    // What was acknowledged before the first process stands still.
+    let acknowledged = granted(&town.folder)?;
+    let home = town.folder.join("copy");
+    let (copy, lost) = copied(town, disk, loss, &home, random).await?;
+    let began = Instant::now();
+    let judged = judged(town, binaries, copy, &acknowledged, random).await;
+    let (recovered, violations) = match judged {
+        Ok((ready, violations)) => (ready - began, violations),
+        Err(error) => (
+            began.elapsed(),
+            vec![format!("it does not come back: {error:#}")],
+        ),
+    };
+    std::fs::remove_dir_all(&home)?;
+    Ok(Left {
+        loss,
+        lost,
+        acknowledged: acknowledged.len(),
+        recovered,
+        violations,
+    })
+}
+
+/// Boots a shop on a copy; when it was ready, and what is wrong.
+async fn judged(
+    town: &Town,
+    binaries: &Binaries,
+    copy: Result<Copy, String>,
+    acknowledged: &[Wished],
+    random: &mut Rng,
+) -> anyhow::Result<(Instant, Vec<String>)> {
+    let copy = copy.map_err(anyhow::Error::msg)?;
+    let port = free_port();
+    let mut shop = shop_beside(town, binaries, port, &copy.home, &copy.books);
+    shop.start()?;
+    is_ready(&town.http, &mut shop, port).await?;
+    let ready = Instant::now();
+    let violations = judge::violations(acknowledged, &copy.books, port, random).await?;
+    shop.kill()?;
+    Ok((ready, violations))
+}
+
+/// A copy, and how many bytes it has lost; or why its server does not start.
+async fn copied(
+    town: &Town,
+    disk: &Disk,
+    loss: Loss,
+    home: &Path,
+    random: &mut Rng,
+) -> anyhow::Result<(Result<Copy, String>, u64)> {
+    let Some(server) = &town.server else {
+        let original = town.folder.join("shop-0");
+        let frozen = Frozen::family(town.shops[0].id().context("the shop runs")?).await;
+        copy(&original, home);
+        let lost = lose(&disk.log, &original, home, loss, random)?;
+        drop(frozen);
+        let copy = Copy {
+            home: home.to_owned(),
+            books: Books::File(home.join("shop.db")),
+            _server: None,
+        };
+        return Ok((Ok(copy), lost));
+    };
+    std::fs::create_dir(home)?;
+    let mut lost = Ok(0);
+    let spoil = |log: &Path, original: &Path, copy: &Path| {
+        lost = lose(log, original, copy, loss, random);
+    };
+    let copy = server.cluster.after_power_loss(spoil).await;
+    let copy = copy.map(|copy| {
+        let address = server.cluster.address();
+        Copy {
+            home: home.to_owned(),
+            books: Books::Server(server.url.replace(&address, &copy.address())),
+            _server: Some(copy),
+        }
+    });
+    Ok((copy, lost?))
+}
+
+/// Builds the disk.
+fn library(folder: &Path) -> anyhow::Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("power/disk.c");
+    let library = folder.join("disk.so");
+    let mut compiler = Command::new("cc");
+    compiler.args([
+        "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o",
+    ]);
+    let built = compiler.arg(&library).arg(source).status();
+    if !built.context("no C compiler: install gcc")?.success() {
+        bail!("the disk cannot be built");
+    }
+    Ok(library)
+}
