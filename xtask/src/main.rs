@@ -49,7 +49,9 @@ cargo x CHORE
   money     the crash matrix of payments, refunds and checkouts, on both stores, as a table
   fleet     a hundred clients against a shop that is down for 30 s; fleet --short, --release
   torture   kills everything, and compares the books; torture --store postgres --seconds 60;
-            torture bugs: with each bug that is planted on purpose, as a table
+            torture bugs: with each bug that is planted on purpose, as a table; torture power: the
+            power goes; torture upgrade v0.1.0: over to that release and back, under load;
+            torture shrink FOLDER: which blows a run takes to be violated
   fuzz      the fuzzers, a minute each; fuzz --seconds 300 key filter; --keep adds what was found to
             what the project keeps
   package   makes the Debian package of an optimised build, and checks it; --check: of the build

@@ -1,9 +1,10 @@
 //! `cargo x torture`: everything is killed, again and again, and then the books are compared.
 //!
 //! The run itself is the program `torture`, which tortures what is built beside it. With `bugs`, that is
-//! a build of its own: one that has the bugs which are planted on purpose.
+//! a build of its own: one that has the bugs which are planted on purpose. With `upgrade`, there is
+//! a build of another revision as well.
 
-use std::path::Path;
+use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, bail};
 
@@ -13,28 +14,70 @@ const BUILT: &str = "build --quiet -p torture -p shop -p hapax-server -p provide
 /// Where the build with bugs goes: its flags are other ones, for every dependency.
 const SEEDED: &str = "target/seeded";
 
-/// Builds and runs it; the arguments are those of `torture run`, or `bugs` and those of that.
+/// Where a release from before is checked out and built.
+const PREVIOUS: &str = "target/previous";
+const PARTS: [&str; 4] = ["bugs", "judge", "power", "shrink"];
+
+/// Builds and runs it; the arguments are those of `torture run`, or the name of another part and
+/// those of that, or `upgrade`, a revision, and those of `torture run`.
 pub(crate) fn torture(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     contract::oracles(root)?;
     let (part, rest) = match arguments.split_first() {
-        Some((part, rest)) if ["bugs", "judge"].contains(&part.as_str()) => (part.as_str(), rest),
+        Some((part, rest)) if PARTS.contains(&part.as_str()) => (part.as_str(), rest),
+        Some((part, rest)) if part == "upgrade" => return upgrade(root, rest),
         _ => ("run", arguments),
     };
-    let mut build = from_a_shell("cargo");
-    build.args(BUILT.split(' '));
     let mut folder = contract::target()?;
-    if part == "bugs" {
+    let is_seeded = part == "bugs" || rest.iter().any(|it| it == "--bug");
+    if is_seeded {
         folder = folder.join("seeded");
+    }
+    build(root, is_seeded.then_some(SEEDED), is_seeded)?;
+    torment(&folder, part, rest)
+}
+
+/// A storm in which shops and relays change over to another release, and back.
+fn upgrade(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    let Some((revision, rest)) = arguments.split_first() else {
+        bail!("torture upgrade takes the revision of a release, and the flags of a run");
+    };
+    let sources = root.join(PREVIOUS).join("source");
+    if !sources.is_dir() {
+        let mut checkout = from_a_shell("git");
+        checkout.args(["clone", "--quiet", "--shared"]).arg(root).arg(&sources);
+        succeeds(checkout, "the release before cannot be checked out")?;
+    }
+    let mut fetch = from_a_shell("git");
+    fetch.arg("-C").arg(&sources).args(["checkout", "--quiet", "--detach", revision]);
+    succeeds(fetch, "there is no such revision")?;
+    build(&sources, Some(&format!("{}/{PREVIOUS}", root.display())), false)?;
+    build(root, None, false)?;
+    let previous = root.join(PREVIOUS).join("debug").display().to_string();
+    let flags = [rest, &["--previous".to_owned(), previous]].concat();
+    torment(&contract::target()?, "run", &flags)
+}
+
+fn build(root: &Path, target: Option<&str>, is_seeded: bool) -> anyhow::Result<()> {
+    let mut build = from_a_shell("cargo");
+    build.args(BUILT.split(' ')).current_dir(root);
+    if is_seeded {
         build.env("RUSTFLAGS", "--cfg hapax_seeded");
-        build.env("CARGO_TARGET_DIR", SEEDED);
     }
-    if !build.status().context("cargo cannot be run")?.success() {
-        bail!("what is to be tortured cannot be built");
-    }
+    build.envs(target.map(|target| ("CARGO_TARGET_DIR", target)));
+    succeeds(build, "what is to be tortured cannot be built")
+}
+
+fn torment(folder: &Path, part: &str, flags: &[String]) -> anyhow::Result<()> {
     let mut torture = from_a_shell(&folder.join("debug/torture").display().to_string());
-    let ended = torture.arg(part).args(rest).status();
-    if !ended.context("torture cannot be run")?.success() {
-        bail!("the run does not hold");
+    torture.arg(part).args(flags);
+    succeeds(torture, "the run does not hold")
+}
+
+fn succeeds(mut command: Command, otherwise: &'static str) -> anyhow::Result<()> {
+    let name = command.get_program().display().to_string();
+    let status = command.status().with_context(|| format!("{name} cannot be run"))?;
+    if !status.success() {
+        bail!(otherwise);
     }
     Ok(())
 }

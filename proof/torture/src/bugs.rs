@@ -4,15 +4,14 @@
 //! something. A build without the bug goes through the last of them first, and nothing may be found
 //! there.
 
-use std::{path::Path, process::Command, time::Instant};
+use std::{path::Path, time::Instant};
 
-use anyhow::{Context as _, bail};
 use hapax::seeded::Bug;
 
 use crate::{
-    evidence::Evidence,
-    report::{Verdict, broken, say},
+    report::{Verdict, say},
     town::Store,
+    trial::Trial,
 };
 
 /// The storms, one after the other: so many seconds, or every named place.
@@ -84,7 +83,15 @@ fn row(store: Store, bug: Option<Bug>) -> anyhow::Result<bool> {
     let mut found = Vec::new();
     let mut seed = SEED;
     for seconds in storms {
-        found = storm(store, bug, *seconds, seed)?;
+        let name = format!("{}-{}-{seed}", bug.map_or("none", Bug::name), store.name());
+        let trial = Trial {
+            store,
+            seconds: *seconds,
+            seed,
+            bug: bug.map(Bug::name),
+            blows: None,
+        };
+        found = trial.run(&Path::new("target/torture").join(name))?;
         if !found.is_empty() {
             break;
         }
@@ -102,37 +109,4 @@ fn row(store: Store, bug: Option<Bug>) -> anyhow::Result<bool> {
         "| {name} | {store} | {caught} | {seconds} | {seed} |"
     ));
     Ok(found.is_empty() == bug.is_none())
-}
-
-/// The invariants that a storm finds broken.
-fn storm(
-    store: Store,
-    bug: Option<Bug>,
-    seconds: Option<u64>,
-    seed: u64,
-) -> anyhow::Result<Vec<usize>> {
-    let name = format!("{}-{}-{seed}", bug.map_or("none", Bug::name), store.name());
-    let folder = Path::new("target/torture").join(name);
-    let mut torture = Command::new(std::env::current_exe()?);
-    torture.args(["run", "--store", store.name()]);
-    match seconds {
-        Some(seconds) => torture.args(["--seconds", &seconds.to_string()]),
-        None => torture.arg("--exhaustive"),
-    };
-    torture
-        .args(["--seed", &seed.to_string(), "--folder"])
-        .arg(&folder);
-    if let Some(bug) = bug {
-        torture.args(["--bug", bug.name()]);
-    }
-    let output = torture.output().context("torture cannot be run")?;
-    if output.status.code() == Some(2) {
-        let said = String::from_utf8_lossy(&output.stdout);
-        bail!(
-            "{}: {}",
-            folder.display(),
-            said.lines().last().unwrap_or_default()
-        );
-    }
-    Ok(broken(&Evidence::read(&folder)?))
 }

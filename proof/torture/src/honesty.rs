@@ -10,6 +10,9 @@ pub(crate) type Bites = BTreeMap<String, usize>;
 /// Counts them; those that never happened are there with 0.
 pub(crate) fn bites(evidence: &Evidence) -> Bites {
     let mut bites = gates(evidence.store);
+    if evidence.run["previous"] == true {
+        bites.insert("blow: change over".to_owned(), 0);
+    }
     let mut bite = |name: String, times: usize| *bites.entry(name).or_default() += times;
     for fault in evidence.faults.iter().filter(|it| it.bit) {
         bite(format!("blow: {}", fault.word), 1);

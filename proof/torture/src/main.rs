@@ -17,6 +17,8 @@ mod honesty;
 mod report;
 mod books;
 mod run;
+mod trial;
+mod shrink;
 mod bugs;
 mod power;
 
@@ -36,6 +38,8 @@ enum Command {
     Judge(run::Judge),
     /// Runs storms over builds with bugs, until each is caught
     Bugs(bugs::Flags),
+    /// Repeats a run that was violated with ever fewer blows
+    Shrink(shrink::Flags),
     /// Cuts the power at random instants, and boots what is left
     Power(power::Flags),
     /// Wants things until SIGTERM; a part of a run
@@ -49,6 +53,7 @@ async fn main() -> ExitCode {
         Command::Run(flags) => Box::pin(run::run(flags)).await,
         Command::Judge(judge) => run::judge(&judge),
         Command::Bugs(flags) => bugs::bugs(&flags),
+        Command::Shrink(flags) => shrink::shrink(&flags),
         Command::Power(flags) => Box::pin(power::power(flags)).await,
         Command::Clients(flags) => clients::run(flags).await.map(|()| Verdict::Holds),
     };

@@ -15,7 +15,7 @@ use crate::{
     evidence::Evidence,
     lines::{self, moment, now},
     report::{self, Verdict, say},
-    storm::{Storm, exhaustive},
+    storm::{Blows, Storm, exhaustive},
     town::{Binaries, Store, Town},
 };
 
@@ -46,6 +46,12 @@ pub(crate) struct Flags {
     /// Strikes with these blows alone, such as `kill,pause`
     #[arg(long, value_delimiter = ',')]
     pub(crate) only: Vec<String>,
+    /// Strikes with these blows of the seed alone, such as `3,7-9`
+    #[arg(long, conflicts_with = "exhaustive")]
+    pub(crate) blows: Option<Blows>,
+    /// Where the programs of another release are: shops and relays change over, both ways
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) previous: Option<PathBuf>,
     /// Plants a bug, in a build that has them
     #[arg(long)]
     pub(crate) bug: Option<String>,
@@ -74,7 +80,10 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     let folder = folder.canonicalize()?;
     say(&format!("seed {seed}, in {}", folder.display()));
     let binaries = Binaries::beside()?;
-    let town = Town::build(flags.store, &folder, &binaries, seed, flags.bug.as_deref()).await?;
+    let mut town = Town::build(flags.store, &folder, &binaries, seed, flags.bug.as_deref()).await?;
+    if let Some(previous) = &flags.previous {
+        town.has_another_release(previous)?;
+    }
     let mut storm = Storm::over(town, binaries, seed)?;
     let began = now();
     let raged = rage(&mut storm, &flags).await;
@@ -91,7 +100,7 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     let told = json!({
         "store": flags.store.name(), "seed": seed, "seconds": (quiet_from - began) / 1_000_000_000,
         "began": began, "quiet_from": quiet_from, "drained_ms": u64::try_from(drained.as_millis())?,
-        "when": moment(began)?, "machine": machine(), "command": command(&flags, seed),
+        "previous": flags.previous.is_some(), "bug": flags.bug, "when": moment(began)?, "machine": machine(), "command": command(&flags, seed),
     });
     std::fs::write(folder.join("run.json"), told.to_string())?;
     drop(storm);
@@ -118,7 +127,7 @@ async fn rage(storm: &mut Storm, flags: &Flags) -> anyhow::Result<()> {
         return Box::pin(storm.go_through(&blows)).await;
     }
     let time = Duration::from_secs(flags.seconds);
-    Box::pin(storm.rage(time, &flags.only)).await
+    Box::pin(storm.rage(time, &flags.only, flags.blows.as_ref())).await
 }
 
 /// Lets everything settle, and stops it in good order; when the faults were over, and how long
@@ -211,6 +220,7 @@ fn command(flags: &Flags, seed: u64) -> String {
         (true, false) => words.push("--exhaustive".to_owned()),
         (true, true) => words.push("--exhaustive --pairs".to_owned()),
     }
+    words.extend(flags.blows.iter().map(|blows| format!("--blows {blows}")));
     words.extend(flags.bug.iter().map(|bug| format!("--bug {bug}")));
     words.join(" ")
 }

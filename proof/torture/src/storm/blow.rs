@@ -53,6 +53,8 @@ pub(crate) enum Blow {
     Pause(Who, Duration),
     /// SIGTERM, and SIGKILL in the middle of its drain where that is asked for.
     Term(Who, Option<Duration>),
+    /// SIGTERM, and back as another release.
+    ChangeOver(Who),
     /// A shop or relay strikes itself at a named place: `name:nth` and what follows.
     Place(Who, String),
     /// The server stops as in a crash, and recovers.
@@ -92,6 +94,7 @@ impl Blow {
             Self::Pause(..) => "pause",
             Self::Term(_, None) => "term",
             Self::Term(_, Some(_)) => "kill in drain",
+            Self::ChangeOver(_) => "change over",
             Self::Place(..) => "place",
             Self::Crash => "crash",
             Self::Terminate => "terminate",
@@ -120,6 +123,14 @@ impl Blow {
             }
             Self::Pause(who, time) => pause(town, *who, *time).await?,
             Self::Term(who, cut) => term(town, *who, *cut).await?,
+            Self::ChangeOver(who) => {
+                let program = who.of(town);
+                program.stop().await?;
+                let bit = program.change_over();
+                program.start()?;
+                line["to"] = json!(program.binary());
+                bit
+            }
             Self::Place(who, place) => strike_itself(town, *who, place).await?,
             Self::Crash => {
                 if let Some(server) = &mut town.server {

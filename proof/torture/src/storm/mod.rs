@@ -5,6 +5,7 @@
 //! then each during the recovery from another.
 
 mod blow;
+mod blows;
 mod plan;
 
 use std::time::Duration;
@@ -18,10 +19,11 @@ use crate::{
     town::{Binaries, Town},
 };
 pub(crate) use blow::Blow;
+pub(crate) use blows::Blows;
 pub(crate) use plan::{exhaustive, places};
 
 /// Blows between two calms.
-const CALM_EVERY: usize = 25;
+const CALM_EVERY: u64 = 25;
 const CALM: Duration = Duration::from_secs(8);
 /// How often memory and disk are looked at.
 const LOOK: Duration = Duration::from_secs(5);
@@ -52,38 +54,47 @@ impl Storm {
         })
     }
 
-    /// Strikes at random until the time is over.
-    pub(crate) async fn rage(&mut self, time: Duration, only: &[String]) -> anyhow::Result<()> {
+    /// Strikes at random until the time is over, with these words and numbers alone where some
+    /// are given; the numbers of a seed's blows are the same in every run.
+    pub(crate) async fn rage(
+        &mut self,
+        time: Duration,
+        words: &[String],
+        numbers: Option<&Blows>,
+    ) -> anyhow::Result<()> {
         let until = Instant::now() + time;
-        let mut number = 0;
-        while Instant::now() < until {
-            number += 1;
-            if number % CALM_EVERY == 0 {
-                self.calm().await?;
-                continue;
+        let last = numbers.and_then(|it| it.0.last().copied());
+        for number in 1..=last.unwrap_or(u64::MAX) {
+            if Instant::now() > until {
+                break;
             }
             let blow = plan::draw(&mut self.random, &self.town, &mut self.deck);
-            if !only.is_empty() && !only.iter().any(|it| it == blow.word()) {
+            let gap = Duration::from_millis(self.random.u64(200..2_500));
+            let is_left_out = numbers.is_some_and(|it| !it.0.contains(&number));
+            if is_left_out || !words.is_empty() && !words.iter().any(|it| it == blow.word()) {
                 continue;
             }
-            self.strike(&blow).await?;
-            let gap = self.random.u64(200..2_500);
-            self.pause(Duration::from_millis(gap)).await?;
+            self.strike(number, &blow).await?;
+            self.pause(gap).await?;
+            if number % CALM_EVERY == 0 {
+                self.calm().await?;
+            }
         }
         Ok(())
     }
 
     /// Goes through these, one after the other.
     pub(crate) async fn go_through(&mut self, blows: &[Blow]) -> anyhow::Result<()> {
-        for blow in blows {
-            self.strike(blow).await?;
+        for (number, blow) in (1..).zip(blows) {
+            self.strike(number, blow).await?;
             self.pause(Duration::from_millis(100)).await?;
         }
         Ok(())
     }
 
-    async fn strike(&mut self, blow: &Blow) -> anyhow::Result<()> {
-        let line = blow.strike(self).await?;
+    async fn strike(&mut self, number: u64, blow: &Blow) -> anyhow::Result<()> {
+        let mut line = blow.strike(self).await?;
+        line["number"] = json!(number);
         self.log.add(&line)?;
         Ok(())
     }

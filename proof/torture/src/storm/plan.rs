@@ -81,6 +81,9 @@ pub(super) fn draw(random: &mut Rng, town: &Town, deck: &mut Deck) -> Blow {
             Some(relay) => Who::Relay(relay),
         }
     };
+    if town.has_releases && random.u8(0..6) == 0 {
+        return Blow::ChangeOver(tested(random));
+    }
     match random.u8(0..100) {
         0..16 => Blow::Kill(tested(random), millis(random, 0, 800)),
         16..22 => Blow::KillAgain(tested(random), millis(random, 0, 300)),

@@ -56,6 +56,8 @@ pub(crate) struct Town {
     pub(crate) links: Links,
     pub(crate) server: Option<Server>,
     pub(crate) http: HttpClient,
+    /// Whether shops and relays can change over to another release.
+    pub(crate) has_releases: bool,
     ports: Ports,
 }
 
@@ -186,6 +188,7 @@ impl Town {
             links,
             server,
             http: HttpClient::new(),
+            has_releases: false,
             ports,
         };
         town.far = far::programs(&town, binaries, seed)?;
@@ -208,6 +211,16 @@ impl Town {
             town.relays = planted.collect();
         }
         Ok(town)
+    }
+
+    /// Shops and relays may change over to the programs in this folder, and back.
+    pub(crate) fn has_another_release(&mut self, folder: &Path) -> anyhow::Result<()> {
+        let programs = self.shops.iter_mut().chain(&mut self.relays);
+        for program in programs {
+            program.has_other(folder)?;
+        }
+        self.has_releases = true;
+        Ok(())
     }
 
     /// Everything that is not struck at the moment runs when this returns.

@@ -17,6 +17,8 @@ use super::PATIENCE;
 pub(crate) struct Program {
     pub(crate) name: String,
     binary: PathBuf,
+    /// The same program of another release, which does not know every argument.
+    other: Option<PathBuf>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     log: PathBuf,
@@ -29,6 +31,7 @@ impl Program {
         Self {
             name: name.to_owned(),
             binary: binary.to_owned(),
+            other: None,
             arguments,
             environment: Vec::new(),
             log: folder.join(format!("{name}.log")),
@@ -51,6 +54,30 @@ impl Program {
         self
     }
 
+    /// There is another release of it in this folder.
+    pub(super) fn has_other(&mut self, folder: &Path) -> anyhow::Result<()> {
+        let name = self.binary.file_name().context("a program has a name")?;
+        let other = folder.join(name);
+        if !other.is_file() {
+            bail!("{} is not there", other.display());
+        }
+        self.other = Some(other);
+        Ok(())
+    }
+
+    /// From the next start on, the program of the other release; false where there is none.
+    pub(crate) fn change_over(&mut self) -> bool {
+        self.other
+            .as_mut()
+            .map(|other| std::mem::swap(other, &mut self.binary))
+            .is_some()
+    }
+
+    /// Where the program is that runs.
+    pub(crate) fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
         self.start_with(&[])
     }
@@ -64,7 +91,7 @@ impl Program {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut command = Command::new(&self.binary);
         command
-            .args(&self.arguments)
+            .args(self.known()?)
             .env_clear()
             .env("PATH", path)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
@@ -75,6 +102,19 @@ impl Program {
         let started = command.spawn();
         self.child = Some(started.with_context(|| format!("{} cannot be started", self.name))?);
         Ok(())
+    }
+
+    /// The arguments that this release knows.
+    fn known(&self) -> anyhow::Result<Vec<&String>> {
+        if self.other.is_none() {
+            return Ok(self.arguments.iter().collect());
+        }
+        let words = self.arguments.iter().take_while(|it| !it.starts_with('-'));
+        let told = Command::new(&self.binary).args(words).arg("--help").output()?;
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        let flag = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
+        let is_known = |it: &&String| !it.starts_with("--") || told.contains(&flag(it));
+        Ok(self.arguments.iter().filter(is_known).collect())
     }
 
     /// Kills it with SIGKILL; when it returns, the process is gone.

@@ -1,0 +1,51 @@
+//! A run in a process of its own, for whoever makes many of them.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context as _, bail};
+
+use crate::{
+    evidence::Evidence,
+    report::broken,
+    storm::Blows,
+    town::Store,
+};
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial<'a> {
+    pub(crate) store: Store,
+    /// Seconds of a storm, or every named place.
+    pub(crate) seconds: Option<u64>,
+    pub(crate) seed: u64,
+    pub(crate) bug: Option<&'a str>,
+    /// The blows of the storm that are struck, if not all.
+    pub(crate) blows: Option<&'a Blows>,
+}
+
+impl Trial<'_> {
+    /// The invariants that it finds broken; the evidence goes to `folder`.
+    pub(crate) fn run(&self, folder: &Path) -> anyhow::Result<Vec<usize>> {
+        let mut torture = Command::new(std::env::current_exe()?);
+        torture.args(["run", "--store", self.store.name()]);
+        torture.args(["--seed", &self.seed.to_string(), "--folder"]);
+        torture.arg(folder);
+        match self.seconds {
+            Some(seconds) => torture.args(["--seconds", &seconds.to_string()]),
+            None => torture.arg("--exhaustive"),
+        };
+        if let Some(bug) = self.bug {
+            torture.args(["--bug", bug]);
+        }
+        if let Some(blows) = self.blows {
+            torture.args(["--blows", &blows.to_string()]);
+        }
+        let output = torture.output().context("torture cannot be run")?;
+        if output.status.code() == Some(2) {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let last = said.lines().last().unwrap_or_default();
+            bail!("{}: {last}", folder.display());
+        }
+        Ok(broken(&Evidence::read(folder)?))
+    }
+}
