@@ -44,13 +44,23 @@ fn upgrade(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let sources = root.join(PREVIOUS).join("source");
     if !sources.is_dir() {
         let mut checkout = from_a_shell("git");
-        checkout.args(["clone", "--quiet", "--shared"]).arg(root).arg(&sources);
+        checkout
+            .args(["clone", "--quiet", "--shared"])
+            .arg(root)
+            .arg(&sources);
         succeeds(checkout, "the release before cannot be checked out")?;
     }
     let mut fetch = from_a_shell("git");
-    fetch.arg("-C").arg(&sources).args(["checkout", "--quiet", "--detach", revision]);
+    fetch
+        .arg("-C")
+        .arg(&sources)
+        .args(["checkout", "--quiet", "--detach", revision]);
     succeeds(fetch, "there is no such revision")?;
-    build(&sources, Some(&format!("{}/{PREVIOUS}", root.display())), false)?;
+    build(
+        &sources,
+        Some(&format!("{}/{PREVIOUS}", root.display())),
+        false,
+    )?;
     build(root, None, false)?;
     let previous = root.join(PREVIOUS).join("debug").display().to_string();
     let flags = [rest, &["--previous".to_owned(), previous]].concat();
@@ -75,7 +85,9 @@ fn torment(folder: &Path, part: &str, flags: &[String]) -> anyhow::Result<()> {
 
 fn succeeds(mut command: Command, otherwise: &'static str) -> anyhow::Result<()> {
     let name = command.get_program().display().to_string();
-    let status = command.status().with_context(|| format!("{name} cannot be run"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("{name} cannot be run"))?;
     if !status.success() {
         bail!(otherwise);
     }

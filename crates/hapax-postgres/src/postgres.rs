@@ -67,6 +67,9 @@ impl Handle {
 impl Postgres {
     /// Connects to the database and makes, checks or upgrades the store's own tables.
     ///
+    /// Where `fsync`, `full_page_writes` or `synchronous_commit` is off, a warning in the log says
+    /// so: what is committed there may be gone after a loss of power.
+    ///
     /// # Errors
     /// Fails when the settings are not usable, when the database cannot be reached or is a
     /// standby, and when its schema is not the one that this version knows.
@@ -74,10 +77,17 @@ impl Postgres {
         let connections = Connections::of(&settings)?;
         let mut link = connections.take().await.map_err(unreachable)?;
         let max = settings.statement_max;
-        let stands = within(max, link.ask(query!("outbox/is_standby"), &[])).await;
-        let stands = stands.map_err(|flight| unreachable(flight.into()))?;
-        if stands.first().is_some_and(|row| row.get(0)) {
+        let server = within(max, link.ask(query!("outbox/server"), &[])).await;
+        let server = server.map_err(|flight| unreachable(flight.into()))?;
+        if server.first().is_some_and(|row| row.get(0)) {
             return Err(OpenError::Standby);
+        }
+        let off: &str = server.first().map_or("", |row| row.get(1));
+        if !off.is_empty() {
+            tracing::warn!(
+                off,
+                "a loss of power may take back what this database has committed"
+            );
         }
         let watched = within(max, connections.watch(&link)).await;
         watched.map_err(|flight| unreachable(flight.into()))?;

@@ -66,8 +66,6 @@ fn is_in(bug: Bug, store: Store) -> bool {
         | Bug::DroppedWhenExhausted
         | Bug::OrderByLuck
         | Bug::NoFence => store == Store::Postgres,
-        // `cargo x fleet` is the client's own.
-        Bug::NoRetryBudget => false,
         _ => true,
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Evidence {
     pub(crate) hook: Received,
     pub(crate) feed: Received,
     pub(crate) mails: Vec<Value>,
+    /// What came to the far side that is overloaded.
+    pub(crate) asked: Vec<Asked>,
     /// The providers' own ledgers.
     pub(crate) payment: Vec<Value>,
     pub(crate) shipping: Vec<Value>,
@@ -79,6 +81,15 @@ pub(crate) struct Received {
     pub(crate) said: HashMap<String, Value>,
 }
 
+/// One attempt of a client of `hapax-client`.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) at: u64,
+    pub(crate) id: String,
+    pub(crate) who: String,
+    pub(crate) retry_after: Option<u64>,
+}
+
 /// One request at a receiver.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
@@ -113,6 +124,7 @@ impl Evidence {
             hook: Received::of(&lines("hook.jsonl")?),
             feed: Received::of(&lines("feed.jsonl")?),
             mails: lines("mail.jsonl")?,
+            asked: lines("counter.jsonl")?.iter().map(Asked::of).collect(),
             payment: made(&lines("payment.jsonl")?),
             shipping: made(&lines("shipping.jsonl")?),
             rows: json("rows.json")?,
@@ -177,6 +189,18 @@ impl Fault {
             bit: line["bit"] == true,
             from: line["from"].as_u64().unwrap_or_default(),
             until: line["until"].as_u64().unwrap_or_default(),
+        }
+    }
+}
+
+impl Asked {
+    fn of(line: &Value) -> Self {
+        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        Self {
+            at: line["at"].as_u64().unwrap_or_default(),
+            id: text("id"),
+            who: text("who"),
+            retry_after: line["retry_after"].as_u64(),
         }
     }
 }

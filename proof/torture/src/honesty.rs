@@ -2,7 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::{evidence::Evidence, judges::causes, storm::places, town::Store};
+use crate::{
+    evidence::Evidence,
+    judges::{causes, retries},
+    storm::places,
+    town::Store,
+};
 
 /// How often each thing happened that the run is for.
 pub(crate) type Bites = BTreeMap<String, usize>;
@@ -53,6 +58,7 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
         let races = spans.windows(2).filter(|it| it[1].0 < it[0].1).count();
         bite("races for a key".to_owned(), races);
     }
+    bite("retries of a budget".to_owned(), retries(evidence));
     for (cause, times) in causes(evidence) {
         bite(format!("repeated: {cause}"), times);
     }
@@ -98,6 +104,7 @@ fn gates(store: Store) -> Bites {
         "kill of Shop",
         "kill of Far",
         "replays",
+        "retries of a budget",
         "mismatches",
         "races for a key",
         "requests without an answer",

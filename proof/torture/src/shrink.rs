@@ -38,10 +38,16 @@ pub(crate) fn shrink(flags: &Flags) -> anyhow::Result<Verdict> {
     let evidence = Evidence::read(&flags.folder)?;
     let wanted = broken(&evidence);
     if wanted.is_empty() {
-        bail!("{} holds: there is nothing to shrink", flags.folder.display());
+        bail!(
+            "{} holds: there is nothing to shrink",
+            flags.folder.display()
+        );
     }
     let faults = lines::read(&flags.folder.join("faults.jsonl"))?;
-    let struck: Vec<_> = faults.iter().filter_map(|it| it["number"].as_u64()).collect();
+    let struck: Vec<_> = faults
+        .iter()
+        .filter_map(|it| it["number"].as_u64())
+        .collect();
     let run = &evidence.run;
     let trial = Trial {
         store: evidence.store,
@@ -60,7 +66,10 @@ pub(crate) fn shrink(flags: &Flags) -> anyhow::Result<Verdict> {
         for _ in 0..TRIES {
             number += 1;
             let folder = Path::new("target/torture").join(format!("shrink-{number}"));
-            let trial = Trial { blows: Some(&blows), ..trial.clone() };
+            let trial = Trial {
+                blows: Some(&blows),
+                ..trial.clone()
+            };
             let found = trial.run(&folder)?;
             let is_it = found.iter().any(|it| wanted.contains(it));
             say(&format!("{} blows: {found:?} ({blows})", part.len()));
@@ -80,7 +89,11 @@ pub(crate) fn shrink(flags: &Flags) -> anyhow::Result<Verdict> {
 fn told(faults: &[Value], kept: &[u64]) {
     let is_kept = |it: &&Value| it["number"].as_u64().is_some_and(|it| kept.contains(&it));
     for fault in faults.iter().filter(is_kept) {
-        say(&format!("{}: {}", fault["number"], fault["how"].as_str().unwrap_or_default()));
+        say(&format!(
+            "{}: {}",
+            fault["number"],
+            fault["how"].as_str().unwrap_or_default()
+        ));
     }
 }
 

@@ -4,12 +4,7 @@ use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, bail};
 
-use crate::{
-    evidence::Evidence,
-    report::broken,
-    storm::Blows,
-    town::Store,
-};
+use crate::{evidence::Evidence, report::broken, storm::Blows, town::Store};
 
 /// What is run.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
-//! A short storm on each store: nothing may be violated, and something must have been struck.
+//! A short storm on each store: nothing may be violated, and something must have been struck. And
+//! the power goes a few times: nothing may be lost, but on a disk that lies.
 //!
-//! It is too short for every kind of fault to bite, so its verdict is allowed to be UNKNOWN; the
-//! long ones are `cargo x torture`'s. `HAPAX_TORTURE_SECONDS` makes it longer.
+//! A storm is too short for every kind of fault to bite, so its verdict is allowed to be UNKNOWN;
+//! the long ones are `cargo x torture`'s. `HAPAX_TORTURE_SECONDS` makes it longer.
 
 #![expect(clippy::unwrap_used, reason = "a run that cannot go on says where")]
 
@@ -18,6 +19,40 @@ fn a_short_storm_over_sqlite_violates_nothing() {
 #[test]
 fn a_short_storm_over_postgresql_violates_nothing() {
     check("postgres");
+}
+
+#[test]
+fn sqlite_knows_what_it_acknowledged_before_the_power_went() {
+    check_power("sqlite");
+}
+
+#[test]
+fn postgresql_knows_what_it_acknowledged_before_the_power_went() {
+    check_power("postgres");
+}
+
+#[track_caller]
+fn check_power(store: &str) {
+    let (code, said) = power(&["--store", store, "--instants", "4"]);
+    assert!(code.is_some_and(|it| NOT_VIOLATED.contains(&it)), "{said}");
+    let (code, said) = power(&["--store", store, "--instants", "2", "--lying"]);
+    assert_eq!(code, Some(1), "a disk that lies was not found out:\n{said}");
+}
+
+fn power(flags: &[&str]) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = Command::new(env!("CARGO_BIN_EXE_torture"))
+        .arg("power")
+        .args(flags)
+        .arg("--folder")
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let said = [ran.stdout, ran.stderr].concat();
+    (
+        ran.status.code(),
+        String::from_utf8_lossy(&said).into_owned(),
+    )
 }
 
 #[track_caller]

@@ -11,7 +11,7 @@ use hapax_testkit::{
 use serde_json::Value;
 
 use crate::{
-    hapax::{SECRET, hapax, migrate, run, run_to_end, webhook},
+    hapax::{Relay, SECRET, hapax, migrate, run, run_to_end, webhook},
     pooler::Pooler,
 };
 
@@ -128,6 +128,25 @@ async fn a_standby_and_an_unsafe_primary_are_errors() {
     assert_eq!(code, 2);
     has(&findings, "error", "fsync", "off");
     has(&findings, "warning", "synchronous_commit", "off");
+}
+
+#[tokio::test]
+async fn who_starts_on_an_unsafe_server_says_so() {
+    const WARNING: &str = "a loss of power may take back what this database has committed";
+    let cluster = Cluster::start().await;
+    migrate(&cluster.url());
+    let relay = Relay::start(&cluster.url(), "").await;
+    assert!(!relay.log().contains(WARNING), "{}", relay.log());
+    relay.stop().await;
+    cluster.settings(&[("synchronous_commit", "off")]).await;
+    let relay = Relay::start(&cluster.url(), "").await;
+    let log = relay.log();
+    let line = log.lines().find(|line| line.contains(WARNING));
+    assert!(
+        line.is_some_and(|line| line.contains("synchronous_commit")),
+        "{log}"
+    );
+    relay.stop().await;
 }
 
 #[tokio::test]

@@ -37,6 +37,23 @@ async fn a_stalled_transaction_is_rolled_back_and_told_so() {
 }
 
 #[tokio::test]
+async fn what_is_committed_is_flushed_whatever_a_closure_asks_for() {
+    const FULL: i64 = 2;
+    let fixture = Fixture::with(|_| ()).await;
+    let lowered = |conn: &Connection| conn.execute_batch("PRAGMA synchronous = OFF");
+    let lowered = fixture.store.write(lowered).await;
+    assert!(lowered.is_err(), "{lowered:?}");
+    let settings = |conn: &Connection| {
+        let of = |pragma: &str| format!("PRAGMA {pragma}");
+        let level: i64 = conn.query_row(&of("synchronous"), [], |row| row.get(0))?;
+        let journal: String = conn.query_row(&of("journal_mode"), [], |row| row.get(0))?;
+        Ok((level, journal))
+    };
+    let settings = fixture.store.write(settings).await;
+    assert_eq!(settings.ok(), Some((FULL, "wal".to_owned())));
+}
+
+#[tokio::test]
 async fn a_runaway_statement_is_interrupted() {
     let fixture = Fixture::with(|settings| settings.tx_max = Duration::from_millis(50)).await;
     let endless = |conn: &Connection| {

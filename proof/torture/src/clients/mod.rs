@@ -4,6 +4,7 @@
 //! is killed asks again under the same key when they are back, until they are answered for good.
 
 mod customer;
+mod thrifty;
 mod wish;
 mod history;
 mod wire;
@@ -50,6 +51,9 @@ pub(crate) struct Flags {
     /// Addresses of the shop
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     shops: Vec<String>,
+    /// An address that is overloaded, which is asked by way of `hapax-client`
+    #[arg(long, value_name = "URL")]
+    overloaded: String,
     /// Which of several processes this is: their customers and numbers differ
     #[arg(long)]
     number: u64,
@@ -62,6 +66,9 @@ pub(crate) struct Flags {
     /// What makes the choices
     #[arg(long)]
     seed: u64,
+    /// A bug of this process, in a build that has them
+    #[arg(long, env = "HAPAX_SEEDED")]
+    bug: Option<String>,
 }
 
 /// Somebody who asks one shop about wishes that others had.
@@ -82,6 +89,9 @@ pub(crate) struct Desk {
 
 /// Goes on where the history ends, until it is told to stop and everybody has their answer.
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
+    if let Some(bug) = &flags.bug {
+        hapax::seeded::plant(bug)?;
+    }
     let mut told = signal(SignalKind::terminate())?;
     let (history, memory) = History::open(&flags.history)?;
     let desk = Arc::new(Desk {
@@ -106,6 +116,7 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
         let customer = Customer::new(&desk, tenant, seed, share(&memory.granted));
         customers.spawn(customer.run(share(&memory.open)));
     }
+    customers.spawn(thrifty::run(Arc::clone(&desk), flags.overloaded));
     told.recv().await;
     desk.is_closing.store(true, Ordering::Relaxed);
     while let Some(ended) = customers.join_next().await {

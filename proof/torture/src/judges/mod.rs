@@ -10,6 +10,7 @@ mod duplicates;
 mod money;
 mod fences;
 mod bounds;
+mod budget;
 #[cfg(test)]
 mod sample;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod tests;
 use std::fmt;
 
 use crate::evidence::Evidence;
+pub(crate) use budget::retries;
 pub(crate) use duplicates::causes;
 
 /// The invariants, by number.
@@ -33,7 +35,7 @@ pub(crate) const INVARIANTS: [&str; 14] = [
     "no inversion among first deliveries of one ordering key",
     "a fenced owner commits nothing",
     "money: captured - refunded = shipped; at most one net capture per checkout; every saga ends",
-    "no attempt earlier than Retry-After; no redirect is followed",
+    "retries stay inside their budget in every window; no attempt earlier than Retry-After; no redirect is followed",
     "after the faults stop, the backlog drains in bounded time and everybody is answered",
     "no table, WAL or memory grows without bound",
 ];
@@ -54,7 +56,7 @@ impl fmt::Display for Violation {
 
 /// Everything that is wrong with a run.
 pub(crate) fn violations(evidence: &Evidence) -> Vec<Violation> {
-    let judges: [fn(&Evidence) -> Vec<Violation>; 7] = [
+    let judges: [fn(&Evidence) -> Vec<Violation>; 8] = [
         keys::violations,
         effects::violations,
         events::violations,
@@ -62,6 +64,7 @@ pub(crate) fn violations(evidence: &Evidence) -> Vec<Violation> {
         money::violations,
         |evidence| fences::violations(evidence).into_iter().collect(),
         bounds::violations,
+        budget::violations,
     ];
     judges
         .into_iter()

@@ -38,6 +38,27 @@ fn a_second_effect_of_a_key_is_found() {
 }
 
 #[test]
+fn retries_beyond_their_budget_are_found() {
+    let asked = |run: &mut Sample, id: String, at: u64, after: Option<u64>| {
+        let line = json!({
+            "what": "asked", "id": id, "who": "thrifty", "at": at, "retry_after": after,
+        });
+        run.add("counter.jsonl", line);
+    };
+    // Five at once, and what ten seconds pay in.
+    check(&[], |run| {
+        (0..10).for_each(|number| asked(run, "k".to_owned(), SECOND * number, None));
+    });
+    check(&[12], |run| {
+        (0..40).for_each(|number| asked(run, "k".to_owned(), SECOND * number / 10, None));
+    });
+    check(&[12], |run| {
+        asked(run, "k".to_owned(), SECOND, Some(1));
+        asked(run, "k".to_owned(), SECOND + SECOND / 2, None);
+    });
+}
+
+#[test]
 fn an_effect_that_nobody_asked_for_is_found() {
     check(&[1], |run| {
         push(

@@ -91,7 +91,7 @@ fn take_back(path: &Path, writes: &[&Record], loss: Loss, random: &mut Rng) -> a
     let size = file.metadata()?.len();
     let flushed = sectors(&file, writes)?;
     let kept = match loss {
-        Loss::Tail => random.usize(..=flushed.len()),
+        Loss::Tail => random.usize(..flushed.len().max(1)),
         _ => 0,
     };
     let mut lost = 0;

@@ -106,9 +106,9 @@ pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
     ));
     let mut random = Rng::with_seed(seed);
     let mut all = Vec::new();
-    for _ in 0..flags.instants {
+    for loss in Loss::ALL.into_iter().cycle().take(flags.instants) {
         pace(Duration::from_millis(random.u64(300..1_500))).await;
-        let left = cut(&town, &disk, &binaries, &mut random).await?;
+        let left = cut(&town, &disk, &binaries, loss, &mut random).await?;
         say(&format!(
             "| {:?} | {} | {} | {} | {} |",
             left.loss,
@@ -152,9 +152,9 @@ async fn cut(
     town: &Town,
     disk: &Disk,
     binaries: &Binaries,
+    loss: Loss,
     random: &mut Rng,
 ) -> anyhow::Result<Left> {
-    let loss = Loss::ALL[random.usize(..Loss::ALL.len())];
     // What was acknowledged before the first process stands still.
     let acknowledged = granted(&town.folder)?;
     let home = town.folder.join("copy");

@@ -13,7 +13,10 @@ use super::{Binaries, Program, Town};
 /// What every webhook is signed with.
 pub(crate) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// Two receivers, a mailbox, two providers.
+/// The overloaded one, as a fault names it: the last of the programs.
+pub(crate) const COUNTER: &str = "Far(5)";
+
+/// Two receivers, a mailbox, two providers, and one that is overloaded.
 pub(super) fn programs(
     town: &Town,
     binaries: &Binaries,
@@ -54,12 +57,13 @@ pub(super) fn programs(
     programs.push(oracle("mail", "mailbox.py", ports.mailbox, &[]));
     programs.push(provider("payment", "payment-provider", ports.payment));
     programs.push(provider("shipping", "shipping-provider", ports.shipping));
+    programs.push(oracle("counter", "counter.py", ports.counter, &[]));
     Ok(programs)
 }
 
-/// Tells the receivers and the mailbox to be kind from now on.
+/// Tells the receivers, the mailbox and the overloaded one to be kind from now on.
 pub(super) async fn be_kind(town: &Town) -> anyhow::Result<()> {
-    for port in &town.ports.receivers {
+    for port in town.ports.receivers.iter().chain([&town.ports.counter]) {
         let url = format!("http://127.0.0.1:{port}/kind");
         let told = town.http.get(&url).await;
         told.map_err(|error| anyhow::anyhow!("a receiver cannot be told to be kind: {error}"))?;

@@ -23,7 +23,7 @@ use hapax_testkit::{
     wait::Patience,
 };
 
-pub(crate) use far::WEBHOOK_SECRET;
+pub(crate) use far::{COUNTER, WEBHOOK_SECRET};
 pub(crate) use program::{Program, died};
 pub(crate) use shops::beside as shop_beside;
 
@@ -51,7 +51,7 @@ pub(crate) struct Town {
     pub(crate) clients: Vec<Program>,
     pub(crate) shops: Vec<Program>,
     pub(crate) relays: Vec<Program>,
-    /// Receivers, the mailbox, the providers.
+    /// Receivers, the mailbox, the providers, and one that is overloaded.
     pub(crate) far: Vec<Program>,
     pub(crate) links: Links,
     pub(crate) server: Option<Server>,
@@ -89,6 +89,7 @@ struct Ports {
     mailbox: u16,
     payment: u16,
     shipping: u16,
+    counter: u16,
 }
 
 impl Binaries {
@@ -162,6 +163,7 @@ impl Town {
             mailbox: free_port(),
             payment: free_port(),
             shipping: free_port(),
+            counter: free_port(),
         };
         let server = match store {
             Store::Sqlite => None,
@@ -205,10 +207,10 @@ impl Town {
         town.relays = shops::relays(&town, binaries).await?;
         town.clients = shops::clients(&town, seed)?;
         if let Some(bug) = seeded {
-            let planted = town.shops.drain(..).map(|it| it.with("HAPAX_SEEDED", bug));
-            town.shops = planted.collect();
-            let planted = town.relays.drain(..).map(|it| it.with("HAPAX_SEEDED", bug));
-            town.relays = planted.collect();
+            for programs in [&mut town.shops, &mut town.relays, &mut town.clients] {
+                let planted = programs.drain(..).map(|it| it.with("HAPAX_SEEDED", bug));
+                *programs = planted.collect();
+            }
         }
         Ok(town)
     }
@@ -261,9 +263,10 @@ impl Town {
             mailbox,
             payment,
             shipping,
+            counter,
             ..
         } = &self.ports;
-        [&receivers[..], &[*mailbox, *payment, *shipping]].concat()
+        [&receivers[..], &[*mailbox, *payment, *shipping, *counter]].concat()
     }
 }
 

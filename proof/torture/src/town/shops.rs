@@ -180,6 +180,7 @@ pub(super) fn clients(town: &Town, seed: u64) -> anyhow::Result<Vec<Program>> {
             "clients".to_owned(),
             format!("--history={}", history.display()),
             format!("--shops={shops}"),
+            format!("--overloaded=http://127.0.0.1:{}/", town.ports.counter),
             format!("--number={number}"),
             format!("--seed={}", seed.wrapping_add(number)),
         ];

@@ -1,0 +1,8 @@
+-- Says whether this is a standby, which takes no writes, and whose snapshots do not say who is
+-- writing; and which settings let a loss of power take back what was committed.
+-- Only here: the other store is one file, and sets what it needs itself.
+SELECT pg_is_in_recovery(),
+       concat_ws(', ',
+           CASE current_setting('fsync') WHEN 'off' THEN 'fsync' END,
+           CASE current_setting('full_page_writes') WHEN 'off' THEN 'full_page_writes' END,
+           CASE current_setting('synchronous_commit') WHEN 'off' THEN 'synchronous_commit' END)

@@ -1,0 +1,37 @@
+//! Whoever asks by way of `hapax-client`, of a far side that is overloaded: retries may add only so
+//! much to its load.
+
+use std::{sync::Arc, time::Duration};
+
+use hapax::{Clock, Random};
+use hapax_client::{Client, Request, Settings};
+use hapax_testkit::wait::pace;
+use tokio::task::JoinSet;
+
+use super::Desk;
+use crate::lines::now;
+
+/// The time between two operations.
+const EACH: Duration = Duration::from_millis(100);
+
+/// Asks until the run is over; with each life begins another budget, under another name.
+pub(super) async fn run(desk: Arc<Desk>, url: String) -> anyhow::Result<()> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "who tortures has a clock of their own"
+    )]
+    let clock = Clock::new(std::time::SystemTime::now);
+    let mut settings = Settings::new(clock, Random::new(|| fastrand::u64(..)));
+    settings.user_agent = format!("thrifty-{}-{}", desk.number, now());
+    let client = Client::new(settings)?;
+    let mut operations = JoinSet::new();
+    while !desk.is_closing() {
+        let request = Request::post(&url)?;
+        let client = client.clone();
+        // What comes of it is the far side's to say.
+        operations.spawn(async move { drop(client.send(request).await) });
+        while operations.try_join_next().is_some() {}
+        pace(EACH).await;
+    }
+    Ok(())
+}
