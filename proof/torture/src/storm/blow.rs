@@ -116,15 +116,15 @@ impl Blow {
         let bit = match self {
             Self::Kill(who, gap) => kill(town, *who, *gap).await?,
             Self::KillAgain(who, gap) => {
-                who.of(town).kill()?;
-                who.of(town).start()?;
+                who.of(town)?.kill()?;
+                who.of(town)?.start()?;
                 pace(*gap).await;
                 kill(town, *who, Duration::ZERO).await?
             }
             Self::Pause(who, time) => pause(town, *who, *time).await?,
             Self::Term(who, cut) => term(town, *who, *cut).await?,
             Self::ChangeOver(who) => {
-                let program = who.of(town);
+                let program = who.of(town)?;
                 program.stop().await?;
                 let bit = program.change_over();
                 program.start()?;
@@ -156,32 +156,34 @@ impl Blow {
 }
 
 impl Who {
-    pub(super) fn of(self, town: &mut Town) -> &mut Program {
-        match self {
+    pub(super) fn of(self, town: &mut Town) -> anyhow::Result<&mut Program> {
+        let program = match self {
             Self::Clients(at) => &mut town.clients[at],
             Self::Shop(at) => &mut town.shops[at],
             Self::Relay(at) => &mut town.relays[at],
             Self::Far(at) => &mut town.far[at],
-        }
+        };
+        program.revive()?;
+        Ok(program)
     }
 }
 
 async fn kill(town: &mut Town, who: Who, gap: Duration) -> anyhow::Result<bool> {
-    who.of(town).kill()?;
+    who.of(town)?.kill()?;
     pace(gap).await;
-    who.of(town).start()?;
+    who.of(town)?.start()?;
     Ok(true)
 }
 
 async fn pause(town: &mut Town, who: Who, time: Duration) -> anyhow::Result<bool> {
-    who.of(town).signal("STOP")?;
+    who.of(town)?.signal("STOP")?;
     pace(time).await;
-    who.of(town).signal("CONT")?;
+    who.of(town)?.signal("CONT")?;
     Ok(time > LEASE)
 }
 
 async fn term(town: &mut Town, who: Who, cut: Option<Duration>) -> anyhow::Result<bool> {
-    let program = who.of(town);
+    let program = who.of(town)?;
     program.signal("TERM")?;
     match cut {
         Some(after) => {
@@ -196,7 +198,7 @@ async fn term(town: &mut Town, who: Who, cut: Option<Duration>) -> anyhow::Resul
 
 /// Starts it anew with the place named, and waits for it to get there: it has died, or said so.
 async fn strike_itself(town: &mut Town, who: Who, place: &str) -> anyhow::Result<bool> {
-    let program = who.of(town);
+    let program = who.of(town)?;
     program.kill()?;
     let said = program.said();
     program.start_with(&[("HAPAX_FAILPOINT", place)])?;
@@ -319,12 +321,15 @@ async fn misbehave(town: &Town, operation: &str, mode: &str, count: u64) -> anyh
     let is_payment = !matches!(operation, "ship" | "cancel");
     let url = town.provider(is_payment, "/faults");
     let fault = json!({ "operation": operation, "mode": mode, "count": count });
-    let told = town.http.post(&url, &[], fault.to_string()).await;
-    let told = told.map_err(|error| anyhow::anyhow!("a provider cannot be told: {error}"))?;
-    if told.status != 200 {
-        bail!("a provider refuses a fault: {}", told.text());
+    // One that was killed just now takes a moment to listen again.
+    let patience = Patience::within(PATIENCE);
+    loop {
+        match town.http.post(&url, &[], fault.to_string()).await {
+            Ok(told) if told.status == 200 => return Ok(true),
+            Ok(told) => bail!("a provider refuses a fault: {}", told.text()),
+            Err(_) => patience.pause().await,
+        }
     }
-    Ok(true)
 }
 
 /// Offers events of the last seconds again, while everything goes on.

@@ -38,6 +38,8 @@ const RELAY: [&str; 4] = [
     "relay.settle.before",
     "relay.settle.after",
 ];
+/// At which of a shop's commits it is struck in an exhaustive storm.
+const COMMITS: [u64; 10] = [2, 5, 7, 9, 11, 14, 17, 20, 24, 30];
 const OPERATIONS: [&str; 7] = [
     "charge",
     "refund",
@@ -59,11 +61,15 @@ const TABLES: [&str; 3] = ["shop_order", "shop_charge", "hapax.idempotency_key"]
 
 /// Every named place of a shop on this store.
 pub(crate) fn places(store: Store) -> Vec<String> {
-    let commits = ["before", "after"].map(|when| format!("{}.commit.{when}", store.name()));
     SHOP.iter()
         .map(|&it| it.to_owned())
-        .chain(commits)
+        .chain(commits(store))
         .collect()
+}
+
+/// Before and after a commit, whoever's it is.
+fn commits(store: Store) -> [String; 2] {
+    ["before", "after"].map(|when| format!("{}.commit.{when}", store.name()))
 }
 
 /// Where somebody strikes themselves next: every named place comes once before any comes again.
@@ -130,6 +136,10 @@ pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Blow> {
         .iter()
         .flat_map(|place| ways.map(|way| shop(format!("{place}{way}"))))
         .collect();
+    // Every kind of request commits, and each has to be struck.
+    for place in commits(store) {
+        blows.extend(COMMITS.map(|nth| shop(format!("{place}:{nth}"))));
+    }
     if store == Store::Postgres {
         let relay = |place: &&str| Blow::Place(Who::Relay(0), format!("{place}:1"));
         blows.extend(RELAY.iter().map(relay));
@@ -163,6 +173,11 @@ impl Deck {
                 let nth = random.u64(1..4);
                 blows.push(Blow::Place(shop, format!("{place}:{nth}{way}")));
             }
+        }
+        for place in [commits(town.store), commits(town.store), commits(town.store)].concat() {
+            let shop = Who::Shop(random.usize(..town.shops.len()));
+            let nth = random.u64(1..25);
+            blows.push(Blow::Place(shop, format!("{place}:{nth}")));
         }
         let relays = if town.relays.is_empty() { 0 } else { 3 };
         for place in RELAY.repeat(relays) {

@@ -233,7 +233,11 @@ impl Town {
             .chain(&mut self.shops)
             .chain(&mut self.relays)
         {
+            program.revive()?;
             program.start()?;
+        }
+        for port in self.far_ports() {
+            listens(port).await;
         }
         for (shop, port) in self.shops.iter_mut().zip(&self.ports.shops) {
             is_ready(&self.http, shop, *port).await?;

@@ -23,6 +23,9 @@ pub(crate) struct Program {
     environment: Vec<(String, String)>,
     log: PathBuf,
     child: Option<Child>,
+    /// Whether it was started so that it strikes itself: then it may end by itself, as one does
+    /// that cannot make its tables.
+    is_struck: bool,
 }
 
 impl Program {
@@ -36,6 +39,7 @@ impl Program {
             environment: Vec::new(),
             log: folder.join(format!("{name}.log")),
             child: None,
+            is_struck: false,
         }
     }
 
@@ -87,6 +91,7 @@ impl Program {
         if self.child.is_some() {
             return Ok(());
         }
+        self.is_struck = !more.is_empty();
         let log = File::options().create(true).append(true).open(&self.log)?;
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut command = Command::new(&self.binary);
@@ -128,7 +133,7 @@ impl Program {
         child.kill()?;
         let status = child.wait()?;
         // One that was told to stop may have stopped before it.
-        if died(status) || status.success() {
+        if died(status) || status.success() || self.is_struck {
             return Ok(());
         }
         bail!(
@@ -166,6 +171,14 @@ impl Program {
         Ok(status)
     }
 
+    /// Starts it again where it struck itself and ended of it.
+    pub(crate) fn revive(&mut self) -> anyhow::Result<()> {
+        if self.is_struck && self.ended()?.is_some() {
+            self.start()?;
+        }
+        Ok(())
+    }
+
     /// Tells it to stop, and waits until it has.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
         self.signal("TERM")?;
@@ -178,6 +191,7 @@ impl Program {
         while self.child.is_some() {
             if let Some(status) = self.ended()?
                 && !status.success()
+                && !self.is_struck
             {
                 bail!("{} failed: {status}; see {}", self.name, self.log.display());
             }
