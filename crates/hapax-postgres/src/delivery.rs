@@ -56,8 +56,13 @@ impl Deliveries for Postgres {
         opening::open(self, part, Some(Claimant { node, lease })).await
     }
 
-    async fn attend(&self, node: &str, lease: Duration) -> Result<Attendance, StoreError> {
-        lease::attend(self, node, lease).await
+    async fn attend(
+        &self,
+        node: &str,
+        knows: &[String],
+        lease: Duration,
+    ) -> Result<Attendance, StoreError> {
+        lease::attend(self, node, knows, lease).await
     }
 
     async fn give_up(&self, part: &str, epoch: i64) -> Result<(), StoreError> {

@@ -47,6 +47,7 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "tenant_sagas",
         include_str!("../migrations/0010_tenant_sagas.sql"),
     ),
+    (11, "known", include_str!("../migrations/0011_known.sql")),
 ];
 
 const NAMESPACE: &str = "hapax";

@@ -49,6 +49,7 @@ param! {
     Vec<i64> => INT8_ARRAY,
     Vec<Option<i64>> => INT8_ARRAY,
     &[i64] => INT8_ARRAY,
+    &[String] => TEXT_ARRAY,
     Vec<String> => TEXT_ARRAY,
     Vec<Option<String>> => TEXT_ARRAY,
     Vec<&str> => TEXT_ARRAY,

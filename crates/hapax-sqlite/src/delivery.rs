@@ -53,9 +53,14 @@ impl Deliveries for Sqlite {
             .await
     }
 
-    async fn attend(&self, node: &str, lease: Duration) -> Result<Attendance, StoreError> {
-        let node = node.to_owned();
-        self.submit(move |desk| lease::attend(desk, &node, lease))
+    async fn attend(
+        &self,
+        node: &str,
+        knows: &[String],
+        lease: Duration,
+    ) -> Result<Attendance, StoreError> {
+        let (node, knows) = (node.to_owned(), knows.join("\n"));
+        self.submit(move |desk| lease::attend(desk, &node, &knows, lease))
             .await
     }
 

@@ -32,6 +32,7 @@ const OWN: &[Migration<'static>] = &[
     ),
     (3, "leases", include_str!("../migrations/0003_leases.sql")),
     (4, "sagas", include_str!("../migrations/0004_sagas.sql")),
+    (5, "known", include_str!("../migrations/0005_known.sql")),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,

@@ -425,12 +425,14 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         lease: Duration,
     ) -> impl Future<Output = Result<Option<Opened>, StoreError>> + Send;
 
-    /// Gives a sign of life for `node`, and says which nodes live and who holds what.
+    /// Gives a sign of life for `node`, which knows these destinations, and says which nodes live,
+    /// what they know, and who holds what.
     ///
     /// A node lives while its last sign is younger than `lease`, by the store's clock.
     fn attend(
         &self,
         node: &str,
+        knows: &[String],
         lease: Duration,
     ) -> impl Future<Output = Result<Attendance, StoreError>> + Send;
 

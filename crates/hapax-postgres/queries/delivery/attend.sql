@@ -1,23 +1,24 @@
--- Appends a sign of life, and says which nodes live, each with the parts that it holds: those whose
--- last word within the lease ($2, in milliseconds) is not that they end, and those that took a part
--- within it; and what time it is here. One clock judges, and what it has not reached yet says nothing: it was set back.
+-- Appends a sign of life, and says which nodes live, what they know, and which parts each holds:
+-- those whose last word within the lease ($2, in milliseconds) is not that they end, and those that
+-- took a part within it; and what time it is here. One clock judges, and what it has not reached yet
+-- says nothing: it was set back. $4 are the destinations that this node knows.
 WITH now AS MATERIALIZED (
     SELECT at, at - $2::int8 * interval '1 millisecond' AS since,
            at + $2::int8 * interval '1 millisecond' AS until
     FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS at OFFSET 0) AS clock
 ), said AS (
-    INSERT INTO hapax.sign (half, number, node, lives, seen_at)
-    SELECT number >> 10 & 1, number, $1::text, true, at
+    INSERT INTO hapax.sign (half, number, node, lives, seen_at, knows)
+    SELECT number >> 10 & 1, number, $1::text, true, at, $4::text[]
     FROM now, (SELECT nextval('hapax.sign_number') AS number OFFSET 0) AS drawn
     RETURNING number
+), last AS MATERIALIZED (
+    SELECT DISTINCT ON (node) node, lives, knows
+    FROM hapax.sign
+    WHERE seen_at > (SELECT since FROM now) AND seen_at < (SELECT until FROM now)
+    ORDER BY node, number DESC
 ), living AS (
     SELECT node
-    FROM (
-        SELECT DISTINCT ON (node) node, lives
-        FROM hapax.sign
-        WHERE seen_at > (SELECT since FROM now) AND seen_at < (SELECT until FROM now)
-        ORDER BY node, number DESC
-    ) AS last
+    FROM last
     WHERE lives
     UNION
     SELECT node
@@ -27,7 +28,7 @@ WITH now AS MATERIALIZED (
     SELECT $1::text
 )
 SELECT living.node, lease.part, lease.epoch, (SELECT number FROM said),
-       clock_timestamp()
+       clock_timestamp(), (SELECT knows FROM last WHERE last.node = living.node AND lives)
 FROM living
 LEFT JOIN hapax.lease AS lease ON lease.node = living.node
 ORDER BY living.node COLLATE "C", lease.part COLLATE "C"

@@ -24,9 +24,10 @@ use super::sweep;
 pub(super) async fn attend(
     store: &Postgres,
     node: &str,
+    knows: &[String],
     lease: Duration,
 ) -> Result<Attendance, StoreError> {
-    let params: [&dyn Param; 3] = [&node, &millis(lease), &store.time()];
+    let params: [&dyn Param; 4] = [&node, &millis(lease), &store.time(), &knows];
     let asked_at = store.clock().now();
     let rows = store.ask(query!("delivery/attend"), &params).await?;
     if let Some(row) = rows.first() {
@@ -43,6 +44,11 @@ pub(super) async fn attend(
             });
         }
         if attendance.nodes.last() != Some(&node) {
+            if let Some(knows) = row.get::<_, Option<Vec<String>>>(5) {
+                attendance
+                    .knows
+                    .insert(node.clone(), knows.into_iter().collect());
+            }
             attendance.nodes.push(node);
         }
     }

@@ -24,7 +24,7 @@ const DISABLE: &str = "UPDATE hapax.destination SET disabled_at = now() WHERE na
 /// A living node carries "hook"; nobody has ever carried "left" further than to its opening.
 async fn left(part: &str) -> Fixture {
     let fixture = Fixture::new().await;
-    fixture.store.attend(NODE, LEASE).await.unwrap();
+    fixture.store.attend(NODE, &[], LEASE).await.unwrap();
     let taken = fixture.store.take("hook", NODE, LEASE).await.unwrap();
     assert!(taken.is_some());
     fixture.store.open(part).await.unwrap();
@@ -122,7 +122,7 @@ async fn where_no_part_is_carried_none_counts_as_gone() {
         assert_eq!(purge(&fixture).await, 0);
     }
     // It is back, and has not come to the other part yet.
-    fixture.store.attend(NODE, LEASE).await.unwrap();
+    fixture.store.attend(NODE, &[], LEASE).await.unwrap();
     let taken = fixture.store.take("hook", NODE, LEASE).await.unwrap();
     assert!(taken.is_some());
     assert_eq!(purge_once(&fixture).await, 0);

@@ -42,12 +42,18 @@ pub(super) fn take(
     Ok(Some(opened))
 }
 
-/// Writes a sign of life down, and says who else lives and holds what.
-pub(super) fn attend(desk: &Desk, node: &str, lease: Duration) -> Result<Attendance, StoreError> {
+/// Writes a sign of life down, with a line for each destination that is known, and says who else
+/// lives and holds what.
+pub(super) fn attend(
+    desk: &Desk,
+    node: &str,
+    knows: &str,
+    lease: Duration,
+) -> Result<Attendance, StoreError> {
     let (since, until) = window(desk, lease);
     let sign = || {
         let mut sign = desk.conn.prepare_cached(query!("delivery/sign"))?;
-        sign.execute(params![node, desk.now().as_millis()])?;
+        sign.execute(params![node, desk.now().as_millis(), knows])?;
         attendance(&desk.conn, node, since, until)
     };
     sign().map_err(store_error)
@@ -95,6 +101,10 @@ fn attendance(
             });
         }
         if attendance.nodes.last() != Some(&name) {
+            if let Some(knows) = row.get::<_, Option<String>>(3)? {
+                let knows = knows.lines().map(str::to_owned).collect();
+                attendance.knows.insert(name.clone(), knows);
+            }
             attendance.nodes.push(name);
         }
     }

@@ -119,9 +119,10 @@ impl Cluster {
         for lock in ["postmaster.pid", "postmaster.opts"] {
             let _gone = fs::remove_file(other.data().join(lock));
         }
-        match other.is_launched().await {
-            true => Ok(other),
-            false => Err(other.log()),
+        if other.is_launched().await {
+            Ok(other)
+        } else {
+            Err(other.log())
         }
     }
 

@@ -50,6 +50,30 @@ pub async fn a_silent_nodes_part_is_taken_after_its_lease<S: StoreUnderTest>() {
     assert!(take(&bench, HOOK, ONE).await.is_none());
 }
 
+/// Whoever lives says which destinations it knows, and its last word counts.
+pub async fn a_node_says_what_it_knows<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(1).await;
+    let known = [HOOK, MAIL].map(str::to_owned);
+    let store = bench.store();
+    let said = store.attend(ONE, &known, LEASE).await;
+    said.expect("a sign of life is given");
+    let seen = attend(&bench, TWO).await;
+    assert_eq!(seen.knows.get(ONE), Some(&known.clone().into()));
+    let said = store.attend(ONE, &known[..1], LEASE).await;
+    said.expect("a sign of life is given");
+    let seen = attend(&bench, TWO).await;
+    assert_eq!(
+        seen.knows.get(ONE),
+        Some(&known[..1].iter().cloned().collect())
+    );
+    // One that holds a part and has never said anything is an older one's.
+    bench.clock.advance(LEASE);
+    taken(&bench, HOOK, "three").await;
+    let seen = attend(&bench, TWO).await;
+    assert!(seen.nodes.iter().any(|it| it == "three"), "{seen:?}");
+    assert_eq!(seen.knows.get("three"), None);
+}
+
 /// A part that its owner gives up may be taken at once.
 pub async fn a_part_that_is_given_up_is_free_at_once<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(3).await;
@@ -259,7 +283,7 @@ async fn taken_by_patience<S: StoreUnderTest>(bench: &Bench<S>, part: &str, node
 }
 
 async fn attend<S: StoreUnderTest>(bench: &Bench<S>, node: &str) -> Attendance {
-    let attendance = bench.store().attend(node, LEASE).await;
+    let attendance = bench.store().attend(node, &[], LEASE).await;
     attendance.expect("a sign of life is given")
 }
 

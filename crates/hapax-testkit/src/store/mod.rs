@@ -230,6 +230,7 @@ macro_rules! store_suite {
             leases {
                 a_living_nodes_part_is_not_taken
                 a_silent_nodes_part_is_taken_after_its_lease
+                a_node_says_what_it_knows
                 a_part_that_is_given_up_is_free_at_once
                 a_node_takes_its_own_part_anew
                 a_fenced_owner_changes_nothing

@@ -8,7 +8,11 @@
 pub mod positions;
 mod shards;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 
@@ -62,6 +66,8 @@ pub struct Attendance {
     pub nodes: Vec<String>,
     /// The parts that a living node holds.
     pub held: Vec<Held>,
+    /// The destinations that a node knows, by its name; of one that says nothing there is nothing.
+    pub knows: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// A part that is held.

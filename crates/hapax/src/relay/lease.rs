@@ -2,17 +2,17 @@
 //!
 //! Nobody assigns. Every node sees the same attendance and reckons alike: what
 //! is free falls to whoever has least, and whoever has two more than another
-//! lets one go. Two that take the same part at once, for they looked at
+//! lets one go; but to nobody who says that it does not know the destination. Two that take the same part at once, for they looked at
 //! different moments, are told apart by the store.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::delivery::Attendance;
 
 /// Looks in the time after which a node that was not seen is taken for dead.
 pub(super) const LOOKS: u32 = 5;
 /// Looks after which a part that nobody takes is taken by whoever knows of it, whatever its share:
-/// the others may not have been told of that destination yet.
+/// the others may be of a version that does not say what it knows, or slow.
 const UNWANTED_LOOKS: u32 = 2 * LOOKS;
 
 /// What one node remembers from look to look.
@@ -26,60 +26,45 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// The parts of `wanted` that `node` should carry until the next look.
+    /// The parts of `wanted`, each with its destination, that `node` should carry until the next
+    /// look.
     pub(super) fn of(
         &mut self,
         node: &str,
-        wanted: &BTreeSet<String>,
+        wanted: &BTreeMap<String, String>,
         attendance: &Attendance,
     ) -> BTreeSet<String> {
         if self.nodes != attendance.nodes {
             self.nodes.clone_from(&attendance.nodes);
             self.unwanted.clear();
         }
-        let held = attendance.held.iter();
-        let holder: HashMap<&str, &str> = held
-            .map(|held| (held.part.as_str(), held.node.as_str()))
-            .filter(|(part, _)| wanted.contains(*part))
-            .collect();
-        let mut ours: BTreeSet<String> = wanted
-            .iter()
-            .filter(|part| holder.get(part.as_str()) == Some(&node))
-            .cloned()
-            .collect();
-        let mut counts = self.counts(&holder);
-        let place = self.nodes.iter().position(|other| other == node);
-        self.take(place, wanted, &mut ours, &holder, &mut counts);
-        self.let_go(place, &mut ours, &mut counts);
+        let mut hands = Hands::of(node, wanted, attendance);
+        let mut ours = hands
+            .place
+            .map_or_else(BTreeSet::new, |place| hands.parts[place].clone());
+        self.take(wanted, &mut ours, &mut hands);
+        self.let_go(&mut ours, hands);
         ours
     }
 
-    /// How many parts each node holds.
-    fn counts(&self, holder: &HashMap<&str, &str>) -> Vec<usize> {
-        let held = |node: &String| holder.values().filter(|holder| *holder == node).count();
-        self.nodes.iter().map(held).collect()
-    }
-
-    /// Takes what is free and falls to us, when each part falls to whoever has least.
+    /// Takes what is free and falls to us, when each part falls to whoever has least of those that
+    /// know it.
     fn take(
         &mut self,
-        place: Option<usize>,
-        wanted: &BTreeSet<String>,
+        wanted: &BTreeMap<String, String>,
         ours: &mut BTreeSet<String>,
-        holder: &HashMap<&str, &str>,
-        counts: &mut [usize],
+        hands: &mut Hands<'_>,
     ) {
-        let is_free = |part: &String| !holder.contains_key(part.as_str());
-        self.free
-            .retain(|part, _| wanted.contains(part) && is_free(part));
-        for part in wanted.iter().filter(|part| is_free(part)) {
+        let free: Vec<&String> = wanted.keys().filter(|part| hands.is_free(part)).collect();
+        self.free.retain(|part, _| free.contains(&part));
+        for part in free {
             let looks = self.free.entry(part.clone()).or_default();
             *looks += 1;
-            let falls_to = (0..counts.len()).min_by_key(|node| counts[*node]);
+            let falls_to = hands.poorest(part);
             if let Some(falls_to) = falls_to {
-                counts[falls_to] += 1;
+                hands.parts[falls_to].insert(part.clone());
             }
-            if falls_to == place {
+            if falls_to == hands.place {
                 ours.insert(part.clone());
             } else if *looks > UNWANTED_LOOKS {
                 self.unwanted.insert(part.clone());
@@ -88,25 +73,84 @@ impl Shares {
         }
     }
 
-    /// Lets go of what makes the shares more even in another node's hands.
-    fn let_go(&self, place: Option<usize>, ours: &mut BTreeSet<String>, counts: &mut [usize]) {
-        loop {
-            let richest = (0..counts.len()).max_by_key(|node| counts[*node]);
-            let poorest = (0..counts.len()).min_by_key(|node| counts[*node]);
-            let Some((richest, poorest)) = richest.zip(poorest) else {
-                return;
-            };
-            if counts[richest] < counts[poorest] + 2 {
-                return;
-            }
-            counts[richest] -= 1;
-            counts[poorest] += 1;
-            if Some(richest) == place {
-                let part = ours.iter().rfind(|part| !self.unwanted.contains(*part));
-                let Some(part) = part.cloned() else { return };
+    /// Lets go of what makes the shares more even in the hands of another that knows it.
+    fn let_go(&self, ours: &mut BTreeSet<String>, mut hands: Hands<'_>) {
+        while let Some((richest, poorest, part)) = hands.uneven(&self.unwanted) {
+            hands.parts[richest].remove(&part);
+            hands.parts[poorest].insert(part.clone());
+            if Some(richest) == hands.place {
                 ours.remove(&part);
             }
         }
+    }
+}
+
+/// Which parts each living node has, and could have.
+#[derive(Debug)]
+struct Hands<'a> {
+    /// By the node's place among those that live.
+    parts: Vec<BTreeSet<String>>,
+    /// What each knows; nothing of one that has not said so.
+    knows: Vec<Option<&'a BTreeSet<String>>>,
+    wanted: &'a BTreeMap<String, String>,
+    /// Our own place.
+    place: Option<usize>,
+}
+
+impl<'a> Hands<'a> {
+    fn of(node: &str, wanted: &'a BTreeMap<String, String>, attendance: &'a Attendance) -> Self {
+        let nodes = attendance.nodes.iter();
+        let held = |node: &String| {
+            let held = attendance.held.iter().filter(|held| held.node == *node);
+            let parts = held.map(|held| held.part.clone());
+            parts.filter(|part| wanted.contains_key(part)).collect()
+        };
+        Self {
+            parts: nodes.clone().map(held).collect(),
+            // What we know ourselves is what is wanted.
+            knows: nodes
+                .map(|it| attendance.knows.get(it).filter(|_| it != node))
+                .collect(),
+            wanted,
+            place: attendance.nodes.iter().position(|it| it == node),
+        }
+    }
+
+    fn is_free(&self, part: &str) -> bool {
+        !self.parts.iter().any(|parts| parts.contains(part))
+    }
+
+    fn could_have(&self, node: usize, part: &str) -> bool {
+        let destination = self.wanted.get(part);
+        let knows = |known: &BTreeSet<String>| destination.is_some_and(|it| known.contains(it));
+        self.knows[node].is_none_or(knows)
+    }
+
+    /// Who has least of those that could have a part.
+    fn poorest(&self, part: &str) -> Option<usize> {
+        let could = (0..self.parts.len()).filter(|node| self.could_have(*node, part));
+        could.min_by_key(|node| self.parts[*node].len())
+    }
+
+    /// A part that would make the shares more even in other hands: whose it is, whose it would be.
+    fn uneven(&self, unwanted: &HashSet<String>) -> Option<(usize, usize, String)> {
+        let mut nodes: Vec<usize> = (0..self.parts.len()).collect();
+        nodes.sort_by_key(|node| self.parts[*node].len());
+        for &richest in nodes.iter().rev() {
+            for &poorest in &nodes {
+                if self.parts[richest].len() < self.parts[poorest].len() + 2 {
+                    break;
+                }
+                let moves = |part: &&String| {
+                    let is_stuck = Some(richest) == self.place && unwanted.contains(*part);
+                    !is_stuck && self.could_have(poorest, part)
+                };
+                if let Some(part) = self.parts[richest].iter().rfind(moves) {
+                    return Some((richest, poorest, part.clone()));
+                }
+            }
+        }
+        None
     }
 }
 
@@ -157,15 +201,41 @@ mod tests {
         assert!(ours.contains("r"), "{ours:?}");
     }
 
+    #[test]
+    fn nothing_falls_to_whoever_does_not_know_it() {
+        let mut shares = Shares::default();
+        let nodes = ["a stranger", "b", "c"];
+        check(&mut shares, "b", &nodes, &[], &["p", "r"]);
+        check(&mut shares, "c", &nodes, &[], &["q"]);
+        // Nor is anything let go for it, whoever comes and goes.
+        let held = [("p", "b"), ("q", "b"), ("r", "b")];
+        check(
+            &mut shares,
+            "b",
+            &["a stranger", "b"],
+            &held,
+            &["p", "q", "r"],
+        );
+        check(&mut shares, "b", &nodes, &held, &["p", "q"]);
+        check(
+            &mut shares,
+            "b",
+            &["b", "c", "x stranger"],
+            &held,
+            &["p", "q"],
+        );
+    }
+
     proptest! {
         /// Whoever comes and goes, soon every part has one carrier and no node two more than
         /// another.
         #[test]
         fn shares_become_even(parts in 1_usize..20, nodes in 1_usize..6, owner in 0_usize..6) {
             let names: Vec<String> = (0..nodes).map(|node| format!("n{node}")).collect();
-            let wanted: BTreeSet<String> = (0..parts).map(|part| format!("p{part:02}")).collect();
+            let wanted: BTreeMap<String, String> =
+                (0..parts).map(|part| (format!("p{part:02}"), "d".to_owned())).collect();
             let mut held: HashMap<String, String> = match names.get(owner) {
-                Some(owner) => wanted.iter().map(|part| (part.clone(), owner.clone())).collect(),
+                Some(owner) => wanted.keys().map(|part| (part.clone(), owner.clone())).collect(),
                 None => HashMap::new(),
             };
             let mut shares: Vec<Shares> = names.iter().map(|_| Shares::default()).collect();
@@ -175,6 +245,7 @@ mod tests {
                     held: held.iter().map(|(part, node)| Held {
                         part: part.clone(), node: node.clone(), epoch: 1,
                     }).collect(),
+                    knows: BTreeMap::new(),
                 };
                 for (name, shares) in names.iter().zip(&mut shares) {
                     let ours = shares.of(name, &wanted, &attendance);
@@ -205,13 +276,24 @@ mod tests {
         assert_eq!(of(shares, node, nodes, held), expected);
     }
 
+    /// Strangers know another destination alone; of the others nothing is said.
+    fn strangers(nodes: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+        let strangers = nodes.iter().filter(|it| it.contains("stranger"));
+        let other = BTreeSet::from(["other".to_owned()]);
+        strangers
+            .map(|it| ((*it).to_owned(), other.clone()))
+            .collect()
+    }
+
     fn of(
         shares: &mut Shares,
         node: &str,
         nodes: &[&str],
         held: &[(&str, &str)],
     ) -> BTreeSet<String> {
-        let wanted = ["p", "q", "r"].map(str::to_owned).into();
+        let wanted = ["p", "q", "r"]
+            .map(|it| (it.to_owned(), it.to_owned()))
+            .into();
         let held = held.iter().map(|(part, node)| Held {
             part: (*part).to_owned(),
             node: (*node).to_owned(),
@@ -220,6 +302,7 @@ mod tests {
         let attendance = Attendance {
             nodes: nodes.iter().copied().map(str::to_owned).collect(),
             held: held.collect(),
+            knows: strangers(nodes),
         };
         shares.of(node, &wanted, &attendance)
     }

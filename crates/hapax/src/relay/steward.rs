@@ -6,7 +6,7 @@
 //! this node's to carry.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -176,7 +176,10 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
         };
         let counts_for = node.counts_for();
         let Node { name, lease } = node;
-        let asked = timeout(lease, self.store.attend(&name, counts_for)).await;
+        let wanted = self.wanted();
+        let knows: BTreeSet<String> = wanted.values().cloned().collect();
+        let knows: Vec<String> = knows.into_iter().collect();
+        let asked = timeout(lease, self.store.attend(&name, &knows, counts_for)).await;
         let asked = match asked {
             Ok(asked) => asked.map_err(|error| error.story()),
             Err(_) => Err(format!("the store has not answered within {lease:?}")),
@@ -191,7 +194,6 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
                 return waiting.for_each(|part| standing::store_failed(part, 1));
             }
         };
-        let wanted: BTreeSet<String> = self.keepers.keys().cloned().collect();
         // Back from being away it goes on with what it has, and takes nothing.
         let was_away = self.was_away(lease);
         let shares = (!was_away).then(|| self.shares.of(&name, &wanted, &attendance));
@@ -209,6 +211,14 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
                 orders.look += 1;
             });
         }
+    }
+
+    /// The parts that are to be carried, each with its destination.
+    fn wanted(&self) -> BTreeMap<String, String> {
+        let keepers = self.keepers.iter();
+        keepers
+            .map(|(part, (orders, _))| (part.clone(), orders.borrow().destination.name.clone()))
+            .collect()
     }
 
     /// Whether this node has not looked for so long that the others may have had no way to show
@@ -234,7 +244,7 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
                 ended = self.tasks.join_next() => if ended.is_none() { break },
                 () = sleep_until(Instant::now() + interval.unwrap_or(NEVER)) => {
                     if let Some(Node { name, lease }) = &self.settings.node {
-                        let _shown = timeout(*lease, self.store.attend(name, *lease)).await;
+                        let _shown = timeout(*lease, self.store.attend(name, &[], *lease)).await;
                     }
                 }
             }

@@ -29,8 +29,8 @@ async fn clocks_an_hour_apart_judge_no_lease() {
                 .unwrap()
                 .is_none()
         );
-        one.store.attend("one", LEASE).await.unwrap();
-        let seen = other.store.attend("two", LEASE).await.unwrap();
+        one.store.attend("one", &[], LEASE).await.unwrap();
+        let seen = other.store.attend("two", &[], LEASE).await.unwrap();
         assert_eq!(seen.nodes, ["one", "two"]);
         assert_eq!(seen.held[0].epoch, epoch);
         // Silence is silence, whatever the clocks say.
@@ -116,7 +116,7 @@ async fn settlements_and_signs_leave_no_version_of_a_lease_behind() {
             .settle(settlement("hook", epoch, 1))
             .await
             .unwrap();
-        fixture.store.attend("one", LEASE).await.unwrap();
+        fixture.store.attend("one", &[], LEASE).await.unwrap();
     }
     assert_eq!(fixture.count(row).await, before, "the row was written anew");
 }
@@ -133,11 +133,11 @@ async fn signs_of_life_stay_few_while_a_snapshot_is_pinned() {
     fixture.store.take("hook", "one", LEASE).await.unwrap();
     for number in 0..1_200 {
         let node = if number % 2 == 0 { "one" } else { "two" };
-        fixture.store.attend(node, LEASE).await.unwrap();
+        fixture.store.attend(node, &[], LEASE).await.unwrap();
     }
     let rows = fixture.count("SELECT count(*) FROM hapax.sign").await;
     assert!(rows <= 1_024, "{rows} signs are kept");
-    let seen = fixture.store.attend("two", LEASE).await.unwrap();
+    let seen = fixture.store.attend("two", &[], LEASE).await.unwrap();
     assert_eq!(seen.nodes, ["one", "two"]);
     assert_eq!((&*seen.held[0].part, &*seen.held[0].node), ("hook", "one"));
     drop(pinned);
@@ -148,7 +148,7 @@ async fn signs_of_life_stay_few_while_a_snapshot_is_pinned() {
 async fn a_sweep_of_signs_keeps_the_last_of_each_node() {
     let fixture = Fixture::new().await;
     for node in ["one", "two", "one"] {
-        fixture.store.attend(node, LEASE).await.unwrap();
+        fixture.store.attend(node, &[], LEASE).await.unwrap();
     }
     fixture.store.leave("two").await.unwrap();
     for half in [0, 1, 0] {
@@ -158,7 +158,7 @@ async fn a_sweep_of_signs_keeps_the_last_of_each_node() {
         assert_eq!(fixture.count(kept).await, 2);
         assert_eq!(fixture.count("SELECT count(*) FROM hapax.sign").await, 2);
     }
-    let seen = fixture.store.attend("three", LEASE).await.unwrap();
+    let seen = fixture.store.attend("three", &[], LEASE).await.unwrap();
     assert_eq!(seen.nodes, ["one", "three"]);
 }
 
