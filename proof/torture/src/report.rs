@@ -1,15 +1,16 @@
 //! What is told of a run: a page in Markdown, for people.
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     io::{self, Write as _},
 };
 
 use crate::{
     clients::Kind,
-    evidence::Evidence,
+    evidence::{Evidence, Fault, Wished},
     honesty::{bites, kills, missing},
-    judges::{INVARIANTS, causes, violations},
+    judges::{INVARIANTS, Violation, causes, violations},
 };
 
 /// Violations that a page shows of each invariant.
@@ -55,7 +56,8 @@ pub(crate) fn page(evidence: &Evidence) -> (Verdict, String) {
         text("machine"),
         text("command"),
     );
-    counts(&mut page, evidence);
+    counts(&mut page, evidence, &violations);
+    recoveries(&mut page, evidence);
     page.push_str("| # | invariant | violations |\n|---:|---|---:|\n");
     for (at, invariant) in INVARIANTS.iter().enumerate() {
         let count = violations.iter().filter(|it| it.of == at + 1).count();
@@ -92,7 +94,46 @@ pub(crate) fn say(text: &str) {
     let _flushed = io::stdout().flush();
 }
 
-fn counts(page: &mut String, evidence: &Evidence) {
+/// How long it took after each kind of fault until somebody was granted something again.
+fn recoveries(page: &mut String, evidence: &Evidence) {
+    let mut granted: Vec<_> = evidence
+        .wishes
+        .iter()
+        .flat_map(Wished::asked)
+        .filter(|attempt| attempt.end == "ok")
+        .filter_map(|attempt| attempt.ended)
+        .collect();
+    granted.sort_unstable();
+    let mut waits: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    let hits_the_shop = |it: &&Fault| it.how.contains("Shop(") || it.word == "crash";
+    for fault in evidence
+        .faults
+        .iter()
+        .filter(|it| it.bit)
+        .filter(hits_the_shop)
+    {
+        let next = granted.partition_point(|at| *at < fault.until);
+        if let Some(at) = granted.get(next) {
+            let wait = (at - fault.until) / 1_000_000;
+            waits.entry(&fault.word).or_default().push(wait);
+        }
+    }
+    page.push_str("| granted again after | times | median ms | 95 % | longest |\n");
+    page.push_str("|---|---:|---:|---:|---:|\n");
+    for (word, mut waits) in waits {
+        waits.sort_unstable();
+        let part = |percent: usize| waits[(waits.len() - 1) * percent / 100];
+        let (median, most, longest) = (part(50), part(95), part(100));
+        let _ = writeln!(
+            page,
+            "| {word} | {} | {median} | {most} | {longest} |",
+            waits.len()
+        );
+    }
+    page.push('\n');
+}
+
+fn counts(page: &mut String, evidence: &Evidence, violations: &[Violation]) {
     let attempts = evidence.wishes.iter().flat_map(|it| &it.attempts);
     let (mut asked, mut indefinite) = (0, 0);
     for attempt in attempts {
@@ -156,6 +197,14 @@ fn counts(page: &mut String, evidence: &Evidence) {
             deliveries.to_string(),
         ),
         ("of so many events", events.to_string()),
+        (
+            "acknowledged and lost",
+            violations
+                .iter()
+                .filter(|it| it.of == 2)
+                .count()
+                .to_string(),
+        ),
         ("deliveries repeated", repeated.to_string()),
         ("of those unexplained", unexplained.to_string()),
         (

@@ -21,8 +21,9 @@ use crate::{
 
 /// How long clients go on once the faults are over.
 const CALM: Duration = Duration::from_secs(3);
-/// How long nothing more may come before what is left is given up.
-const STALL: Duration = Duration::from_secs(12);
+/// How long nothing more may come before what is left is given up: longer than a part may lie that
+/// changes hands, which is an offer's time and some leases.
+const STALL: Duration = Duration::from_secs(25);
 const DRAIN: Duration = Duration::from_mins(2);
 
 /// What a run is asked for.
@@ -69,15 +70,9 @@ pub(crate) struct Judge {
 
 /// Runs a storm, and judges it.
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
-    let seed = flags.seed.unwrap_or_else(|| now() / 1_000 % 1_000_000_007);
+    let seed = seed(flags.seed);
     let name = format!("{}-{seed}", flags.store.name());
-    let folder = flags.folder.clone();
-    let folder = folder.unwrap_or_else(|| Path::new("target/torture").join(name));
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
-    std::fs::create_dir_all(&folder)?;
-    let folder = folder.canonicalize()?;
+    let folder = fresh(flags.folder.as_deref(), &name)?;
     say(&format!("seed {seed}, in {}", folder.display()));
     let binaries = Binaries::beside()?;
     let mut town = Town::build(flags.store, &folder, &binaries, seed, flags.bug.as_deref()).await?;
@@ -105,6 +100,22 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     std::fs::write(folder.join("run.json"), told.to_string())?;
     drop(storm);
     judge(&Judge { folder })
+}
+
+/// The seed that is asked for, or another one each time.
+pub(crate) fn seed(asked: Option<u64>) -> u64 {
+    asked.unwrap_or_else(|| now() / 1_000 % 1_000_000_007)
+}
+
+/// An empty folder: the one that is asked for, or one of this name.
+pub(crate) fn fresh(asked: Option<&Path>, name: &str) -> anyhow::Result<PathBuf> {
+    let usual = Path::new("target/torture").join(name);
+    let folder = asked.unwrap_or(&usual);
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    std::fs::create_dir_all(folder)?;
+    Ok(folder.canonicalize()?)
 }
 
 /// Judges what stands in a folder.

@@ -21,7 +21,12 @@ pub(super) async fn run(desk: Arc<Desk>, url: String) -> anyhow::Result<()> {
         reason = "who tortures has a clock of their own"
     )]
     let clock = Clock::new(std::time::SystemTime::now);
-    let mut settings = Settings::new(clock, Random::new(|| fastrand::u64(..)));
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "who tortures draws for themselves"
+    )]
+    let random = Random::new(|| fastrand::u64(..));
+    let mut settings = Settings::new(clock, random);
     settings.user_agent = format!("thrifty-{}-{}", desk.number, now());
     let client = Client::new(settings)?;
     let mut operations = JoinSet::new();

@@ -28,8 +28,8 @@ use tokio::time::Instant;
 use crate::{
     books::Books,
     evidence::{Wished, granted},
-    lines::now,
     report::{Verdict, say},
+    run::{fresh, seed},
     town::{Binaries, Store, Town, is_ready, shop_beside},
 };
 use image::{Loss, lose};
@@ -61,9 +61,9 @@ pub(crate) struct Flags {
 struct Left {
     loss: Loss,
     /// Bytes that went back to what stood there before.
-    lost: u64,
+    taken: u64,
     acknowledged: usize,
-    /// From the start of the copy until it took requests.
+    /// From the start of a shop on the copy until it took requests.
     recovered: Duration,
     violations: Vec<String>,
 }
@@ -77,15 +77,9 @@ struct Copy {
 
 /// Cuts the power so often, and judges what is left each time.
 pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
-    let seed = flags.seed.unwrap_or_else(|| now() / 1_000 % 1_000_000_007);
+    let seed = seed(flags.seed);
     let name = format!("power-{}-{seed}", flags.store.name());
-    let folder = flags.folder.clone();
-    let folder = folder.unwrap_or_else(|| Path::new("target/torture").join(name));
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
-    std::fs::create_dir_all(&folder)?;
-    let folder = folder.canonicalize()?;
+    let folder = fresh(flags.folder.as_deref(), &name)?;
     let disk = Disk {
         library: library(&folder)?,
         log: folder.join("unsynced"),
@@ -99,7 +93,7 @@ pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
     }
     say(&format!(
         "power of {}, seed {seed}, in {}\n\n\
-         | lost of what was not flushed | bytes | acknowledged | recovered after ms | violations |\n\
+         | lost of what was not flushed | bytes | acknowledged | took requests after ms | violations |\n\
          |---|---:|---:|---:|---:|",
         flags.store.name(),
         folder.display(),
@@ -112,7 +106,7 @@ pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
         say(&format!(
             "| {:?} | {} | {} | {} | {} |",
             left.loss,
-            left.lost,
+            left.taken,
             left.acknowledged,
             left.recovered.as_millis(),
             left.violations.len(),
@@ -129,7 +123,7 @@ fn verdict(all: &[Left]) -> Verdict {
     let missing: Vec<_> = Loss::ALL
         .into_iter()
         .filter(|loss| {
-            let bit = |it: &&Left| it.lost > 0 || it.loss == Loss::Nothing;
+            let bit = |it: &&Left| it.taken > 0 || it.loss == Loss::Nothing;
             !all.iter()
                 .filter(bit)
                 .any(|it| it.loss == *loss && it.acknowledged > 0)
@@ -158,7 +152,7 @@ async fn cut(
     // What was acknowledged before the first process stands still.
     let acknowledged = granted(&town.folder)?;
     let home = town.folder.join("copy");
-    let (copy, lost) = copied(town, disk, loss, &home, random).await?;
+    let (copy, taken) = copied(town, disk, loss, &home, random).await?;
     let began = Instant::now();
     let judged = judged(town, binaries, copy, &acknowledged, random).await;
     let (recovered, violations) = match judged {
@@ -171,7 +165,7 @@ async fn cut(
     std::fs::remove_dir_all(&home)?;
     Ok(Left {
         loss,
-        lost,
+        taken,
         acknowledged: acknowledged.len(),
         recovered,
         violations,
@@ -197,7 +191,7 @@ async fn judged(
     Ok((ready, violations))
 }
 
-/// A copy, and how many bytes it has lost; or why its server does not start.
+/// A copy, and how many bytes were taken from it; or why its server does not start.
 async fn copied(
     town: &Town,
     disk: &Disk,
@@ -209,19 +203,19 @@ async fn copied(
         let original = town.folder.join("shop-0");
         let frozen = Frozen::family(town.shops[0].id().context("the shop runs")?).await;
         copy(&original, home);
-        let lost = lose(&disk.log, &original, home, loss, random)?;
+        let taken = lose(&disk.log, &original, home, loss, random)?;
         drop(frozen);
         let copy = Copy {
             home: home.to_owned(),
             books: Books::File(home.join("shop.db")),
             _server: None,
         };
-        return Ok((Ok(copy), lost));
+        return Ok((Ok(copy), taken));
     };
     std::fs::create_dir(home)?;
-    let mut lost = Ok(0);
+    let mut taken = Ok(0);
     let spoil = |log: &Path, original: &Path, copy: &Path| {
-        lost = lose(log, original, copy, loss, random);
+        taken = lose(log, original, copy, loss, random);
     };
     let copy = server.cluster.after_power_loss(spoil).await;
     let copy = copy.map(|copy| {
@@ -232,7 +226,7 @@ async fn copied(
             _server: Some(copy),
         }
     });
-    Ok((copy, lost?))
+    Ok((copy, taken?))
 }
 
 /// Builds the disk.

@@ -34,9 +34,12 @@ impl fmt::Display for Blows {
                 _ => ranges.push((number, number)),
             }
         }
-        let ranges = ranges.into_iter().map(|(first, last)| match first == last {
-            true => first.to_string(),
-            false => format!("{first}-{last}"),
+        let ranges = ranges.into_iter().map(|(first, last)| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
         });
         f.write_str(&ranges.collect::<Vec<_>>().join(","))
     }

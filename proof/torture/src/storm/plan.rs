@@ -139,6 +139,8 @@ pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Blow> {
     // Every kind of request commits, and each has to be struck.
     for place in commits(store) {
         blows.extend(COMMITS.map(|nth| shop(format!("{place}:{nth}"))));
+        // The next blow is a death while it is held up.
+        blows.extend(COMMITS.map(|nth| shop(format!("{place}:{nth}:wait"))));
     }
     if store == Store::Postgres {
         let relay = |place: &&str| Blow::Place(Who::Relay(0), format!("{place}:1"));
@@ -174,7 +176,13 @@ impl Deck {
                 blows.push(Blow::Place(shop, format!("{place}:{nth}{way}")));
             }
         }
-        for place in [commits(town.store), commits(town.store), commits(town.store)].concat() {
+        for place in [
+            commits(town.store),
+            commits(town.store),
+            commits(town.store),
+        ]
+        .concat()
+        {
             let shop = Who::Shop(random.usize(..town.shops.len()));
             let nth = random.u64(1..25);
             blows.push(Blow::Place(shop, format!("{place}:{nth}")));
