@@ -1,7 +1,9 @@
 //! Whose the key is while its handler runs: the lease is renewed, phases are opened and committed.
 //!
 //! A commit runs in a task of its own, so that a handler that is cut off tears none. Whoever ends
-//! the request waits for it, and for a renewal that is on its way, before it lets the key go.
+//! the request waits for it. A renewal may have to wait for an open phase, where a store has one
+//! writer: nobody who holds a phase waits for a renewal. Whoever lets the key go does, when the last
+//! phase is over.
 
 use std::{
     sync::{
@@ -35,8 +37,10 @@ pub(crate) struct Owner<T> {
     owned: Ownership,
     context: Headers,
     reached: Mutex<Reached<T>>,
-    /// Held by whatever writes to the key's row.
-    turn: Arc<Turn<()>>,
+    /// Held by a commit.
+    committing: Arc<Turn<()>>,
+    /// Held by a renewal.
+    renewal: Turn<()>,
     over: AtomicBool,
     fenced: AtomicBool,
     fence: Notify,
@@ -74,7 +78,8 @@ impl<T: Transaction> Owner<T> {
                 last: None,
             }),
             owned,
-            turn: Arc::default(),
+            committing: Arc::default(),
+            renewal: Turn::default(),
             over: AtomicBool::new(false),
             fenced: AtomicBool::new(false),
             fence: Notify::new(),
@@ -168,7 +173,7 @@ impl<T: Transaction> Owner<T> {
     /// Commits a phase; being dropped does not stop it.
     pub(crate) async fn commit(self: &Arc<Self>, tx: T, name: &str) -> Result<(), StoreError> {
         let (owner, name) = (Arc::clone(self), name.to_owned());
-        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let turn = Arc::clone(&self.committing).lock_owned().await;
         let committing = tokio::spawn(async move {
             let committed = owner.heed(tx.commit().await);
             if committed.is_ok() {
@@ -190,7 +195,7 @@ impl<T: Transaction> Owner<T> {
         Renewing(tokio::spawn(async move {
             while !seeded::has(Bug::ShortLease) {
                 sleep(lease / 3).await;
-                let turn = owner.turn.lock().await;
+                let turn = owner.renewal.lock().await;
                 if owner.over.load(Ordering::SeqCst) || owner.is_fenced() {
                     return;
                 }
@@ -203,10 +208,16 @@ impl<T: Transaction> Owner<T> {
         }))
     }
 
-    /// Waits for what is on its way to the key's row; nothing is sent there any more.
+    /// Waits for a commit that is on its way; from now on no renewal is sent.
     pub(crate) async fn settle(&self) {
         self.over.store(true, Ordering::SeqCst);
-        drop(self.turn.lock().await);
+        drop(self.committing.lock().await);
+    }
+
+    /// Waits for a renewal that is on its way, which itself may wait for an open phase: there is
+    /// none any more.
+    pub(crate) async fn renewed(&self) {
+        drop(self.renewal.lock().await);
     }
 
     /// Takes the last phase out of the handler's hands.

@@ -142,8 +142,10 @@ async fn own<K: Keys, S: Inner>(
     let run = visit.into_run(end);
     let finished = run.finish_unless(cut(&owner, end)).await;
     owner.settle().await;
+    let answered = finish(held, &owner, finished, last_look).await;
+    owner.renewed().await;
     drop(renewing);
-    finish(held, &owner, finished, last_look).await
+    answered
 }
 
 /// What cuts a handler off: the end of its time, or the loss of its key.
@@ -176,6 +178,7 @@ async fn finish<K: Keys>(
         Verdict::Store(effect) => Some(effect),
         verdict => {
             roll_back(last).await;
+            owner.renewed().await;
             return let_go(held, owner, verdict, finished, deadline).await;
         }
     };
@@ -195,6 +198,7 @@ async fn finish<K: Keys>(
         Ok(fresh_for) => held.stored(answer, fresh_for, exchange, extensions),
         Err(StoreError::Fenced) => fenced(held, deadline).await,
         Err(error) => {
+            owner.renewed().await;
             give_back(owner).await;
             held.failed(&error.into())
         }

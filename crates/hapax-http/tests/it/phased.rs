@@ -25,7 +25,7 @@ use hapax::{
 };
 use hapax_http::{Completer, Idempotency, Json, Phased, Problem, Remember, Settings, problem};
 use hapax_sqlite::Sqlite;
-use hapax_testkit::wait::eventually;
+use hapax_testkit::wait::{eventually, pace};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use tokio::{runtime::Runtime, sync::Semaphore};
@@ -33,6 +33,8 @@ use tokio::{runtime::Runtime, sync::Semaphore};
 use crate::stage::{Sent, Stage, post_json, scope, send};
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a slow handler has a phase open: longer than until the next renewal of a short lease.
+const DAWDLING: Duration = Duration::from_millis(200);
 
 /// What the handler shares with its test: a foreign system, and gates.
 #[derive(Clone)]
@@ -492,6 +494,18 @@ async fn a_slow_handler_keeps_its_key_as_long_as_it_lives() {
 }
 
 #[tokio::test]
+async fn a_renewal_that_waits_for_an_open_phase_is_not_waited_for() {
+    let (stage, far) = stage().await;
+    let node = node(&stage, &far, |it| it.lease = DAWDLING / 2);
+    // The one writer is the phase's: a renewal gets its turn when the phase is over.
+    let told = pay(&node, "k", "{\"first\":\"dawdle\"}").await;
+    assert_eq!(told.status, StatusCode::CREATED);
+    let told = pay(&node, "k2", "{\"end\":\"dawdle\"}").await;
+    assert_eq!(told.status, StatusCode::CREATED);
+    check(&stage, &far, 2, 2, 4).await;
+}
+
+#[tokio::test]
 async fn a_phased_operation_needs_a_key_and_a_handler_its_phases() {
     let (mut stage, far) = stage().await;
     let layer = stage.idempotency.operation("/payments").phased().optional();
@@ -553,7 +567,14 @@ async fn payment(
             "nothing, then no phase" => "",
             _ => "charged",
         };
-        let charged = phased.phase(name, async |tx| write(tx).await);
+        let dawdles = first == "dawdle";
+        let charged = phased.phase(name, async |tx| {
+            write(tx).await?;
+            if dawdles {
+                pace(DAWDLING).await;
+            }
+            Ok(())
+        });
         let charged: Result<(), Problem> = charged.await;
         if payment.end != "ignore" {
             charged?;
@@ -574,6 +595,10 @@ async fn payment(
     let mut last = phased.last().await?;
     write(&mut last).await?;
     match payment.end.as_str() {
+        "dawdle" => {
+            pace(DAWDLING).await;
+            Ok(StatusCode::CREATED.into_response())
+        }
         "decline" => Err(Problem::new(problem::CONFLICT).status(StatusCode::PAYMENT_REQUIRED)),
         "release" => Ok((Extension(Remember::Release), StatusCode::BAD_GATEWAY).into_response()),
         "keep" => {
