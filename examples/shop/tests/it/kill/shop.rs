@@ -69,7 +69,9 @@ impl Home {
             .append(true)
             .open(self.folder().join("shop.log"));
         let log = log.expect("the log can be opened");
+        // Every death may spend an attempt at whatever is on its way: of a webhook, and of a mail.
         let schedule = vec!["0s"; 2].into_iter().chain(vec!["20ms"; ATTEMPTS]);
+        let schedule = schedule.collect::<Vec<_>>().join(",");
         let mut command = Command::new(env!("CARGO_BIN_EXE_shop"));
         command
             .args(["--listen", &self.address.to_string()])
@@ -77,10 +79,8 @@ impl Home {
             .arg(self.folder())
             .args(["--webhook", &self.webhook, "--allow-net", "127.0.0.0/8"])
             .args(["--webhook-secret", WEBHOOK_SECRET])
-            .args([
-                "--webhook-schedule",
-                &schedule.collect::<Vec<_>>().join(","),
-            ])
+            .args(["--webhook-schedule", &schedule])
+            .args(["--smtp-schedule", &schedule])
             .args(["--inbox-secret", &format!("provider={INBOX_SECRET}")])
             .args(["--lease", "1s"])
             .args(&self.providers)
