@@ -6,8 +6,9 @@
  * With POWER_LIES an fsync is done and not recorded, as by a disk that lies.
  *
  * A record: kind, 7 bytes of zeros, inode, offset, length, length of what follows; then the bytes
- * that stood there before. Kinds: w(rite), b(egin of fsync), e(nd of fsync; its offset names the
- * begin), u(nlinked). Renames, truncations and new names count as durable at once. */
+ * that stood there before. Kinds: 'w', a write; 'b', an fsync begins, with a name for its offset; 'e',
+ * it has ended, by the same name; 'u', the file is unlinked. Renames, truncations and new names count
+ * as durable at once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

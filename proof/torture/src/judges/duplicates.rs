@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Violation, violated};
-use crate::evidence::{Arrival, Evidence, Fault, Received};
+use crate::{
+    evidence::{Arrival, Evidence, Fault, Received},
+    storm::REPLAYED,
+};
 
 const SECOND: u64 = 1_000_000_000;
 /// How long before a fault a delivery may have been answered whose outcome was not written down:
@@ -12,6 +15,8 @@ const SECOND: u64 = 1_000_000_000;
 const UNSETTLED: u64 = 4 * SECOND;
 /// How long after a fault what it left may arrive.
 const UNREAD: u64 = 3 * SECOND;
+/// How long after it was asked for a replay may still be at work.
+const JOB: u64 = 20 * SECOND;
 /// What the two clocks of a wait may differ by.
 const EARLY: u64 = SECOND / 20;
 
@@ -74,8 +79,14 @@ fn cause(name: &str, first: &Arrival, again: &Arrival, evidence: &Evidence) -> O
         return Some(format!("receiver: {}", first.mood));
     }
     let ended = first.answered.unwrap_or(first.at);
-    let lies_close = |fault: &&Fault| {
-        fault.from <= again.at.min(ended + UNSETTLED) && fault.until + UNREAD >= first.at
+    let lies_close = |fault: &&Fault| match fault.word.as_str() {
+        // What it offers again was delivered in the window that it was asked for.
+        "replay" => {
+            first.at + REPLAYED >= fault.from
+                && fault.from <= again.at
+                && again.at <= fault.until + JOB
+        }
+        _ => fault.from <= again.at.min(ended + UNSETTLED) && fault.until + UNREAD >= first.at,
     };
     let mut close = evidence.faults.iter().filter(lies_close);
     close

@@ -209,6 +209,25 @@ fn a_duplicate_is_explained_by_a_fault_of_its_carrier_that_lies_close() {
 }
 
 #[test]
+fn a_replay_explains_what_it_was_asked_for() {
+    for (first, found) in [(36, false), (33, true)] {
+        let expected: &[usize] = if found { &[7] } else { &[] };
+        check(expected, |run| {
+            let (from, until) = (40 * SECOND, 41 * SECOND);
+            run.add(
+                "faults.jsonl",
+                json!({ "blow": "replay", "how": "Replay", "bit": true, "from": from, "until": until }),
+            );
+            remove(run, "feed.jsonl", "ev_rf_1");
+            let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
+            let (feed, body) = ("feed.jsonl", body.to_string());
+            run.arrive(feed, "ev_rf_1", "kind", first * SECOND, Some(&body));
+            run.arrive(feed, "ev_rf_1", "kind", 44 * SECOND, None);
+        });
+    }
+}
+
+#[test]
 fn a_fault_of_somebody_else_explains_no_duplicate() {
     check(&[7], |run| {
         let faults = run.lines.get_mut("faults.jsonl").unwrap();

@@ -19,6 +19,8 @@ use crate::{
 /// How long a shop or a relay may take to reach a named place under load.
 const REACH: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_millis(10);
+/// Events of so many nanoseconds are replayed.
+pub(crate) const REPLAYED: u64 = 5_000_000_000;
 
 /// Whom a blow hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,7 +340,7 @@ async fn replay(storm: &Storm) -> anyhow::Result<bool> {
         return Ok(false);
     };
     let patience = Patience::within(PATIENCE);
-    let since = moment(now().saturating_sub(5_000_000_000))?;
+    let since = moment(now().saturating_sub(REPLAYED))?;
     loop {
         let told = std::process::Command::new(storm.binaries.path("hapax"))
             .args([

@@ -18,7 +18,7 @@ use crate::{
     lines::{Lines, now},
     town::{Binaries, Town},
 };
-pub(crate) use blow::Blow;
+pub(crate) use blow::{Blow, REPLAYED};
 pub(crate) use blows::Blows;
 pub(crate) use plan::{exhaustive, places};
 
