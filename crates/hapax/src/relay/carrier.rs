@@ -482,8 +482,21 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     async fn drain(mut self) -> Stopped {
         let patience = self.draining.borrow().unwrap_or(DRAIN);
         let deadline = Instant::now() + patience;
-        while let Ok(Some(finished)) = timeout_at(deadline, self.on_the_wire.join_next()).await {
-            self.conclude(finished);
+        loop {
+            let lingers = self.unsaid_since.map(|since| since + SETTLE_LINGER);
+            let until = lingers.map_or(deadline, |lingers| lingers.min(deadline));
+            match timeout_at(until, self.on_the_wire.join_next()).await {
+                Ok(None) => break,
+                Ok(Some(finished)) => self.conclude(finished),
+                Err(_) if Instant::now() >= deadline => break,
+                Err(_) => {}
+            }
+            // What has come home does not wait for the last one: a crash would repeat it.
+            match self.settle(false).await {
+                Ok(()) => {}
+                Err(StoreError::Fenced) => return Stopped::Fenced,
+                Err(_) => self.unsaid_since = Some(Instant::now() + STORE_BACKOFF.1),
+            }
         }
         self.on_the_wire.abort_all();
         self.settle_last(deadline.max(Instant::now() + STORE_BACKOFF.1))

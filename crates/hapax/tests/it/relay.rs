@@ -11,11 +11,16 @@ use std::{
 
 use hapax::{
     event::NewEvent,
+    limits,
     relay::Order,
     sink::{Receipt, SinkError},
     store::Deliveries,
 };
-use hapax_testkit::{clock::seeded_random, wait::eventually};
+use hapax_testkit::{
+    clock::seeded_random,
+    wait::{eventually, pace},
+};
+use tokio::sync::Semaphore;
 
 use crate::{
     recorder::{Recorder, Reply},
@@ -241,6 +246,27 @@ async fn draining_lets_what_is_on_the_wire_come_home() {
     eventually(PATIENCE, async || sink.counts().len() == 1_000).await;
     relay.drain().await;
     check_once(&sink, 1_000);
+}
+
+#[tokio::test]
+async fn what_comes_home_while_draining_does_not_wait_for_the_last() {
+    let stage = Stage::new();
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = Arc::clone(&gate);
+    let sink = Recorder::new(move |offer| match offer.event.position {
+        1 => Reply::Hang,
+        _ => Reply::TakeWith(Arc::clone(&opened)),
+    });
+    let destination = Stage::destination("d", &sink).concurrency(2);
+    let relay = stage.relay(vec![destination.clone()]);
+    stage.emit(&["a", "b"]).await;
+    eventually(PATIENCE, async || sink.offers().len() == 2).await;
+    relay.set(vec![destination.paused(true)]);
+    // The far side answers some time after the pause was asked for.
+    pace(Duration::from_millis(100)).await;
+    gate.add_permits(1);
+    // Far less than the other one may take.
+    eventually(limits::DRAIN / 4, async || stage.backlog("d").await == 1).await;
 }
 
 #[tokio::test]
