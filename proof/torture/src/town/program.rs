@@ -133,7 +133,7 @@ impl Program {
         child.kill()?;
         let status = child.wait()?;
         // One that was told to stop may have stopped before it.
-        if died(status) || status.success() || self.is_struck {
+        if died(status) || stopped(status) || self.is_struck {
             return Ok(());
         }
         bail!(
@@ -190,7 +190,7 @@ impl Program {
         let patience = Patience::within(PATIENCE * 3);
         while self.child.is_some() {
             if let Some(status) = self.ended()?
-                && !status.success()
+                && !stopped(status)
                 && !self.is_struck
             {
                 bail!("{} failed: {status}; see {}", self.name, self.log.display());
@@ -236,6 +236,11 @@ impl Drop for Program {
             let _reaped = child.wait();
         }
     }
+}
+
+/// Whether a process stopped in good order, or had not got as far yet as to hear SIGTERM.
+fn stopped(status: ExitStatus) -> bool {
+    status.success() || status.signal() == Some(15)
 }
 
 /// Whether a process was ended by SIGKILL.
