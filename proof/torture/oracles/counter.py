@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import random
 
+from answer import answer
 from ledger import Ledger
 
 # In a hundred: sent away, and sent away for a second.
@@ -49,13 +50,6 @@ class Counter:
         if mood == "kind":
             return await answer(writer, 204)
         return await answer(writer, 503, f"Retry-After: {after}\r\n" if after else "")
-
-
-async def answer(writer, status, headers=""):
-    length = "" if status == 204 else "Content-Length: 0\r\n"
-    writer.write(f"HTTP/1.1 {status} Said\r\n{length}{headers}\r\n".encode())
-    await writer.drain()
-    return True
 
 
 async def main():

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import random
 
+from answer import answer
 from ledger import Ledger
 from standardwebhooks import Webhook
 
@@ -126,13 +127,6 @@ def head_value(head, name):
         if found.lower() == name:
             return value.strip()
     return None
-
-
-async def answer(writer, status, headers=""):
-    length = "" if status == 204 else "Content-Length: 0\r\n"
-    writer.write(f"HTTP/1.1 {status} Said\r\n{length}{headers}\r\n".encode())
-    await writer.drain()
-    return True
 
 
 async def main():
