@@ -127,9 +127,8 @@ impl Cluster {
     }
 
     async fn make(&mut self, settings: &[(&str, &str)]) {
-        let cluster = self;
-        let mut initdb = cluster.programs.command("initdb");
-        initdb.arg("--pgdata").arg(cluster.data());
+        let mut initdb = self.programs.command("initdb");
+        initdb.arg("--pgdata").arg(self.data());
         initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8"]);
         // The files survive the server's death, not the machine's: nothing is lost by not syncing
         // what initdb wrote.
@@ -139,9 +138,9 @@ impl Cluster {
             .iter()
             .map(|(name, value)| format!("{name} = {}\n", quoted(value)));
         let configuration = CONFIGURATION.to_owned() + &lines.collect::<String>();
-        let written = fs::write(cluster.data().join("postgresql.auto.conf"), configuration);
+        let written = fs::write(self.data().join("postgresql.auto.conf"), configuration);
         written.expect("a configuration can be written");
-        cluster.launch().await;
+        self.launch().await;
     }
 
     /// A read-only standby of this server, streaming from it, as far as it is now.

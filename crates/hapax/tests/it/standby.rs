@@ -161,6 +161,25 @@ async fn a_relay_that_joins_gets_its_share_and_nothing_is_repeated() {
 }
 
 #[tokio::test]
+async fn nothing_is_let_go_for_a_relay_that_does_not_know_it() {
+    let stage = Stage::new();
+    let (sink, others) = (
+        Recorder::new(|_| Reply::Take),
+        Recorder::new(|_| Reply::Take),
+    );
+    let owner = relay(&stage, "b", &[(D, &sink), ("e", &sink)]);
+    stage.emit(&["a"]).await;
+    eventually(PATIENCE, async || sink.taken().len() == 2).await;
+    let stranger = relay(&stage, "a", &[("x", &others)]);
+    eventually(PATIENCE, async || others.taken().len() == 1).await;
+    time_passes(&stage, || {
+        assert_eq!((owner.stopped(D), owner.stopped("e")), (None, None));
+    })
+    .await;
+    drop(stranger);
+}
+
+#[tokio::test]
 async fn a_relay_that_stands_by_drains_at_once() {
     let stage = Stage::new();
     let sink = Recorder::new(|_| Reply::Take);
