@@ -23,11 +23,22 @@ pub(crate) enum Reply {
 
 type Script = dyn Fn(&Offer) -> Reply + Send + Sync;
 
+/// Takes an event off the list when its offer is no longer waited for.
+struct GivenUp<'a>(&'a Mutex<Vec<i64>>, i64);
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        let Self(hanging, position) = self;
+        hanging.lock().unwrap().retain(|it| it != position);
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct Recorder {
     script: Arc<Mutex<Arc<Script>>>,
     offers: Arc<Mutex<Vec<(i64, u32)>>>,
     taken: Arc<Mutex<Vec<i64>>>,
+    hanging: Arc<Mutex<Vec<i64>>>,
     batch_max: usize,
 }
 
@@ -37,6 +48,7 @@ impl Recorder {
             script: Arc::new(Mutex::new(Arc::new(script))),
             offers: Arc::default(),
             taken: Arc::default(),
+            hanging: Arc::default(),
             batch_max: 1,
         }
     }
@@ -69,6 +81,17 @@ impl Recorder {
         counts
     }
 
+    /// The events of the offers that will never be answered, while whoever offered them waits.
+    pub(crate) fn hanging(&self) -> Vec<i64> {
+        self.hanging.lock().unwrap().clone()
+    }
+
+    async fn hang(&self, position: i64) {
+        self.hanging.lock().unwrap().push(position);
+        let _given_up = GivenUp(&self.hanging, position);
+        std::future::pending().await
+    }
+
     async fn reply(&self, offer: &Offer) -> Outcome {
         self.offers
             .lock()
@@ -79,14 +102,14 @@ impl Recorder {
         match script(offer) {
             Reply::Take => take(),
             Reply::Fail(error) => return Err(error),
-            Reply::Hang => std::future::pending().await,
+            Reply::Hang => self.hang(offer.event.position).await,
             Reply::TakeWith(gate) => {
                 gate.acquire().await.unwrap().forget();
                 take();
             }
             Reply::TakeAndHang => {
                 take();
-                std::future::pending::<()>().await;
+                self.hang(offer.event.position).await;
             }
         }
         Ok(Receipt::default())

@@ -39,7 +39,8 @@ async fn of_two_transactions_that_lock_each_other_out_one_loses_and_both_end() {
     };
     let (one, two) = join(take("one", [1, 2]), take("two", [2, 1])).await;
     assert_eq!((one.0, two.0), (answer("one"), answer("two")));
-    assert_eq!(one.1 + two.1, 3, "one of them ran twice");
+    // One runs again, and may cross the other anew while that is not yet woken.
+    assert!(one.1 + two.1 >= 3, "one of them ran again");
     check_both(&fixture).await;
 }
 
