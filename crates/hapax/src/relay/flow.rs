@@ -314,6 +314,8 @@ impl Flow {
         last_error: Option<String>,
     ) {
         self.progress.settle(position);
+        // Where its first commit was not heard of, its row is there and is written once more.
+        self.revived.insert(position);
         if state != ParkedState::Dead {
             // A blocked one may turn out to be due: the store knows what stands before it.
             self.due_at = Some(self.due_at.map_or(next_at, |due_at| due_at.min(next_at)));

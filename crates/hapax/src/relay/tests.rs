@@ -76,6 +76,29 @@ fn a_delivery_that_arrived_is_not_taken_in_again_before_that_is_written_down() {
     assert!(flow.revived.is_empty());
 }
 
+/// The first commit of a row may be unheard: the row is there, and is written once more.
+#[test]
+fn a_row_that_is_still_to_be_written_down_is_not_taken_in() {
+    let mut flow = flow(Order::Key);
+    admit(&mut flow, &[(1, Some("a")), (2, Some("a"))]);
+    let item = flow.choose(9, at(0)).remove(0);
+    conclude(&mut flow, item, unavailable());
+    let rows = || vec![parked(1, 1, Some("a")), blocked(2, "a")];
+    flow.admit_parked(rows());
+    assert!(flow.choose(9, at(0)).is_empty());
+    flow.settled(vec![], at(0));
+    flow.admit_parked(rows());
+    let mut chosen = flow.choose(9, at(0));
+    assert_eq!(positions(&chosen), [1]);
+    flow.settled(vec![], at(0));
+    flow.admit_parked(rows());
+    conclude(&mut flow, chosen.remove(0), Ok(Receipt::default()));
+    let mut chosen = flow.choose(9, at(0));
+    assert_eq!(positions(&chosen), [2]);
+    conclude(&mut flow, chosen.remove(0), Ok(Receipt::default()));
+    assert!(flow.choose(9, at(0)).is_empty());
+}
+
 #[test]
 fn a_failure_parks_the_event_and_those_behind_it_without_spending_attempts() {
     let mut flow = flow(Order::Key);
