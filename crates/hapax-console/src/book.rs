@@ -143,7 +143,7 @@ impl Book {
         Ok((filter, parts))
     }
 
-    /// Has a paused destination go on; false when it is not paused.
+    /// Has a paused or disabled destination go on; false when it is neither.
     ///
     /// # Errors
     /// `Conflict` when a setting of its own pauses it: that is to be changed where it stands.

@@ -102,9 +102,10 @@ impl Roster {
                     failed.insert(name.clone(), wrong);
                 }
             }
-            // A pause does not wait for the rest of a declaration.
+            // Neither a pause nor going on waits for the rest of a declaration.
             if let Some(made) = self.made.get_mut(name) {
                 made.destination.paused = spec.paused;
+                made.destination.turn = spec.version;
             }
         }
         self.failed = failed;

@@ -140,7 +140,7 @@ fn acts(place: &Place) -> Element {
     let acts = el("p").class("acts");
     match place.state {
         "removing" => acts,
-        "paused" => acts
+        "paused" | "disabled" => acts
             .add(button("resume", "Resume"))
             .add(button("remove", "Remove")),
         _ => acts

@@ -120,7 +120,7 @@ pub async fn pause(store: &Postgres, actor: &Actor, name: &str) -> Result<bool, 
     turn(store, actor, name, "pause", query!("operate/pause")).await
 }
 
-/// Has a paused destination go on; false when it is not paused.
+/// Has a paused or disabled destination go on; false when it is neither.
 ///
 /// # Errors
 /// `NotFound` when nobody declared it and no relay has opened it.

@@ -126,7 +126,7 @@ pub(super) async fn pause(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Has a paused destination go on.
+/// Has a paused or disabled destination go on.
 #[utoipa::path(post, path = "/admin/v1/destinations/{name}/resume", tag = "destinations",
     params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]

@@ -32,6 +32,7 @@ struct Known {
     spec: Option<Spec>,
     is_paused: bool,
     is_removed: bool,
+    version: i64,
 }
 
 impl Watch {
@@ -61,6 +62,7 @@ impl Watch {
                     let known = self.known.entry(name.clone()).or_default();
                     known.is_paused = is_paused(&declared);
                     known.is_removed = declared.removed_at.is_some();
+                    known.version = declared.version;
                     let destination = name;
                     tracing::error!(destination, problem, "declared destination cannot be read");
                 }
@@ -90,6 +92,7 @@ impl Watch {
             }
             if let Some(spec) = all.get_mut(name) {
                 spec.paused |= known.is_paused;
+                spec.version = known.version;
             }
         }
         all
@@ -100,6 +103,7 @@ impl Watch {
             spec: None,
             is_paused: is_paused(declared),
             is_removed: declared.removed_at.is_some(),
+            version: declared.version,
         };
         let Some(text) = declared.spec.as_deref().filter(|_| !known.is_removed) else {
             return Ok(known);

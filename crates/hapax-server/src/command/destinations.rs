@@ -69,7 +69,7 @@ enum Verb {
         #[command(flatten)]
         consent: Consent,
     },
-    /// Lets a paused one go on
+    /// Lets a paused or disabled one go on
     Resume {
         /// Its name
         name: String,
@@ -139,7 +139,11 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             desk.confirm(consent, &format!("Resume destination {name}?"))?;
             let turned = desk.declare.book().resume(actor, &name).await?;
             desk.say(&json!({"name": name, "paused": false}), || {
-                let was = if turned { "goes on" } else { "was not paused" };
+                let was = if turned {
+                    "goes on"
+                } else {
+                    "was neither paused nor disabled"
+                };
                 format!("destination {name} {was}")
             })?;
         }

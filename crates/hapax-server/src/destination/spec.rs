@@ -71,6 +71,9 @@ pub(crate) struct Spec {
     /// Whether nothing is to be offered for now.
     #[serde(default)]
     pub(crate) paused: bool,
+    /// The version of what the database says of it, and 0 where it says nothing.
+    #[serde(skip)]
+    pub(crate) version: i64,
 }
 
 /// What order a destination keeps.

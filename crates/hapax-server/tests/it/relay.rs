@@ -8,7 +8,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use crate::hapax::{PATIENCE, Relay, emit, hapax, migrate, run_to_end, webhook};
+use crate::hapax::{PATIENCE, Relay, emit, hapax, migrate, run, run_to_end, webhook};
 
 #[tokio::test]
 async fn events_of_plain_sql_reach_a_webhook_and_a_file() {
@@ -36,6 +36,32 @@ async fn events_of_plain_sql_reach_a_webhook_and_a_file() {
     assert!(first.contains("\"source\":\"/shop\""), "{first}");
     relay.stop().await;
     assert_eq!(receiver.received().len(), 20);
+}
+
+#[tokio::test]
+async fn a_destination_whose_far_side_was_gone_goes_on_when_it_is_resumed() {
+    let database = migrated().await;
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(410));
+    let relay = Relay::start(&database.url(), &webhook("orders", &receiver.url("/"))).await;
+    emit(&database.client().await, "order.created", 3).await;
+    eventually(PATIENCE, async || relay.state("orders").await == "disabled").await;
+    receiver.reply(HttpReply::status(200));
+    let url = database.url();
+    let resume = ["destinations", "resume", "orders", "--yes"];
+    let told = run(&[&resume[..], &["--database", &url]].concat()).ended(0);
+    assert!(told.stdout.contains("goes on"), "{told:?}");
+    eventually(PATIENCE, async || {
+        let taken = receiver
+            .received()
+            .into_iter()
+            .filter(|it| it.answered == Some(200));
+        let taken: HashSet<_> = taken.map(|it| it.body).collect();
+        taken.len() == 3
+    })
+    .await;
+    eventually(PATIENCE, async || relay.state("orders").await == "carrying").await;
+    relay.stop().await;
 }
 
 #[tokio::test]

@@ -38,6 +38,8 @@ pub struct Destination {
     pub parts: NonZeroU8,
     /// Whether nothing is to be offered for now.
     pub paused: bool,
+    /// Differs from before when somebody had it go on: it is taken anew, which enables it.
+    pub turn: i64,
 }
 
 impl Destination {
@@ -55,6 +57,7 @@ impl Destination {
             timeout: limits::OFFER * 2,
             parts: NonZeroU8::MIN,
             paused: false,
+            turn: 0,
         }
     }
 
@@ -128,7 +131,14 @@ impl Destination {
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let settings = |it: &Self| {
             let pace = (it.concurrency, it.per_second, it.timeout);
-            (it.tenant.clone(), it.order, pace, it.parts, it.paused)
+            (
+                it.tenant.clone(),
+                it.order,
+                pace,
+                it.parts,
+                it.paused,
+                it.turn,
+            )
         };
         Arc::ptr_eq(&self.sink, &other.sink)
             && self.name == other.name

@@ -102,12 +102,13 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
             let epoch = opened.epoch;
             // What was on the wire is counted as it would be after a crash, so that an event
             // which makes us panic runs out of attempts.
-            let carried = AssertUnwindSafe(self.carry(destination, opened)).catch_unwind();
+            let carried = self.carry(Arc::clone(&destination), opened);
+            let carried = AssertUnwindSafe(carried).catch_unwind();
             let carried = carried.await;
             standing::stopped(&self.part);
             match carried {
                 Ok(Stopped::Drained) => self.give_up(epoch).await,
-                Ok(Stopped::Disabled) => self.disabled(epoch).await,
+                Ok(Stopped::Disabled) => self.disabled(&destination, epoch).await,
                 Ok(Stopped::Fenced) if self.settings.node.is_none() => return self.fenced(),
                 Ok(Stopped::Fenced) => {
                     // What was read may belong to a history that the store has lost.
@@ -308,8 +309,9 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
         }
     }
 
-    /// Waits until the destination is enabled, or is no longer ours.
-    async fn disabled(&mut self, epoch: i64) {
+    /// Waits until the destination is enabled, or is no longer ours, or no longer as it was carried:
+    /// somebody may have had it go on while the last answers came home.
+    async fn disabled(&mut self, carried: &Arc<Destination>, epoch: i64) {
         self.place.stopped.send_replace(Some(DISABLED));
         let destination = &self.part;
         tracing::error!(
@@ -318,11 +320,10 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
             to_state = "disabled",
             "the destination wants no more events; they are kept until it is enabled"
         );
-        let known = Arc::clone(&self.orders.borrow().destination);
         let enabled = self.place.enable.notified();
         tokio::select! {
             () = enabled => return,
-            () = called_off(&mut self.orders, &known) => {}
+            () = called_off(&mut self.orders, carried) => {}
             () = standing::report(&self.store, &self.part, &self.settings.clock) => {
                 unreachable!("reporting never ends")
             }

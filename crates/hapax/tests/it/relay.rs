@@ -12,7 +12,7 @@ use std::{
 use hapax::{
     event::NewEvent,
     limits,
-    relay::Order,
+    relay::{Destination, Order},
     sink::{Receipt, SinkError},
     store::Deliveries,
 };
@@ -317,6 +317,34 @@ async fn a_far_side_that_is_gone_gets_nothing_until_it_is_enabled() {
     stage.as_time_passes(|| sink.counts().len() == 3).await;
     relay.drain().await;
     check_once(&sink, 3);
+}
+
+#[tokio::test]
+async fn whoever_has_a_destination_go_on_while_the_last_answers_come_home_enables_it() {
+    let stage = Stage::new();
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = Arc::clone(&gate);
+    let sink = Recorder::new(move |offer| match offer.event.position {
+        1 => Reply::TakeWith(Arc::clone(&opened)),
+        _ => Reply::Fail(SinkError::Gone {
+            receipt: Receipt::default(),
+            source: "410".into(),
+        }),
+    });
+    let destination = Stage::destination("d", &sink);
+    let relay = stage.relay(vec![destination.clone()]);
+    stage.emit(&["a", "b"]).await;
+    // It is gone already, and its relay waits for what is on the wire.
+    eventually(PATIENCE, async || stage.parked("d").await == 1).await;
+    sink.now(|_| Reply::Take);
+    relay.set(vec![Destination {
+        turn: 1,
+        ..destination
+    }]);
+    gate.add_permits(1);
+    stage.as_time_passes(|| sink.counts().len() == 2).await;
+    relay.drain().await;
+    check_once(&sink, 2);
 }
 
 #[tokio::test]

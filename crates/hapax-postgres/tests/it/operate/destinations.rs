@@ -44,6 +44,14 @@ async fn a_destination_is_created_changed_paused_resumed_and_listed() {
         .await
         .unwrap();
     assert_eq!(page.items[0].name, "orders");
+    scene.pass("listed/1", &[]).await;
+    assert!(!destinations::resume(store, ops, "listed").await.unwrap());
+    let gone = "UPDATE hapax.destination SET disabled_at = now() WHERE name = 'listed/1'";
+    scene.fixture.plain.batch_execute(gone).await.unwrap();
+    assert!(destinations::resume(store, ops, "listed").await.unwrap());
+    let resumed = destinations::get(store, ops, "listed").await.unwrap();
+    assert!(resumed.version > paused.version && resumed.paused_at.is_none());
+
     let done = |action: &str| (action.to_owned(), "done".to_owned());
     let nothing = |action: &str| (action.to_owned(), "nothing".to_owned());
     let acts = [
@@ -54,6 +62,8 @@ async fn a_destination_is_created_changed_paused_resumed_and_listed() {
         done("resume"),
         nothing("resume"),
         done("create"),
+        nothing("resume"),
+        done("resume"),
     ];
     assert_eq!(scene.acts().await, acts);
 }
