@@ -144,6 +144,7 @@ pub mod http;
 pub mod smtp;
 pub mod postgres;
 pub mod power;
+pub mod trouble;
 pub mod proxy;
 pub mod events;
 pub mod clock;

@@ -19,12 +19,13 @@ from standardwebhooks import Webhook
 MOODS = [
     ("lost", 20),  # taken, and the connection closes without a word
     ("slow", 30),  # taken, and answered late
+    ("late", 5),  # taken, and answered later than a lease
     ("drip", 5),  # taken, and the body of the answer never ends
     ("busy", 15),  # 429 with Retry-After
     ("broken", 10),  # 500
     ("elsewhere", 10),  # a redirect
 ]
-TAKEN = ("kind", "lost", "slow", "drip")
+TAKEN = ("kind", "lost", "slow", "late", "drip")
 
 
 class Receiver:
@@ -33,12 +34,15 @@ class Receiver:
         self.webhook = Webhook(args.secret)
         self.random = random.Random(args.seed + len(self.ledger.lines))
         self.is_kind = False
+        self.is_gone = False
         self.trap = None
         # An effect for each id, whatever was restarted in between.
         self.effects = {line["id"] for line in self.ledger.lines if line["what"] == "arrived" and line["mood"] in TAKEN}
         self.number = len(self.ledger.lines)
 
     def mood(self):
+        if self.is_gone:
+            return "gone"
         if self.is_kind:
             return "kind"
         drawn = self.random.randrange(1000)
@@ -65,6 +69,9 @@ class Receiver:
         path = head[0].split(" ")[1]
         if path == "/kind":
             self.is_kind = True
+            return await answer(writer, 200)
+        if path in ("/gone", "/back"):
+            self.is_gone = path == "/gone"
             return await answer(writer, 200)
         mood = self.mood()
         try:
@@ -93,10 +100,14 @@ class Receiver:
             return await answer(writer, 429, f"Retry-After: {after}\r\n")
         if mood == "broken":
             return await answer(writer, 500)
+        if mood == "gone":
+            return await answer(writer, 410)
         if mood == "elsewhere":
             return await answer(writer, 307, f"Location: {self.trap}\r\n")
         if mood == "slow":
             await asyncio.sleep(self.random.uniform(0.05, 1.5))
+        if mood == "late":
+            await asyncio.sleep(self.random.uniform(2.5, 5))
         if mood == "drip":
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
             for _ in range(600):

@@ -59,6 +59,7 @@ pub(crate) async fn all(town: &Town) -> anyhow::Result<Value> {
             "SELECT charge_id, amount FROM shop_ledger_entry WHERE source = 'provider'",
         ),
         ("sagas", "SELECT id, state, reason_code FROM @saga"),
+        ("keys", "SELECT count(*) AS count FROM @idempotency_key"),
         (
             "unfinished",
             "SELECT destination, state, last_error,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
+    clients::Kind,
     evidence::Evidence,
     judges::{causes, retries},
     storm::places,
@@ -58,6 +59,7 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
         let races = spans.windows(2).filter(|it| it[1].0 < it[0].1).count();
         bite("races for a key".to_owned(), races);
     }
+    bite("keys purged".to_owned(), purged(evidence));
     bite("retries of a budget".to_owned(), retries(evidence));
     for (cause, times) in causes(evidence) {
         bite(format!("repeated: {cause}"), times);
@@ -70,6 +72,19 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
         );
     }
     bites
+}
+
+/// At least so many keys had expired before the end.
+fn purged(evidence: &Evidence) -> usize {
+    let stored = evidence.wishes.iter().filter(|it| {
+        // What is consumed has a message for a key, and an inbox.
+        it.wish.kind != Kind::Message && it.asked().any(|it| it.answer["came"] == "stored")
+    });
+    let left = evidence.rows("keys").iter();
+    let left = left.filter_map(|row| row["count"].as_u64()).sum::<u64>();
+    stored
+        .count()
+        .saturating_sub(usize::try_from(left).unwrap_or(usize::MAX))
 }
 
 /// What never happened, although the run is for it.
@@ -100,10 +115,13 @@ fn gates(store: Store) -> Bites {
         "blow: place",
         "blow: net",
         "blow: provider",
+        "blow: full disk",
+        "blow: clock",
         "kill of Clients",
         "kill of Shop",
         "kill of Far",
         "replays",
+        "keys purged",
         "retries of a budget",
         "mismatches",
         "races for a key",
@@ -120,6 +138,7 @@ fn gates(store: Store) -> Bites {
         "blow: commit unheard",
         "blow: commit untold",
         "blow: replay",
+        "blow: gone",
         "kill of Relay",
         "takeovers",
         "repeated: pause",

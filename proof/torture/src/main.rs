@@ -8,6 +8,7 @@
 //! A run holds, or is violated, or is unknown: where a kind of fault never bit, nothing is proven.
 
 mod lines;
+mod preload;
 mod clients;
 mod town;
 mod storm;

@@ -23,6 +23,7 @@ use super::{
 use crate::{
     port::free_port,
     power::{Disk, Frozen, copy},
+    trouble::Trouble,
     wait::{Patience, eventually},
 };
 
@@ -51,6 +52,7 @@ pub struct Cluster {
     port: u16,
     postmaster: Option<Child>,
     disk: Option<Disk>,
+    trouble: Option<Trouble>,
 }
 
 impl Cluster {
@@ -91,6 +93,38 @@ impl Cluster {
         cluster.disk = Some(disk);
         cluster.make(settings).await;
         cluster
+    }
+
+    /// Makes a server that may get into [`trouble`](Self::trouble), by way of this library, and
+    /// starts it.
+    ///
+    /// # Panics
+    /// When PostgreSQL is not installed, or does not start.
+    pub async fn start_in_trouble(library: &Path, settings: &[(&str, &str)]) -> Self {
+        let mut cluster = Self::in_directory(&tempfile::env::temp_dir());
+        cluster.trouble = Some(Trouble::none_within(cluster.directory.path(), library));
+        cluster.make(settings).await;
+        cluster
+    }
+
+    /// The trouble it may be in, where it was started so.
+    pub fn trouble(&self) -> Option<&Trouble> {
+        self.trouble.as_ref()
+    }
+
+    /// Returns when it takes connections; starts it where it has ended by itself.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn is_up(&mut self) {
+        let patience = Patience::within(PATIENCE);
+        while tokio_postgres::connect(&self.url(), NoTls).await.is_err() {
+            if self.has_ended() {
+                self.postmaster = None;
+                return self.start_again().await;
+            }
+            patience.pause().await;
+        }
     }
 
     /// Another server, on a copy of this one's files as they are at one instant, started; this one
@@ -271,6 +305,7 @@ impl Cluster {
             port: 0,
             postmaster: None,
             disk: None,
+            trouble: None,
         }
     }
 
@@ -296,6 +331,7 @@ impl Cluster {
         postgres.arg("-D").arg(self.data());
         postgres.arg("-p").arg(self.port.to_string());
         postgres.envs(self.disk.iter().flat_map(Disk::environment));
+        postgres.envs(self.trouble.iter().flat_map(Trouble::environment));
         let path = self.directory.path().join("log");
         let log = fs::File::options().create(true).append(true).open(path);
         let log = log.expect("a log can be written");

@@ -11,16 +11,18 @@ use super::{
     wire::{Answer, Outcome},
     wish::Wish,
 };
+use crate::lines::now;
 
-/// What a customer remembers.
-const MEMORY: usize = 200;
+/// How long a customer remembers what was granted, in nanoseconds: keys expire, and under one that
+/// has the same is wanted anew.
+const MEMORY: u64 = 8_000_000_000;
 
 pub(super) struct Customer {
     desk: Arc<Desk>,
     tenant: &'static str,
     random: fastrand::Rng,
-    /// Wishes that were granted, which may be asked for again.
-    granted: Vec<Wish>,
+    /// Wishes that were granted, and when, which may be asked for again.
+    granted: Vec<(u64, Wish)>,
     /// Charges that may be refunded, with their amounts.
     charges: Vec<(String, u64)>,
 }
@@ -30,7 +32,7 @@ impl Customer {
         desk: &Arc<Desk>,
         tenant: &'static str,
         seed: u64,
-        granted: Vec<Wish>,
+        granted: Vec<(u64, Wish)>,
     ) -> Self {
         Self {
             desk: Arc::clone(desk),
@@ -42,8 +44,8 @@ impl Customer {
     }
 
     /// Asks for what an earlier life has left open, and then wants one thing after the other.
-    pub(super) async fn run(mut self, open: Vec<Wish>) -> anyhow::Result<()> {
-        for wish in open {
+    pub(super) async fn run(mut self, open: Vec<(u64, Wish)>) -> anyhow::Result<()> {
+        for (_, wish) in open {
             self.until_answered(&wish, false, false).await?;
         }
         while !self.desk.is_closing() {
@@ -122,7 +124,9 @@ impl Customer {
 
     /// Repeats an old request, or asks for something else under its key.
     async fn ask_again(&mut self) -> anyhow::Result<()> {
-        let Some(wish) = self.random.choice(&self.granted).cloned() else {
+        let from = now() - MEMORY;
+        self.granted.retain(|(at, _)| *at > from);
+        let Some((_, wish)) = self.random.choice(&self.granted).cloned() else {
             return Ok(());
         };
         match wish.altered().filter(|_| self.random.bool()) {
@@ -143,11 +147,7 @@ impl Customer {
     }
 
     fn remember(&mut self, wish: Wish) {
-        if self.granted.len() < MEMORY {
-            return self.granted.push(wish);
-        }
-        let place = self.random.usize(..MEMORY);
-        self.granted[place] = wish;
+        self.granted.push((now(), wish));
     }
 
     /// Asks under the same key until the answer is one that will stay; `None` when the run is over

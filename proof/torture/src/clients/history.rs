@@ -29,10 +29,10 @@ pub(super) struct History {
 pub(super) struct Memory {
     /// The number of the next wish.
     pub(super) next: u64,
-    /// Wishes without an answer for good.
-    pub(super) open: Vec<Wish>,
-    /// Wishes that were granted.
-    pub(super) granted: Vec<Wish>,
+    /// Wishes without an answer for good, each with when it was last spoken of.
+    pub(super) open: Vec<(u64, Wish)>,
+    /// Wishes that were granted, each with when that was.
+    pub(super) granted: Vec<(u64, Wish)>,
 }
 
 impl History {
@@ -85,9 +85,27 @@ impl History {
     }
 }
 
+/// What a wish was told.
+struct Told {
+    wish: Wish,
+    /// When it first had an answer for good.
+    at: Option<u64>,
+    is_granted: bool,
+}
+
+impl Told {
+    fn nothing(wish: Wish) -> Self {
+        Self {
+            wish,
+            at: None,
+            is_granted: false,
+        }
+    }
+}
+
 impl Memory {
     fn of(past: &[Value]) -> anyhow::Result<Self> {
-        let mut wishes: HashMap<(String, String), (Wish, bool, bool)> = HashMap::new();
+        let mut wishes: HashMap<(String, String), Told> = HashMap::new();
         let mut next = 0;
         for line in past.iter().filter(|line| line["altered"] != true) {
             let name = |member: &str| line[member].as_str().unwrap_or_default().to_owned();
@@ -95,24 +113,24 @@ impl Memory {
             if line["type"] == "invoke" {
                 next += 1;
                 let wish = serde_json::from_value(line["value"].clone())?;
-                wishes.entry(key).or_insert((wish, false, false));
-            } else if let Some((_, is_answered, is_granted)) = wishes.get_mut(&key)
+                wishes.entry(key).or_insert(Told::nothing(wish));
+            } else if let Some(told) = wishes.get_mut(&key)
                 && line["value"]["lasting"] == true
             {
-                *is_answered = true;
-                *is_granted |= line["type"] == "ok";
+                told.at = told.at.or(line["time"].as_u64());
+                told.is_granted |= line["type"] == "ok";
             }
         }
         let (mut open, mut granted) = (Vec::new(), Vec::new());
-        for (wish, is_answered, is_granted) in wishes.into_values() {
-            match (is_answered, is_granted) {
-                (false, _) => open.push(wish),
-                (true, true) => granted.push(wish),
-                (true, false) => {}
+        for told in wishes.into_values() {
+            match (told.at, told.is_granted) {
+                (None, _) => open.push((0, told.wish)),
+                (Some(at), true) => granted.push((at, told.wish)),
+                (Some(_), false) => {}
             }
         }
-        open.sort_by(|one, other| one.key.cmp(&other.key));
-        granted.sort_by(|one, other| one.key.cmp(&other.key));
+        open.sort_by(|(_, one), (_, other)| one.key.cmp(&other.key));
+        granted.sort_by(|(_, one), (_, other)| one.key.cmp(&other.key));
         Ok(Self {
             next,
             open,

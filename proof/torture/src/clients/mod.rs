@@ -107,8 +107,8 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
         // Another life makes other choices.
         let seed = flags.seed ^ (memory.next << 8) ^ place as u64;
         let tenant = TENANTS[place % TENANTS.len()];
-        let mine = |wish: &&Wish| wish.tenant == tenant;
-        let share = |wishes: &[Wish]| -> Vec<Wish> {
+        let mine = |it: &&(u64, Wish)| it.1.tenant == tenant;
+        let share = |wishes: &[(u64, Wish)]| -> Vec<(u64, Wish)> {
             let theirs = wishes.iter().filter(mine).skip(place / TENANTS.len());
             let step = flags.customers.div_ceil(TENANTS.len());
             theirs.step_by(step).cloned().collect()

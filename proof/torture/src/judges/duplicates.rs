@@ -75,7 +75,7 @@ fn pairs(received: &Received) -> Vec<[&Arrival; 2]> {
 }
 
 fn cause(name: &str, first: &Arrival, again: &Arrival, evidence: &Evidence) -> Option<String> {
-    if !matches!(first.mood.as_str(), "kind" | "slow") {
+    if !matches!(first.mood.as_str(), "kind" | "slow" | "late") {
         return Some(format!("receiver: {}", first.mood));
     }
     let ended = first.answered.unwrap_or(first.at);
@@ -102,7 +102,8 @@ fn concerns(fault: &Fault, name: &str) -> bool {
     };
     let far = if name == "hook" { "Far(0)" } else { "Far(1)" };
     match fault.word.as_str() {
-        "crash" | "terminate" | "crowd" | "lock" => true,
+        "crash" | "terminate" | "crowd" | "lock" | "full disk" => true,
+        "clock" => fault.how.contains(carrier) || fault.how.contains("None"),
         "replay" => name == "feed",
         "kill" | "kill again" | "pause" | "kill in drain" | "place" => {
             fault.how.contains(carrier) || fault.how.contains(far)

@@ -1,6 +1,6 @@
 //! What a disk may lose: every byte written since the last flush of its file.
 //!
-//! The log is `power/disk.c`'s: before each write what stood there, and when a flush began and ended.
+//! The log is `preload/disk.c`'s: before each write what stood there, and when a flush began and ended.
 //! What is not flushed when the power goes may be there, or not, sector by sector.
 
 use std::{

@@ -11,11 +11,10 @@ mod judge;
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use fastrand::Rng;
 use hapax_testkit::{
     port::free_port,
@@ -28,6 +27,7 @@ use tokio::time::Instant;
 use crate::{
     books::Books,
     evidence::{Wished, granted},
+    preload,
     report::{Verdict, say},
     run::{fresh, seed},
     town::{Binaries, Store, Town, is_ready, shop_beside},
@@ -81,7 +81,7 @@ pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
     let name = format!("power-{}-{seed}", flags.store.name());
     let folder = fresh(flags.folder.as_deref(), &name)?;
     let disk = Disk {
-        library: library(&folder)?,
+        library: preload::build("disk", &folder)?,
         log: folder.join("unsynced"),
         lies: flags.lying,
     };
@@ -227,19 +227,4 @@ async fn copied(
         }
     });
     Ok((copy, taken?))
-}
-
-/// Builds the disk.
-fn library(folder: &Path) -> anyhow::Result<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("power/disk.c");
-    let library = folder.join("disk.so");
-    let mut compiler = Command::new("cc");
-    compiler.args([
-        "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o",
-    ]);
-    let built = compiler.arg(&library).arg(source).status();
-    if !built.context("no C compiler: install gcc")?.success() {
-        bail!("the disk cannot be built");
-    }
-    Ok(library)
 }

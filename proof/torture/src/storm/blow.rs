@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::bail;
 use hapax_testkit::{
     proxy::{Deed, Direction, Fault, Moment},
+    trouble::Trouble,
     wait::{Patience, pace},
 };
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 use super::Storm;
 use crate::{
+    books::Books,
     lines::{moment, now},
     town::{LEASE, PATIENCE, Program, Town, died},
 };
@@ -19,6 +21,8 @@ use crate::{
 /// How long a shop or a relay may take to reach a named place under load.
 const REACH: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_millis(10);
+/// How long an answer may take from the wire to the rows, where nothing is struck.
+const SETTLED: Duration = Duration::from_millis(500);
 /// Events of so many nanoseconds are replayed.
 pub(crate) const REPLAYED: u64 = 5_000_000_000;
 
@@ -75,6 +79,12 @@ pub(crate) enum Blow {
     Provider(&'static str, &'static str, u64),
     /// An operator replays what one destination has had.
     Replay,
+    /// A receiver says that it is gone, until an operator has its destination go on.
+    Gone,
+    /// The disk of the rows is full for a while.
+    Full(Duration),
+    /// A clock is wrong by so many milliseconds for a while: that of a shop or a relay, or the server's.
+    Clock(Option<Who>, i64, Duration),
 }
 
 /// How a line is bad.
@@ -107,6 +117,9 @@ impl Blow {
             Self::Net(..) => "net",
             Self::Provider(..) => "provider",
             Self::Replay => "replay",
+            Self::Gone => "gone",
+            Self::Full(_) => "full disk",
+            Self::Clock(..) => "clock",
         }
     }
 
@@ -150,10 +163,26 @@ impl Blow {
                 misbehave(town, operation, mode, *count).await?
             }
             Self::Replay => replay(storm).await?,
+            Self::Gone => gone(storm).await?,
+            Self::Full(time) => full(town, *time).await?,
+            Self::Clock(whose, ahead, time) => clock(town, *whose, *ahead, *time).await?,
         };
         line["bit"] = json!(bit);
         line["until"] = json!(now());
         Ok(line)
+    }
+}
+
+impl Town {
+    /// The trouble of a shop or a relay, or of where the rows are.
+    fn trouble(&self, whose: Option<Who>) -> Option<&Trouble> {
+        match (whose, &self.server) {
+            (Some(Who::Shop(at)), _) => self.shops[at].trouble(),
+            (Some(Who::Relay(at)), _) => self.relays[at].trouble(),
+            (Some(_), _) => None,
+            (None, Some(server)) => server.cluster.trouble(),
+            (None, None) => self.shops[0].trouble(),
+        }
     }
 }
 
@@ -336,21 +365,50 @@ async fn misbehave(town: &Town, operation: &str, mode: &str, count: u64) -> anyh
 
 /// Offers events of the last seconds again, while everything goes on.
 async fn replay(storm: &Storm) -> anyhow::Result<bool> {
+    let since = moment(now().saturating_sub(REPLAYED))?;
+    let words = ["replay", "--destination", "feed", "--since", &since];
+    operate(storm, &[&["events"], &words[..]].concat()).await
+}
+
+/// The receiver answers 410 until its destination is disabled; then it is back, and is resumed.
+async fn gone(storm: &Storm) -> anyhow::Result<bool> {
+    if storm.town.server.is_none() {
+        return Ok(false);
+    }
+    // What was resumed before goes on by now.
+    is_disabled(storm, false).await?;
+    storm.town.tell_feed("/gone").await?;
+    let bit = is_disabled(storm, true).await?;
+    storm.town.tell_feed("/back").await?;
+    // The last to hear of it have written it down.
+    pace(SETTLED).await;
+    operate(storm, &["destinations", "resume", "feed"]).await?;
+    Ok(bit)
+}
+
+/// Waits until some part of a destination is disabled, or none; false where that never comes.
+async fn is_disabled(storm: &Storm, expected: bool) -> anyhow::Result<bool> {
+    const DISABLED: &str = "SELECT name FROM @destination WHERE disabled_at IS NOT NULL";
+    let books = Books::of(&storm.town);
+    let until = Instant::now() + REACH;
+    while Instant::now() < until {
+        if books.read(DISABLED).await?.is_empty() != expected {
+            return Ok(true);
+        }
+        pace(LOOK).await;
+    }
+    Ok(false)
+}
+
+/// An operator does something, as soon as there is a server.
+async fn operate(storm: &Storm, words: &[&str]) -> anyhow::Result<bool> {
     let Some(server) = &storm.town.server else {
         return Ok(false);
     };
     let patience = Patience::within(PATIENCE);
-    let since = moment(now().saturating_sub(REPLAYED))?;
     loop {
         let told = std::process::Command::new(storm.binaries.path("hapax"))
-            .args([
-                "events",
-                "replay",
-                "--destination",
-                "feed",
-                "--since",
-                &since,
-            ])
+            .args(words)
             .args(["--yes", "--database", &server.url, "--config"])
             .arg(storm.town.folder.join("hapax.toml"))
             .output()?;
@@ -359,10 +417,40 @@ async fn replay(storm: &Storm) -> anyhow::Result<bool> {
         }
         let said = String::from_utf8_lossy(&told.stderr).into_owned();
         if !said.contains("unavailable") {
-            bail!("hapax events replay: {said}");
+            bail!("hapax {}: {said}", words.join(" "));
         }
         patience.pause().await;
     }
+}
+
+async fn full(town: &mut Town, time: Duration) -> anyhow::Result<bool> {
+    let Some(trouble) = town.trouble(None) else {
+        return Ok(false);
+    };
+    let before = trouble.refused();
+    trouble.fill_disk(true);
+    pace(time).await;
+    trouble.fill_disk(false);
+    let is_refused = trouble.refused() > before;
+    if let Some(server) = &mut town.server {
+        server.cluster.is_up().await;
+    }
+    Ok(is_refused)
+}
+
+async fn clock(
+    town: &Town,
+    whose: Option<Who>,
+    ahead: i64,
+    time: Duration,
+) -> anyhow::Result<bool> {
+    let Some(trouble) = town.trouble(whose) else {
+        return Ok(false);
+    };
+    trouble.set_clock(ahead * 1_000_000);
+    pace(time).await;
+    trouble.set_clock(0);
+    Ok(true)
 }
 
 impl Line {

@@ -38,6 +38,8 @@ const RELAY: [&str; 4] = [
     "relay.settle.before",
     "relay.settle.after",
 ];
+/// The furthest that a clock jumps, in milliseconds, either way.
+const JUMP: i64 = 10_000;
 /// At which of a shop's commits it is struck in an exhaustive storm.
 const COMMITS: [u64; 10] = [2, 5, 7, 9, 11, 14, 17, 20, 24, 30];
 const OPERATIONS: [&str; 7] = [
@@ -117,7 +119,15 @@ pub(super) fn draw(random: &mut Rng, town: &Town, deck: &mut Deck) -> Blow {
         }
         74..80 if has_server => commit(random, town),
         80..81 if has_server => Blow::Replay,
-        66..90 => net(random, town),
+        66..88 => net(random, town),
+        88..90 => {
+            let whose = Some(tested(random)).filter(|_| random.u8(0..3) > 0);
+            // Past the lease, and less than what a key has left while anybody asks under it.
+            let ahead = random.i64(-JUMP..JUMP);
+            Blow::Clock(whose, ahead, millis(random, 200, 2_500))
+        }
+        90 => Blow::Full(millis(random, 200, 2_000)),
+        91 if has_server => Blow::Gone,
         _ => {
             let operation = OPERATIONS[random.usize(..OPERATIONS.len())];
             let mode = MODES[random.usize(..MODES.len())];

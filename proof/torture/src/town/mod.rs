@@ -23,6 +23,7 @@ use hapax_testkit::{
     wait::Patience,
 };
 
+use crate::preload;
 pub(crate) use far::{COUNTER, WEBHOOK_SECRET};
 pub(crate) use program::{Program, died};
 pub(crate) use shops::beside as shop_beside;
@@ -31,6 +32,19 @@ pub(crate) use shops::beside as shop_beside;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long whoever is silent keeps what it holds.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
+
+/// How long something is kept in a storm: it is deleted while everything goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retention {
+    pub(crate) keys: Duration,
+    pub(crate) events: Duration,
+}
+
+/// Keys stay longer than customers remember them, with a clock that jumps, and answers that come late.
+const RETENTION: Retention = Retention {
+    keys: Duration::from_secs(30),
+    events: Duration::from_secs(60),
+};
 
 /// Which store the rows are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -165,9 +179,10 @@ impl Town {
             shipping: free_port(),
             counter: free_port(),
         };
+        let trouble = preload::build("trouble", folder)?;
         let server = match store {
             Store::Sqlite => None,
-            Store::Postgres => Some(Server::start(disk).await),
+            Store::Postgres => Some(Server::start(disk, &trouble).await),
         };
         let to = |port: &u16| Proxy::to(format!("127.0.0.1:{port}"));
         let rows = |server: &Server| Proxy::to_postgres(server.cluster.address());
@@ -201,10 +216,23 @@ impl Town {
             listens(port).await;
         }
         town.shops = shops::shops(&town, binaries)?;
-        if let (Store::Sqlite, Some(disk)) = (store, disk) {
-            town.shops = town.shops.drain(..).map(|it| it.on(disk)).collect();
+        let retention = disk.is_none().then_some(RETENTION);
+        town.relays = shops::relays(&town, binaries, retention).await?;
+        match disk {
+            None => {
+                for shop in &mut town.shops {
+                    shop.is_told(format!("--retention={}s", RETENTION.keys.as_secs()));
+                }
+                for programs in [&mut town.shops, &mut town.relays] {
+                    let troubled = programs.drain(..).map(|it| it.in_trouble(&trouble));
+                    *programs = troubled.collect();
+                }
+            }
+            Some(disk) if store == Store::Sqlite => {
+                town.shops = town.shops.drain(..).map(|it| it.on(disk)).collect();
+            }
+            Some(_) => {}
         }
-        town.relays = shops::relays(&town, binaries).await?;
         town.clients = shops::clients(&town, seed)?;
         if let Some(bug) = seeded {
             for programs in [&mut town.shops, &mut town.relays, &mut town.clients] {
@@ -256,6 +284,16 @@ impl Town {
         )
     }
 
+    /// Tells the receiver of the feed what to do, as soon as it listens.
+    pub(crate) async fn tell_feed(&self, path: &str) -> anyhow::Result<()> {
+        let url = format!("http://127.0.0.1:{}{path}", self.ports.receivers[1]);
+        let patience = Patience::within(PATIENCE);
+        while self.http.get(&url).await.is_err() {
+            patience.pause().await;
+        }
+        Ok(())
+    }
+
     /// From now on the receivers and the mailbox are kind.
     pub(crate) async fn be_kind(&self) -> anyhow::Result<()> {
         far::be_kind(self).await
@@ -275,11 +313,11 @@ impl Town {
 }
 
 impl Server {
-    async fn start(disk: Option<&Disk>) -> Self {
+    async fn start(disk: Option<&Disk>, trouble: &Path) -> Self {
         let settings = [("max_connections", "60"), ("log_lock_waits", "on")];
         let cluster = match disk {
             Some(disk) => Cluster::start_on(disk, &settings).await,
-            None => Cluster::start_with(&settings).await,
+            None => Cluster::start_in_trouble(trouble, &settings).await,
         };
         let database = Database::on(&cluster.url()).await;
         Self {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use hapax_testkit::{power::Disk, wait::Patience};
+use hapax_testkit::{power::Disk, trouble::Trouble, wait::Patience};
 
 use super::PATIENCE;
 
@@ -22,6 +22,7 @@ pub(crate) struct Program {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     log: PathBuf,
+    trouble: Option<Trouble>,
     child: Option<Child>,
     /// Whether it was started so that it strikes itself: then it may end by itself, as one does
     /// that cannot make its tables.
@@ -38,6 +39,7 @@ impl Program {
             arguments,
             environment: Vec::new(),
             log: folder.join(format!("{name}.log")),
+            trouble: None,
             child: None,
             is_struck: false,
         }
@@ -56,6 +58,23 @@ impl Program {
             self.environment.push((name.to_owned(), value));
         }
         self
+    }
+
+    /// The same, on a machine that may get into trouble, by way of this library.
+    pub(super) fn in_trouble(mut self, library: &Path) -> Self {
+        let matter = self.log.with_extension("trouble");
+        self.trouble = Some(Trouble::none(library, &matter));
+        self
+    }
+
+    /// The trouble it may be in.
+    pub(crate) fn trouble(&self) -> Option<&Trouble> {
+        self.trouble.as_ref()
+    }
+
+    /// From the next start on it has this argument as well.
+    pub(super) fn is_told(&mut self, argument: String) {
+        self.arguments.push(argument);
     }
 
     /// There is another release of it in this folder.
@@ -100,6 +119,7 @@ impl Program {
             .env_clear()
             .env("PATH", path)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .envs(self.trouble.iter().flat_map(Trouble::environment))
             .envs(more.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

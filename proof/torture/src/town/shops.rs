@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use hapax_testkit::port::free_port;
 use tokio_postgres::NoTls;
 
-use super::{Binaries, LEASE, Ports, Program, Town, WEBHOOK_SECRET};
+use super::{Binaries, LEASE, Ports, Program, Retention, Town, WEBHOOK_SECRET};
 use crate::{
     books::Books,
     clients::{INBOX_SECRET, TENANTS},
@@ -106,7 +106,11 @@ fn arguments(
 }
 
 /// Two relays beside the shops, for the destinations that keep order; none without a server.
-pub(super) async fn relays(town: &Town, binaries: &Binaries) -> anyhow::Result<Vec<Program>> {
+pub(super) async fn relays(
+    town: &Town,
+    binaries: &Binaries,
+    retention: Option<Retention>,
+) -> anyhow::Result<Vec<Program>> {
     let (Some(server), Some(link)) = (&town.server, &town.links.relay_rows) else {
         return Ok(Vec::new());
     };
@@ -152,7 +156,11 @@ pub(super) async fn relays(town: &Town, binaries: &Binaries) -> anyhow::Result<V
          [destinations.far]\norder = \"key\"\nschedule = [{waits}]\n\
          sink.postgres = {{ url = \"{far}\", consumer = \"far\", table = \"inbox_event\" }}\n"
     );
-    fs::write(&config, text)?;
+    let retention = retention.map(|it| {
+        let events = it.events.as_secs();
+        format!("[retention]\nevery = \"1s\"\nevents = \"{events}s\"\n")
+    });
+    fs::write(&config, text + &retention.unwrap_or_default())?;
     let relay = |number: usize| {
         let name = format!("relay-{number}");
         let arguments = vec![

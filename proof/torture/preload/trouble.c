@@ -1,0 +1,137 @@
+/* A machine in trouble: its disk is full, or its clock is wrong.
+ *
+ * Loaded in front of the C library (LD_PRELOAD). The file that TROUBLE names says what is the matter,
+ * and is looked at again before each call: 8 bytes that are not zero while the disk is full, 8 with the
+ * nanoseconds by which the clock is ahead, and 8 in which is counted what was refused. On a full disk
+ * a plain file keeps its size: what stands there can be written over, as on a real one. What goes to
+ * the first three descriptors is the log, which has a disk of its own. Clocks that only ever run
+ * forward (CLOCK_MONOTONIC) are right. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+struct matter {
+    uint64_t is_full;
+    int64_t ahead;
+    uint64_t refused;
+};
+
+enum { SECOND = 1000000000 };
+
+static struct matter *matter;
+
+__attribute__((constructor)) static void look(void) {
+    const char *path = getenv("TROUBLE");
+    if (!path) return;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) abort();
+    void *seen = mmap(NULL, sizeof *matter, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (seen == MAP_FAILED) abort();
+    matter = seen;
+    syscall(SYS_close, fd);
+}
+
+/* Whether a plain file would have to grow for this, and cannot. */
+static int is_refused(int fd, uint64_t offset, uint64_t length) {
+    struct stat stat;
+    if (!matter || !__atomic_load_n(&matter->is_full, __ATOMIC_RELAXED) || fd < 3) return 0;
+    if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) return 0;
+    if (offset + length <= (uint64_t)stat.st_size) return 0;
+    __atomic_add_fetch(&matter->refused, 1, __ATOMIC_RELAXED);
+    errno = ENOSPC;
+    return 1;
+}
+
+static uint64_t place(int fd) {
+    off_t at = lseek(fd, 0, fcntl(fd, F_GETFL) & O_APPEND ? SEEK_END : SEEK_CUR);
+    return at < 0 ? 0 : (uint64_t)at;
+}
+
+static uint64_t sum(const struct iovec *parts, int number) {
+    uint64_t length = 0;
+    for (int at = 0; at < number; at++) length += parts[at].iov_len;
+    return length;
+}
+
+/* A pipe has no place: only a full disk is worth the question. */
+static int is_refused_here(int fd, uint64_t length) {
+    return matter && matter->is_full && is_refused(fd, place(fd), length);
+}
+
+ssize_t write(int fd, const void *bytes, size_t length) {
+    if (is_refused_here(fd, length)) return -1;
+    return syscall(SYS_write, fd, bytes, length);
+}
+
+ssize_t writev(int fd, const struct iovec *parts, int number) {
+    if (is_refused_here(fd, sum(parts, number))) return -1;
+    return syscall(SYS_writev, fd, parts, number);
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t offset) {
+    if (is_refused(fd, (uint64_t)offset, length)) return -1;
+    return syscall(SYS_pwrite64, fd, bytes, length, offset);
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset) {
+    return pwrite64(fd, bytes, length, offset);
+}
+
+ssize_t pwritev64(int fd, const struct iovec *parts, int number, off64_t offset) {
+    if (is_refused(fd, (uint64_t)offset, sum(parts, number))) return -1;
+    return syscall(SYS_pwritev, fd, parts, number, (unsigned long)offset, 0UL);
+}
+
+ssize_t pwritev(int fd, const struct iovec *parts, int number, off_t offset) {
+    return pwritev64(fd, parts, number, offset);
+}
+
+int fallocate64(int fd, int mode, off64_t offset, off64_t length) {
+    if (is_refused(fd, (uint64_t)offset, (uint64_t)length)) return -1;
+    return (int)syscall(SYS_fallocate, fd, mode, offset, length);
+}
+
+int fallocate(int fd, int mode, off_t offset, off_t length) { return fallocate64(fd, mode, offset, length); }
+
+/* This one says what is wrong by what it returns. */
+int posix_fallocate64(int fd, off64_t offset, off64_t length) {
+    return fallocate64(fd, 0, offset, length) == 0 ? 0 : errno;
+}
+
+int posix_fallocate(int fd, off_t offset, off_t length) { return posix_fallocate64(fd, offset, length); }
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    if (syscall(SYS_clock_gettime, clock, time) != 0) return -1;
+    if (matter && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+        int64_t ahead = __atomic_load_n(&matter->ahead, __ATOMIC_RELAXED);
+        int64_t nanos = (int64_t)time->tv_nsec + ahead % SECOND;
+        time->tv_sec += ahead / SECOND + (nanos >= SECOND) - (nanos < 0);
+        time->tv_nsec = (nanos + SECOND) % SECOND;
+    }
+    return 0;
+}
+
+int gettimeofday(struct timeval *restrict value, void *restrict zone) {
+    struct timespec time;
+    (void)zone;
+    if (clock_gettime(CLOCK_REALTIME, &time) != 0) return -1;
+    value->tv_sec = time.tv_sec;
+    value->tv_usec = time.tv_nsec / 1000;
+    return 0;
+}
+
+time_t time(time_t *value) {
+    struct timespec now;
+    if (clock_gettime(CLOCK_REALTIME, &now) != 0) return -1;
+    if (value) *value = now.tv_sec;
+    return now.tv_sec;
+}
