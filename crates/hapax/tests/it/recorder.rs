@@ -89,7 +89,7 @@ impl Recorder {
     async fn hang(&self, position: i64) {
         self.hanging.lock().unwrap().push(position);
         let _given_up = GivenUp(&self.hanging, position);
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     async fn reply(&self, offer: &Offer) -> Outcome {

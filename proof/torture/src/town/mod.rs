@@ -43,7 +43,7 @@ pub(crate) struct Retention {
 /// Keys stay longer than customers remember them, with a clock that jumps, and answers that come late.
 const RETENTION: Retention = Retention {
     keys: Duration::from_secs(30),
-    events: Duration::from_secs(60),
+    events: Duration::from_mins(1),
 };
 
 /// Which store the rows are in.
