@@ -46,10 +46,7 @@ fuzz_target!(|text: &str| {
 
 /// What may be emitted comes back as it was.
 fn emitted(new: NewEvent, tenant: Option<Tenant>, expected: (Headers, Payload)) {
-    let (keyring, clock) = (
-        Keyring::default(),
-        Clock::new(|| Timestamp::from_millis(0)),
-    );
+    let (keyring, clock) = (Keyring::default(), Clock::new(|| Timestamp::from_millis(0)));
     let aggregate = new.aggregate.clone();
     let mut draft = Draft::new(tenant.clone(), Headers::new());
     let id = match draft.seal(new, &clock, &random(), &keyring) {

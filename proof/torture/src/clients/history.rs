@@ -29,7 +29,7 @@ pub(super) struct History {
 pub(super) struct Memory {
     /// The number of the next wish.
     pub(super) next: u64,
-    /// Wishes without an answer for good, each with when it was last spoken of.
+    /// Wishes without an answer for good, each with 0 for when that was.
     pub(super) open: Vec<(u64, Wish)>,
     /// Wishes that were granted, each with when that was.
     pub(super) granted: Vec<(u64, Wish)>,

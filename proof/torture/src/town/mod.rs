@@ -221,7 +221,7 @@ impl Town {
         match disk {
             None => {
                 for shop in &mut town.shops {
-                    shop.is_told(format!("--retention={}s", RETENTION.keys.as_secs()));
+                    shop.add_argument(format!("--retention={}s", RETENTION.keys.as_secs()));
                 }
                 for programs in [&mut town.shops, &mut town.relays] {
                     let troubled = programs.drain(..).map(|it| it.in_trouble(&trouble));

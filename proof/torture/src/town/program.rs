@@ -73,7 +73,7 @@ impl Program {
     }
 
     /// From the next start on it has this argument as well.
-    pub(super) fn is_told(&mut self, argument: String) {
+    pub(super) fn add_argument(&mut self, argument: String) {
         self.arguments.push(argument);
     }
 
