@@ -38,7 +38,9 @@ async fn two_hundred_requests_with_as_many_keys_are_as_many_orders(on: Store) {
 
 #[tokio::test]
 async fn a_storm_gets_through_two_connections() {
-    let shop = Shop::start(Store::Postgres, &["--database-connections", "2"]).await;
+    // Who asks under a key that is taken waits for as long as all of them may take.
+    let flags = ["--database-connections", "2", "--wait", "20s"];
+    let shop = Shop::start(Store::Postgres, &flags).await;
     let answers = storm(&shop, |number| format!("key-{}", number / 2)).await;
     assert!(answers.iter().all(|answer| answer.status == 201));
     assert_eq!(shop.received("order.created", 100).await.len(), 100);

@@ -354,6 +354,10 @@ pub(crate) async fn is_ready(
             return Ok(());
         }
         if let Some(status) = shop.ended()? {
+            if shop.gave_up(status)? {
+                shop.start()?;
+                continue;
+            }
             bail!("{} ended before it was ready: {status}", shop.name);
         }
         patience.pause().await;

@@ -12,6 +12,9 @@ use hapax_testkit::{power::Disk, trouble::Trouble, wait::Patience};
 
 use super::PATIENCE;
 
+/// Bytes of a log in which a process says why it ended.
+const LAST_WORDS: u64 = 600;
+
 /// A process, and how to start it.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -153,7 +156,7 @@ impl Program {
         child.kill()?;
         let status = child.wait()?;
         // One that was told to stop may have stopped before it.
-        if died(status) || stopped(status) || self.is_struck {
+        if died(status) || stopped(status) || self.is_struck || self.gave_up(status)? {
             return Ok(());
         }
         bail!(
@@ -191,12 +194,25 @@ impl Program {
         Ok(status)
     }
 
-    /// Starts it again where it struck itself and ended of it.
+    /// Starts it again where it struck itself and ended of it, or had no server when it started.
     pub(crate) fn revive(&mut self) -> anyhow::Result<()> {
-        if self.is_struck && self.ended()?.is_some() {
+        if let Some(status) = self.ended()? {
+            if !self.is_struck && !self.gave_up(status)? {
+                bail!(
+                    "{} ended by itself: {status}; see {}",
+                    self.name,
+                    self.log.display()
+                );
+            }
             self.start()?;
         }
         Ok(())
+    }
+
+    /// Whether it ended because there was no server when it started: whoever runs it tries again.
+    pub(crate) fn gave_up(&self, status: ExitStatus) -> anyhow::Result<bool> {
+        let last = self.said().saturating_sub(LAST_WORDS);
+        Ok(status.code() == Some(1) && self.has_said(last, "store is unavailable")?)
     }
 
     /// Tells it to stop, and waits until it has.
@@ -212,6 +228,7 @@ impl Program {
             if let Some(status) = self.ended()?
                 && !stopped(status)
                 && !self.is_struck
+                && !self.gave_up(status)?
             {
                 bail!("{} failed: {status}; see {}", self.name, self.log.display());
             }
