@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use fastrand::Rng;
 use hapax_testkit::{
     port::free_port,
@@ -184,7 +184,9 @@ async fn judged(
     let port = free_port();
     let mut shop = shop_beside(town, binaries, port, &copy.home, &copy.books);
     shop.start()?;
-    is_ready(&town.http, &mut shop, port).await?;
+    if let Some(status) = is_ready(&town.http, &mut shop, port).await? {
+        bail!("the shop ended before it was ready: {status}");
+    }
     let ready = Instant::now();
     let violations = judge::violations(acknowledged, &copy.books, port, random).await?;
     shop.kill()?;

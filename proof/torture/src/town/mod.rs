@@ -10,6 +10,7 @@ mod shops;
 
 use std::{
     path::{Path, PathBuf},
+    process::ExitStatus,
     time::Duration,
 };
 
@@ -268,7 +269,12 @@ impl Town {
             listens(port).await;
         }
         for (shop, port) in self.shops.iter_mut().zip(&self.ports.shops) {
-            is_ready(&self.http, shop, *port).await?;
+            while let Some(status) = is_ready(&self.http, shop, *port).await? {
+                if !shop.gave_up(status)? {
+                    bail!("{} ended before it was ready: {status}", shop.name);
+                }
+                shop.start()?;
+            }
         }
         Ok(())
     }
@@ -339,26 +345,22 @@ impl Drop for Server {
     }
 }
 
-/// Waits until a shop takes requests.
+/// Waits until a shop takes requests; how it ended, where it did before that.
 pub(crate) async fn is_ready(
     http: &HttpClient,
     shop: &mut Program,
     port: u16,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<ExitStatus>> {
     let url = format!("http://127.0.0.1:{port}/readyz");
     let patience = Patience::within(PATIENCE);
     loop {
         if let Ok(answer) = http.get(&url).await
             && answer.status == 200
         {
-            return Ok(());
+            return Ok(None);
         }
         if let Some(status) = shop.ended()? {
-            if shop.gave_up(status)? {
-                shop.start()?;
-                continue;
-            }
-            bail!("{} ended before it was ready: {status}", shop.name);
+            return Ok(Some(status));
         }
         patience.pause().await;
     }
