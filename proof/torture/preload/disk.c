@@ -19,6 +19,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "place.h"
+
 struct record {
     char kind;
     char none[7];
@@ -68,17 +70,6 @@ static void before_write(int fd, uint64_t offset, uint64_t length) {
         length -= piece;
     }
     free(old);
-}
-
-static uint64_t place(int fd) {
-    off_t at = lseek(fd, 0, fcntl(fd, F_GETFL) & O_APPEND ? SEEK_END : SEEK_CUR);
-    return at < 0 ? 0 : (uint64_t)at;
-}
-
-static uint64_t sum(const struct iovec *parts, int number) {
-    uint64_t length = 0;
-    for (int at = 0; at < number; at++) length += parts[at].iov_len;
-    return length;
 }
 
 ssize_t write(int fd, const void *bytes, size_t length) {

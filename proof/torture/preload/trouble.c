@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "place.h"
+
 struct matter {
     uint64_t is_full;
     int64_t ahead;
@@ -49,17 +51,6 @@ static int is_refused(int fd, uint64_t offset, uint64_t length) {
     __atomic_add_fetch(&matter->refused, 1, __ATOMIC_RELAXED);
     errno = ENOSPC;
     return 1;
-}
-
-static uint64_t place(int fd) {
-    off_t at = lseek(fd, 0, fcntl(fd, F_GETFL) & O_APPEND ? SEEK_END : SEEK_CUR);
-    return at < 0 ? 0 : (uint64_t)at;
-}
-
-static uint64_t sum(const struct iovec *parts, int number) {
-    uint64_t length = 0;
-    for (int at = 0; at < number; at++) length += parts[at].iov_len;
-    return length;
 }
 
 /* A pipe has no place: only a full disk is worth the question. */
