@@ -284,3 +284,35 @@ fn stopped(status: ExitStatus) -> bool {
 pub(crate) fn died(status: ExitStatus) -> bool {
     status.signal() == Some(9)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_finds_no_server_is_started_again_and_nobody_else_may_end() {
+        let folder = tempfile::tempdir().unwrap();
+        for (number, (script, is_excused)) in [
+            ("echo 'x: store is unavailable' >&2; exit 1", true),
+            ("echo 'x: store is unavailable' >&2; exit 101", false),
+            ("echo 'x: something else' >&2; exit 1", false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let arguments = vec!["-c".to_owned(), script.to_owned()];
+            let name = format!("program-{number}");
+            let mut program = Program::new(&name, folder.path(), "sh".as_ref(), arguments);
+            program.start().unwrap();
+            let patience = Patience::within(PATIENCE);
+            let revived = loop {
+                let revived = program.revive();
+                if revived.is_err() || program.said() > 40 {
+                    break revived;
+                }
+                patience.pause().await;
+            };
+            assert_eq!(revived.is_ok(), is_excused, "{script}: {revived:?}");
+        }
+    }
+}
