@@ -114,10 +114,13 @@ async fn check(
         let text = String::from_utf8_lossy(&sent.body);
         assert_eq!((sent.status, &*text), (StatusCode::CREATED, body));
     }
-    assert_eq!(crossing.runs.load(Ordering::SeqCst), 3, "one of them lost");
+    // One of them lost; and who lost may be back at its first row before the other, told that the
+    // row is free, has taken it: then they cross again.
+    let runs = crossing.runs.load(Ordering::SeqCst);
+    assert!(runs >= 3, "nobody lost: {runs} runs");
     ask("up", [1, 2]).await.check_replays(&up);
     ask("down", [2, 1]).await.check_replays(&down);
-    assert_eq!(crossing.runs.load(Ordering::SeqCst), 3);
+    assert_eq!(crossing.runs.load(Ordering::SeqCst), runs);
     let effects = "SELECT (SELECT count(*) FROM note), (SELECT count(*) FROM hapax.outbox_event),
         (SELECT sum(left_over) FROM stock)";
     let row = database.client().await.query_one(effects, &[]).await;
