@@ -21,7 +21,7 @@ class Ledger:
         self._file.truncate(whole)
 
     def write(self, sync=True, **line):
-        line["at"] = time.time_ns()
+        line.setdefault("at", time.time_ns())
         self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
         if sync:

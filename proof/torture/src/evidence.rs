@@ -23,6 +23,8 @@ pub(crate) struct Evidence {
     /// What came to each receiver.
     pub(crate) hook: Received,
     pub(crate) feed: Received,
+    /// What was read from the broker.
+    pub(crate) stream: Received,
     pub(crate) mails: Vec<Value>,
     /// What came to the far side that is overloaded.
     pub(crate) asked: Vec<Asked>,
@@ -123,6 +125,7 @@ impl Evidence {
             faults: lines("faults.jsonl")?.iter().map(Fault::of).collect(),
             hook: Received::of(&lines("hook.jsonl")?),
             feed: Received::of(&lines("feed.jsonl")?),
+            stream: Received::of(&lines("stream.jsonl")?),
             mails: lines("mail.jsonl")?,
             asked: lines("counter.jsonl")?.iter().map(Asked::of).collect(),
             payment: made(&lines("payment.jsonl")?),

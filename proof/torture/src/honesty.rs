@@ -7,7 +7,7 @@ use crate::{
     evidence::Evidence,
     judges::{causes, retries},
     storm::places,
-    town::Store,
+    town::{BROKER, Store},
 };
 
 /// How often each thing happened that the run is for.
@@ -26,6 +26,9 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
             if fault.word.starts_with("kill") && fault.how.contains(&format!("({role}(")) {
                 bite(format!("kill of {role}"), 1);
             }
+        }
+        if fault.word.starts_with("kill") && fault.how.contains(BROKER) {
+            bite("kill of the broker".to_owned(), 1);
         }
         if fault.word == "place" {
             let place = fault.how.split('"').nth(1).unwrap_or_default();
@@ -140,6 +143,7 @@ fn gates(store: Store) -> Bites {
         "blow: replay",
         "blow: gone",
         "kill of Relay",
+        "kill of the broker",
         "takeovers",
         "repeated: pause",
         "repeated: replay",

@@ -161,8 +161,9 @@ fn counts(page: &mut String, evidence: &Evidence, violations: &[Violation]) {
         Kind::Message,
     ];
     let kinds = kinds.map(|kind| format!("{} {kind:?}", granted(kind)).to_lowercase());
-    let deliveries = evidence.hook.arrivals.len() + evidence.feed.arrivals.len();
-    let events = evidence.hook.said.len() + evidence.feed.said.len();
+    let receivers = [&evidence.hook, &evidence.feed, &evidence.stream];
+    let deliveries: usize = receivers.iter().map(|it| it.arrivals.len()).sum();
+    let events: usize = receivers.iter().map(|it| it.said.len()).sum();
     let repeated: usize = causes(evidence).values().sum();
     let unexplained = causes(evidence)
         .get("unexplained")
@@ -193,7 +194,7 @@ fn counts(page: &mut String, evidence: &Evidence, violations: &[Violation]) {
                 .to_string(),
         ),
         (
-            "deliveries to the webhooks' receivers",
+            "deliveries to the webhooks' receivers and the broker",
             deliveries.to_string(),
         ),
         ("of so many events", events.to_string()),

@@ -179,7 +179,7 @@ async fn settle(town: &mut Town) -> anyhow::Result<(u64, Duration)> {
 /// How much has come to the far sides, and how many checkouts go on.
 async fn arrived(town: &Town) -> anyhow::Result<Vec<usize>> {
     let mut counts = Vec::new();
-    for name in ["hook", "feed", "mail", "payment", "shipping"] {
+    for name in ["hook", "feed", "stream", "mail", "payment", "shipping"] {
         counts.push(lines::read(&town.folder.join(format!("{name}.jsonl")))?.len());
     }
     let open = "SELECT id FROM @saga WHERE state = 'running'";

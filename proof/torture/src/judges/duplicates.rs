@@ -7,6 +7,7 @@ use super::{Violation, violated};
 use crate::{
     evidence::{Arrival, Evidence, Fault, Received},
     storm::REPLAYED,
+    town::BROKER,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -58,8 +59,11 @@ pub(crate) fn causes(evidence: &Evidence) -> BTreeMap<String, usize> {
     causes
 }
 
-fn receivers(evidence: &Evidence) -> [(&'static str, &Received); 2] {
-    [("hook", &evidence.hook), ("feed", &evidence.feed)]
+fn receivers(evidence: &Evidence) -> [(&'static str, &Received); 3] {
+    let Evidence {
+        hook, feed, stream, ..
+    } = evidence;
+    [("hook", hook), ("feed", feed), ("stream", stream)]
 }
 
 /// Each arrival of an event with the one before.
@@ -96,11 +100,11 @@ fn cause(name: &str, first: &Arrival, again: &Arrival, evidence: &Evidence) -> O
 
 /// Whether a fault can have kept the outcome of a delivery to this receiver from being written.
 fn concerns(fault: &Fault, name: &str) -> bool {
-    let (carrier, hook, rows) = match name {
-        "hook" => ("Shop(", "Hook(0)", "Rows("),
-        _ => ("Relay(", "Hook(1)", "RelayRows"),
+    let (carrier, rows, hook, far) = match name {
+        "hook" => ("Shop(", "Rows(", "Hook(0)", "Far(0)"),
+        "feed" => ("Relay(", "RelayRows", "Hook(1)", "Far(1)"),
+        _ => ("Relay(", "RelayRows", "Hook(2)", BROKER),
     };
-    let far = if name == "hook" { "Far(0)" } else { "Far(1)" };
     match fault.word.as_str() {
         "crash" | "terminate" | "crowd" | "lock" | "full disk" => true,
         "clock" => fault.how.contains(carrier) || fault.how.contains("None"),

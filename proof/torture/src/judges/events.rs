@@ -20,9 +20,11 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     let expected = expected(evidence);
     let mut found = received("hook", &evidence.hook, &expected);
     if evidence.store == Store::Postgres {
-        found.extend(received("feed", &evidence.feed, &expected));
+        for (name, taken) in [("feed", &evidence.feed), ("stream", &evidence.stream)] {
+            found.extend(received(name, taken, &expected));
+            found.extend(order(taken));
+        }
         found.extend(far(evidence, &expected));
-        found.extend(order(&evidence.feed));
     }
     found.extend(mails(evidence));
     found.extend(picky(evidence));

@@ -8,6 +8,9 @@ use crate::{clients::Wish, evidence::Evidence};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 
+/// The ledgers of whoever is sent every event.
+pub(super) const RECEIVERS: [&str; 3] = ["hook.jsonl", "feed.jsonl", "stream.jsonl"];
+
 /// The files of a run, before they are written.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
@@ -117,11 +120,11 @@ impl Sample {
         self.add(file, line(word, answer));
     }
 
-    /// One delivery to each receiver and into the far database.
+    /// One delivery to each receiver, to the broker and into the far database.
     pub(super) fn deliver(&mut self, kind: &str, subject: &str, data: &Value) {
         let id = format!("ev_{subject}");
         let body = json!({ "type": kind, "data": data }).to_string();
-        for file in ["hook.jsonl", "feed.jsonl"] {
+        for file in RECEIVERS {
             self.arrive(file, &id, "kind", 5 * SECOND, Some(&body));
         }
         let row = json!({

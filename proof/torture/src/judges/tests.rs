@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    sample::{SECOND, Sample, answer},
+    sample::{RECEIVERS, SECOND, Sample, answer},
     violations,
 };
 use crate::clients::Wish;
@@ -99,6 +99,23 @@ fn an_answer_that_nothing_explains_is_found() {
 }
 
 #[test]
+fn a_checkout_may_fail_for_what_was_done_to_its_provider_and_for_nothing_else() {
+    for (why, expected) in [("absent: it lost every call", &[][..]), ("tired", &[2])] {
+        check(expected, |run| {
+            push(run, "sagas", json!({ "id": "chk_9", "state": "failed" }));
+            run.deliver(
+                "checkout.failed",
+                "chk_9",
+                &json!({ "checkout_id": "chk_9" }),
+            );
+            let told = json!({ "code": "CONFLICT.checkout.failed", "detail": why });
+            let wish = Wish::checkout("alice", 9, true);
+            run.ask(&wish, false, "fail", answer(409, "stored", &told));
+        });
+    }
+}
+
+#[test]
 fn a_replay_that_differs_in_a_byte_is_found() {
     check(&[3], |run| {
         let other = json!({ "id": "ch_1", "more": 1 });
@@ -149,7 +166,7 @@ fn an_event_without_an_effect_is_found() {
 
 #[test]
 fn an_event_that_never_came_is_found() {
-    for file in ["hook.jsonl", "feed.jsonl"] {
+    for file in RECEIVERS {
         check(&[6], |run| remove(run, file, "ev_rf_1"));
     }
     check(&[6], |run| {
@@ -189,6 +206,8 @@ fn a_duplicate_is_explained_by_a_fault_of_its_carrier_that_lies_close() {
         // The kills are at 20 s.
         ("hook.jsonl", 17, 22, false),
         ("feed.jsonl", 23, 24, false),
+        ("stream.jsonl", 23, 24, false),
+        ("stream.jsonl", 40, 41, true),
         ("hook.jsonl", 10, 22, true),
         ("hook.jsonl", 40, 41, true),
     ] {
@@ -271,9 +290,11 @@ fn an_inversion_is_found() {
         let far = run.rows["far"].as_array_mut().unwrap();
         far.swap(0, 1);
     });
-    check(&[9], |run| {
-        run.lines.get_mut("feed.jsonl").unwrap().swap(0, 1);
-    });
+    for file in ["feed.jsonl", "stream.jsonl"] {
+        check(&[9], |run| {
+            run.lines.get_mut(file).unwrap().swap(0, 1);
+        });
+    }
 }
 
 #[test]
@@ -296,7 +317,7 @@ fn money_that_moved_twice_or_for_nothing_is_found() {
     });
     check(&[6, 11], |run| {
         run.rows["sagas"][0]["state"] = json!("needs_attention");
-        for file in ["hook.jsonl", "feed.jsonl"] {
+        for file in RECEIVERS {
             remove(run, file, "ev_chk_1");
         }
         let far = run.rows["far"].as_array_mut().unwrap();

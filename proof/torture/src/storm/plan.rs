@@ -219,7 +219,7 @@ fn commit(random: &mut Rng, town: &Town) -> Blow {
 
 fn net(random: &mut Rng, town: &Town) -> Blow {
     // Without a server nobody delivers to the second receiver.
-    let hooks = if town.server.is_some() { 2 } else { 1 };
+    let hooks = if town.server.is_some() { 3 } else { 1 };
     let lines = [
         Line::Shop(random.usize(..town.links.shops.len())),
         Line::Hook(random.usize(..hooks)),

@@ -13,10 +13,12 @@ use super::{Binaries, Program, Town};
 /// What every webhook is signed with.
 pub(crate) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// The overloaded one, as a fault names it: the last of the programs.
+/// The overloaded one, as a fault names it, and the broker.
 pub(crate) const COUNTER: &str = "Far(5)";
+pub(crate) const BROKER: &str = "Far(6)";
 
-/// Two receivers, a mailbox, two providers, and one that is overloaded.
+/// Two receivers, a mailbox, two providers, and one that is overloaded; then a broker, if anybody
+/// delivers to it, and its reader.
 pub(super) fn programs(
     town: &Town,
     binaries: &Binaries,
@@ -58,7 +60,35 @@ pub(super) fn programs(
     programs.push(provider("payment", "payment-provider", ports.payment));
     programs.push(provider("shipping", "shipping-provider", ports.shipping));
     programs.push(oracle("counter", "counter.py", ports.counter, &[]));
+    if let Some(port) = ports.broker {
+        programs.push(broker(town, port)?);
+        programs.push(oracle("stream", "taker.py", port, &[]));
+    }
     Ok(programs)
+}
+
+/// A Redis that answers when the disk has it.
+fn broker(town: &Town, port: u16) -> anyhow::Result<Program> {
+    let home = town.folder.join("broker");
+    std::fs::create_dir_all(&home)?;
+    let (port, home) = (port.to_string(), home.display().to_string());
+    let words = ["--bind", "127.0.0.1", "--port", &port, "--dir", &home];
+    let keeps = [
+        "--save",
+        "",
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+    ];
+    let arguments = words.iter().chain(&keeps).map(|&it| it.to_owned());
+    let server = "redis-server".as_ref();
+    Ok(Program::new(
+        "broker",
+        &town.folder,
+        server,
+        arguments.collect(),
+    ))
 }
 
 /// Tells the receivers, the mailbox and the overloaded one to be kind from now on.

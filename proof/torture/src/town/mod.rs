@@ -25,7 +25,7 @@ use hapax_testkit::{
 };
 
 use crate::preload;
-pub(crate) use far::{COUNTER, WEBHOOK_SECRET};
+pub(crate) use far::{BROKER, COUNTER, WEBHOOK_SECRET};
 pub(crate) use program::{Program, died};
 pub(crate) use shops::beside as shop_beside;
 
@@ -41,9 +41,10 @@ pub(crate) struct Retention {
     pub(crate) events: Duration,
 }
 
-/// Keys stay longer than customers remember them, with a clock that jumps, and answers that come late.
+/// Keys stay longer than customers remember them, with a clock that jumps, and answers that come
+/// late: on a busy machine a customer who is killed again and again comes back after forty seconds.
 const RETENTION: Retention = Retention {
-    keys: Duration::from_secs(30),
+    keys: Duration::from_mins(2),
     events: Duration::from_mins(1),
 };
 
@@ -66,7 +67,7 @@ pub(crate) struct Town {
     pub(crate) clients: Vec<Program>,
     pub(crate) shops: Vec<Program>,
     pub(crate) relays: Vec<Program>,
-    /// Receivers, the mailbox, the providers, and one that is overloaded.
+    /// Receivers, the mailbox, the providers, one that is overloaded; a broker and who reads it.
     pub(crate) far: Vec<Program>,
     pub(crate) links: Links,
     pub(crate) server: Option<Server>,
@@ -85,7 +86,7 @@ pub(crate) struct Links {
     pub(crate) rows: Vec<Proxy>,
     /// From the relays to the server.
     pub(crate) relay_rows: Option<Proxy>,
-    /// To each receiver.
+    /// To each receiver, and to the broker behind them.
     pub(crate) hooks: Vec<Proxy>,
 }
 
@@ -105,6 +106,8 @@ struct Ports {
     payment: u16,
     shipping: u16,
     counter: u16,
+    /// Only relays of their own deliver to it.
+    broker: Option<u16>,
 }
 
 impl Binaries {
@@ -179,6 +182,7 @@ impl Town {
             payment: free_port(),
             shipping: free_port(),
             counter: free_port(),
+            broker: (store == Store::Postgres).then(free_port),
         };
         let trouble = preload::build("trouble", folder)?;
         let server = match store {
@@ -194,7 +198,12 @@ impl Town {
                 .flat_map(|it| ports.shops.iter().map(|_| rows(it)))
                 .collect(),
             relay_rows: server.as_ref().map(rows),
-            hooks: ports.receivers.iter().map(to).collect(),
+            hooks: ports
+                .receivers
+                .iter()
+                .chain(&ports.broker)
+                .map(to)
+                .collect(),
         };
         let mut town = Self {
             store,
@@ -312,9 +321,11 @@ impl Town {
             payment,
             shipping,
             counter,
+            broker,
             ..
         } = &self.ports;
-        [&receivers[..], &[*mailbox, *payment, *shipping, *counter]].concat()
+        let alone = [*mailbox, *payment, *shipping, *counter];
+        [&receivers[..], &alone, broker.as_slice()].concat()
     }
 }
 

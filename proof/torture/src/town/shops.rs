@@ -145,6 +145,7 @@ pub(super) async fn relays(
     let feed = format!("http://{}/feed", town.links.hooks[1].address());
     // One that refuses some events for good, past every fault of the network.
     let picky = format!("http://127.0.0.1:{}/picky", town.ports.receivers[1]);
+    let stream = town.links.hooks[2].address();
     let lease = LEASE.as_secs();
     let text = format!(
         "[relay]\nlease = \"{lease}s\"\n[database]\nconnections = 4\n\
@@ -154,7 +155,9 @@ pub(super) async fn relays(
          schedule = [\"0s\", \"100ms\", \"200ms\"]\n\
          sink.webhook = {{ url = \"{picky}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
          [destinations.far]\norder = \"key\"\nschedule = [{waits}]\n\
-         sink.postgres = {{ url = \"{far}\", consumer = \"far\", table = \"inbox_event\" }}\n"
+         sink.postgres = {{ url = \"{far}\", consumer = \"far\", table = \"inbox_event\" }}\n\
+         [destinations.stream]\norder = \"key\"\nschedule = [{waits}]\n\
+         sink.redis = {{ url = \"redis://{stream}\", stream = \"events\" }}\n"
     );
     let retention = retention.map(|it| {
         let events = it.events.as_secs();
