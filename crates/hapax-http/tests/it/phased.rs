@@ -139,7 +139,7 @@ async fn a_run_that_outlives_its_clients_time_is_resumed_at_once() {
     let body = "{\"first\":\"hang behind\"}";
     let mut request = post_json("/payments", "k", body);
     let headers = request.headers_mut();
-    headers.insert("x-request-timeout", "200".parse().unwrap());
+    headers.insert("x-request-timeout", "2000".parse().unwrap());
     let late = send(node.router.clone(), request).await;
     late.check_problem(504, "DEPENDENCY.timeout");
     assert_eq!(pay(&node, "k", body).await.idempotency(), Some("stored"));
@@ -230,7 +230,7 @@ async fn a_phase_that_is_cut_off_while_it_opens_takes_back_the_word_that_nothing
     let body = "{\"first\":\"gate\",\"end\":\"nothing, then a phase\"}";
     let mut request = post_json("/payments", "k", body);
     let headers = request.headers_mut();
-    headers.insert("x-request-timeout", "1000".parse().unwrap());
+    headers.insert("x-request-timeout", "3000".parse().unwrap());
     let running = tokio::spawn(send(node.router.clone(), request));
     far.entered(1).await;
     // The store is somebody else's until the handler is gone.
@@ -479,8 +479,8 @@ async fn a_slow_handler_keeps_its_key_as_long_as_it_lives() {
     far.entered(1).await;
     let next = node(&stage, &far, |it| it.wait = Duration::ZERO);
     for _ in 0..5 {
-        stage.pass(Duration::from_millis(290));
         let before = row(&stage, "k").await.unwrap().lease_until;
+        stage.pass(Duration::from_millis(290));
         eventually(PATIENCE, async || {
             row(&stage, "k").await.unwrap().lease_until > before
         })

@@ -9,7 +9,7 @@ use hapax::event::NewEvent;
 use hapax_http::{Json, Planned, Problem, Tx, problem};
 use hapax_sqlite::Statement;
 use http::StatusCode;
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use crate::stage::{Props, Stage, post_json, send};
 
@@ -33,7 +33,7 @@ async fn a_plan_is_carried_out_once_and_replays() {
 
 #[tokio::test]
 async fn a_storm_of_plans_is_carried_out_once() {
-    let stage = stage().await;
+    let stage = staged(|it| it.wait = Duration::from_secs(30)).await;
     let storm: Vec<_> = (0..500)
         .map(|_| tokio::spawn(send(stage.router.clone(), post_json("/plans", "k", "{}"))))
         .collect();
@@ -187,7 +187,11 @@ async fn a_plan_that_does_not_begin_in_the_clients_time_never_begins() {
 }
 
 async fn stage() -> Stage {
-    let mut stage = Stage::new().await;
+    staged(|_| {}).await
+}
+
+async fn staged(settings: impl FnOnce(&mut hapax_http::Settings)) -> Stage {
+    let mut stage = Stage::with(settings, |it| it).await;
     let layer = stage.idempotency.operation("/plans").single_shot();
     let handler = post(planning).layer(layer).with_state(stage.props.clone());
     stage.route("/plans", handler);
