@@ -298,28 +298,41 @@ const SAGAS: &[(&str, &str)] = hot!(
 
 /// Each row costs the pages of a few indexes, however many others there are; whether the plan was
 /// made for its parameters or for any.
-async fn check_pages(plain: &Client, (name, sql): &(&str, &str), arguments: &str, rows: u64) {
+async fn check_pages(plain: &Client, query: &(&str, &str), arguments: &str, rows: u64) {
     for mode in ["force_custom_plan", "force_generic_plan"] {
-        let prepare = format!("BEGIN; SET LOCAL plan_cache_mode = {mode}; PREPARE one AS {sql}");
-        plain.batch_execute(&prepare).await.unwrap();
-        let explain =
-            format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) EXECUTE one({arguments})");
-        let steps = lines(plain, &explain).await;
-        plain
-            .batch_execute("DEALLOCATE one; ROLLBACK")
-            .await
-            .unwrap();
-        let removed = steps
-            .iter()
-            .filter_map(|line| number_after(line, "Join Filter: "));
-        let pages = steps
-            .iter()
-            .find_map(|line| number_after(line, "shared hit="));
-        let story = steps.join("\n");
-        let pages = pages.unwrap_or_else(|| panic!("{name} touches nothing:\n{story}"));
-        assert!(pages < rows * 30, "{name}, {mode}: {pages} pages:\n{story}");
-        assert_eq!(removed.sum::<u64>(), 0, "{name}, {mode}:\n{story}");
+        // Whoever writes to a full page of an index looks at the rows behind it first, once.
+        let mut tries = 0;
+        loop {
+            let (pages, removed, story) = touched(plain, query, mode, arguments).await;
+            assert_eq!(removed, 0, "{}, {mode}:\n{story}", query.0);
+            if pages < rows * 30 {
+                break;
+            }
+            tries += 1;
+            assert!(tries < 3, "{}, {mode}: {pages} pages:\n{story}", query.0);
+        }
     }
+}
+
+/// The pages that a query touches, and the rows that a join throws away; and the plan.
+async fn touched(
+    plain: &Client,
+    (name, sql): &(&str, &str),
+    mode: &str,
+    arguments: &str,
+) -> (u64, u64, String) {
+    let prepare = format!("BEGIN; SET LOCAL plan_cache_mode = {mode}; PREPARE one AS {sql}");
+    plain.batch_execute(&prepare).await.unwrap();
+    let explain =
+        format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) EXECUTE one({arguments})");
+    let steps = lines(plain, &explain).await;
+    let done = plain.batch_execute("DEALLOCATE one; ROLLBACK");
+    done.await.unwrap();
+    let said = |word: &'static str| steps.iter().filter_map(|line| number_after(line, word));
+    let story = steps.join("\n");
+    let pages = said("shared hit=").next();
+    let pages = pages.unwrap_or_else(|| panic!("{name} touches nothing:\n{story}"));
+    (pages, said("Join Filter: ").sum(), story)
 }
 
 fn number_after(line: &str, word: &str) -> Option<u64> {

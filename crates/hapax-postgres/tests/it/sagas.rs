@@ -232,11 +232,12 @@ async fn a_move_is_three_flights() {
     // The first learns its statements.
     one().await;
     proxy.delay(EACH_WAY);
-    let mut quickest = one().await;
-    for _ in 0..2 {
-        quickest = quickest.min(one().await);
+    // A fourth would be too slow every time; three are so only on a machine that is held up.
+    let mut took = Vec::new();
+    while took.iter().all(|it| *it >= 4 * 2 * EACH_WAY) {
+        assert!(took.len() < 30, "{took:?}");
+        took.push(one().await);
     }
-    assert!(quickest < 4 * 2 * EACH_WAY, "{quickest:?}");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use super::day::{Day, Way, ask, order};
+use super::day::{Day, SHORT, Way, ask, order};
 use crate::fixture::{INSERT, PATIENCE, shot};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -194,7 +194,7 @@ const MEMBERS: usize = 20;
 async fn one_lane() -> Day {
     Day::with(|settings| {
         settings.lanes = 1;
-        settings.statement_max = Duration::from_secs(1);
+        settings.statement_max = SHORT * 2;
     })
     .await
 }

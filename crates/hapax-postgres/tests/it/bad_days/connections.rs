@@ -1,6 +1,6 @@
 //! Connections that are all taken, that are ended by the server, or that nobody may use again.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hapax::{
     event::Headers,
@@ -126,7 +126,7 @@ async fn a_statement_past_its_time_is_rolled_back_and_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_idles_past_its_time_is_rolled_back_and_lets_its_key_go() {
-    let day = Day::with(|settings| settings.idle_max = Duration::from_millis(100)).await;
+    let day = Day::with(|settings| settings.idle_max = SHORT).await;
     let Claimed::Open(mut tx) = day.node.claim(claim("k")).await.unwrap() else {
         panic!("the key is free");
     };
@@ -185,9 +185,9 @@ async fn a_cancel_that_comes_late_stops_nobody_else() {
     // A client leaves in the middle of a statement.
     let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
     let leaving = tokio::spawn(async move {
-        drop(tx.execute("SELECT pg_sleep(0.2)", &[]).await);
+        drop(tx.execute("SELECT pg_sleep(2)", &[]).await);
     });
-    running_statement(&day, "SELECT pg_sleep(0.2)").await;
+    running_statement(&day, "SELECT pg_sleep(2)").await;
     leaving.abort();
     late.sprung().await;
     day.good.idle().await;
@@ -196,11 +196,11 @@ async fn a_cancel_that_comes_late_stops_nobody_else() {
     for _ in 0..2 {
         let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
         others.push(tokio::spawn(async move {
-            tx.execute("SELECT pg_sleep(0.5)", &[]).await
+            tx.execute("SELECT pg_sleep(2)", &[]).await
         }));
     }
     let running = "SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND state = 'active' AND query = 'SELECT pg_sleep(0.5)'";
+        WHERE datname = current_database() AND state = 'active' AND query = 'SELECT pg_sleep(2)'";
     eventually(PATIENCE, async || day.good.count(running).await == 2).await;
     late.release();
     for other in others {

@@ -16,8 +16,9 @@ use hapax_testkit::{
 
 use crate::fixture::{Fixture, INSERT, PATIENCE, settings, shot};
 
-/// How long a node on a bad day waits for anything.
-pub(crate) const SHORT: Duration = Duration::from_millis(400);
+/// How long a node on a bad day waits for anything: what works has to be done within it too, also
+/// beside others.
+pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
 /// A database, and a node that reaches it through a proxy.
 pub(crate) struct Day {

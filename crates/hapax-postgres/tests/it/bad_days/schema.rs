@@ -61,7 +61,7 @@ async fn tables_that_another_file_made_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_that_is_given_up_leaves_nothing_and_no_transaction() {
     let fixture = Fixture::with(|settings| settings.connections = 2).await;
-    let tables = [(1, "slow", "CREATE TABLE slow (); SELECT pg_sleep(0.2)")];
+    let tables = [(1, "slow", "CREATE TABLE slow (); SELECT pg_sleep(2)")];
     let store = fixture.store.clone();
     let migrating = tokio::spawn(async move { store.migrate("slow", &tables).await });
     let running = "SELECT count(*) FROM pg_stat_activity

@@ -18,7 +18,7 @@ use hapax_testkit::{
 };
 
 use super::day::{Way, ask, hasty, order};
-use crate::fixture::{INSERT, PATIENCE, ROWS};
+use crate::fixture::{INSERT, PATIENCE, ROWS, settings};
 
 /// A node that reaches a server through a proxy, with a table for notes.
 async fn node(proxy: &Proxy, cluster: &Cluster) -> Postgres {
@@ -104,7 +104,7 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
     order(&node, Way::Handler, "before").await.unwrap();
     let standby = cluster.standby().await;
 
-    let opened = Postgres::open(hasty(&standby.url())).await;
+    let opened = Postgres::open(settings(&standby.url())).await;
     assert!(matches!(opened, Err(OpenError::Standby)), "{opened:?}");
 
     proxy.lead_to(standby.address());

@@ -106,6 +106,19 @@ impl Scene {
         self.fixture.plain.execute(due, &[]).await.unwrap();
     }
 
+    /// Makes every job wait for longer than a test takes.
+    pub(crate) async fn put_off(&self) {
+        let later = "UPDATE hapax.job SET next_at = next_at + interval '1 hour'";
+        self.fixture.plain.execute(later, &[]).await.unwrap();
+    }
+
+    /// The database's moment, in seconds since the Unix epoch.
+    pub(crate) async fn moment(&self) -> f64 {
+        let now = "SELECT extract(epoch FROM clock_timestamp())::float8";
+        let row = self.fixture.plain.query_one(now, &[]).await.unwrap();
+        row.get(0)
+    }
+
     /// The states of a part's deliveries, by position.
     pub(crate) async fn states(&self, part: &str) -> Vec<(i64, String)> {
         let sql = "SELECT position, state FROM hapax.delivery WHERE destination = $1 ORDER BY 1";
