@@ -16,7 +16,7 @@ use crate::fixture::{Fixture, INSERT, answer, claim, note};
 
 #[tokio::test]
 async fn a_stalled_transaction_is_rolled_back_and_told_so() {
-    let fixture = Fixture::with(|settings| settings.tx_max = Duration::from_millis(50)).await;
+    let fixture = Fixture::with(|settings| settings.tx_max = Duration::from_secs(1)).await;
     let mut tx = fixture.claim("stalled").await;
     note(&mut tx, "stalled").await;
     // The writer is held until the stalled transaction is over.

@@ -42,14 +42,18 @@ async fn a_delay_is_kept_each_way_and_delays_no_more_than_once() {
     let (_far, proxy) = echo().await;
     let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
     proxy.delay(Duration::from_millis(20));
-    let start = Instant::now();
-    // Ten in a row are on the wire at once: they share the delay.
-    for _ in 0..10 {
-        stream.write_all(b"x").await.unwrap();
+    let mut quickest = Duration::MAX;
+    for _ in 0..5 {
+        let start = Instant::now();
+        // Ten in a row are on the wire at once: they share the delay.
+        for _ in 0..10 {
+            stream.write_all(b"x").await.unwrap();
+        }
+        stream.read_exact(&mut [0; 10]).await.unwrap();
+        quickest = quickest.min(start.elapsed());
+        assert!(start.elapsed() >= Duration::from_millis(40));
     }
-    stream.read_exact(&mut [0; 10]).await.unwrap();
-    assert!(start.elapsed() >= Duration::from_millis(40));
-    assert!(start.elapsed() < Duration::from_millis(400));
+    assert!(quickest < Duration::from_millis(400));
 }
 
 #[tokio::test]

@@ -40,6 +40,12 @@ pub async fn a_saga_outlives_the_key_under_which_it_began<S: StoreUnderTest>() {
     let wake = Wake::new();
     let settings = Settings::new(bench.clock.clock(), seeded_random(3));
     let runner = Runner::spawn(bench.store(), vec![checkout::<S>()], settings, &wake);
+    // The clock stands until it has called: it may not run out of time before that.
+    let has_called = async || {
+        let saga = find(&bench, "s1").await;
+        saga.is_some_and(|it| !it.steps.is_empty())
+    };
+    eventually(PATIENCE, has_called).await;
     until(&bench, &wake, State::NeedsAttention, PACE).await;
     assert_eq!(bench.replay(claim("k")).await, answer("{}"));
     bench.clock.advance(RETENTION);

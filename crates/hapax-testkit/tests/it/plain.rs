@@ -18,7 +18,7 @@ use hapax_testkit::{
 };
 use tokio::time::timeout;
 
-pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Posts each payload as it is, with the event's id in a header.
 #[derive(Debug)]

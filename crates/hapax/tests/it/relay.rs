@@ -266,7 +266,7 @@ async fn what_comes_home_while_draining_does_not_wait_for_the_last() {
     pace(Duration::from_millis(100)).await;
     gate.add_permits(1);
     // Far less than the other one may take.
-    eventually(limits::DRAIN / 4, async || stage.backlog("d").await == 1).await;
+    eventually(limits::DRAIN / 2, async || stage.backlog("d").await == 1).await;
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ use hapax_testkit::{
 use tokio::task;
 
 use crate::{
-    sagas::{as_time_passes, run, start_as, until},
+    sagas::{LEASE, as_time_passes, run, run_with, start_as, until},
     stage::{PATIENCE, Stage},
 };
 
@@ -85,8 +85,9 @@ async fn what_the_far_side_has_never_seen_is_not_refused_once_a_word_says_that_i
 #[tokio::test]
 async fn a_word_that_settles_what_a_person_was_asked_is_one_commit_and_outlives_its_failure() {
     let stage = Stage::new();
-    let runner = run(&stage, asking(&stage));
+    let runner = run_with(&stage, asking(&stage), LEASE);
     start_as(&stage, "s1", &asking(&stage)).await;
+    begun(&stage).await;
     let asked = until(&stage, "s1", State::NeedsAttention).await;
     let spoil = "CREATE TRIGGER refuse BEFORE UPDATE OF state ON hapax_saga
         WHEN OLD.state = 'needs_attention' BEGIN SELECT raise(ABORT, 'no'); END";
@@ -117,6 +118,7 @@ async fn a_word_that_comes_while_a_runner_drains_is_the_next_ones() {
     let runner = Runner::spawn(&stage.store, vec![asking(&stage)], settings, &wake);
     eventually(PATIENCE, async || gate.0.looks.get().is_some()).await;
     start_as(&stage, "s1", &asking(&stage)).await;
+    begun(&stage).await;
     let asked = until(&stage, "s1", State::NeedsAttention).await;
     let shut = gate.shut();
     tell(&stage.store, "s1", "captured").await;
@@ -138,10 +140,16 @@ async fn a_word_that_comes_while_a_runner_drains_is_the_next_ones() {
 async fn ended(stage: &Stage, teller: &Teller, definition: Definition<Tx>) -> SagaRecord {
     start_as(stage, "s1", &definition).await;
     let runner = run(stage, definition);
+    begun(stage).await;
     let saga = as_time_passes(stage, "s1").await;
     runner.drain().await;
     assert!(teller.0.has_spoken.load(Ordering::SeqCst));
     saga
+}
+
+/// Waits for the first step, while the clock stands: the saga may not run out of time before it.
+async fn begun(stage: &Stage) {
+    eventually(PATIENCE, async || !read(stage).await.steps.is_empty()).await;
 }
 
 /// A checkout whose only step nobody hears of, until somebody says that it happened.

@@ -30,7 +30,7 @@ use hapax_testkit::{
 
 use crate::stage::{PATIENCE, Stage};
 
-const LEASE: Duration = Duration::from_secs(10);
+pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn a_saga_runs_its_steps_in_order_and_tells_of_its_end() {
@@ -119,6 +119,7 @@ async fn what_stays_unknown_is_looked_up() {
         far.now("authorize", move |_| reply);
         let runner = run(&stage, impatient(&far));
         start_as(&stage, "s1", &impatient(&far)).await;
+        called(&far, "authorize").await;
         let saga = as_time_passes(&stage, "s1").await;
         runner.drain().await;
         assert_eq!(saga.standing.state, expected, "{reply:?}");
@@ -194,6 +195,7 @@ async fn what_nobody_can_tell_is_left_to_a_person_who_decides() {
         far.deaf();
         let runner = run(&stage, impatient(&far));
         start_as(&stage, "s1", &impatient(&far)).await;
+        called(&far, "authorize").await;
         let saga = until(&stage, "s1", State::NeedsAttention).await;
         let reason = saga.standing.reason.as_ref().unwrap();
         assert_eq!(reason.code, "deadline");
@@ -228,6 +230,7 @@ async fn another_try_asks_first_and_calls_only_for_what_did_not_happen() {
         far.deaf();
         let runner = run(&stage, impatient(&far));
         start_as(&stage, "s1", &impatient(&far)).await;
+        called(&far, "authorize").await;
         until(&stage, "s1", State::NeedsAttention).await;
         let calls = far.attempts("authorize");
         far.now("authorize", |_| Reply::Do);
@@ -255,6 +258,7 @@ async fn a_word_from_the_provider_settles_what_nobody_could_tell() {
     far.deaf();
     let runner = run(&stage, impatient(&far));
     start_as(&stage, "s1", &impatient(&far)).await;
+    called(&far, "capture").await;
     until(&stage, "s1", State::NeedsAttention).await;
     let mut tx = stage.store.begin(None, Headers::new()).await.unwrap();
     assert!(tx.signal_saga("s1", "captured", b"it").await.unwrap());
@@ -273,7 +277,7 @@ async fn a_saga_whose_worker_died_goes_on_where_its_rows_end() {
         1 => Reply::Hang,
         _ => Reply::Do,
     });
-    let runner = run(&stage, definition(&far));
+    let runner = run_with(&stage, definition(&far), LEASE);
     start(&stage, "s1").await;
     eventually(PATIENCE, async || far.attempts("ship") == 1).await;
     // As a crash would: no move comes to its end.
@@ -408,8 +412,14 @@ fn patient(far: &Far, window: Duration, deadline: Duration) -> Definition<Tx> {
         .ended(Tell)
 }
 
+/// A worker that keeps what it drives, however much time goes by meanwhile.
 pub(crate) fn run(stage: &Stage, definition: Definition<Tx>) -> RunnerHandle {
-    let settings = Settings::new(stage.clock.clock(), seeded_random(3));
+    run_with(stage, definition, Duration::from_hours(12))
+}
+
+pub(crate) fn run_with(stage: &Stage, definition: Definition<Tx>, lease: Duration) -> RunnerHandle {
+    let mut settings = Settings::new(stage.clock.clock(), seeded_random(3));
+    settings.lease = lease;
     Runner::spawn(
         &stage.store,
         vec![definition],
@@ -443,6 +453,11 @@ async fn decide(stage: &Stage, id: &str, decision: &Decision) {
     tx.commit().await.unwrap();
     let given = stage.store.give_back_saga(&owned, Duration::ZERO, "", 0);
     given.await.unwrap();
+}
+
+/// Waits for a call, while the clock stands: the saga may not run out of time before it.
+async fn called(far: &Far, step: &str) {
+    eventually(PATIENCE, async || far.attempts(step) > 0).await;
 }
 
 /// Waits for the end while the clock stands still.

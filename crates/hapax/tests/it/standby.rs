@@ -24,8 +24,9 @@ async fn a_relay_that_stands_by_takes_over_from_one_that_died() {
     let sink = Recorder::new(|_| Reply::Take);
     let [owner, waiting] = two_relays(&stage, &sink).await;
     drop(owner);
-    stage.clock.advance(LEASE);
+    // Behind the last sign of life that it may have left to be written.
     stage.emit(&["b"]).await;
+    stage.clock.advance(LEASE);
     eventually(PATIENCE, async || sink.taken() == [1, 2]).await;
     assert_eq!(waiting.stopped(D), None);
     waiting.drain().await;
@@ -44,6 +45,8 @@ async fn what_the_dead_one_had_on_the_wire_is_offered_again_and_nothing_else() {
     eventually(PATIENCE, async || stage.backlog(D).await == 1).await;
     drop(owner);
     sink.now(|_| Reply::Take);
+    // Behind the last sign of life that it may have left to be written.
+    stage.execute("SELECT 1").await;
     stage.clock.advance(LEASE);
     eventually(PATIENCE, async || sink.taken().len() == 10).await;
     eventually(PATIENCE, async || stage.backlog(D).await == 0).await;
