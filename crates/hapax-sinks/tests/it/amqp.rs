@@ -221,7 +221,7 @@ async fn a_listener_that_never_speaks_costs_the_timeout_and_leaves_no_thread() {
     let sink = at(&address).timeout(bound).build().unwrap();
     let start = Instant::now();
     unavailable(&deliver(&sink, any_offer()).await, "connect");
-    assert!(start.elapsed() < bound + Duration::from_secs(2));
+    assert!(start.elapsed() < bound + Duration::from_secs(20));
     // The connection was cut, not left to the driver.
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut heard = Vec::new();

@@ -89,7 +89,7 @@ async fn a_topic_that_is_not_there_says_so_and_its_neighbours_arrive() {
     let missing = Error::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
     cluster.tell(move |broker| broker.topic_error("missing", missing).unwrap());
     let sink = to(&cluster)
-        .timeout(Duration::from_secs(4))
+        .timeout(Duration::from_secs(20))
         .build()
         .unwrap();
     let kinds = ["there", "missing", "there"];
@@ -99,7 +99,7 @@ async fn a_topic_that_is_not_there_says_so_and_its_neighbours_arrive() {
     let start = Instant::now();
     let outcomes = sink.deliver(&batch.collect::<Vec<_>>()).await;
     assert!(
-        start.elapsed() < Duration::from_secs(5),
+        start.elapsed() < Duration::from_secs(19),
         "{:?}",
         start.elapsed()
     );
@@ -189,10 +189,10 @@ async fn a_broker_that_goes_down_in_mid_batch_loses_nothing() {
         .collect();
     let mut outcomes = sink.deliver(&all[..1_000]).await;
     assert!(outcomes.iter().all(Result::is_ok));
-    // It is slow, so that the batch is on its way when it goes.
+    // It does not answer in time, so that the batch is on its way when it goes.
     cluster.tell(|broker| {
         broker
-            .broker_round_trip_time(1, Duration::from_millis(200))
+            .broker_round_trip_time(1, Duration::from_mins(1))
             .unwrap();
     });
     let (more, ()) = tokio::join!(sink.deliver(&all[1_000..]), async {
@@ -294,15 +294,18 @@ async fn accept_all(records: &[OwnedMessage]) -> HashMap<String, u32> {
     let store = Sqlite::open(settings).unwrap();
     store.migrate("test", &[]).await.unwrap();
     let mut effects = HashMap::new();
-    let mut tx = store.begin(None, Headers::new()).await.unwrap();
-    for record in records {
-        let id = header(record, "ce_id").unwrap();
-        let received = Message::new("consumer", "kafka", &id, record.payload().unwrap()).unwrap();
-        if tx.accept(&received).await.unwrap() == Acceptance::First {
-            *effects.entry(id).or_insert(0) += 1;
+    for records in records.chunks(200) {
+        let mut tx = store.begin(None, Headers::new()).await.unwrap();
+        for record in records {
+            let id = header(record, "ce_id").unwrap();
+            let payload = record.payload().unwrap();
+            let received = Message::new("consumer", "kafka", &id, payload).unwrap();
+            if tx.accept(&received).await.unwrap() == Acceptance::First {
+                *effects.entry(id).or_insert(0) += 1;
+            }
         }
+        tx.commit().await.unwrap();
     }
-    tx.commit().await.unwrap();
     effects
 }
 

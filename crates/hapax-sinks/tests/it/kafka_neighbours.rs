@@ -16,7 +16,8 @@ use crate::{
 #[tokio::test]
 async fn a_record_that_spoils_its_request_is_found_and_its_neighbours_arrive() {
     let cluster = Cluster::start(&[("a", 1)]);
-    let sink = to(&cluster).build().unwrap();
+    // Long enough for the three to share a request.
+    let sink = to(&cluster).set("linger.ms", "100").build().unwrap();
     deliver(&sink, offer(100, NewEvent::json("a", &0)))
         .await
         .unwrap();

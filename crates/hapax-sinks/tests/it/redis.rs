@@ -231,7 +231,9 @@ async fn tls_is_spoken_to_a_server_that_the_given_authority_vouches_for() {
 /// A plain connection to a server.
 pub(crate) async fn connection(address: &str, database: u32) -> MultiplexedConnection {
     let client = Client::open(format!("redis://{address}/{database}")).unwrap();
-    let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(10)));
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(Duration::from_secs(10)))
+        .set_response_timeout(Some(Duration::from_secs(10)));
     // A server that listens may still be loading what it has on disk.
     let patience = Patience::within(PATIENCE);
     loop {

@@ -12,7 +12,7 @@ use hapax_testkit::{
 
 use crate::amqp_broker::{BROKER, Corner};
 
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 struct Exchange {
     sink: Arc<Amqp>,

@@ -20,7 +20,7 @@ use hapax_testkit::{
 use crate::nats::{context, read};
 
 const SERVER: &str = "127.0.0.1:4222";
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 struct Stream {
     sink: Arc<Nats>,

@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 
 use crate::postgres::prepare;
 
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 const MOODY: &str = "
 CREATE TABLE mood (event_id uuid, mood text);

@@ -20,7 +20,7 @@ use redis::aio::MultiplexedConnection;
 use crate::redis::{connection, read};
 
 const SERVER: &str = "127.0.0.1:6379";
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 struct Stream {
     sink: Arc<Redis>,

@@ -16,7 +16,7 @@ use hapax_testkit::{
 };
 use tempfile::TempDir;
 
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 struct Mailbox {
     sink: Arc<Smtp>,

@@ -18,7 +18,7 @@ use hapax_testkit::{
 
 use crate::events::clock;
 
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(4);
 
 struct Endpoint {
     sink: Arc<Webhook>,
