@@ -17,7 +17,7 @@ mod verdict;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -34,6 +34,17 @@ use verdict::Verdict;
 const CLIENTS: usize = 100;
 /// How long orders are placed before the shop is killed, and after it is back.
 const AROUND: Duration = Duration::from_secs(3);
+
+/// How often the process looks whether it is held up, and from how long on it is.
+const LOOK: Duration = Duration::from_millis(10);
+const HICCUP: Duration = Duration::from_millis(100);
+
+/// When this process did not run, from the start of the load.
+#[derive(Clone, Copy, Debug)]
+struct Hiccup {
+    from: Duration,
+    to: Duration,
+}
 
 /// When what happened, from the start of the load.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +73,8 @@ async fn run(down: Duration) -> Verdict {
         let customer = Customer::new(number, home.url("/orders"), start);
         fleet.spawn(customer.buy(Arc::clone(&closing)));
     }
+    let hiccups = Arc::<Mutex<Vec<Hiccup>>>::default();
+    let watching = tokio::spawn(watch(start, Arc::clone(&hiccups)));
     pace(AROUND).await;
     shop.kill();
     let from = start.elapsed();
@@ -72,9 +85,28 @@ async fn run(down: Duration) -> Verdict {
     pace(AROUND).await;
     closing.store(true, Ordering::Relaxed);
     let books = fleet.join_all().await;
+    watching.abort();
+    let hiccups = std::mem::take(&mut *hiccups.lock().unwrap());
     let orders = home.orders().await;
     drop(shop);
-    Verdict::of(Outage { from, to }, &books, &orders)
+    Verdict::of(Outage { from, to }, &books, &orders, hiccups)
+}
+
+/// Takes down when this process itself was held up: its clients then all wake at once, as no fleet
+/// of processes does.
+async fn watch(start: Instant, hiccups: Arc<Mutex<Vec<Hiccup>>>) {
+    let mut last = start.elapsed();
+    loop {
+        pace(LOOK).await;
+        let now = start.elapsed();
+        if now - last > HICCUP {
+            hiccups.lock().unwrap().push(Hiccup {
+                from: last,
+                to: now,
+            });
+        }
+        last = now;
+    }
 }
 
 fn variable(name: &str) -> Option<String> {

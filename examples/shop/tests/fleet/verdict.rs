@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    Outage,
+    Hiccup, Outage,
     customer::{Book, Kind},
 };
 
@@ -15,6 +15,8 @@ use crate::{
 const SLACK_MS: u64 = 10;
 /// How much more than usual may arrive within 100 ms before it is a wave.
 const WAVE: f64 = 4.0;
+/// In at least this part of a phase the clients must have run as the clock did.
+const SOUND: f64 = 0.5;
 /// Below this many the chance of a few more looks like a wave.
 const FEW: usize = 20;
 
@@ -25,6 +27,7 @@ pub(crate) struct Verdict {
     seconds: Vec<[usize; 3]>,
     /// By 100 ms: all that was sent.
     tenths: Vec<usize>,
+    hiccups: Vec<Hiccup>,
     orders: usize,
     failed: usize,
     missing: Vec<String>,
@@ -33,7 +36,12 @@ pub(crate) struct Verdict {
 
 impl Verdict {
     /// Compares what the customers did with what the shop has.
-    pub(crate) fn of(outage: Outage, books: &[Book], there: &BTreeMap<String, usize>) -> Self {
+    pub(crate) fn of(
+        outage: Outage,
+        books: &[Book],
+        there: &BTreeMap<String, usize>,
+        hiccups: Vec<Hiccup>,
+    ) -> Self {
         let (mut seconds, mut tenths) = (Vec::new(), Vec::new());
         let (mut missing, mut wrong) = (Vec::new(), Vec::new());
         let placed = || books.iter().flat_map(|book| &book.orders);
@@ -68,6 +76,7 @@ impl Verdict {
             outage,
             seconds,
             tenths,
+            hiccups,
             orders,
             failed,
             missing,
@@ -86,7 +95,12 @@ impl Verdict {
             ));
         }
         for (when, from, to) in self.phases() {
-            let (mean, peak) = self.arrivals(from, to);
+            let (mean, peak, sound) = self.arrivals(from, to);
+            if sound < SOUND {
+                wrong.push(format!(
+                    "{when} the clients were held up: nobody knows of waves"
+                ));
+            }
             if peak > FEW && f64::from(u32::try_from(peak).unwrap()) > WAVE * mean {
                 wrong.push(format!(
                     "a wave {when}: {peak} in 100 ms where {mean:.0} are usual"
@@ -109,15 +123,24 @@ impl Verdict {
         ]
     }
 
-    /// The mean and the most that was sent in 100 ms, between two moments.
-    fn arrivals(&self, from: Duration, to: Duration) -> (f64, usize) {
+    /// The mean and the most that was sent in 100 ms, between two moments; and the part of these in
+    /// which nobody was held up, where alone the most is looked for.
+    fn arrivals(&self, from: Duration, to: Duration) -> (f64, usize, f64) {
         let index = |at: Duration| usize::try_from(at.as_millis() / 100).unwrap();
         let end = index(to).min(self.tenths.len());
-        let span = &self.tenths[(index(from) + 1).min(end)..end];
-        let sum: usize = span.iter().sum();
-        let count = u32::try_from(span.len().max(1)).unwrap();
-        let mean = f64::from(u32::try_from(sum).unwrap()) / f64::from(count);
-        (mean, span.iter().copied().max().unwrap_or_default())
+        let span = (index(from) + 1).min(end)..end;
+        // Whoever was late comes together with those who are on time.
+        let late = |tenth: &usize| {
+            let mut hiccups = self.hiccups.iter();
+            hiccups.any(|it| (index(it.from)..=index(it.to) + 1).contains(tenth))
+        };
+        let sent = |tenth: usize| self.tenths[tenth];
+        let sum: usize = span.clone().map(sent).sum();
+        let sound: Vec<_> = span.clone().filter(|it| !late(it)).map(sent).collect();
+        let real = |count: usize| f64::from(u32::try_from(count).unwrap());
+        let count = real(span.len().max(1));
+        let peak = sound.iter().copied().max().unwrap_or_default();
+        (real(sum) / count, peak, real(sound.len()) / count)
     }
 }
 
@@ -167,7 +190,7 @@ impl fmt::Display for Verdict {
         }
         let mut said = String::new();
         for (when, from, to) in self.phases() {
-            let (mean, peak) = self.arrivals(from, to);
+            let (mean, peak, _) = self.arrivals(from, to);
             writeln!(said, "{when}: {mean:.1} in 100 ms, at most {peak}")?;
         }
         let sums = self.seconds.iter().fold([0; 3], |sum, it| {

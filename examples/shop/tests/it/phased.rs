@@ -99,8 +99,9 @@ async fn an_owner_that_wakes_up_after_the_completer_went_on_commits_nothing() {
 #[tokio::test]
 async fn a_slow_payment_is_its_owners_as_long_as_it_lives() {
     let home = Home::with_providers(Store::Postgres).await;
-    let slow = Shop::start_in(home.clone(), &["--lease", "1s"]);
-    let other = Shop::start_in(home.beside(), &["--lease", "1s", "--wait", "20s"]);
+    // Shorter than the payment takes, and long enough for a renewal that is late.
+    let slow = Shop::start_in(home.clone(), &["--lease", "2500ms"]);
+    let other = Shop::start_in(home.beside(), &["--lease", "2500ms", "--wait", "20s"]);
     let paying = pay(&slow, SLOW);
     provider_charged(&home).await;
     let answer = other.post("/payments", Some("p"), SLOW).await;

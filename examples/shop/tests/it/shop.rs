@@ -428,6 +428,31 @@ pub(crate) fn lasting(answer: &HttpAnswer) -> Lasting {
     (answer.status, headers, answer.body.to_vec())
 }
 
+/// What became of a checkout that has to be bought, however long its caller was kept waiting.
+pub(crate) async fn bought(shop: &Shop, answer: &HttpAnswer) -> Value {
+    let told = match answer.status {
+        202 => ended(shop, answer).await,
+        status => {
+            assert_eq!(status, 201, "{}", answer.text());
+            answer.json().unwrap()
+        }
+    };
+    assert_eq!(told["state"], "completed", "{told}");
+    told
+}
+
+/// Waits for the end of a checkout that was told to be looked for.
+pub(crate) async fn ended(shop: &Shop, answer: &HttpAnswer) -> Value {
+    let location = answer.header("location").unwrap().to_owned();
+    let mut told = Value::Null;
+    eventually(3 * PATIENCE, async || {
+        told = shop.get(&location).await.json().unwrap();
+        told["state"] != "running"
+    })
+    .await;
+    told
+}
+
 /// Asserts that an answer is a problem of this status and code, and returns it.
 #[track_caller]
 pub(crate) fn problem(answer: &HttpAnswer, status: u16, code: &str) -> Value {

@@ -12,7 +12,7 @@ use http::Method;
 use crate::{
     carrier::Carrier,
     collector::{Collector, Span},
-    shop::{Home, JSON, ORDER, PATIENCE, Shop, Store, lasting},
+    shop::{Home, JSON, ORDER, PATIENCE, Shop, Store, bought, lasting},
 };
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -115,7 +115,7 @@ async fn the_steps_of_a_saga_hang_below_the_request_that_began_it() {
     let flags = ["--otlp-endpoint", collector.url.as_str()];
     let shop = Shop::start_in(home, &flags);
     let answer = post(&shop, "/checkouts", "c", Some(SENT), CART).await;
-    assert_eq!(answer.status, 201, "{}", answer.text());
+    bought(&shop, &answer).await;
     let spans = collector
         .trace(TRACE, |spans| {
             let steps = spans.iter().filter(|span| span.is("shop", "step"));
@@ -170,10 +170,10 @@ async fn providers_are_told_which_trace_they_are_called_in() {
     let url = far.url("");
     let flags = ["--payment-provider", &url, "--shipping-provider", &url];
     let shop = Shop::start(Store::Sqlite, &flags).await;
-    for (path, body) in [("/payments", PAYMENT), ("/checkouts", CART)] {
-        let answer = post(&shop, path, "k", Some(SENT), body).await;
-        assert_eq!(answer.status, 201, "{}", answer.text());
-    }
+    let paid = post(&shop, "/payments", "k", Some(SENT), PAYMENT).await;
+    assert_eq!(paid.status, 201, "{}", paid.text());
+    let answer = post(&shop, "/checkouts", "k", Some(SENT), CART).await;
+    bought(&shop, &answer).await;
     let told = far.received();
     assert_eq!(told.len(), 4, "{told:?}");
     for told in &told {
