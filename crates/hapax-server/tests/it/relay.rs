@@ -191,7 +191,7 @@ async fn a_client_that_stalls_does_not_hold_up_the_end() {
     relay.signal("TERM");
     assert!(relay.ended().await.success(), "{}", relay.log());
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(6), "{took:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 #[tokio::test]
