@@ -99,6 +99,10 @@ impl Drained {
 
 impl Flags {
     pub(super) async fn run(self) -> anyhow::Result<String> {
+        // Whoever is told what was taken may say at once that it is enough.
+        let terminate = self.tell.as_ref();
+        let terminate = terminate.map(|_| signal(SignalKind::terminate()));
+        let terminate = terminate.transpose()?;
         let store = self.outbox.open().await?;
         let start = Instant::now();
         let told = self.tell.as_ref().map(File::create).transpose()?;
@@ -114,8 +118,7 @@ impl Flags {
         let destination = destination.parts(self.parts)?;
         let settings = self.who.settings();
         let relay = Relay::spawn(&store, vec![destination], &settings, &store.wake());
-        if self.tell.is_some() {
-            let mut terminate = signal(SignalKind::terminate())?;
+        if let Some(mut terminate) = terminate {
             terminate.recv().await;
             relay.drain().await;
             store.close();

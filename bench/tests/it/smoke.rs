@@ -90,7 +90,7 @@ fn bench(directory: &Path, only: &[&str]) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_bench"));
     let mut command = Command::new(program);
     command
-        .args(["run", "--quick", "--rounds", "1", "--window-ms", "250"])
+        .args(["run", "--quick", "--rounds", "1", "--window-ms", "1000"])
         .arg("--no-peers")
         .args(["--events", "2000", "--only", &only.join(",")])
         .arg("--shop")

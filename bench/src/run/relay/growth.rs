@@ -122,7 +122,11 @@ async fn shared(
         sleep(Duration::from_millis(2)).await;
     };
     let mut delivered = 0;
-    for (relay, _) in running {
+    for (relay, told) in running {
+        // One that found nothing left may still be starting.
+        while !told.exists() {
+            sleep(Duration::from_millis(2)).await;
+        }
         delivered += relay.told_to_end().await?.trim().parse::<u64>()?;
     }
     ensure!(
