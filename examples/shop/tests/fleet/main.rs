@@ -99,7 +99,7 @@ async fn watch(start: Instant, hiccups: Arc<Mutex<Vec<Hiccup>>>) {
     loop {
         pace(LOOK).await;
         let now = start.elapsed();
-        if now - last > HICCUP {
+        if now.saturating_sub(last) > HICCUP {
             hiccups.lock().unwrap().push(Hiccup {
                 from: last,
                 to: now,
