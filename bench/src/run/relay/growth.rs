@@ -125,6 +125,7 @@ async fn shared(
     for (relay, told) in running {
         // One that found nothing left may still be starting.
         while !told.exists() {
+            ensure!(start.elapsed() < PATIENCE * 5, "a relay does not start");
             sleep(Duration::from_millis(2)).await;
         }
         delivered += relay.told_to_end().await?.trim().parse::<u64>()?;
