@@ -40,7 +40,7 @@ async fn a_healthy_database_has_no_errors() {
 
 #[tokio::test]
 async fn a_database_without_the_schema_is_told_to_migrate() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let (code, findings) = examined(&database.url(), "", &[]);
     assert_eq!(code, 2);
     let finding = has(&findings, "error", "schema", "no schema");
@@ -54,7 +54,7 @@ async fn a_database_without_the_schema_is_told_to_migrate() {
 
 #[tokio::test]
 async fn a_doctor_makes_no_tables_whatever_the_configuration_says() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let apply = "[database]\nschema = \"apply\"\n";
     let (code, findings) = examined(&database.url(), apply, &[]);
     assert_eq!(code, 2);
@@ -232,7 +232,7 @@ fn a_database_that_is_not_there_is_an_error_and_no_failure() {
 
 #[tokio::test]
 async fn people_get_lines_with_remedies() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let said = run(&["doctor", "--database", &database.url()])
         .ended(2)
         .stdout;

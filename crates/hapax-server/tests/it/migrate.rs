@@ -7,7 +7,7 @@ use crate::hapax::{migrate, run};
 
 #[tokio::test]
 async fn an_empty_database_gets_the_tables_once() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let url = database.url();
     let first = run(&["migrate", "--database", &url]).ended(0);
     assert!(first.stdout.starts_with("applied 0001 "), "{first:?}");
@@ -21,7 +21,7 @@ async fn an_empty_database_gets_the_tables_once() {
 
 #[tokio::test]
 async fn what_is_printed_is_what_is_applied() {
-    let (applied, printed) = (Database::fresh().await, Database::fresh().await);
+    let (applied, printed) = (Database::empty().await, Database::empty().await);
     migrate(&applied.url());
     // No database is asked for, and none is changed.
     let sql = run(&["migrate", "--print"]).ended(0).stdout;
@@ -38,7 +38,7 @@ async fn what_is_printed_is_what_is_applied() {
 
 #[tokio::test]
 async fn a_check_says_what_is_missing_and_changes_nothing() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let url = database.url();
     let check = run(&["migrate", "--check", "--database", &url]).ended(1);
     assert!(check.stderr.contains("0001 keys_outbox"), "{check:?}");
@@ -60,7 +60,7 @@ async fn a_check_says_what_is_missing_and_changes_nothing() {
 
 #[tokio::test]
 async fn two_that_migrate_at_once_do_it_once() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let url = database.url();
     let both = [(); 2].map(|()| {
         let url = url.clone();
@@ -73,7 +73,7 @@ async fn two_that_migrate_at_once_do_it_once() {
 
 #[tokio::test]
 async fn a_schema_that_is_newer_is_refused() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     migrate(&database.url());
     let newer = "INSERT INTO hapax.migration (namespace, version, name, checksum)
         VALUES ('hapax', 900, 'later', '')";

@@ -196,7 +196,7 @@ async fn a_client_that_stalls_does_not_hold_up_the_end() {
 
 #[tokio::test]
 async fn what_is_wrong_is_found_before_anything_is_carried() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let ran = run_to_end(hapax(&[
         "relay",
         "--listen",

@@ -25,7 +25,7 @@ const MIGRATION: &str =
 
 #[tokio::test]
 async fn a_batch_of_5000_is_inserted_in_order_with_every_field() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let direct = prepare(&database, "jsonb").await;
     let sink = to(&database).build().unwrap();
     let mut batch = offers(4_999, 10);
@@ -62,7 +62,7 @@ async fn a_batch_of_5000_is_inserted_in_order_with_every_field() {
 
 #[tokio::test]
 async fn what_was_taken_before_is_taken_and_another_payload_under_its_id_is_refused() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let direct = prepare(&database, "jsonb").await;
     let sink = to(&database).build().unwrap();
     let known = offer(1, NewEvent::json("a", &1));
@@ -81,7 +81,7 @@ async fn what_was_taken_before_is_taken_and_another_payload_under_its_id_is_refu
 
 #[tokio::test]
 async fn two_relays_with_the_same_events_insert_each_once() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let direct = prepare(&database, "jsonb").await;
     let offers = offers(500, 10);
     let mut backwards = offers.clone();
@@ -97,7 +97,7 @@ async fn two_relays_with_the_same_events_insert_each_once() {
 
 #[tokio::test]
 async fn rows_that_the_table_refuses_fail_alone_and_leave_no_inbox_row() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let direct = prepare(&database, "jsonb").await;
     let strict = "CREATE TABLE parent (id text PRIMARY KEY);
         ALTER TABLE inbox_event ADD CHECK (type <> 'bad'),
@@ -142,7 +142,7 @@ async fn rows_that_the_table_refuses_fail_alone_and_leave_no_inbox_row() {
 
 #[tokio::test]
 async fn a_row_that_no_partition_takes_is_written_when_there_is_one() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let direct = prepare(&database, "jsonb").await;
     let split = "DROP TABLE inbox_event;
         CREATE TABLE inbox_event (event_id uuid NOT NULL, type text NOT NULL CHECK (type <> 'bad'),
@@ -185,7 +185,7 @@ async fn a_row_that_no_partition_takes_is_written_when_there_is_one() {
 
 #[tokio::test]
 async fn a_schema_that_is_not_there_says_what_to_do_and_is_found_when_it_is() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let sink = to(&database)
         .column(Field::Payload, "body")
         .without(Field::Tenant)
@@ -256,7 +256,7 @@ async fn a_server_that_is_stopped_in_mid_batch_loses_nothing_and_inserts_each_on
 
 #[tokio::test]
 async fn a_connection_that_is_ended_is_made_anew() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let direct = prepare(&database, "text").await;
     let url = format!("{}?application_name=far", database.url());
     let sink = Postgres::to(url).build().unwrap();
@@ -273,7 +273,7 @@ async fn a_connection_that_is_ended_is_made_anew() {
 
 #[tokio::test]
 async fn a_row_that_is_locked_costs_the_timeout_and_is_written_later() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let mut direct = prepare(&database, "text").await;
     let sink = to(&database)
         .timeout(Duration::from_millis(500))
@@ -302,7 +302,7 @@ async fn a_server_that_is_not_there_and_a_database_that_is_not_are_unavailable()
     let outcome = deliver(&absent, event()).await;
     check_failure(&outcome, true, "connect", "");
     assert!(!outcome.unwrap_err().story().contains("secret"));
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let url = database.url().replace(database.name(), "none_at_all");
     let unknown = Postgres::to(url).build().unwrap();
     check_failure(
@@ -320,7 +320,7 @@ async fn a_server_that_is_not_there_and_a_database_that_is_not_are_unavailable()
 
 #[tokio::test]
 async fn an_event_of_a_mebibyte_is_taken() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let direct = prepare(&database, "json").await;
     let batch = offers(3, 1024 * 1024 - 200);
     assert!(

@@ -7,7 +7,7 @@ use crate::fixture::{Fixture, PATIENCE, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_tables_are_asked_for_by_name_and_nothing_is_made() {
-    let database = Database::fresh().await;
+    let database = Database::empty().await;
     let mut settings = settings(&database.url());
     settings.schema = Schema::Check;
     let opened = Postgres::open(settings.clone()).await;

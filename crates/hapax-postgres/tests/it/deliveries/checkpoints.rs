@@ -179,7 +179,7 @@ async fn a_sweep_that_could_not_see_the_last_checkpoint_is_refused() {
 
 #[tokio::test]
 async fn checkpoints_of_the_schema_before_are_carried_over() {
-    let database = hapax_testkit::postgres::Database::fresh().await;
+    let database = hapax_testkit::postgres::Database::empty().await;
     let plain = database.client().await;
     plain.batch_execute("CREATE SCHEMA hapax").await.unwrap();
     for sql in [

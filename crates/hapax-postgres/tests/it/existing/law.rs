@@ -43,7 +43,7 @@ impl<const AGGREGATES: bool> SourceUnderTest for Existing<AGGREGATES> {
     const HAS_AGGREGATES: bool = AGGREGATES;
 
     async fn fresh() -> Self {
-        let database = Arc::new(Database::fresh().await);
+        let database = Arc::new(Database::empty().await);
         // Its own service needs nothing of ours, and a payload byte for byte is json's.
         let ddl = sample(AGGREGATES)
             .ddl()

@@ -53,7 +53,7 @@ pub(crate) struct Reached {
 impl Reached {
     /// Makes an empty database that is reached this way.
     pub(crate) async fn fresh(way: Way) -> Self {
-        let database = Database::fresh().await;
+        let database = Database::empty().await;
         let pooler = match way {
             Way::Pooled => Some(Pooler::before(&server(), 3).await),
             _ => None,

@@ -40,7 +40,7 @@ sink_suite!(Table);
 
 impl SinkUnderTest for Table {
     async fn fresh() -> Self {
-        let database = Database::fresh().await;
+        let database = Database::empty().await;
         let direct = prepare(&database, "bytea").await;
         direct.batch_execute(MOODY).await.unwrap();
         let proxy = Proxy::to_postgres(database.address());
