@@ -68,6 +68,9 @@ fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
     steps.run("packages", || contract::install(root))?;
     steps.run("package", || package::check(root))?;
     let server = postgres::for_tests()?;
+    if let Some(server) = &server {
+        server.stock(&contract::target()?.join("debug/hapax"))?;
+    }
     let _services = services::for_tests()?;
     let url = server.as_ref().map(Server::url);
     let environment: Vec<_> = url

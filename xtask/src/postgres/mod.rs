@@ -1,4 +1,4 @@
-//! PostgreSQL for the chores: the server that is there, or one that a chore starts for itself.
+//! PostgreSQL for the chores: one that a chore starts for itself, or a server that is there.
 
 mod programs;
 mod server;
@@ -15,22 +15,23 @@ pub(crate) use server::Server;
 pub(crate) const NAME: &str = "HAPAX_TEST_POSTGRES";
 const USUAL: ([u8; 4], u16) = ([127, 0, 0, 1], 5432);
 
-/// What asks for a server of the tests' own, whatever is there: it never waits for the disk.
-const PRIVATE: &str = "private";
-
-/// Starts a server for the tests, unless they find one; it ends with the value.
+/// Starts a server for the tests, unless one is named; it ends with the value.
+///
+/// It does not wait for the disk, and what runs beside the tests has no part in them. Where the
+/// programs are missing, the server on the usual port will do.
 pub(crate) fn for_tests() -> anyhow::Result<Option<Server>> {
-    if let Some(named) = std::env::var_os(NAME) {
-        if named != PRIVATE {
-            return Ok(None);
-        }
-        println!("    starting a PostgreSQL for these tests");
-        return Server::start(&Programs::installed()?).map(Some);
-    }
-    let usual = SocketAddr::from(USUAL);
-    if TcpStream::connect_timeout(&usual, Duration::from_secs(2)).is_ok() {
+    if std::env::var_os(NAME).is_some() {
         return Ok(None);
     }
-    println!("    no PostgreSQL on {usual}: starting one for these tests");
-    Server::start(&Programs::installed()?).map(Some)
+    let programs = match Programs::installed() {
+        Ok(programs) => programs,
+        Err(_) if answers() => return Ok(None),
+        Err(missing) => return Err(missing),
+    };
+    println!("    starting a PostgreSQL for these tests");
+    Server::start(&programs).map(Some)
+}
+
+fn answers() -> bool {
+    TcpStream::connect_timeout(&SocketAddr::from(USUAL), Duration::from_secs(2)).is_ok()
 }

@@ -64,7 +64,7 @@ impl Programs {
         };
         let found = RELEASES.iter().rev().find(version);
         let (version, _) = found.context(
-            "PostgreSQL is neither running on 127.0.0.1:5432 nor installed: apt-get install \
+            "PostgreSQL is neither installed nor running on 127.0.0.1:5432: apt-get install \
              postgresql, or name a server in HAPAX_TEST_POSTGRES",
         )?;
         Self::of(version)

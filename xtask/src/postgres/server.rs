@@ -23,9 +23,13 @@ ssl = on
 ssl_cert_file = '../server.pem'
 ssl_key_file = '../server.key'
 ";
-/// Ends the server when the chore's side of its input closes.
-const GUARD: &str =
-    "( { read -r _; kill -QUIT $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
+/// Ends the server when the chore's side of its input closes, and leaves nothing of it.
+const GUARD: &str = "( { read -r _; kill -QUIT $$; while kill -0 $$ 2>&-; do sleep 0.1; done; \
+    rm -rf \"$FOLDER\"; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
+/// Files in memory. To make them is most of what a fresh database costs, and every test has one.
+const MEMORY: &str = "/dev/shm";
+/// What has to be free there, in MiB: several times what a run of all the tests takes.
+const PLENTY: u64 = 4096;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running server.
@@ -39,7 +43,7 @@ pub(crate) struct Server {
 impl Server {
     /// Makes a server of this version and starts it; returns when it takes connections.
     pub(crate) fn start(programs: &Programs) -> anyhow::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("hapax-chore-{}", std::process::id()));
+        let folder = place().join(format!("hapax-chore-{}", std::process::id()));
         let _left = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).context("cannot make a folder for a server")?;
         if is_root()? {
@@ -68,6 +72,7 @@ impl Server {
             .args(["-p", &port.to_string()]);
         let log = fs::File::create(folder.join("log"))?;
         postgres
+            .env("FOLDER", &folder)
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log);
@@ -83,7 +88,19 @@ impl Server {
 
     /// Its address, as a superuser.
     pub(crate) fn url(&self) -> String {
-        format!("postgres://postgres@localhost:{}/postgres", self.port)
+        self.database("postgres")
+    }
+
+    fn database(&self, name: &str) -> String {
+        format!("postgres://postgres@localhost:{}/{name}", self.port)
+    }
+
+    /// Has every database that is made from now on begin with the tables of Hapax.
+    pub(crate) fn stock(&self, hapax: &Path) -> anyhow::Result<()> {
+        let template = self.database("template1");
+        let mut migrate = Command::new(hapax);
+        migrate.args(["migrate", "--database", &template]);
+        succeed(migrate.stdout(Stdio::null()))
     }
 
     /// The authority of its certificate.
@@ -113,6 +130,23 @@ impl Drop for Server {
         let _ended = self.process.wait();
         let _gone = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Where a server's files go: to memory, where there is plenty of it.
+fn place() -> PathBuf {
+    let asked = Command::new("df")
+        .args(["--output=avail", "--block-size=1M", MEMORY])
+        .output();
+    let said = asked.map(|it| String::from_utf8_lossy(&it.stdout).into_owned());
+    match said.as_deref().ok().and_then(free) {
+        Some(free) if free >= PLENTY => MEMORY.into(),
+        _ => std::env::temp_dir(),
+    }
+}
+
+/// What `df` says is free: a number below its heading.
+fn free(said: &str) -> Option<u64> {
+    said.lines().nth(1)?.trim().parse().ok()
 }
 
 /// Makes an authority, and a certificate for `localhost`.
@@ -180,4 +214,25 @@ fn succeed(command: &mut Command) -> anyhow::Result<()> {
         bail!("{command:?} ended with {status}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_free_is_read_and_nothing_is_taken_for_plenty() {
+        assert_eq!(free(" Avail\n 24105\n"), Some(24105));
+        assert_eq!(free(" Avail\n     -\n"), None);
+        assert_eq!(free(""), None);
+    }
+
+    #[test]
+    fn a_server_leaves_nothing_behind() {
+        let server = Server::start(&Programs::installed().unwrap()).unwrap();
+        let folder = server.folder.clone();
+        assert!(folder.join("data/PG_VERSION").is_file());
+        drop(server);
+        assert!(!folder.exists(), "{} is still there", folder.display());
+    }
 }
