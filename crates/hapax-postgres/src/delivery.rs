@@ -159,5 +159,6 @@ fn parked(row: &Row, keyring: &Keyring) -> Result<Parked, StoreError> {
         attempt: row.try_get::<_, i32>(12).map_err(bad)?.unsigned_abs(),
         next_at: row.try_get::<_, Moment>(13).map_err(bad)?.0,
         order_key: row.try_get(14).map_err(bad)?,
+        asked: row.try_get(15).map_err(bad)?,
     })
 }

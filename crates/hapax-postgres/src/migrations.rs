@@ -48,6 +48,8 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         include_str!("../migrations/0010_tenant_sagas.sql"),
     ),
     (11, "known", include_str!("../migrations/0011_known.sql")),
+    (12, "kept", include_str!("../migrations/0012_kept.sql")),
+    (13, "asked", include_str!("../migrations/0013_asked.sql")),
 ];
 
 const NAMESPACE: &str = "hapax";

@@ -79,10 +79,13 @@ impl ToSql for Moment {
 
 impl<'a> FromSql<'a> for Moment {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
-        let micros = i64::from_be_bytes(raw.try_into()?);
-        Ok(Self(Timestamp::from_millis(
-            micros.div_euclid(1000).saturating_add(EPOCH),
-        )))
+        let millis = match i64::from_be_bytes(raw.try_into()?) {
+            // The infinities: as any other number they would go back as moments that no
+            // `timestamptz` can be.
+            end @ (i64::MIN | i64::MAX) => end,
+            micros => micros.div_euclid(1000).saturating_add(EPOCH),
+        };
+        Ok(Self(Timestamp::from_millis(millis)))
     }
 
     accepts!(TIMESTAMPTZ);
@@ -216,5 +219,23 @@ impl<'a> FromSql<'a> for Value {
                 | Type::JSON
                 | Type::JSONB
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_goes_back_as_it_came_up_to_both_ends_of_time() {
+        // The last two are the last and the first moment that a `timestamptz` can be.
+        let ends = [9_223_371_331_199_999_000, -211_813_488_000_000_000];
+        for micros in [i64::MIN, i64::MAX, 0, -1_000].into_iter().chain(ends) {
+            let raw = micros.to_be_bytes();
+            let moment = Moment::from_sql(&Type::TIMESTAMPTZ, &raw).unwrap();
+            let mut back = BytesMut::new();
+            moment.to_sql(&Type::TIMESTAMPTZ, &mut back).unwrap();
+            assert_eq!(back[..], raw);
+        }
     }
 }

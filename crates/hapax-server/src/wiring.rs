@@ -65,6 +65,10 @@ pub(crate) fn store(
     Ok(settings)
 }
 
+/// How much longer than its sink the relay waits for an offer: were it as long, it could give up in
+/// the moment in which the sink hears that the event arrived.
+const OUTLASTS: Duration = Duration::from_secs(1);
+
 /// Makes what the relay carries to of what a person wrote down.
 pub(crate) fn destination(
     name: &str,
@@ -82,7 +86,7 @@ pub(crate) fn destination(
         destination.concurrency = concurrency.into();
     }
     if let Some(timeout) = spec.timeout {
-        destination.timeout = timeout.0;
+        destination.timeout = timeout.0.saturating_add(OUTLASTS);
     }
     destination.parts(spec.parts).map_err(|error| SpecError {
         field: "parts".to_owned(),
@@ -378,4 +382,21 @@ async fn listen(setting: &str, listen: Listen) -> Result<Option<TcpListener>, Fa
         Failure::new(FAILED, story)
     })?;
     Ok(Some(bound))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_relay_gives_an_offer_up_later_than_its_sink_does() {
+        let json = json!({"timeout": "2s", "sink": {"webhook": {
+            "url": "https://example.com/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        }}});
+        let spec = Spec::read(&json).unwrap();
+        let destination = destination("orders", &spec, &surroundings::clock()).unwrap();
+        assert_eq!(destination.timeout, Duration::from_secs(3));
+    }
 }

@@ -165,7 +165,7 @@ impl NewEvent {
         self
     }
 
-    /// Holds the event back until `moment`.
+    /// Holds the event back until `moment`, which lies between the years 1970 and 9999.
     #[must_use]
     pub fn available_at(mut self, moment: Timestamp) -> Self {
         self.available_at = Some(moment);

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::clock::Timestamp;
+
 /// Bytes of an idempotency key: long enough for any id, short enough to index.
 pub const KEY_BYTES_MAX: usize = 255;
 /// Bytes of a tenant or of an operation: they are index columns too.
@@ -73,6 +75,9 @@ pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 pub const EVENT_HEADERS_MAX: usize = 64;
 /// Bytes of one event header, name and value.
 pub const EVENT_HEADER_BYTES_MAX: usize = 4096;
+/// The moment up to which an event may be held back: year 10000, which no text of a moment writes
+/// in four digits.
+pub const AVAILABLE_BEFORE: Timestamp = Timestamp::from_millis(253_402_300_800_000);
 /// Events of one transaction.
 pub const EVENTS_PER_TRANSACTION_MAX: usize = 10_000;
 /// Bytes of a message id or a consumer in the inbox.

@@ -4,7 +4,7 @@
 -- scheduled or retrying: what is blocked or dead never falls due. Where an operator has edited what is
 -- offered, that is read.
 WITH due AS MATERIALIZED (
-    SELECT position, state, attempt, next_at, order_key, payload, headers
+    SELECT position, state, attempt, next_at, order_key, payload, headers, asked
     FROM hapax.delivery
     WHERE destination = $1::text
       AND state IN ('scheduled', 'retrying')
@@ -13,20 +13,20 @@ WITH due AS MATERIALIZED (
     ORDER BY next_at, position
     LIMIT $4::int8
 ), parked AS MATERIALIZED (
-    SELECT position, state, attempt, next_at, order_key, payload, headers, place
+    SELECT position, state, attempt, next_at, order_key, payload, headers, asked, place
     FROM (
-        SELECT position, state, attempt, next_at, order_key, payload, headers, 0 AS place
+        SELECT position, state, attempt, next_at, order_key, payload, headers, asked, 0 AS place
         FROM due
         UNION ALL
         SELECT behind.position, behind.state, behind.attempt, due.next_at, due.order_key,
-               behind.payload, behind.headers, behind.place
+               behind.payload, behind.headers, behind.asked, behind.place
         FROM due
         CROSS JOIN LATERAL (
-            SELECT position, state, attempt, payload, headers,
+            SELECT position, state, attempt, payload, headers, asked,
                    row_number() OVER (ORDER BY position) AS place,
                    bool_and(state = 'blocked') OVER (ORDER BY position) AS waits
             FROM (
-                SELECT position, state, attempt, payload, headers
+                SELECT position, state, attempt, payload, headers, asked
                 FROM hapax.delivery AS unfinished
                 WHERE unfinished.destination = $1::text
                   AND unfinished.order_key = due.order_key
@@ -44,13 +44,13 @@ WITH due AS MATERIALIZED (
     LIMIT $4::int8
 )
 SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-       created_at, available_at, state, attempt, next_at, order_key
+       created_at, available_at, state, attempt, next_at, order_key, coalesce(asked, false)
 FROM (
     SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
            event.aggregate_id, event.sequence, coalesce(parked.payload, event.payload) AS payload,
            coalesce(parked.headers, event.headers) AS headers, event.created_at,
            event.available_at, parked.state, parked.attempt, parked.next_at, parked.order_key,
-           parked.place,
+           parked.asked, parked.place,
            sum(octet_length(coalesce(parked.payload, event.payload)))
                OVER (ORDER BY parked.place, parked.next_at, event.id ROWS UNBOUNDED PRECEDING)
                - octet_length(coalesce(parked.payload, event.payload)) AS before

@@ -1,5 +1,6 @@
 -- Makes parked deliveries due again whose attempt was begun and never settled, with that attempt
--- counted and logged; says how many.
+-- counted and logged; says how many. One that was scheduled has left its place in the order, and what
+-- was parked in bulk may have its key all the same.
 WITH begun AS MATERIALIZED (
     SELECT destination, position, attempt, begun_at
     FROM hapax.delivery
@@ -8,6 +9,7 @@ WITH begun AS MATERIALIZED (
     UPDATE hapax.delivery AS delivery SET
         state = 'retrying',
         next_at = $2::timestamptz,
+        order_key = CASE WHEN delivery.state <> 'scheduled' THEN delivery.order_key END,
         begun_at = NULL,
         last_error = $3::text,
         changed_at = $2::timestamptz

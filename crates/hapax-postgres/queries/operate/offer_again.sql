@@ -37,8 +37,8 @@ WITH looked AS MATERIALIZED (
                 looked.xid, split_part(position.snapshot, ' ', 1)::pg_snapshot)))
 ), offered AS (
     INSERT INTO hapax.delivery AS old
-        (destination, position, state, attempt, next_at, changed_at)
-    SELECT part, id, 'scheduled', 0, $14::timestamptz, $14::timestamptz
+        (destination, position, state, attempt, next_at, changed_at, asked)
+    SELECT part, id, 'scheduled', 0, $14::timestamptz, $14::timestamptz, true
     FROM chosen
     ORDER BY part, id
     ON CONFLICT (destination, position) DO UPDATE SET
@@ -48,7 +48,8 @@ WITH looked AS MATERIALIZED (
         next_at = excluded.next_at,
         begun_at = NULL,
         reason = NULL,
-        changed_at = excluded.changed_at
+        changed_at = excluded.changed_at,
+        asked = true
     WHERE old.state IN ('dead', 'delivered', 'discarded')
     RETURNING 1
 )

@@ -5,6 +5,7 @@ UPDATE hapax.delivery SET
     attempt = 0,
     next_at = $3::timestamptz,
     begun_at = NULL,
-    changed_at = $3::timestamptz
+    changed_at = $3::timestamptz,
+    asked = true
 WHERE destination = $1::text AND position = ANY ($2::int8[]) AND state = 'dead'
 RETURNING 1

@@ -111,6 +111,28 @@ async fn a_part_whose_destination_is_declared_or_disabled_is_parked_for_though_n
     }
 }
 
+/// A destination that its own setting pauses is known to a relay, and carried by none.
+#[tokio::test]
+async fn a_part_that_a_node_knows_is_kept_though_nobody_carries_it() {
+    let fixture = left("left").await;
+    let knows = ["left".to_owned()];
+    let signed = fixture.store.attend("pausing", &knows, LEASE).await;
+    signed.unwrap();
+    emit(&fixture.plain, 4).await;
+    carry(&fixture).await;
+    for _ in 0..3 {
+        assert_eq!(purge(&fixture).await, 0);
+    }
+    assert_eq!(fixture.count(LEFT).await, 4);
+    let unheard =
+        "UPDATE hapax.sign SET seen_at = seen_at - interval '2 days' WHERE node = 'pausing'";
+    fixture.plain.batch_execute(unheard).await.unwrap();
+    // It counts from now on, however long it was paused.
+    assert_eq!(purge_once(&fixture).await, 0);
+    purge(&fixture).await;
+    assert_eq!(fixture.count(LEFT).await, 0, "it holds events back");
+}
+
 /// While a relay is down, and the services purge, nobody is gone.
 #[tokio::test]
 async fn where_no_part_is_carried_none_counts_as_gone() {

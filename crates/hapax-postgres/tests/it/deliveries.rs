@@ -213,6 +213,20 @@ async fn a_standing_is_bounded_where_very_much_waits() {
     assert!(standing.oldest_at.is_some());
 }
 
+/// What a ring that has come round parks keeps its key, also where it waits for its moment.
+#[tokio::test]
+async fn what_waited_for_its_moment_holds_no_key_up_when_its_attempt_is_cut_off() {
+    let fixture = emitted(1).await;
+    fixture.store.open("hook").await.unwrap();
+    let begun = "INSERT INTO hapax.delivery
+            (destination, position, state, attempt, next_at, order_key, begun_at, changed_at)
+        SELECT 'hook', id, 'scheduled', 1, now(), 'key', now(), now() FROM hapax.outbox_event";
+    fixture.plain.batch_execute(begun).await.unwrap();
+    let opened = fixture.store.open("hook").await.unwrap();
+    assert_eq!(opened.interrupted, 1);
+    assert!(opened.blocked_keys.is_empty(), "{:?}", opened.blocked_keys);
+}
+
 /// A store whose outbox holds so many old events.
 async fn emitted(count: i32) -> Fixture {
     let fixture = Fixture::new().await;

@@ -269,7 +269,8 @@ impl Common<'_> {
         read.map_err(|error| self.wrong("ca", &format!("cannot be read: {error}")))
     }
 
-    /// The sink's own bound: the relay's is what it gives up at, whatever the sink thinks.
+    /// The sink's own bound: the relay's is what it gives up at, whatever the sink thinks, and is a
+    /// little longer.
     fn timeout(&self) -> Option<Duration> {
         self.spec.timeout.map(|span| span.0)
     }

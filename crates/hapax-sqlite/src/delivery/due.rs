@@ -129,5 +129,7 @@ fn parked(row: &Row<'_>, keyring: &Keyring) -> Result<Parked, StoreError> {
         attempt: row.get(12).map_err(bad)?,
         next_at: Timestamp::from_millis(row.get(13).map_err(bad)?),
         order_key: row.get(14).map_err(bad)?,
+        // Nobody beside the one process operates here.
+        asked: false,
     })
 }

@@ -107,6 +107,8 @@ pub struct Parked {
     pub next_at: Timestamp,
     /// The order key that it holds up, as [`crate::event::Event::order_key`] spells it.
     pub order_key: Option<String>,
+    /// Whether an operator asked for it, so that the destination's patterns say nothing.
+    pub asked: bool,
 }
 
 /// What to write about a delivery that is parked, or parked anew.

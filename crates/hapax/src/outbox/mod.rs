@@ -15,8 +15,8 @@ use crate::{
     key::Tenant,
     keyring::KeyringError,
     limits::{
-        AGGREGATE_BYTES_MAX, EVENT_HEADER_BYTES_MAX, EVENT_HEADERS_MAX, EVENT_TYPE_BYTES_MAX,
-        PAYLOAD_BYTES_MAX,
+        AGGREGATE_BYTES_MAX, AVAILABLE_BEFORE, EVENT_HEADER_BYTES_MAX, EVENT_HEADERS_MAX,
+        EVENT_TYPE_BYTES_MAX, PAYLOAD_BYTES_MAX,
     },
 };
 
@@ -48,6 +48,7 @@ pub fn seal(
         check_text("aggregate type", &aggregate.kind, AGGREGATE_BYTES_MAX)?;
         check_text("aggregate id", &aggregate.id, AGGREGATE_BYTES_MAX)?;
     }
+    check_available_at(new.available_at)?;
     let mut headers = context.clone();
     headers.extend(new.headers);
     check_headers(&headers)?;
@@ -133,6 +134,17 @@ fn check_headers(headers: &Headers) -> Result<(), EventError> {
     Ok(())
 }
 
+fn check_available_at(moment: Option<Timestamp>) -> Result<(), EventError> {
+    let allowed = Timestamp::default()..AVAILABLE_BEFORE;
+    if moment.is_none_or(|moment| allowed.contains(&moment)) {
+        return Ok(());
+    }
+    Err(EventError::Malformed {
+        part: "available_at",
+        problem: "is before the year 1970 or after the year 9999",
+    })
+}
+
 fn check_text(part: &'static str, text: &str, max: usize) -> Result<(), EventError> {
     if text.is_empty() {
         return Err(EventError::Malformed {
@@ -199,6 +211,25 @@ mod tests {
             refused(json(&large)),
             "payload has 1048578, at most 1048576 are allowed"
         );
+    }
+
+    #[test]
+    fn an_event_waits_for_a_moment_that_every_store_and_every_text_can_hold() {
+        let seal_at = |millis| {
+            let moment = Timestamp::from_millis(millis);
+            check_seal(NewEvent::json("a", &1).available_at(moment))
+        };
+        let end = AVAILABLE_BEFORE.as_millis();
+        for millis in [0, end - 1] {
+            let sealed = seal_at(millis).unwrap();
+            assert_eq!(sealed.available_at, Some(Timestamp::from_millis(millis)));
+        }
+        for millis in [i64::MIN, -1, end, i64::MAX] {
+            assert_eq!(
+                seal_at(millis).unwrap_err().to_string(),
+                "available_at is before the year 1970 or after the year 9999"
+            );
+        }
     }
 
     fn check_seal(event: NewEvent) -> Result<Event, EventError> {

@@ -224,9 +224,10 @@ impl Flow {
     /// Takes in parked deliveries that fell due, and what waits behind them.
     pub(super) fn admit_parked(&mut self, due: Vec<Parked>) {
         for parked in due {
-            // The row's key was written by a store that does not know what order we keep.
-            let order_key = match parked.state {
-                ParkedState::Scheduled => None,
+            // The row's key was written by a store that does not know what order we keep. A row
+            // without one has left its place in the order, and does not come back to it.
+            let order_key = match (parked.state, &parked.order_key) {
+                (ParkedState::Scheduled, _) | (_, None) => None,
                 _ => self.order_key(&parked.event.event),
             };
             let blocked = parked.state == ParkedState::Blocked;
@@ -235,7 +236,13 @@ impl Flow {
             if is_stray || !self.revived.insert(parked.event.position) {
                 continue;
             }
-            if !route::takes(&self.destination, &parked.event.event) {
+            // What an operator asked for is offered whatever the patterns say.
+            let takes = if parked.asked {
+                route::may_have
+            } else {
+                route::takes
+            };
+            if !takes(&self.destination, &parked.event.event) {
                 self.pass_over(&parked);
                 continue;
             }

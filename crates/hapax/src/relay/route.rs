@@ -37,15 +37,19 @@ impl Pattern {
 
 /// Whether `destination` takes `event`.
 pub(super) fn takes(destination: &Destination, event: &Event) -> bool {
-    let tenant_fits = match &destination.tenant {
-        None => true,
-        only => event.tenant == *only,
-    };
-    tenant_fits
+    may_have(destination, event)
         && destination
             .patterns
             .iter()
             .any(|pattern| pattern.matches(&event.kind))
+}
+
+/// Whether `destination` may have `event` at all: it is of its tenant.
+pub(super) fn may_have(destination: &Destination, event: &Event) -> bool {
+    match &destination.tenant {
+        None => true,
+        only => event.tenant == *only,
+    }
 }
 
 #[cfg(test)]

@@ -276,6 +276,27 @@ fn an_event_that_asks_to_wait_is_scheduled_and_holds_nobody_up() {
 }
 
 #[test]
+fn what_has_left_its_place_in_the_order_holds_nobody_up_however_often_it_fails() {
+    let mut flow = flow(Order::Key);
+    for (state, attempt) in [(ParkedState::Scheduled, 0), (ParkedState::Retrying, 1)] {
+        let row = Parked {
+            state,
+            order_key: None,
+            ..parked(1, attempt, Some("a"))
+        };
+        flow.admit_parked(vec![row]);
+        let item = flow.choose(1, at(0)).remove(0);
+        flow.settled(vec![], at(0));
+        conclude(&mut flow, item, unavailable());
+        check_parked(&flow, &[(1, ParkedState::Retrying, attempt + 1)]);
+        assert_eq!(flow.pending.park[0].order_key, None);
+        flow.settled(vec![], at(0));
+    }
+    admit(&mut flow, &[(2, Some("a"))]);
+    assert_eq!(positions(&flow.choose(9, at(0))), [2]);
+}
+
+#[test]
 fn events_for_others_move_the_checkpoint_and_nothing_else() {
     let mut flow = flow(Order::None);
     let mut other = event(1, None);
@@ -375,6 +396,16 @@ fn a_parked_event_that_the_destination_does_not_take_is_passed_over() {
 }
 
 #[test]
+fn a_parked_event_that_an_operator_asked_for_is_offered_whatever_the_patterns_say() {
+    let mut flow = flow(Order::None);
+    let mut other = parked(1, 0, None);
+    other.asked = true;
+    Arc::make_mut(&mut other.event).event.kind = "user.created".to_owned();
+    flow.admit_parked(vec![other]);
+    assert_eq!(positions(&flow.choose(9, at(0))), [1]);
+}
+
+#[test]
 fn nobody_looks_past_a_crowd_where_order_is_kept() {
     for (order, looks) in [(Order::None, true), (Order::Key, false)] {
         let mut flow = flow(order);
@@ -445,6 +476,7 @@ fn parked(position: i64, attempt: u32, key: Option<&str>) -> Parked {
         attempt,
         next_at: at(0),
         order_key: key.map(|key| format!("order\n{key}")),
+        asked: false,
     }
 }
 
