@@ -42,6 +42,7 @@ mod sqlite;
 mod lock;
 mod connection;
 mod migrations;
+mod control;
 mod writer;
 mod job;
 mod readers;

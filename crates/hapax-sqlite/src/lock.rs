@@ -5,7 +5,7 @@
 //! however that ends; the file itself stays, because deleting it would race with the next opener.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     path::{Path, PathBuf},
 };
 
@@ -24,7 +24,8 @@ impl Lock {
         };
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(beside(database)).map_err(unavailable)?;
+        let named = named(database).map_err(unavailable)?;
+        let file = options.open(beside(&named)).map_err(unavailable)?;
         match file.try_lock() {
             Ok(()) => Ok(Self(file)),
             Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
@@ -33,6 +34,18 @@ impl Lock {
             Err(TryLockError::Error(source)) => Err(unavailable(source)),
         }
     }
+}
+
+/// The file that a path leads to: whoever comes to it by a link meets the same lock.
+fn named(database: &Path) -> std::io::Result<PathBuf> {
+    let missing = match fs::canonicalize(database) {
+        Ok(path) => return Ok(path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => error,
+        Err(error) => return Err(error),
+    };
+    let folder = database.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")))?;
+    Ok(folder.join(database.file_name().ok_or(missing)?))
 }
 
 fn beside(database: &Path) -> PathBuf {

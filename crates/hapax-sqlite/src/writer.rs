@@ -24,6 +24,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use crate::{
     connection::Guard,
+    control,
     error::{store_error, unavailable},
     idempotency::rows,
     job::{Job, Verdict},
@@ -107,7 +108,7 @@ impl Desk {
 
     /// Undoes what this job has written so far.
     pub(crate) fn rewind(&self) -> Result<(), StoreError> {
-        self.run("ROLLBACK TO hapax_member")
+        self.run(control::REWIND)
     }
 
     /// Whether the transaction is over although nobody here ended it.
@@ -117,10 +118,10 @@ impl Desk {
 
     /// Commits what its group has written so far, in the middle of a job; for seeded bugs alone.
     pub(crate) fn commit_early(&self) -> Result<(), StoreError> {
-        self.run("RELEASE hapax_member")?;
-        self.run("COMMIT")?;
-        self.run("BEGIN IMMEDIATE")?;
-        self.run("SAVEPOINT hapax_member")
+        self.run(control::RELEASE)?;
+        self.run(control::COMMIT)?;
+        self.run(control::BEGIN)?;
+        self.run(control::SAVEPOINT)
     }
 
     fn run(&self, sql: &'static str) -> Result<(), StoreError> {
@@ -186,7 +187,7 @@ impl Writer {
         first: Box<dyn Job>,
         group: &mut Vec<Box<dyn Job>>,
     ) -> Result<(), StoreError> {
-        if let Err(error) = self.desk.run("BEGIN IMMEDIATE") {
+        if let Err(error) = self.desk.run(control::BEGIN) {
             group.push(first);
             return Err(again(error));
         }
@@ -205,14 +206,14 @@ impl Writer {
             next = if full { None } else { self.jobs.another() };
         }
         self.failpoints.hit("sqlite.commit.before");
-        self.desk.run("COMMIT")?;
+        self.desk.run(control::COMMIT)?;
         self.failpoints.hit("sqlite.commit.after");
         Ok(())
     }
 
     /// Runs one job in its savepoint; only what loses the whole group is an error here.
     fn write_member(&mut self, job: &mut dyn Job) -> Result<(), StoreError> {
-        self.desk.run("SAVEPOINT hapax_member")?;
+        self.desk.run(control::SAVEPOINT)?;
         let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut self.desk)));
         self.desk.until(None);
         let verdict = ran.unwrap_or_else(|panic| {
@@ -233,7 +234,7 @@ impl Writer {
         if verdict == Verdict::RollBack {
             self.desk.rewind()?;
         }
-        self.desk.run("RELEASE hapax_member")
+        self.desk.run(control::RELEASE)
     }
 
     /// Rolls a lost group back.
@@ -242,7 +243,7 @@ impl Writer {
     /// request that breaks it is told so.
     fn lose(&mut self, error: StoreError, members: usize) -> Fate {
         if !self.desk.is_lost()
-            && let Err(error) = self.desk.run("ROLLBACK")
+            && let Err(error) = self.desk.run(control::ROLLBACK)
         {
             tracing::error!(error = error.story(), "group could not be rolled back");
         }

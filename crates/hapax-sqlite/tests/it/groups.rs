@@ -10,7 +10,10 @@ use hapax::{
     failpoint::Failpoints,
     store::{Keys, Ran, StoreError},
 };
-use hapax_sqlite::rusqlite::{self, Connection};
+use hapax_sqlite::{
+    Statement,
+    rusqlite::{self, Connection},
+};
 
 use crate::fixture::{Fixture, INSERT, shot};
 
@@ -207,6 +210,38 @@ async fn a_write_that_ends_its_transaction_is_refused_and_harms_nobody() {
         .await
         .unwrap();
     assert_eq!(fixture.notes().await, ["kept"]);
+}
+
+#[tokio::test]
+async fn a_write_does_not_end_its_transaction_by_a_statement_that_the_writer_prepared() {
+    let fixture = Fixture::new().await;
+    // By now the connection has every statement of a group, of one that failed too.
+    let failed = fixture
+        .store
+        .write(|conn| conn.execute_batch("no SQL"))
+        .await;
+    assert!(failed.is_err());
+    for end in [
+        "COMMIT",
+        "ROLLBACK",
+        "RELEASE hapax_member",
+        "BEGIN IMMEDIATE",
+    ] {
+        let write = move |conn: &Connection| {
+            conn.execute(INSERT, [format!("before {end}")])?;
+            conn.prepare_cached(end)?.execute([])
+        };
+        let bad = fixture.store.write(write).await;
+        assert!(
+            matches!(bad, Err(StoreError::Statement { .. })),
+            "{end}: {bad:?}"
+        );
+        let mut ending = shot("half");
+        ending.statements.push(Statement::new(end, []));
+        let bad = fixture.store.single_shot(ending).await;
+        assert!(bad.is_err(), "{end}: {bad:?}");
+    }
+    assert!(fixture.notes().await.is_empty());
 }
 
 /// Leaves a reference that is only checked at the commit.

@@ -36,6 +36,18 @@ async fn a_second_opener_is_refused_at_once_and_by_name() {
 }
 
 #[tokio::test]
+async fn whoever_comes_by_a_link_is_a_second_opener() {
+    let fixture = Fixture::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("link.db");
+    std::os::unix::fs::symlink(fixture.path(), &link).unwrap();
+    let mut settings = fixture.settings();
+    settings.path = link;
+    let refused = open(settings);
+    assert!(matches!(refused, OpenError::InUse { .. }), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_newer_schema_is_refused_by_name() {
     let newer = "INSERT INTO hapax_migration VALUES ('hapax', 99, 'later', 'x', 0)";
     check_refused(newer, |error| {
