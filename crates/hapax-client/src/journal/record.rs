@@ -1,8 +1,9 @@
 //! The lines of a journal, and what they say together.
 //!
 //! A line is a JSON object: `open` with what is about to be sent, `done` with a key alone. A last
-//! line without its line break was being written when its writer died: nothing was sent for it, or
-//! it only says that a key is done, so it is left out. Any other line that is none is an error.
+//! line without its line break, or with zeros in it, was being written when its writer died, or the
+//! power went: nothing was sent for it, or it only says that a key is done, so it is left out. Any
+//! other line that is none is an error.
 
 use hapax::{Timestamp, key::hex};
 use serde::{Deserialize, Serialize};
@@ -73,8 +74,7 @@ pub(super) struct Unfinished {
 impl Unfinished {
     /// Reads a journal.
     pub(super) fn read(text: &[u8]) -> Result<Self, NoRecord> {
-        let whole = text.iter().rposition(|byte| *byte == b'\n');
-        let whole = whole.map_or(0, |last| last + 1);
+        let whole = whole(text);
         let mut open: Vec<Open> = Vec::new();
         for (line, number) in text[..whole].split(|byte| *byte == b'\n').zip(1..) {
             if line.trim_ascii().is_empty() {
@@ -93,6 +93,19 @@ impl Unfinished {
         let mut found = self.open.iter().filter(|open| open.is_for(intent));
         found.next().map(|open| open.key.as_str())
     }
+}
+
+/// Bytes of the text up to a last line that is torn: of what was not synced a disk may keep the end,
+/// with zeros before it.
+fn whole(text: &[u8]) -> usize {
+    let last_break = text.iter().rposition(|byte| *byte == b'\n');
+    let Some(last_break) = last_break else {
+        return 0;
+    };
+    let before = text[..last_break].iter().rposition(|byte| *byte == b'\n');
+    let start = before.map_or(0, |at| at + 1);
+    let is_torn = text[start..last_break].contains(&0);
+    if is_torn { start } else { last_break + 1 }
 }
 
 #[cfg(test)]
@@ -152,6 +165,21 @@ mod tests {
         for torn in 0..done("k1").len() {
             check(&(first.clone() + &done("k1")[..torn]), "x", Some("k1"));
         }
+    }
+
+    #[test]
+    fn a_last_line_of_which_the_disk_has_only_the_end_is_left_out() {
+        let (first, last) = (open("x", "k1"), open("y", "k2"));
+        let half = last.len() / 2;
+        let text = first.clone() + &"\0".repeat(half) + &last[half..];
+        let read = Unfinished::read(text.as_bytes()).unwrap();
+        assert_eq!((read.open.len(), read.whole), (1, first.len()));
+    }
+
+    #[test]
+    fn a_last_line_of_a_later_release_is_an_error() {
+        let text = open("x", "k1") + "{\"state\":\"later\"}\n";
+        assert_eq!(Unfinished::read(text.as_bytes()), Err(NoRecord(2)));
     }
 
     #[test]

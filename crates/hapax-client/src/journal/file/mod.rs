@@ -108,10 +108,8 @@ impl Opened {
         if bytes > JOURNAL_BYTES_MAX {
             return Err(format!("{} is {bytes} bytes long", path.display()).into());
         }
-        if bytes == 0 {
-            // Before its first line: a file with lines is in its folder for good.
-            sync_folder(path)?;
-        }
+        // Whoever made it or gave it its name may have died before they came so far.
+        sync_folder(path)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text)?;
         let unfinished = Unfinished::read(&text)?;
