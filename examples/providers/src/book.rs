@@ -142,10 +142,15 @@ impl<T: Trade> Book<T> {
         Some(Reply::Said(StatusCode::CONFLICT, body))
     }
 
-    /// What was decided under `key`.
-    pub(crate) fn find(&self, key: &str) -> Option<Value> {
-        self.record(key)
-            .map(|record| Value::from(record.object.clone()))
+    /// What was decided under `key`; an error where that cannot be known before the next start.
+    pub(crate) fn find(&self, key: &str) -> Result<Option<Value>, Reply> {
+        match self.record(key) {
+            Some(record) => Ok(Some(record.object.clone().into())),
+            None if self.ledger.is_broken() => {
+                Err(Reply::failed("the ledger may hold more than is known"))
+            }
+            None => Ok(None),
+        }
     }
 
     /// Everything that was decided, in its order.
@@ -205,4 +210,19 @@ fn declined(key: &str, refusal: Refusal) -> Map<String, Value> {
 fn reused() -> Reply {
     let detail = "the key was used for another request";
     Reply::from(Refusal::conflict("key_reused", detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payment::Payments;
+
+    #[test]
+    fn no_key_is_called_unused_while_the_ledger_may_hold_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut book = Book::<Payments>::open(&folder.path().join("ledger")).unwrap();
+        assert!(matches!(book.find("k"), Ok(None)));
+        book.ledger.break_it();
+        assert!(book.find("k").is_err());
+    }
 }

@@ -150,8 +150,9 @@ async fn look_up<T: Trade>(
         Mode::Ok | Mode::Duplicate => {}
     }
     match lock(&desk.book).find(&key) {
-        Some(object) => Reply::Said(StatusCode::OK, object),
-        None => Reply::error(StatusCode::NOT_FOUND, "not_found", "no such key was used"),
+        Ok(Some(object)) => Reply::Said(StatusCode::OK, object),
+        Ok(None) => Reply::error(StatusCode::NOT_FOUND, "not_found", "no such key was used"),
+        Err(unsure) => unsure,
     }
 }
 

@@ -57,6 +57,17 @@ impl Ledger {
         ))
     }
 
+    /// Whether the file may hold what nobody here knows of.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// As if a write had failed half-way.
+    #[cfg(test)]
+    pub(crate) fn break_it(&mut self) {
+        self.is_broken = true;
+    }
+
     /// Writes a record; when this returns, a crash does not take it back.
     pub(crate) fn append(&mut self, record: &impl Serialize) -> io::Result<()> {
         if self.is_broken {
