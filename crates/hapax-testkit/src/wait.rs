@@ -8,12 +8,12 @@
 
 use std::{panic::Location, time::Duration};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long to wait between two questions.
 const TICK: Duration = Duration::from_millis(2);
 
-/// Asks until `condition` holds.
+/// Asks until `condition` holds. A question that gets no answer at all is given up with the rest.
 ///
 /// # Panics
 /// When it does not hold after `within`.
@@ -24,7 +24,7 @@ where
 {
     let patience = Patience::within(within);
     async move {
-        while !condition().await {
+        while !patience.bounds(condition()).await {
             patience.pause().await;
         }
     }
@@ -63,17 +63,31 @@ impl Patience {
     /// # Panics
     /// When the bound has passed.
     pub async fn pause(&self) {
-        let Self { bound, caller, .. } = self;
-        assert!(
-            Instant::now() < self.last,
-            "what {caller} waits for did not come within {bound:?}"
-        );
+        if Instant::now() >= self.last {
+            self.give_up();
+        }
         sleep(TICK).await;
+    }
+
+    /// Waits for the answer to a question.
+    ///
+    /// # Panics
+    /// When none has come and the bound has passed.
+    async fn bounds<T>(&self, question: impl Future<Output = T>) -> T {
+        let answer = timeout_at(self.last, question).await;
+        answer.unwrap_or_else(|_| self.give_up())
+    }
+
+    fn give_up(&self) -> ! {
+        let Self { bound, caller, .. } = self;
+        panic!("what {caller} waits for did not come within {bound:?}");
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use super::*;
 
     #[tokio::test]
@@ -91,5 +105,11 @@ mod tests {
     #[should_panic(expected = "did not come within")]
     async fn a_condition_that_never_holds_is_given_up_loudly() {
         eventually(Duration::from_millis(5), async || false).await;
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "did not come within")]
+    async fn a_question_without_an_answer_is_given_up_loudly() {
+        eventually(Duration::from_millis(5), pending).await;
     }
 }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use hapax_testkit::{port::free_port, wait::eventually};
+use hapax_testkit::{port::free_port, wait::pace};
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind,
     options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
@@ -22,6 +22,9 @@ use tokio::time::timeout;
 /// The broker of this machine.
 pub(crate) const BROKER: &str = "127.0.0.1:5672";
 const START: Duration = Duration::from_mins(1);
+const STARTS: usize = 3;
+const ANSWER: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_millis(50);
 const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 /// Starts a program in a session of its own, and kills that when our side of its input closes.
 const GUARD: &str = "setsid \"$0\" </dev/null & job=$!; read -r _; kill -9 -$job";
@@ -187,18 +190,38 @@ impl Node {
 
     /// Starts it with what it had; returns when it takes connections.
     pub(crate) async fn start_again(&mut self) {
+        for _ in 0..STARTS {
+            self.launch();
+            if timeout(START, self.takes_connections()).await.is_ok() {
+                return;
+            }
+            // On a busy machine it may wait for ever for a node that has not heard it.
+            self.kill();
+            let said = fs::read_to_string(self.directory.path().join("out"));
+            eprintln!("RabbitMQ did not start within {START:?}: {said:?}");
+        }
+        panic!("RabbitMQ did not start, {STARTS} times");
+    }
+
+    fn launch(&mut self) {
         let mut command = self.command("sh");
         command.args(["-c", GUARD, &format!("{PROGRAMS}/rabbitmq-server")]);
         let log = fs::File::create(self.directory.path().join("out")).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log);
         let started = command.stdin(Stdio::piped()).spawn();
         self.guard = Some(started.expect("rabbitmq-server is installed"));
+    }
+
+    /// Whoever comes while it starts may be left without an answer: that one asks anew.
+    async fn takes_connections(&self) {
         let url = format!("amqp://guest:guest@{}", self.address());
-        eventually(START, async || {
-            let connected = Connection::connect(&url, ConnectionProperties::default()).await;
-            connected.is_ok()
-        })
-        .await;
+        loop {
+            let connection = Connection::connect(&url, ConnectionProperties::default());
+            if let Ok(Ok(_)) = timeout(ANSWER, connection).await {
+                return;
+            }
+            pace(TICK).await;
+        }
     }
 
     /// Kills it, with SIGKILL.
@@ -215,7 +238,7 @@ impl Node {
             // On a busy machine it may wait for ever for a node that has not heard it.
             let mut command = self.command("timeout");
             let program = format!("{PROGRAMS}/rabbitmqctl");
-            command.args(["30", &program, "--quiet", "eval", expression]);
+            command.args(["--kill-after=3", "30", &program, "--quiet", "eval", expression]);
             let run = tokio::task::spawn_blocking(move || command.output());
             let output = run.await.unwrap().expect("rabbitmqctl is installed");
             if output.status.success() {
