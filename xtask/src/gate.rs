@@ -9,9 +9,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::{
-    contract, fuzz, package,
-    postgres::{self, Server},
-    services,
+    contract, fuzz, package, postgres, services,
     step::{Steps, call, call_with, from_a_shell},
     tidy,
     tool::{self, NEXTEST},
@@ -30,7 +28,10 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.run("tidy", || tidy::tidy(root))?;
     steps.call("typos", "typos")?;
     steps.call("machete", "cargo-machete")?;
-    steps.call("deny", "cargo deny check bans licenses sources")?;
+    steps.run("deny", || {
+        call("cargo deny check bans licenses sources")?;
+        call("cargo deny --manifest-path proof/fuzz/Cargo.toml check bans licenses sources")
+    })?;
     steps.run("advisories", advisories)?;
     steps.call(
         "clippy",
@@ -38,7 +39,7 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     )?;
     steps.run("doc", || {
         let line = "cargo doc --workspace --no-deps --all-features";
-        call_with(line, &[("RUSTDOCFLAGS", "-D warnings")])
+        call_with(line, &[("RUSTDOCFLAGS", "-D warnings".to_owned())])
     })?;
     run_tests(steps, root, true)?;
     steps.run("fuzz", || fuzz::fuzz(&[]))
@@ -72,11 +73,7 @@ fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
         server.stock(&contract::target()?.join("debug/hapax"))?;
     }
     let _services = services::for_tests()?;
-    let url = server.as_ref().map(Server::url);
-    let environment: Vec<_> = url
-        .iter()
-        .map(|url| (postgres::NAME, url.as_str()))
-        .collect();
+    let environment = postgres::environment(server.as_ref());
     steps.run("doctests", || {
         call_with("cargo test --doc --workspace --all-features", &environment)
     })?;
@@ -110,11 +107,7 @@ pub(crate) fn walk(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
 pub(crate) fn contract(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.run("packages", || contract::install(root))?;
     let server = postgres::for_tests()?;
-    let url = server.as_ref().map(Server::url);
-    let environment: Vec<_> = url
-        .iter()
-        .map(|url| (postgres::NAME, url.as_str()))
-        .collect();
+    let environment = postgres::environment(server.as_ref());
     steps.run("tests", || {
         call_with("cargo test --package sql-contract", &environment)
     })

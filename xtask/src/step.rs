@@ -58,12 +58,12 @@ pub(crate) fn call(line: &str) -> anyhow::Result<()> {
 }
 
 /// Runs a command line with more in its environment.
-pub(crate) fn call_with(line: &str, environment: &[(&str, &str)]) -> anyhow::Result<()> {
+pub(crate) fn call_with(line: &str, environment: &[(&str, String)]) -> anyhow::Result<()> {
     let mut words = line.split_whitespace();
     let program = words.next().context("a command line needs a program")?;
     let status = from_a_shell(program)
         .args(words)
-        .envs(environment.iter().copied())
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .status()
         .with_context(|| format!("cannot run `{line}`"))?;
     if !status.success() {

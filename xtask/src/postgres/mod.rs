@@ -32,6 +32,15 @@ pub(crate) fn for_tests() -> anyhow::Result<Option<Server>> {
     Server::start(&programs).map(Some)
 }
 
+/// What tells the tests where this server is, and has them write beside its files: in memory, as a rule.
+pub(crate) fn environment(server: Option<&Server>) -> Vec<(&'static str, String)> {
+    let Some(server) = server else {
+        return Vec::new();
+    };
+    let scratch = server.scratch().display().to_string();
+    vec![(NAME, server.url()), ("TMPDIR", scratch)]
+}
+
 fn answers() -> bool {
     TcpStream::connect_timeout(&SocketAddr::from(USUAL), Duration::from_secs(2)).is_ok()
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -30,6 +31,7 @@ const GUARD: &str = "( { read -r _; kill -QUIT $$; while kill -0 $$ 2>&-; do sle
 const MEMORY: &str = "/dev/shm";
 /// What has to be free there, in MiB: several times what a run of all the tests takes.
 const PLENTY: u64 = 4096;
+const SCRATCH: &str = "scratch";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running server.
@@ -49,6 +51,9 @@ impl Server {
         if is_root()? {
             succeed(Command::new("chown").arg("postgres").arg(&folder))?;
         }
+        let scratch = folder.join(SCRATCH);
+        fs::create_dir(&scratch)?;
+        fs::set_permissions(&scratch, fs::Permissions::from_mode(0o1777))?;
         certify(&folder)?;
         let data = folder.join("data");
         let mut initdb = as_user(&programs.program("initdb"))?;
@@ -103,6 +108,11 @@ impl Server {
         succeed(migrate.stdout(Stdio::null()))
     }
 
+    /// A folder for what its tests write, beside its own and gone with it: anybody may write there.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        self.folder.join(SCRATCH)
+    }
+
     /// The authority of its certificate.
     pub(crate) fn root(&self) -> PathBuf {
         self.folder.join("ca.pem")
@@ -132,8 +142,13 @@ impl Drop for Server {
     }
 }
 
-/// Where a server's files go: to memory, where there is plenty of it.
+/// Where a server's files go: to memory, where there is plenty of it and programs may run from it, as
+/// some that tests make do.
 fn place() -> PathBuf {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    if !may_run(&mounts) {
+        return std::env::temp_dir();
+    }
     let asked = Command::new("df")
         .args(["--output=avail", "--block-size=1M", MEMORY])
         .output();
@@ -142,6 +157,13 @@ fn place() -> PathBuf {
         Some(free) if free >= PLENTY => MEMORY.into(),
         _ => std::env::temp_dir(),
     }
+}
+
+/// Whether `/proc/mounts` lets programs run from memory.
+fn may_run(mounts: &str) -> bool {
+    let fields = mounts.lines().map(|line| line.split(' '));
+    let mut options = fields.filter_map(|mut it| (it.nth(1)? == MEMORY).then(|| it.nth(1))?);
+    options.any(|it| it.split(',').all(|option| option != "noexec"))
 }
 
 /// What `df` says is free: a number below its heading.
@@ -228,10 +250,20 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_runs_no_programs_is_left_alone() {
+        let mounts =
+            |options: &str| format!("proc /proc proc rw 0 0\ntmpfs /dev/shm tmpfs {options} 0 0\n");
+        assert!(may_run(&mounts("rw,nosuid,nodev")));
+        assert!(!may_run(&mounts("rw,nosuid,nodev,noexec")));
+        assert!(!may_run("tmpfs /dev/shm/inside tmpfs rw 0 0\n"));
+    }
+
+    #[test]
     fn a_server_leaves_nothing_behind() {
         let server = Server::start(&Programs::installed().unwrap()).unwrap();
         let folder = server.folder.clone();
         assert!(folder.join("data/PG_VERSION").is_file());
+        fs::write(server.scratch().join("a"), "b").unwrap();
         drop(server);
         assert!(!folder.exists(), "{} is still there", folder.display());
     }
