@@ -5,15 +5,7 @@
 //! a URL that holds a secret does not show in a metric. Mail takes signups
 //! alone. The guard is opened for the demo's receiver by address, nobody else.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, Write as _},
-    net::SocketAddr,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use hapax::{Clock, key::hex, relay::Destination, retry::Schedule, signature::Signer, sink::Sink};
@@ -22,7 +14,7 @@ use http::Uri;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
-use crate::{config, uploads};
+use crate::{config, templates, uploads};
 
 /// The destination that is the demo's receiver.
 pub(crate) const DEMO: &str = "demo";
@@ -36,17 +28,6 @@ const SIGNED_UP: &str = "user.signed_up";
 /// The one event that thumbnails are made of.
 const UPLOADED: &str = "file.uploaded";
 const SENDER: &str = "Shop <shop@localhost>";
-const TEMPLATES: [(&str, &str); 3] = [
-    (
-        "welcome.subject.txt",
-        include_str!("../templates/welcome.subject.txt"),
-    ),
-    (
-        "welcome.text.txt",
-        include_str!("../templates/welcome.text.txt"),
-    ),
-    ("welcome.html", include_str!("../templates/welcome.html")),
-];
 
 /// Quick enough for a person to watch.
 const DEMO_SCHEDULE: &str = "0s,1s,2s,4s,8s,15s,30s,1m,2m,5m";
@@ -111,7 +92,7 @@ pub(crate) fn mail(
         (None, Some(address)) => (format!("smtp://{address}"), "the demo's mail catcher"),
         (None, None) => return Ok(None),
     };
-    write_out(templates)
+    templates::write_out(templates)
         .with_context(|| format!("mail templates {} cannot be written", templates.display()))?;
     let smtp = Smtp::to(url)
         .from(SENDER)
@@ -125,26 +106,17 @@ pub(crate) fn mail(
 }
 
 /// The job that makes thumbnails, which `sink` runs in this process.
-pub(crate) fn thumbnails(sink: Arc<dyn Sink>) -> anyhow::Result<Described> {
+pub(crate) fn thumbnails(
+    sink: Arc<dyn Sink>,
+    schedule: Option<Schedule>,
+) -> anyhow::Result<Described> {
+    let schedule = schedule.map_or_else(|| THUMBNAILS_SCHEDULE.parse(), Ok)?;
     let destination = Destination::new(THUMBNAILS, sink)
         .only([UPLOADED])
-        .schedule(THUMBNAILS_SCHEDULE.parse()?)
+        .schedule(schedule)
         .concurrency(uploads::DECODED)
         .timeout(THUMBNAILS_MAX);
     Ok((destination, "rows in the database".to_owned()))
-}
-
-/// Writes out the templates that the shop came with, where the operator has not put others.
-fn write_out(folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    for (name, text) in TEMPLATES {
-        match fs::File::create_new(folder.join(name)) {
-            Ok(mut file) => file.write_all(text.as_bytes())?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 fn name_of(url: &str) -> String {

@@ -8,6 +8,7 @@
 mod config;
 mod telemetry;
 mod failpoint;
+mod files;
 mod secrets;
 mod wiring;
 mod announce;
@@ -23,6 +24,7 @@ mod problem;
 mod database;
 mod uploads;
 mod checkout;
+mod templates;
 mod destinations;
 mod carriage;
 mod retention;

@@ -59,11 +59,12 @@ impl<D: Database> Retention<D> {
                     "cannot count what tenants have stored"
                 );
             }
-            sleep(round).await;
             self.metrics.run_upkeep();
+            // Before the first wait: one that never lives for a whole round deletes all the same.
             if let Err(error) = self.purge().await {
                 tracing::warn!(error = error.story(), "cannot delete what has expired");
             }
+            sleep(round).await;
         }
     }
 

@@ -1,13 +1,14 @@
 //! The secret that signs outgoing webhooks, made once and kept.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::{self, Read as _, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    fs,
+    io::{self, Read as _},
     path::Path,
 };
 
 use hapax::signature::Secret;
+
+use crate::files;
 
 /// A secret, and whether it was made just now.
 #[derive(Debug)]
@@ -25,31 +26,15 @@ pub(crate) fn kept(path: &Path) -> io::Result<Kept> {
         });
     }
     let secret = make()?;
-    keep(path, &secret)?;
-    Ok(Kept {
-        secret,
-        is_new: true,
-    })
-}
-
-/// Writes a secret down whole or not at all, readable by its owner alone from the first byte.
-fn keep(path: &Path, secret: &Secret) -> io::Result<()> {
-    let draft = path.with_extension("new");
-    match fs::remove_file(&draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    // It is about to be shown, and must still be there after a power cut.
+    if files::make_once(path, secret.reveal().as_bytes(), 0o600)? {
+        return Ok(Kept {
+            secret,
+            is_new: true,
+        });
     }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&draft)?;
-    file.write_all(secret.reveal().as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&draft, path)?;
-    // It is about to be shown: it must still be there after a power cut.
-    path.parent()
-        .map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+    // Another process was quicker.
+    kept(path)
 }
 
 /// A new secret, from the operating system's randomness.
@@ -87,6 +72,23 @@ mod tests {
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
         );
+    }
+
+    #[test]
+    fn processes_that_start_at_once_have_one_secret() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("webhook.secret");
+            let start = std::sync::Barrier::new(2);
+            let make = || {
+                start.wait();
+                kept(&path).unwrap().secret.reveal().clone()
+            };
+            let [one, other] = std::thread::scope(|scope| {
+                [scope.spawn(make), scope.spawn(make)].map(|it| it.join().unwrap())
+            });
+            assert_eq!(one, other);
+        }
     }
 
     #[test]

@@ -170,7 +170,8 @@ async fn open<D: Database>(
     let uploads = uploads(&config, &around)?;
     let mut destinations = destinations(&config, demo.as_ref(), &signer, &around)?;
     let thumbnails = uploads::sink(store.clone(), uploads.clone(), around.failpoints.clone())?;
-    destinations.push(destinations::thumbnails(thumbnails)?);
+    let schedule = config.thumbnail_schedule.clone();
+    destinations.push(destinations::thumbnails(thumbnails, schedule)?);
     let places: Vec<_> = if config.relay {
         destinations.iter().map(describe).collect()
     } else {

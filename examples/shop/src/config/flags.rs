@@ -38,6 +38,9 @@ pub(super) struct Flags {
     /// Waits before each attempt of a mail, such as "0s,5s,5m"
     #[arg(long, value_name = "WAITS")]
     smtp_schedule: Option<String>,
+    /// Waits before each attempt at the thumbnails of an upload, such as "0s,5s,5m"
+    #[arg(long, value_name = "WAITS")]
+    thumbnail_schedule: Option<String>,
     /// Where payments are made [default: the demo's own provider]
     #[arg(long, value_name = "URL")]
     payment_provider: Option<String>,
@@ -143,6 +146,11 @@ impl Flags {
             ),
             ("smtp.url", "--smtp", self.smtp),
             ("smtp.schedule", "--smtp-schedule", self.smtp_schedule),
+            (
+                "thumbnails.schedule",
+                "--thumbnail-schedule",
+                self.thumbnail_schedule,
+            ),
             (
                 "providers.payment",
                 "--payment-provider",

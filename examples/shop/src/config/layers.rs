@@ -22,7 +22,7 @@ enum Shape {
 }
 
 /// Every setting there is.
-const KEYS: [(&str, Shape); 38] = [
+const KEYS: [(&str, Shape); 39] = [
     ("listen", Shape::Text),
     ("data_dir", Shape::Text),
     ("database", Shape::Text),
@@ -36,6 +36,7 @@ const KEYS: [(&str, Shape); 38] = [
     ("webhook.allow_net", Shape::List),
     ("smtp.url", Shape::Text),
     ("smtp.schedule", Shape::Text),
+    ("thumbnails.schedule", Shape::Text),
     ("providers.payment", Shape::Text),
     ("providers.shipping", Shape::Text),
     ("inbox.secrets", Shape::Pairs),

@@ -47,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) smtp: Option<SecretString>,
     /// The waits before each attempt of a mail.
     pub(crate) smtp_schedule: Option<Schedule>,
+    /// The waits before each attempt at the thumbnails of an upload.
+    pub(crate) thumbnail_schedule: Option<Schedule>,
     pub(crate) providers: Providers,
     pub(crate) tokens: Vec<(SecretString, Tenant)>,
     /// Who operates in the web console.
@@ -167,6 +169,7 @@ impl Config {
             webhook: read_webhook(layers)?,
             smtp: layers.maybe("smtp.url", values::smtp)?,
             smtp_schedule: layers.maybe("smtp.schedule", values::schedule)?,
+            thumbnail_schedule: layers.maybe("thumbnails.schedule", values::schedule)?,
             providers: Providers {
                 payment: layers.maybe("providers.payment", values::provider)?,
                 shipping: layers.maybe("providers.shipping", values::provider)?,

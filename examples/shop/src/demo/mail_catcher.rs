@@ -262,6 +262,8 @@ async fn keep(folder: &Path, message: &[u8]) -> io::Result<String> {
     let name = name_of(message);
     let kept = folder.join(format!("{name}.eml"));
     if fs::try_exists(&kept).await? {
+        // Whoever gave it its name may not have come so far yet.
+        File::open(folder).await?.sync_all().await?;
         return Ok(name);
     }
     // Two sessions may bring the same message at once: each writes its own file, the name goes

@@ -9,7 +9,6 @@ pub(crate) mod receiver;
 mod simulators;
 
 use std::{
-    fs,
     net::Ipv4Addr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -26,7 +25,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 use crate::{
     config::Providers,
     database::sqlite,
-    secrets,
+    files, secrets,
     server::{self, Stop},
 };
 use receiver::Receiver;
@@ -54,7 +53,7 @@ impl Parts {
         given: &Providers,
     ) -> anyhow::Result<Self> {
         let mails = folder.join("mail");
-        fs::create_dir_all(&mails)
+        files::make_folder(&mails)
             .with_context(|| format!("mail folder {} cannot be made", mails.display()))?;
         // It stands for somebody else's machine: a failpoint counts the shop's commits alone.
         let settings =

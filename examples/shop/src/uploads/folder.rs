@@ -16,6 +16,8 @@ use std::{
 use hapax::{Clock, Random, Timestamp, key::hex};
 use tokio::sync::Semaphore;
 
+use crate::files;
+
 /// Files that are written at once: each takes a thread and a share of the disk.
 const STORING: usize = 8;
 
@@ -31,7 +33,7 @@ pub(crate) struct Folder {
 impl Folder {
     /// The folder at `path`, made when it is missing.
     pub(crate) fn open(path: PathBuf, clock: Clock, random: Random) -> io::Result<Self> {
-        fs::create_dir_all(&path)?;
+        files::make_folder(&path)?;
         Ok(Self {
             path: path.into(),
             clock,

@@ -2,11 +2,12 @@
 
 use hapax_testkit::wait::eventually;
 
-use crate::shop::{ORDER, PATIENCE, Shop, Store, on_both_stores, problem};
+use crate::shop::{Home, ORDER, PATIENCE, Shop, Store, on_both_stores, problem};
 
 on_both_stores! {
     a_reserved_key_can_be_used,
     an_expired_key_runs_as_new,
+    a_shop_that_has_just_started_deletes_what_expired,
     an_expired_key_is_gone_where_that_is_asked_for,
     a_profile_changes_names_and_statuses,
 }
@@ -32,6 +33,24 @@ async fn an_expired_key_runs_as_new(on: Store) {
         shop.log().contains("retention"),
         "a short retention is worth a warning"
     );
+}
+
+/// One that never lives for the half minute between two rounds deletes all the same.
+async fn a_shop_that_has_just_started_deletes_what_expired(on: Store) {
+    let home = Home::fresh(on).await;
+    let shop = Shop::start_in(home.clone(), &[]);
+    shop.post("/orders", Some("k"), ORDER).await;
+    shop.stop().await;
+    let table = if home.is_in_a_file() {
+        "hapax_idempotency_key"
+    } else {
+        "hapax.idempotency_key"
+    };
+    home.change(&format!("UPDATE {table} SET expires_at = created_at"))
+        .await;
+    let _shop = Shop::start_in(home.clone(), &[]);
+    let left = format!("SELECT count(*) FROM {table}");
+    eventually(PATIENCE, async || home.number(&left).await == 0).await;
 }
 
 async fn an_expired_key_is_gone_where_that_is_asked_for(on: Store) {
