@@ -8,7 +8,7 @@ use std::{
 use hapax_testkit::postgres::connect;
 use serde_json::{Map, Value, json};
 
-use crate::town::Town;
+use crate::{clients::digest, town::Town};
 
 /// Where rows are: in a file of SQLite's, or in a database of a server.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ impl Books {
     /// What the shops of a town write.
     pub(crate) fn of(town: &Town) -> Self {
         match &town.server {
-            None => Self::File(town.folder.join("shop-0/shop.db")),
+            None => Self::File(town.home().join("shop.db")),
             Some(server) => Self::Server(server.url.clone()),
         }
     }
@@ -45,6 +45,13 @@ impl Books {
 
 /// What the store of a town holds, table by table.
 pub(crate) async fn all(town: &Town) -> anyhow::Result<Value> {
+    let books = Books::of(town);
+    // What a checkout wanted is bytes in its saga.
+    let cart = match &books {
+        Books::File(_) => "CAST(input AS TEXT)",
+        Books::Server(_) => "convert_from(input, 'UTF8')",
+    };
+    let sagas = format!("SELECT id, state, reason_code, {cart} AS cart FROM @saga");
     let ours = [
         ("orders", "SELECT tenant, id, amount, note, version FROM shop_order"),
         // A checkout's capture is a charge as well, by another name.
@@ -58,7 +65,18 @@ pub(crate) async fn all(town: &Town) -> anyhow::Result<Value> {
             "messages",
             "SELECT charge_id, amount FROM shop_ledger_entry WHERE source = 'provider'",
         ),
-        ("sagas", "SELECT id, state, reason_code FROM @saga"),
+        (
+            "ledger",
+            "SELECT charge_id, kind, amount FROM shop_ledger_entry WHERE source = 'shop'",
+        ),
+        ("stock", "SELECT sku, reserved FROM shop_stock"),
+        (
+            "uploads",
+            "SELECT tenant, id, name, bytes, sha256, state,
+                 (SELECT count(*) FROM shop_thumbnail AS made WHERE made.upload_id = upload.id) AS thumbnails
+             FROM shop_upload AS upload",
+        ),
+        ("sagas", sagas.as_str()),
         ("keys", "SELECT count(*) AS count FROM @idempotency_key"),
         (
             "unfinished",
@@ -70,10 +88,14 @@ pub(crate) async fn all(town: &Town) -> anyhow::Result<Value> {
              FROM @delivery AS delivery WHERE state NOT IN ('delivered', 'discarded')",
         ),
     ];
-    let books = Books::of(town);
     let mut tables = Map::new();
     for (name, sql) in ours {
         tables.insert(name.to_owned(), Value::Array(books.read(sql).await?));
+    }
+    for row in tables["uploads"].as_array_mut().into_iter().flatten() {
+        let file = kept(&town.home().join("uploads"), row);
+        row["kept"] = json!(file.as_ref().map(Vec::len));
+        row["content"] = json!(file.map(|it| digest(&it)));
     }
     if let Some(server) = &town.server {
         let far = "SELECT event_id, type, aggregate_id, sequence, payload AS data
@@ -87,6 +109,12 @@ pub(crate) async fn all(town: &Town) -> anyhow::Result<Value> {
         tables.insert("takeovers".to_owned(), Value::Array(takeovers));
     }
     Ok(Value::Object(tables))
+}
+
+/// The file of an upload; none where there is no file.
+fn kept(uploads: &Path, row: &Value) -> Option<Vec<u8>> {
+    let file = uploads.join(row["sha256"].as_str()?);
+    std::fs::read(file).ok()
 }
 
 fn read_file(path: &Path, sql: &str) -> anyhow::Result<Vec<Value>> {

@@ -25,6 +25,8 @@ pub(crate) struct Evidence {
     pub(crate) feed: Received,
     /// What was read from the broker.
     pub(crate) stream: Received,
+    /// What came to the mailbox, and its own ledger.
+    pub(crate) mail: Received,
     pub(crate) mails: Vec<Value>,
     /// What came to the far side that is overloaded.
     pub(crate) asked: Vec<Asked>,
@@ -119,6 +121,7 @@ impl Evidence {
             Some("postgres") => Store::Postgres,
             _ => Store::Sqlite,
         };
+        let mails = lines("mail.jsonl")?;
         Ok(Self {
             store,
             wishes: wishes(&[lines("clients-0.jsonl")?, lines("clients-1.jsonl")?])?,
@@ -126,7 +129,8 @@ impl Evidence {
             hook: Received::of(&lines("hook.jsonl")?),
             feed: Received::of(&lines("feed.jsonl")?),
             stream: Received::of(&lines("stream.jsonl")?),
-            mails: lines("mail.jsonl")?,
+            mail: Received::of_mails(&mails),
+            mails,
             asked: lines("counter.jsonl")?.iter().map(Asked::of).collect(),
             payment: made(&lines("payment.jsonl")?),
             shipping: made(&lines("shipping.jsonl")?),
@@ -139,6 +143,16 @@ impl Evidence {
     /// The rows of a table in the end.
     pub(crate) fn rows(&self, table: &str) -> &[Value] {
         self.rows[table].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// Whoever is sent events, by name.
+    pub(crate) fn receivers(&self) -> [(&'static str, &Received); 4] {
+        [
+            ("hook", &self.hook),
+            ("feed", &self.feed),
+            ("stream", &self.stream),
+            ("mail", &self.mail),
+        ]
     }
 
     /// The wishes of a kind.
@@ -242,6 +256,25 @@ impl Received {
                 Some("strayed") => received.strayed += 1,
                 _ => received.refused.push(line.clone()),
             }
+        }
+        received
+    }
+
+    /// The mailbox says nothing of what is in a mail: it came, under this name.
+    fn of_mails(mails: &[Value]) -> Self {
+        let mut received = Self::default();
+        for mail in mails {
+            let text = |name: &str| mail[name].as_str().unwrap_or_default().to_owned();
+            received.said.insert(text("id"), Value::Null);
+            received.arrivals.push(Arrival {
+                at: mail["at"].as_u64().unwrap_or_default(),
+                answered: None,
+                id: text("id"),
+                mood: text("mood"),
+                sha: String::new(),
+                is_effect: mail["mood"] != "later",
+                retry_after: None,
+            });
         }
         received
     }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::{
     clients::Kind,
-    evidence::Evidence,
+    evidence::{Evidence, Fault},
     judges::{causes, retries},
     storm::places,
     town::{BROKER, Store},
@@ -31,8 +33,7 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
             bite("kill of the broker".to_owned(), 1);
         }
         if fault.word == "place" {
-            let place = fault.how.split('"').nth(1).unwrap_or_default();
-            let place = place.split(':').next().unwrap_or_default();
+            let place = place(fault).split(':').next().unwrap_or_default();
             bite(format!("place: {place}"), 1);
         }
     }
@@ -61,6 +62,12 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
         spans.sort_unstable();
         let races = spans.windows(2).filter(|it| it[1].0 < it[0].1).count();
         bite("races for a key".to_owned(), races);
+    }
+    let has_counted = |look: &&Value| look["disk"]["fenced"].is_u64();
+    let looks = evidence.sizes.iter().filter(has_counted).count();
+    // Where there is no server there are no checkpoints to be looked at.
+    if looks > 0 {
+        bite("looks at the checkpoints".to_owned(), looks);
     }
     bite("keys purged".to_owned(), purged(evidence));
     bite("retries of a budget".to_owned(), retries(evidence));
@@ -101,11 +108,18 @@ pub(crate) fn kills(evidence: &Evidence) -> usize {
     let kills = evidence.faults.iter().filter(|it| it.bit);
     kills
         .map(|it| match it.word.as_str() {
-            "kill" | "kill in drain" | "crash" | "place" => 1,
+            // Who fails there, or is held up, goes on.
+            "place" => usize::from(place(it).split(':').count() == 2),
+            "kill" | "kill in drain" | "crash" => 1,
             "kill again" => 2,
             _ => 0,
         })
         .sum()
+}
+
+/// Where somebody struck themselves: `name:nth`, and the way where it is not death.
+fn place(fault: &Fault) -> &str {
+    fault.how.split('"').nth(1).unwrap_or_default()
 }
 
 fn gates(store: Store) -> Bites {
@@ -145,6 +159,7 @@ fn gates(store: Store) -> Bites {
         "kill of Relay",
         "kill of the broker",
         "takeovers",
+        "looks at the checkpoints",
         "repeated: pause",
         "repeated: replay",
     ];

@@ -159,9 +159,10 @@ fn counts(page: &mut String, evidence: &Evidence, violations: &[Violation]) {
         Kind::Checkout,
         Kind::Signup,
         Kind::Message,
+        Kind::Upload,
     ];
     let kinds = kinds.map(|kind| format!("{} {kind:?}", granted(kind)).to_lowercase());
-    let receivers = [&evidence.hook, &evidence.feed, &evidence.stream];
+    let receivers = evidence.receivers().map(|(_, received)| received);
     let deliveries: usize = receivers.iter().map(|it| it.arrivals.len()).sum();
     let events: usize = receivers.iter().map(|it| it.said.len()).sum();
     let repeated: usize = causes(evidence).values().sum();
@@ -194,7 +195,7 @@ fn counts(page: &mut String, evidence: &Evidence, violations: &[Violation]) {
                 .to_string(),
         ),
         (
-            "deliveries to the webhooks' receivers and the broker",
+            "deliveries to the webhooks' receivers, the mailbox and the broker",
             deliveries.to_string(),
         ),
         ("of so many events", events.to_string()),

@@ -90,6 +90,8 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     if let Some(server) = &storm.town.server {
         std::fs::write(folder.join("server.log"), server.cluster.log())?;
     }
+    // What was written after the last blow is seen as well.
+    storm.look().await?;
     let rows = books::all(&storm.town).await?;
     std::fs::write(folder.join("rows.json"), rows.to_string())?;
     let told = json!({

@@ -7,7 +7,7 @@ use hapax_testkit::wait::pace;
 use tokio::time::Instant;
 
 use super::{
-    AGAIN, Desk, LAST_WORD,
+    AGAIN, Desk, LAST_WORD, TENANTS,
     wire::{Answer, Outcome},
     wish::Wish,
 };
@@ -51,12 +51,14 @@ impl Customer {
         while !self.desk.is_closing() {
             pace(Duration::from_millis(self.random.u64(0..=self.desk.pause))).await;
             match self.random.u8(0..100) {
-                0..30 => self.order().await?,
+                0..28 => self.order().await?,
+                28..30 => self.twins().await?,
                 30..42 => self.pay().await?,
                 42..54 => self.refund().await?,
                 54..70 => self.check_out().await?,
                 70..78 => self.sign_up().await?,
-                78..88 => self.message().await?,
+                78..86 => self.message().await?,
+                86..90 => self.upload().await?,
                 _ => self.ask_again().await?,
             }
         }
@@ -80,6 +82,13 @@ impl Customer {
         Ok(())
     }
 
+    /// An order of each tenant, under one key at once: neither knows of the other.
+    async fn twins(&mut self) -> anyhow::Result<()> {
+        let number = self.desk.mint();
+        let both = TENANTS.map(|tenant| Wish::order(tenant, number));
+        self.want_both(both).await
+    }
+
     async fn pay(&mut self) -> anyhow::Result<()> {
         let wish = Wish::payment(self.tenant, self.desk.mint());
         let amount = wish.body["amount"].as_u64().unwrap_or_default();
@@ -96,6 +105,10 @@ impl Customer {
         };
         let both = [self.desk.mint(), self.desk.mint()];
         let both = both.map(|number| Wish::refund(self.tenant, number, &charge, amount));
+        self.want_both(both).await
+    }
+
+    async fn want_both(&mut self, both: [Wish; 2]) -> anyhow::Result<()> {
         let asked = both
             .iter()
             .map(|wish| self.until_answered(wish, true, false));
@@ -119,6 +132,11 @@ impl Customer {
 
     async fn message(&mut self) -> anyhow::Result<()> {
         let wish = Wish::message(self.tenant, self.desk.mint());
+        self.want(wish).await.map(drop)
+    }
+
+    async fn upload(&mut self) -> anyhow::Result<()> {
+        let wish = Wish::upload(self.tenant, self.desk.mint());
         self.want(wish).await.map(drop)
     }
 

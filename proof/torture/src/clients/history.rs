@@ -13,6 +13,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
+    PROCESSES_MAX,
     wire::{Answer, Outcome},
     wish::Wish,
 };
@@ -106,12 +107,13 @@ impl Told {
 impl Memory {
     fn of(past: &[Value]) -> anyhow::Result<Self> {
         let mut wishes: HashMap<(String, String), Told> = HashMap::new();
-        let mut next = 0;
+        let (mut count, mut beyond) = (0, 0_u64);
         for line in past.iter().filter(|line| line["altered"] != true) {
             let name = |member: &str| line[member].as_str().unwrap_or_default().to_owned();
             let key = (name("tenant"), name("key"));
             if line["type"] == "invoke" {
-                next += 1;
+                count += 1;
+                beyond = beyond.max(after(&key.1));
                 let wish = serde_json::from_value(line["value"].clone())?;
                 wishes.entry(key).or_insert(Told::nothing(wish));
             } else if let Some(told) = wishes.get_mut(&key)
@@ -132,11 +134,19 @@ impl Memory {
         open.sort_by(|(_, one), (_, other)| one.key.cmp(&other.key));
         granted.sort_by(|(_, one), (_, other)| one.key.cmp(&other.key));
         Ok(Self {
-            next,
+            // Of numbers that were given at once a kill may leave out the lower: the count alone would
+            // give the higher a second time.
+            next: beyond.max(count),
             open,
             granted,
         })
     }
+}
+
+/// What a process counts next after the number of this key.
+fn after(key: &str) -> u64 {
+    let number = key.strip_prefix("k-").and_then(|it| it.parse::<u64>().ok());
+    number.map_or(0, |it| it / PROCESSES_MAX + 1)
 }
 
 fn line(word: &str, process: u64, wish: &Wish, is_altered: bool) -> Value {
@@ -144,4 +154,32 @@ fn line(word: &str, process: u64, wish: &Wish, is_altered: bool) -> Value {
         "type": word, "f": wish.kind, "process": process, "time": now(),
         "tenant": wish.tenant, "key": wish.key, "altered": is_altered,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_is_given_twice_whatever_a_kill_left_out() {
+        check(&[], 0);
+        check(&[1, 17], 2);
+        // The one between was given, and never asked for.
+        check(&[1, 33], 3);
+        check(&[1, 1, 1, 17], 4);
+    }
+
+    /// A process that asked for wishes of these numbers goes on with that one of its own.
+    #[track_caller]
+    fn check(asked: &[u64], next: u64) {
+        let invoked = |number: &u64| {
+            let wish = Wish::order("alice", *number);
+            let mut line = line("invoke", 0, &wish, false);
+            line["value"] = json!(wish);
+            line
+        };
+        let past: Vec<_> = asked.iter().map(invoked).collect();
+        let memory = Memory::of(&past).expect("it is a history");
+        assert_eq!(memory.next, next, "{asked:?}");
+    }
 }

@@ -29,7 +29,7 @@ use tokio::{
 use customer::Customer;
 use history::History;
 use wire::{Outcome, Wire};
-pub(crate) use wish::{Kind, Wish};
+pub(crate) use wish::{Kind, Wish, digest};
 
 /// How long after the last wish somebody still asks for an answer.
 pub(crate) const LAST_WORD: Duration = Duration::from_mins(1);
@@ -37,6 +37,8 @@ pub(crate) const LAST_WORD: Duration = Duration::from_mins(1);
 const TESTIMONY: Duration = Duration::from_secs(5);
 /// The wait before the same request goes out again.
 const AGAIN: Duration = Duration::from_millis(40);
+/// Processes that numbers are dealt out to.
+const PROCESSES_MAX: u64 = 16;
 /// The tenants: customers of both use the same keys.
 pub(crate) const TENANTS: [&str; 2] = ["alice", "bob"];
 /// What the messages are signed with that the shop consumes.
@@ -154,7 +156,6 @@ impl Desk {
 
     /// A number that no other wish of the run has.
     fn mint(&self) -> u64 {
-        const PROCESSES_MAX: u64 = 16;
         self.next.fetch_add(1, Ordering::Relaxed) * PROCESSES_MAX + self.number
     }
 }

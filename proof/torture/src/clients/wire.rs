@@ -78,12 +78,12 @@ impl Wire {
             Kind::Update => Method::PUT,
             _ => Method::POST,
         };
-        let body = wish.body.to_string();
+        let (content_type, body) = sent(wish, turn)?;
         let mut request = Request::builder()
             .method(method)
             .uri(format!("http://{shop}{}", wish.path))
             .header(AUTHORIZATION, format!("Bearer token-{}", wish.tenant))
-            .header("content-type", "application/json");
+            .header("content-type", content_type);
         if let Some(etag) = &wish.if_match {
             request = request.header("if-match", etag);
         }
@@ -98,7 +98,7 @@ impl Wire {
             }
             _ => request = request.header("idempotency-key", &wish.key),
         }
-        let request = request.body(Full::new(Bytes::from(body)))?;
+        let request = request.body(Full::new(body))?;
         let patience = if turn.is_multiple_of(IMPATIENT_EVERY) {
             IMPATIENT
         } else {
@@ -172,11 +172,30 @@ impl Answer {
     }
 }
 
+/// The body of a request and what it is; a form has a boundary that no other request has.
+fn sent(wish: &Wish, turn: usize) -> anyhow::Result<(String, Bytes)> {
+    if wish.kind != Kind::Upload {
+        return Ok(("application/json".to_owned(), wish.body.to_string().into()));
+    }
+    let name = wish.body["name"].as_str().unwrap_or_default();
+    let boundary = format!("boundary-{turn}");
+    let head = format!(
+        "--{boundary}\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\
+         content-type: image/png\r\n\r\n"
+    );
+    let end = format!("\r\n--{boundary}--\r\n");
+    let body = [head.as_bytes(), &wish.file()?, end.as_bytes()].concat();
+    Ok((
+        format!("multipart/form-data; boundary={boundary}"),
+        body.into(),
+    ))
+}
+
 /// The headers of a signed message.
-fn signed(id: &str, body: &str) -> anyhow::Result<[(&'static str, String); 3]> {
+fn signed(id: &str, body: &[u8]) -> anyhow::Result<[(&'static str, String); 3]> {
     let signer: Signer = INBOX_SECRET.parse()?;
     let seconds = Timestamp::from_millis(i64::try_from(now() / 1_000_000)?).as_secs();
-    let signature = signature::sign(id, seconds, body.as_bytes(), [&signer]);
+    let signature = signature::sign(id, seconds, body, [&signer]);
     Ok([
         (signature::ID_HEADER, id.to_owned()),
         (signature::TIMESTAMP_HEADER, seconds.to_string()),

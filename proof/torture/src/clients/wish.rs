@@ -4,8 +4,17 @@
 //! multiple of ten: books can be compared without believing any answer. An altered request has an
 //! amount that no wish has.
 
+use std::{
+    hash::{DefaultHasher, Hasher as _},
+    io::Cursor,
+};
+
+use image::{ImageFormat, Rgba, RgbaImage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+/// Pixels of a picture, each way.
+const SIDE: u32 = 16;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, Serialize)]
@@ -20,6 +29,8 @@ pub(crate) enum Kind {
     Signup,
     /// A webhook that the shop consumes.
     Message,
+    /// A picture, of which the shop makes thumbnails later.
+    Upload,
 }
 
 /// Something that is to happen once.
@@ -106,6 +117,21 @@ impl Wish {
         Self::new(Kind::Message, tenant, number, "/webhooks/provider", body)
     }
 
+    /// A picture that nobody else has.
+    pub(crate) fn upload(tenant: &str, number: u64) -> Self {
+        let body = json!({ "name": format!("{tenant}-{number}.png"), "amount": amount(number) });
+        Self::new(Kind::Upload, tenant, number, "/uploads", body)
+    }
+
+    /// The file of an upload: its amount is its colour.
+    pub(crate) fn file(&self) -> anyhow::Result<Vec<u8>> {
+        let amount = u32::try_from(self.body["amount"].as_u64().unwrap_or_default())?;
+        let picture = RgbaImage::from_pixel(SIDE, SIDE, Rgba(amount.to_le_bytes()));
+        let mut file = Cursor::new(Vec::new());
+        picture.write_to(&mut file, ImageFormat::Png)?;
+        Ok(file.into_inner())
+    }
+
     /// The same key, for something else: what must never happen.
     pub(crate) fn altered(&self) -> Option<Self> {
         let amount = self.body["amount"].as_u64()? + 1;
@@ -125,6 +151,13 @@ impl Wish {
             of: None,
         }
     }
+}
+
+/// What tells the content of one file from that of another.
+pub(crate) fn digest(content: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(content);
+    hasher.finish()
 }
 
 /// What only this number's effect is worth.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Violation, violated};
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, Wished};
 
 /// How long what is left may take once the faults are over.
 const DRAIN_MS: u64 = 90_000;
@@ -15,6 +15,11 @@ const CREEP: u64 = 32 << 20;
 const LOOKS: usize = 30;
 /// The most that a write-ahead log may have.
 const WAL: u64 = 512 << 20;
+/// The longest that a key stays, in nanoseconds: two minutes of retention, the rounds that delete it,
+/// some of which find no server, and clocks that are wrong.
+const KEPT: u64 = 240_000_000_000;
+/// Keys more than wishes explain, beside a tenth of them.
+const LEFT: usize = 50;
 
 pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -47,7 +52,23 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
         }
     }
     found.extend(creep(evidence));
+    found.extend(keys(evidence));
     found
+}
+
+/// Keys that nobody can have asked under lately, and that are there all the same.
+fn keys(evidence: &Evidence) -> Option<Violation> {
+    let from = evidence.run["quiet_from"].as_u64()?.saturating_sub(KEPT);
+    let is_young = |it: &&Wished| {
+        let mut ends = it.attempts.iter().map(|it| it.ended.unwrap_or(it.began));
+        ends.any(|at| at >= from)
+    };
+    let young = evidence.wishes.iter().filter(is_young).count();
+    let counts = evidence.rows("keys").iter();
+    let left: u64 = counts.filter_map(|row| row["count"].as_u64()).sum();
+    let is_too_many = usize::try_from(left).is_ok_and(|it| it > young + young / 10 + LEFT);
+    let what = format!("{left} keys are left of {young} wishes that are young enough for one");
+    is_too_many.then(|| violated(14, what))
 }
 
 /// Memory of a program that goes on growing: the last third of a long run against the first.

@@ -6,9 +6,12 @@ use serde_json::Value;
 
 use super::{Violation, violated};
 use crate::{
-    clients::Kind,
+    clients::{Kind, digest},
     evidence::{Evidence, Wished},
 };
+
+/// Of each picture, in as many sizes.
+const THUMBNAILS: u64 = 2;
 
 pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     let mut found = orders(evidence);
@@ -23,6 +26,7 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
         Kind::Message,
         messages,
     ));
+    found.extend(uploads(evidence));
     found.extend(altered(evidence));
     found
 }
@@ -60,6 +64,26 @@ fn orders(evidence: &Evidence) -> Vec<Violation> {
                 version - 1
             );
             found.push(violated(1, what));
+        }
+    }
+    found
+}
+
+/// Of each upload there is the file, whole, and each thumbnail once.
+fn uploads(evidence: &Evidence) -> Vec<Violation> {
+    let name = |wished: &Wished| text(&wished.wish.body["name"]);
+    let mut found = once(evidence, "uploads", "name", Kind::Upload, name);
+    let file = |wished: &Wished| Some((name(wished), digest(&wished.wish.file().ok()?)));
+    let sent: BTreeMap<_, _> = evidence.of(Kind::Upload).filter_map(file).collect();
+    for row in evidence.rows("uploads") {
+        let content = row["content"].as_u64();
+        let sent = sent.get(&text(&row["name"]));
+        let is_other = content.zip(sent).is_some_and(|(it, sent)| it != *sent);
+        if row["kept"] != row["bytes"] || is_other {
+            found.push(violated(2, format!("the file of an upload is lost: {row}")));
+        }
+        if row["state"] != "ready" || row["thumbnails"] != THUMBNAILS {
+            found.push(violated(8, format!("thumbnails were not made once: {row}")));
         }
     }
     found

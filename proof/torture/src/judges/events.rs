@@ -49,6 +49,7 @@ fn expected(evidence: &Evidence) -> BTreeSet<Subject> {
         ("charges", "payment.succeeded"),
         ("refunds", "refund.succeeded"),
         ("users", "user.signed_up"),
+        ("uploads", "file.uploaded"),
     ] {
         for row in evidence.rows(table) {
             expect(kind, text(&row["id"]));
@@ -70,6 +71,7 @@ fn subject(said: &Value) -> Subject {
         "payment.succeeded" => "charge_id",
         "refund.succeeded" => "refund_id",
         "user.signed_up" => "user_id",
+        "file.uploaded" => "upload_id",
         "checkout.completed" | "checkout.failed" => "checkout_id",
         _ => "id",
     };

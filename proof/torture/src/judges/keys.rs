@@ -51,7 +51,7 @@ fn unexpected(wished: &Wished) -> Option<Violation> {
     let code = body(answer)["code"].as_str().unwrap_or_default().to_owned();
     let is_expected = match (wished.wish.kind, status) {
         (Kind::Update | Kind::Message, 200)
-        | (Kind::Order | Kind::Payment | Kind::Refund | Kind::Signup, 201)
+        | (Kind::Order | Kind::Payment | Kind::Refund | Kind::Signup | Kind::Upload, 201)
         | (Kind::Checkout, 201 | 202) => true,
         (Kind::Refund, 409) => code == "CONFLICT.refund.exceeds_charge",
         (Kind::Checkout, 400..500) => {

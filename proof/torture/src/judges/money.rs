@@ -1,6 +1,6 @@
 //! The providers' own ledgers agree with the shop's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -14,10 +14,12 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     let mut found = payments(evidence);
     found.extend(refunds(evidence));
     found.extend(checkouts(evidence));
+    found.extend(stock(evidence));
+    found.extend(ledger(evidence));
     found
 }
 
-/// A payment is one charge at the provider, one at the shop, and one entry of its ledger.
+/// A payment is one charge at the provider, and one at the shop.
 fn payments(evidence: &Evidence) -> Vec<Violation> {
     let mut found = Vec::new();
     let taken = by_amount(evidence.paid("charge"));
@@ -80,16 +82,9 @@ fn refunds(evidence: &Evidence) -> Vec<Violation> {
 /// A checkout is shipped and captured, or nothing and voided.
 fn checkouts(evidence: &Evidence) -> Vec<Violation> {
     let mut found = Vec::new();
-    let in_state = |state: &str| {
-        evidence
-            .rows("sagas")
-            .iter()
-            .filter(|it| it["state"] == state)
-            .count()
-    };
-    let completed = in_state("completed");
+    let completed = completed(evidence).count();
     for row in evidence.rows("sagas") {
-        if !matches!(row["state"].as_str(), Some("completed" | "failed")) {
+        if !has_ended(row) {
             found.push(violated(11, format!("a checkout has not ended: {row}")));
         }
     }
@@ -125,14 +120,14 @@ fn checkouts(evidence: &Evidence) -> Vec<Violation> {
 
 /// Checkouts whose end is not the one that their address asks for.
 fn unlike(evidence: &Evidence) -> Vec<Violation> {
-    let states: BTreeMap<_, _> = evidence
+    let rows: BTreeMap<_, _> = evidence
         .rows("sagas")
         .iter()
-        .map(|row| (row["id"].as_str().unwrap_or_default(), &row["state"]))
+        .map(|row| (row["id"].as_str().unwrap_or_default(), row))
         .collect();
-    let state = |wished: &Wished| {
+    let row = |wished: &Wished| {
         let told = wished.granted()?;
-        states.get(told["id"].as_str()?).copied()
+        rows.get(told["id"].as_str()?).copied()
     };
     let answered = evidence
         .of(Kind::Checkout)
@@ -140,24 +135,116 @@ fn unlike(evidence: &Evidence) -> Vec<Violation> {
     let mut found = Vec::new();
     for wished in answered {
         let is_shippable = wished.wish.body["address"]["country"] != "ZZ";
-        match state(wished) {
-            None => found.push(violated(
-                2,
-                format!("{} was granted and is not there", wished.name()),
-            )),
-            Some(end) if is_shippable && end != "completed" && end != "failed" => {
-                found.push(violated(11, format!("{} is {end}", wished.name())));
+        let name = wished.name();
+        let Some(row) = row(wished) else {
+            found.push(violated(2, format!("{name} was granted and is not there")));
+            continue;
+        };
+        match (row["state"].as_str().unwrap_or_default(), is_shippable) {
+            ("completed", false) => {
+                found.push(violated(11, format!("{name} was shipped to nowhere")));
             }
-            Some(end) if !is_shippable && end == "completed" => {
-                found.push(violated(
-                    11,
-                    format!("{} was shipped to nowhere", wished.name()),
-                ));
+            // A provider that lost every call is found, in the end, to have done nothing.
+            ("failed", true) if row["reason_code"] != "absent" => {
+                let why = &row["reason_code"];
+                found.push(violated(2, format!("{name} was granted and failed: {why}")));
             }
-            Some(_) => {}
+            ("completed" | "failed", _) | (_, false) => {}
+            (state, true) => found.push(violated(11, format!("{name} is {state}"))),
         }
     }
     found
+}
+
+/// What is set aside is what was shipped: a checkout that failed has given its part back.
+fn stock(evidence: &Evidence) -> Vec<Violation> {
+    // One that goes on is found by itself; what it has set aside nobody can say.
+    if !evidence.rows("sagas").iter().all(has_ended) {
+        return Vec::new();
+    }
+    let mut shipped: BTreeMap<String, i64> = BTreeMap::new();
+    for row in completed(evidence) {
+        let cart = row["cart"].as_str().unwrap_or_default();
+        let cart: Value = serde_json::from_str(cart).unwrap_or_default();
+        for item in cart["items"].as_array().into_iter().flatten() {
+            let sku = item["sku"].as_str().unwrap_or_default().to_owned();
+            *shipped.entry(sku).or_default() += item["quantity"].as_i64().unwrap_or_default();
+        }
+    }
+    let mut found = Vec::new();
+    for row in evidence.rows("stock") {
+        let sku = row["sku"].as_str().unwrap_or_default();
+        let (shipped, reserved) = (shipped.remove(sku).unwrap_or_default(), &row["reserved"]);
+        if *reserved != shipped {
+            let what = format!("{reserved} of {sku} are set aside, {shipped} were shipped");
+            found.push(violated(11, what));
+        }
+    }
+    found
+}
+
+/// The shop's ledger has one entry of each charge, of each refund, and of each capture.
+fn ledger(evidence: &Evidence) -> Vec<Violation> {
+    if evidence.rows["ledger"].is_null() {
+        return Vec::new();
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let charges = evidence.rows("charges").iter();
+    let charges: BTreeSet<_> = charges.map(|row| text(&row["id"])).collect();
+    let mut balance: BTreeMap<(&str, String, i64), i64> = BTreeMap::new();
+    let mut captures: BTreeMap<String, usize> = BTreeMap::new();
+    for row in evidence.rows("ledger") {
+        let (kind, of) = (
+            row["kind"].as_str().unwrap_or_default(),
+            text(&row["charge_id"]),
+        );
+        if kind == "charge" && !charges.contains(&of) {
+            *captures.entry(of).or_default() += 1;
+        } else {
+            let amount = row["amount"].as_i64().unwrap_or_default();
+            *balance.entry((kind, of, amount)).or_default() += 1;
+        }
+    }
+    let settled = evidence.rows("refunds").iter();
+    let settled = settled.filter(|row| row["state"] != "pending");
+    let charges = evidence.rows("charges").iter();
+    let wanted = charges.map(|row| ("charge", "id", row));
+    for (kind, member, row) in wanted.chain(settled.map(|row| ("refund", "charge_id", row))) {
+        let amount = row["amount"].as_i64().unwrap_or_default();
+        *balance
+            .entry((kind, text(&row[member]), amount))
+            .or_default() -= 1;
+    }
+    let odd = balance.into_iter().filter(|(_, more)| *more != 0);
+    let odd = odd.map(|((kind, of, amount), more)| {
+        let what = format!("the ledger has {more:+} entries of a {kind} of {amount}, {of}");
+        violated(11, what)
+    });
+    let mut found: Vec<_> = odd.collect();
+    let again = captures.iter().filter(|(_, times)| **times > 1);
+    found.extend(again.map(|(of, times)| {
+        violated(
+            11,
+            format!("the capture {of} stands {times} times in the ledger"),
+        )
+    }));
+    let completed = completed(evidence).count();
+    let have_ended = evidence.rows("sagas").iter().all(has_ended);
+    if have_ended && captures.len() != completed {
+        let entered = captures.len();
+        let what = format!("{completed} checkouts completed, {entered} are in the ledger");
+        found.push(violated(11, what));
+    }
+    found
+}
+
+fn has_ended(saga: &Value) -> bool {
+    matches!(saga["state"].as_str(), Some("completed" | "failed"))
+}
+
+fn completed(evidence: &Evidence) -> impl Iterator<Item = &Value> {
+    let sagas = evidence.rows("sagas").iter();
+    sagas.filter(|row| row["state"] == "completed")
 }
 
 fn by_amount(rows: Vec<&Value>) -> BTreeMap<i64, usize> {

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fs};
 
 use serde_json::{Value, json};
 
-use crate::{clients::Wish, evidence::Evidence};
+use crate::{
+    clients::{Wish, digest},
+    evidence::Evidence,
+};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 
@@ -22,6 +25,8 @@ pub(super) struct Sample {
 impl Sample {
     /// A sound run, on a server.
     pub(super) fn sound() -> Self {
+        let picture = Wish::upload("alice", 13).file().expect("it has a colour");
+        let cart = json!({ "items": [{ "sku": "sku_tea", "quantity": 1 }], "amount": 500 });
         let mut sample = Self {
             lines: BTreeMap::new(),
             rows: json!({
@@ -29,8 +34,21 @@ impl Sample {
                 "charges": [{ "id": "ch_1", "amount": 1020, "refunded": 520 }],
                 "refunds": [{ "id": "rf_1", "charge_id": "ch_1", "amount": 520 }],
                 "users": [{ "id": "usr_1", "email": "n4@alice.example" }],
+                "uploads": [{
+                    "id": "upl_1", "name": "alice-13.png", "bytes": 70, "kept": 70,
+                    "content": digest(&picture), "state": "ready", "thumbnails": 2,
+                }],
                 "messages": [{ "charge_id": "ch_alice_5", "amount": 1050 }],
-                "sagas": [{ "id": "chk_1", "state": "completed" }],
+                "ledger": [
+                    { "kind": "charge", "charge_id": "ch_1", "amount": 1020 },
+                    { "kind": "refund", "charge_id": "ch_1", "amount": 520 },
+                    { "kind": "charge", "charge_id": "cap_1", "amount": 500 },
+                ],
+                "sagas": [{ "id": "chk_1", "state": "completed", "cart": cart.to_string() }],
+                "stock": [
+                    { "sku": "sku_mug", "reserved": 0 }, { "sku": "sku_tea", "reserved": 1 },
+                ],
+                "keys": [{ "count": 7 }],
                 "unfinished": [{
                     "destination": "picky", "state": "dead", "event_id": "ev_usr_1", "attempts": 3,
                 }],
@@ -57,11 +75,13 @@ impl Sample {
             201,
             &json!({ "id": "chk_1" }),
         );
+        sample.grant(&Wish::upload(alice, 13), 201, &json!({ "id": "upl_1" }));
         sample.deliver("order.created", "ord_1", &order);
         sample.deliver("order.updated", "ord_1/2", &updated);
         sample.deliver("payment.succeeded", "ch_1", &json!({ "charge_id": "ch_1" }));
         sample.deliver("refund.succeeded", "rf_1", &json!({ "refund_id": "rf_1" }));
         sample.deliver("user.signed_up", "usr_1", &json!({ "user_id": "usr_1" }));
+        sample.deliver("file.uploaded", "upl_1", &json!({ "upload_id": "upl_1" }));
         sample.deliver(
             "checkout.completed",
             "chk_1",
@@ -72,7 +92,10 @@ impl Sample {
         }
         sample.add(
             "mail.jsonl",
-            json!({ "mood": "kind", "to": ["n4@alice.example"] }),
+            json!({
+                "what": "mail", "id": "<usr_1>", "at": 5 * SECOND, "mood": "kind",
+                "to": ["n4@alice.example"],
+            }),
         );
         for (file, made) in [
             (

@@ -6,7 +6,10 @@ use super::{
     sample::{RECEIVERS, SECOND, Sample, answer},
     violations,
 };
-use crate::clients::Wish;
+use crate::{
+    clients::Wish,
+    honesty::{bites, kills, missing},
+};
 
 #[test]
 fn nothing_is_found_in_a_sound_run() {
@@ -78,6 +81,19 @@ fn a_granted_effect_that_is_lost_is_found() {
 }
 
 #[test]
+fn an_upload_without_its_file_or_its_thumbnails_is_found() {
+    check(&[2], |run| run.rows["uploads"][0]["kept"] = Value::Null);
+    check(&[2], |run| run.rows["uploads"][0]["content"] = json!(1));
+    check(&[8], |run| {
+        run.rows["uploads"][0]["state"] = json!("pending");
+    });
+    check(&[8], |run| {
+        run.rows["uploads"][0]["thumbnails"] = json!(1);
+    });
+    check(&[2, 5], |run| run.rows["uploads"] = json!([]));
+}
+
+#[test]
 fn a_refused_effect_that_is_there_is_found() {
     check(&[2], |run| {
         let wish = Wish::message("alice", 7);
@@ -111,6 +127,29 @@ fn a_checkout_may_fail_for_what_was_done_to_its_provider_and_for_nothing_else() 
             let told = json!({ "code": "CONFLICT.checkout.failed", "detail": why });
             let wish = Wish::checkout("alice", 9, true);
             run.ask(&wish, false, "fail", answer(409, "stored", &told));
+        });
+    }
+}
+
+#[test]
+fn a_checkout_that_was_taken_up_may_fail_for_its_provider_or_for_where_it_goes() {
+    for (is_shippable, why, expected) in [
+        (true, "absent", &[][..]),
+        (true, "undeliverable", &[2]),
+        (false, "undeliverable", &[]),
+    ] {
+        check(expected, |run| {
+            let row = json!({ "id": "chk_9", "state": "failed", "reason_code": why });
+            push(run, "sagas", row);
+            let told = json!({ "checkout_id": "chk_9" });
+            run.deliver("checkout.failed", "chk_9", &told);
+            let wish = Wish::checkout("alice", 9, is_shippable);
+            run.ask(
+                &wish,
+                false,
+                "ok",
+                answer(202, "stored", &json!({ "id": "chk_9" })),
+            );
         });
     }
 }
@@ -229,7 +268,8 @@ fn a_duplicate_is_explained_by_a_fault_of_its_carrier_that_lies_close() {
 
 #[test]
 fn a_replay_explains_what_it_was_asked_for() {
-    for (first, found) in [(36, false), (33, true)] {
+    // It is asked for from 40 s on, until 41 s.
+    for (first, found) in [(33, true), (36, false), (43, false), (45, true)] {
         let expected: &[usize] = if found { &[7] } else { &[] };
         check(expected, |run| {
             let (from, until) = (40 * SECOND, 41 * SECOND);
@@ -241,7 +281,7 @@ fn a_replay_explains_what_it_was_asked_for() {
             let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
             let (feed, body) = ("feed.jsonl", body.to_string());
             run.arrive(feed, "ev_rf_1", "kind", first * SECOND, Some(&body));
-            run.arrive(feed, "ev_rf_1", "kind", 44 * SECOND, None);
+            run.arrive(feed, "ev_rf_1", "kind", 46 * SECOND, None);
         });
     }
 }
@@ -254,6 +294,86 @@ fn a_fault_of_somebody_else_explains_no_duplicate() {
         run.arrive("feed.jsonl", "ev_rf_1", "kind", 19 * SECOND, None);
         run.arrive("feed.jsonl", "ev_rf_1", "kind", 20 * SECOND, None);
     });
+}
+
+#[test]
+fn a_fault_that_did_not_bite_explains_only_what_it_does_all_the_same() {
+    for (word, how, is_harmful) in [
+        ("full disk", "Full(1s)", false),
+        ("crowd", "Crowd(1s)", false),
+        ("place", r#"Place(Shop(0), "thumbnails.after:1")"#, true),
+        ("pause", "Pause(Shop(0), 1s)", true),
+        ("net", "Net(Hook(0), Hole, 1s)", true),
+        ("commit unheard", "Commit(Rows(0), CutBefore)", true),
+    ] {
+        for bit in [false, true] {
+            let expected: &[usize] = if bit || is_harmful { &[] } else { &[7] };
+            check(expected, |run| {
+                strike(run, word, how, bit);
+                repeat(run, "hook.jsonl", 40, 41);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_lock_explains_a_duplicate_of_whoever_touches_that_table() {
+    for (how, file, found) in [
+        (r#"Lock("shop_order", 1s)"#, "hook.jsonl", false),
+        (r#"Lock("shop_order", 1s)"#, "feed.jsonl", true),
+        (r#"Lock("shop_order", 1s)"#, "stream.jsonl", true),
+        (r#"Lock("hapax.idempotency_key", 1s)"#, "feed.jsonl", false),
+    ] {
+        let expected: &[usize] = if found { &[7] } else { &[] };
+        check(expected, |run| {
+            strike(run, "lock", how, true);
+            repeat(run, file, 40, 41);
+        });
+    }
+}
+
+#[test]
+fn a_mail_that_came_again_is_found_unless_it_is_explained() {
+    for (mood, first, again, found) in [
+        ("kind", 5, 40, true),
+        ("kind", 40, 41, true),
+        // The kills are at 20 s.
+        ("kind", 19, 22, false),
+        ("cut", 40, 41, false),
+        ("later", 40, 41, false),
+    ] {
+        let expected: &[usize] = if found { &[7] } else { &[] };
+        check(expected, |run| {
+            run.lines.remove("mail.jsonl");
+            for (mood, at) in [(mood, first), ("kind", again)] {
+                let mail = json!({
+                    "what": "mail", "id": "<usr_1>", "at": at * SECOND, "mood": mood,
+                    "to": ["n4@alice.example"],
+                });
+                run.add("mail.jsonl", mail);
+            }
+        });
+    }
+    // No line lies before the mailbox, and what is done to another far side is not its business.
+    for (word, how, found) in [
+        ("kill", "Kill(Far(2), 0ns)", false),
+        ("kill", "Kill(Far(1), 0ns)", true),
+        ("net", "Net(Hook(0), Hole, 1s)", true),
+        ("net", "Net(Rows(0), Hole, 1s)", false),
+        ("net", "Net(RelayRows, Hole, 1s)", true),
+    ] {
+        let expected: &[usize] = if found { &[7] } else { &[] };
+        check(expected, |run| {
+            strike(run, word, how, true);
+            let mail = run.lines["mail.jsonl"][0].clone();
+            for at in [40, 41] {
+                let mut again = mail.clone();
+                again["id"] = json!("<usr_1/2>");
+                again["at"] = json!(at * SECOND);
+                run.add("mail.jsonl", again);
+            }
+        });
+    }
 }
 
 #[test]
@@ -328,6 +448,35 @@ fn money_that_moved_twice_or_for_nothing_is_found() {
             json!({ "destination": "hook", "state": "retrying" }),
         );
     });
+}
+
+#[test]
+fn stock_that_is_set_aside_for_nobody_is_found() {
+    check(&[11], |run| run.rows["stock"][0]["reserved"] = json!(1));
+    for reserved in [0, 2] {
+        check(&[11], |run| {
+            run.rows["stock"][1]["reserved"] = json!(reserved);
+        });
+    }
+}
+
+#[test]
+fn an_entry_of_the_ledger_that_is_missing_or_there_twice_is_found() {
+    for at in 0..3 {
+        check(&[11], |run| {
+            run.rows["ledger"].as_array_mut().unwrap().remove(at);
+        });
+        check(&[11], |run| {
+            let again = run.rows["ledger"][at].clone();
+            push(run, "ledger", again);
+        });
+    }
+    check(&[11], |run| run.rows["ledger"][1]["amount"] = json!(530));
+    // What has only been reserved is not in the ledger yet.
+    check(&[11], |run| {
+        run.rows["refunds"][0]["state"] = json!("pending");
+    });
+    check(&[], |run| run.rows["refunds"][0]["state"] = json!("done"));
 }
 
 #[test]
@@ -418,6 +567,54 @@ fn growth_is_found() {
     });
 }
 
+#[test]
+fn keys_that_nobody_deletes_are_found() {
+    // Of eight wishes, or of none that is young enough.
+    for (quiet_from, most) in [(90, 58), (300, 50)] {
+        for (count, expected) in [(most, &[][..]), (most + 1, &[14])] {
+            check(expected, |run| {
+                run.run["quiet_from"] = json!(quiet_from * SECOND);
+                run.rows["keys"] = json!([{ "count": count }]);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_look_that_has_counted_nothing_is_none() {
+    for (disk, is_missing) in [
+        (Value::Null, true),
+        (json!({ "fenced": null }), true),
+        (json!({ "fenced": 0 }), false),
+    ] {
+        let mut run = Sample::sound();
+        run.add("sizes.jsonl", json!({ "resident": {}, "disk": disk }));
+        let bites = bites(&run.evidence());
+        let never = missing(&bites);
+        let is_named = never.contains(&"looks at the checkpoints");
+        assert_eq!(is_named, is_missing, "{never:?}");
+    }
+}
+
+#[test]
+fn who_goes_on_from_where_they_were_struck_was_not_killed() {
+    for (place, times) in [
+        ("saga.end.after:1", 1),
+        ("saga.end.after:1:on purpose", 0),
+        ("saga.end.after:1:wait", 0),
+    ] {
+        let mut run = Sample::sound();
+        let before = kills(&run.evidence());
+        strike(
+            &mut run,
+            "place",
+            &format!("Place(Shop(0), {place:?})"),
+            true,
+        );
+        assert_eq!(kills(&run.evidence()), before + times, "{place}");
+    }
+}
+
 /// Plants something in a sound run, and finds that exactly these invariants are broken.
 #[track_caller]
 fn check(expected: &[usize], plant: impl FnOnce(&mut Sample)) {
@@ -441,4 +638,20 @@ fn push(run: &mut Sample, table: &str, row: Value) {
 fn remove(run: &mut Sample, file: &'static str, id: &str) {
     let lines = run.lines.get_mut(file).expect("there are lines");
     lines.retain(|line| line["id"] != id || line["what"] != "arrived");
+}
+
+/// A blow at 40 s, for a second.
+fn strike(run: &mut Sample, word: &str, how: &str, bit: bool) {
+    let (from, until) = (40 * SECOND, 41 * SECOND);
+    let line = json!({ "blow": word, "how": how, "bit": bit, "from": from, "until": until });
+    run.add("faults.jsonl", line);
+}
+
+/// Has an event come to a receiver at these seconds, and at no other time.
+fn repeat(run: &mut Sample, file: &'static str, first: u64, again: u64) {
+    remove(run, file, "ev_rf_1");
+    let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
+    let body = body.to_string();
+    run.arrive(file, "ev_rf_1", "kind", first * SECOND, Some(&body));
+    run.arrive(file, "ev_rf_1", "kind", again * SECOND, None);
 }

@@ -1,6 +1,9 @@
 //! Whether a store that comes back knows what it has promised.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::Path,
+};
 
 use fastrand::Rng;
 use serde_json::Value;
@@ -39,7 +42,8 @@ pub(super) async fn violations(
                 .map(|row| format!("an order without its event, or the other way: {row}")),
         );
     }
-    if let Books::File(_) = books {
+    if let Books::File(path) = books {
+        found.extend(spoilt(acknowledged, &path.with_file_name("uploads"))?);
         let said = books.read("PRAGMA integrity_check").await?;
         let is_sound = said.iter().all(|row| row["integrity_check"] == "ok");
         found.extend((!is_sound).then(|| format!("the file is damaged: {said:?}")));
@@ -70,6 +74,7 @@ async fn lost(acknowledged: &[Wished], books: &Books) -> anyhow::Result<Vec<Stri
             Kind::Message,
             "SELECT charge_id AS name FROM shop_ledger_entry WHERE source = 'provider'",
         ),
+        (Kind::Upload, "SELECT name FROM shop_upload"),
     ];
     let mut found = Vec::new();
     for (kind, sql) in named {
@@ -82,6 +87,7 @@ async fn lost(acknowledged: &[Wished], books: &Books) -> anyhow::Result<Vec<Stri
             let name = match kind {
                 Kind::Order => &body["note"],
                 Kind::Signup => &body["email"],
+                Kind::Upload => &body["name"],
                 _ => &body["data"]["charge_id"],
             };
             let times = counts.get(&text(name)).copied().unwrap_or_default();
@@ -91,6 +97,26 @@ async fn lost(acknowledged: &[Wished], books: &Books) -> anyhow::Result<Vec<Stri
                     wished.name()
                 ));
             }
+        }
+    }
+    Ok(found)
+}
+
+/// Uploads whose file is not what was sent.
+fn spoilt(acknowledged: &[Wished], files: &Path) -> anyhow::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for wished in acknowledged {
+        let Some(upload) = wished
+            .granted()
+            .filter(|_| wished.wish.kind == Kind::Upload)
+        else {
+            continue;
+        };
+        let kept = std::fs::read(files.join(text(&upload["sha256"])));
+        let sent = wished.wish.file()?;
+        if kept.as_ref().ok() != Some(&sent) {
+            let what = kept.map_or_else(|it| it.to_string(), |it| format!("{} bytes", it.len()));
+            found.push(format!("the file of {} is spoilt: {what}", wished.name()));
         }
     }
     Ok(found)

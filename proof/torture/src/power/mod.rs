@@ -202,7 +202,7 @@ async fn copied(
     random: &mut Rng,
 ) -> anyhow::Result<(Result<Copy, String>, u64)> {
     let Some(server) = &town.server else {
-        let original = town.folder.join("shop-0");
+        let original = town.home();
         let frozen = Frozen::family(town.shops[0].id().context("the shop runs")?).await;
         copy(&original, home);
         let taken = lose(&disk.log, &original, home, loss, random)?;

@@ -20,6 +20,9 @@ use crate::{
 
 /// How long a shop or a relay may take to reach a named place under load.
 const REACH: Duration = Duration::from_secs(8);
+/// How long it has company: what only the carrier of a part comes to may be with another shop, and
+/// falls to it when that one stops.
+const SHARED: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(10);
 /// How long an answer may take from the wire to the rows, where nothing is struck.
 const SETTLED: Duration = Duration::from_millis(500);
@@ -188,14 +191,19 @@ impl Town {
 
 impl Who {
     pub(super) fn of(self, town: &mut Town) -> anyhow::Result<&mut Program> {
-        let program = match self {
+        let program = self.as_it_is(town);
+        program.revive()?;
+        Ok(program)
+    }
+
+    /// Whether it runs or has ended of what was done to it.
+    fn as_it_is(self, town: &mut Town) -> &mut Program {
+        match self {
             Self::Clients(at) => &mut town.clients[at],
             Self::Shop(at) => &mut town.shops[at],
             Self::Relay(at) => &mut town.relays[at],
             Self::Far(at) => &mut town.far[at],
-        };
-        program.revive()?;
-        Ok(program)
+        }
     }
 }
 
@@ -236,10 +244,18 @@ async fn strike_itself(town: &mut Town, who: Who, place: &str) -> anyhow::Result
     let name = place.split(':').next().unwrap_or_default();
     let word = format!("struck at {name}");
     let is_deadly = place.split(':').count() == 2;
-    let until = Instant::now() + REACH;
+    let began = Instant::now();
     let mut is_struck = false;
-    while Instant::now() < until && !is_struck {
+    let mut stopped = Vec::new();
+    while began.elapsed() < REACH && !is_struck {
         pace(LOOK).await;
+        if stopped.is_empty() && began.elapsed() > SHARED {
+            stopped = others(town, who);
+            for other in &stopped {
+                town.shops[*other].signal("TERM")?;
+            }
+        }
+        let program = who.as_it_is(town);
         if let Some(status) = program.ended()? {
             if !died(status) {
                 bail!("{} ended before it reached {place}: {status}", program.name);
@@ -248,11 +264,24 @@ async fn strike_itself(town: &mut Town, who: Who, place: &str) -> anyhow::Result
         }
         is_struck |= !is_deadly && program.has_said(said, &word)?;
     }
+    let program = who.as_it_is(town);
     if is_deadly && !is_struck {
         program.kill()?;
     }
     program.start()?;
+    for other in stopped {
+        town.shops[other].has_stopped().await?;
+        town.shops[other].start()?;
+    }
     Ok(is_struck)
+}
+
+/// The shops beside this one.
+fn others(town: &Town, who: Who) -> Vec<usize> {
+    match who {
+        Who::Shop(this) => (0..town.shops.len()).filter(|it| *it != this).collect(),
+        _ => Vec::new(),
+    }
 }
 
 async fn terminate(town: &Town) -> anyhow::Result<u64> {

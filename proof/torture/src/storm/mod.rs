@@ -112,9 +112,14 @@ impl Storm {
         pace(time).await;
         if self.looked_at.elapsed() > LOOK {
             self.looked_at = Instant::now();
-            let sizes = self.sizes().await;
-            self.sizes.add(&sizes)?;
+            self.look().await?;
         }
+        Ok(())
+    }
+
+    /// Writes down what is in use.
+    pub(crate) async fn look(&self) -> anyhow::Result<()> {
+        self.sizes.add(&self.sizes().await)?;
         Ok(())
     }
 
@@ -129,7 +134,7 @@ impl Storm {
             .collect();
         let disk = match &town.server {
             None => {
-                let size = |name| std::fs::metadata(town.folder.join("shop-0").join(name));
+                let size = |name| std::fs::metadata(town.home().join(name));
                 let size = |name| size(name).map_or(0, |it| it.len());
                 json!({ "rows": size("shop.db"), "wal": size("shop.db-wal") })
             }

@@ -9,7 +9,7 @@ use super::blow::{Bad, Blow, Line, Who};
 use crate::town::{LEASE, Store, Town};
 
 /// Where a shop strikes itself, beside the commits of its store.
-const SHOP: [&str; 20] = [
+const SHOP: [&str; 23] = [
     "payments.call.before",
     "payments.call.after",
     "payments.charged",
@@ -17,6 +17,9 @@ const SHOP: [&str; 20] = [
     "refunds.call.before",
     "refunds.call.after",
     "checkouts.started",
+    "uploads.stored",
+    "thumbnails.before",
+    "thumbnails.after",
     "saga.local.before",
     "saga.local.after",
     "saga.intent.before",

@@ -13,7 +13,8 @@ use super::{Binaries, Program, Town};
 /// What every webhook is signed with.
 pub(crate) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// The overloaded one, as a fault names it, and the broker.
+/// The mailbox, as a fault names it, the overloaded one, and the broker.
+pub(crate) const MAILBOX: &str = "Far(2)";
 pub(crate) const COUNTER: &str = "Far(5)";
 pub(crate) const BROKER: &str = "Far(6)";
 

@@ -25,7 +25,7 @@ use hapax_testkit::{
 };
 
 use crate::preload;
-pub(crate) use far::{BROKER, COUNTER, WEBHOOK_SECRET};
+pub(crate) use far::{BROKER, COUNTER, MAILBOX, WEBHOOK_SECRET};
 pub(crate) use program::{Program, died};
 pub(crate) use shops::beside as shop_beside;
 
@@ -286,6 +286,11 @@ impl Town {
             }
         }
         Ok(())
+    }
+
+    /// What the shops keep in files; several instances share one.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.folder.join("home")
     }
 
     /// An address of a provider.

@@ -42,7 +42,7 @@ pub(super) fn shops(town: &Town, binaries: &Binaries) -> anyhow::Result<Vec<Prog
 
 fn shop(town: &Town, binaries: &Binaries, number: usize, port: u16) -> anyhow::Result<Program> {
     let name = format!("shop-{number}");
-    let home = town.folder.join(&name);
+    let home = town.home();
     fs::create_dir_all(&home)?;
     let Ports {
         mailbox,
@@ -91,6 +91,7 @@ fn arguments(
         format!("--webhook-schedule={}", schedule()),
         "--allow-net=127.0.0.0/8".to_owned(),
         format!("--smtp-schedule={}", schedule()),
+        format!("--thumbnail-schedule={}", schedule()),
         format!("--smtp=smtp://{mailbox}"),
         format!("--payment-provider=http://{payment}"),
         format!("--shipping-provider=http://{shipping}"),
