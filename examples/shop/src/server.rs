@@ -22,6 +22,8 @@ use crate::body;
 
 /// Connections at a time: each costs a socket and some kilobytes.
 const CONNECTIONS_MAX: usize = 1024;
+/// Bytes that are read from a connection ahead of whoever takes them, and so of a request's head.
+const READ_AHEAD: usize = 64 * 1024;
 /// How long a client may take over its headers, and an idle connection stays.
 const HEADERS: Duration = Duration::from_secs(30);
 /// How long requests in flight may take once the server stops.
@@ -88,6 +90,7 @@ async fn connection(stream: TcpStream, router: Router, mut stop: Stop) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)
+        .max_buf_size(READ_AHEAD)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {

@@ -56,14 +56,16 @@ pub(crate) async fn read(
     max: u64,
 ) -> Result<(Kept, Sha256), Problem> {
     let json = headers.get(CONTENT_TYPE).is_some_and(is_json);
-    let memory = if json {
-        usize::MAX
-    } else {
-        BODY_BYTES_IN_MEMORY
-    };
-    if body.size_hint().lower() > max {
+    let announced = body.size_hint().lower();
+    if announced > max {
         return Err(too_large(max));
     }
+    let memory = match BODY_BYTES_IN_MEMORY {
+        _ if json => usize::MAX,
+        // It goes to the file from its first byte.
+        bytes if announced > bytes as u64 => 0,
+        bytes => bytes,
+    };
     let (mut length, mut hash, mut held) = (0_u64, Sha256::new(), Held::default());
     while let Some(frame) = body.frame().await {
         let Ok(chunk) = frame.map_err(incomplete)?.into_data() else {
@@ -83,7 +85,7 @@ pub(crate) async fn read(
         }
     }
     let kept = match held.file.take() {
-        None => Kept::Memory(held.into_bytes()),
+        None => Kept::Memory(held.take()),
         Some(mut file) => {
             file.flush().await.map_err(unwritable)?;
             Kept::File(file, length)
@@ -183,44 +185,57 @@ where
     })
 }
 
-/// A body while it is read.
+/// A body while it is read: as it came where it came in one piece, and else copied together, for a
+/// chunk keeps alive what it was read with, which for a byte is many.
 #[derive(Default)]
 struct Held {
-    chunks: Vec<Bytes>,
-    length: usize,
+    first: Bytes,
+    joined: Vec<u8>,
     file: Option<File>,
 }
 
 impl Held {
     /// Keeps a chunk in memory; false when the body is, or becomes, too long for that.
     fn push_in_memory(&mut self, chunk: &Bytes, memory: usize) -> bool {
-        let fits = self.file.is_none() && self.length + chunk.len() <= memory;
-        if fits {
-            self.length += chunk.len();
-            self.chunks.push(chunk.clone());
+        let length = self.first.len() + self.joined.len();
+        let fits = self.file.is_none() && length + chunk.len() <= memory;
+        if fits && length == 0 {
+            self.first = chunk.clone();
+        } else if fits {
+            self.join();
+            self.joined.extend_from_slice(chunk);
         }
         fits
+    }
+
+    /// Copies what came first to where the rest goes.
+    fn join(&mut self) {
+        self.joined
+            .extend_from_slice(&std::mem::take(&mut self.first));
     }
 
     async fn push_to_file(&mut self, chunk: Bytes) -> io::Result<()> {
         let mut file = match self.file.take() {
             Some(file) => file,
-            None => File::from_std(unnamed_file().await?),
+            None => {
+                let mut file = File::from_std(unnamed_file().await?);
+                file.set_max_buf_size(CHUNK);
+                file
+            }
         };
-        for chunk in self.chunks.drain(..) {
-            file.write_all(&chunk).await?;
+        for held in [self.take(), chunk] {
+            file.write_all(&held).await?;
         }
-        file.write_all(&chunk).await?;
         self.file = Some(file);
         Ok(())
     }
 
-    fn into_bytes(mut self) -> Bytes {
-        match self.chunks.len() {
-            0 => Bytes::new(),
-            1 => self.chunks.swap_remove(0),
-            _ => self.chunks.concat().into(),
+    /// What is in memory, which it gives away.
+    fn take(&mut self) -> Bytes {
+        if !self.first.is_empty() {
+            return std::mem::take(&mut self.first);
         }
+        std::mem::take(&mut self.joined).into()
     }
 }
 

@@ -1,5 +1,10 @@
 //! Bodies: their bounds, and that the handler gets what was sent.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use axum::{
     body::{Body, Bytes},
     routing::post,
@@ -29,6 +34,40 @@ async fn a_body_beyond_its_bound_is_refused_before_any_effect_announced_or_not()
     chunked.check_problem(413, "VALIDATION.body.too_large");
     assert_eq!(stage.runs(), 0);
     assert_eq!(stage.post("k", "{}").await.idempotency(), Some("stored"));
+}
+
+#[tokio::test]
+async fn of_a_body_in_tiny_chunks_nothing_is_kept_that_it_was_read_with() {
+    let stage = Stage::new().await;
+    let alive = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let long = format!("{{\"pad\":\"{}\"}}", "x".repeat(10_000));
+    let counts = (Arc::clone(&alive), Arc::clone(&most));
+    let chunks = long.into_bytes().into_iter().map(move |byte| {
+        let now = counts.0.fetch_add(1, Ordering::SeqCst) + 1;
+        counts.1.fetch_max(now, Ordering::SeqCst);
+        Ok::<_, std::io::Error>(Bytes::from_owner(Read(byte, Arc::clone(&counts.0))))
+    });
+    let mut request = post_json("/effects", "k", "");
+    *request.body_mut() = Body::from_stream(futures_util::stream::iter(chunks));
+    assert_eq!(stage.send(request).await.idempotency(), Some("stored"));
+    let most = most.load(Ordering::SeqCst);
+    assert!(most <= 4, "{most} buffers were held at once");
+}
+
+/// A buffer that a byte was read with.
+struct Read(u8, Arc<AtomicUsize>);
+
+impl AsRef<[u8]> for Read {
+    fn as_ref(&self) -> &[u8] {
+        std::slice::from_ref(&self.0)
+    }
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 #[tokio::test]

@@ -238,7 +238,14 @@ impl Node {
             // On a busy machine it may wait for ever for a node that has not heard it.
             let mut command = self.command("timeout");
             let program = format!("{PROGRAMS}/rabbitmqctl");
-            command.args(["--kill-after=3", "30", &program, "--quiet", "eval", expression]);
+            command.args([
+                "--kill-after=3",
+                "30",
+                &program,
+                "--quiet",
+                "eval",
+                expression,
+            ]);
             let run = tokio::task::spawn_blocking(move || command.output());
             let output = run.await.unwrap().expect("rabbitmqctl is installed");
             if output.status.success() {

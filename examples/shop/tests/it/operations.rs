@@ -8,6 +8,7 @@ use crate::shop::{ORDER, PATIENCE, Shop, Store, on_both_stores, problem};
 on_both_stores! {
     a_shop_is_alive_and_ready,
     the_metrics_tell_what_became_of_requests_and_events,
+    a_head_without_end_is_not_read_to_its_end,
     what_no_route_takes_is_a_problem,
     without_the_demo_there_is_no_receiver_and_no_demo_token,
 }
@@ -55,6 +56,16 @@ async fn the_metrics_tell_what_became_of_requests_and_events(on: Store) {
         eventually(PATIENCE, async || metrics().await.contains(name)).await;
     }
     assert!(!metrics().await.contains("ord_"), "an id is no label");
+}
+
+async fn a_head_without_end_is_not_read_to_its_end(on: Store) {
+    let shop = Shop::start(on, &[]).await;
+    for (length, status) in [(30 * 1024, 200), (70 * 1024, 431)] {
+        let padding = "x".repeat(length);
+        let headers = [("x-padding", &*padding)];
+        let answer = shop.send(Method::GET, "/healthz", &headers, "").await;
+        assert_eq!(answer.status, status, "{length}");
+    }
 }
 
 async fn what_no_route_takes_is_a_problem(on: Store) {
