@@ -104,17 +104,9 @@ impl<'a> Flight<'a> {
         let end = self.wait().await;
         let returned = self.returned();
         let is_done = |leg: &Leg<'_>| matches!(leg.state, State::Done(Ok(_)));
-        let mut confirmed = self
-            .legs
-            .iter()
-            .filter(|leg| is_done(leg))
-            .map(|leg| leg.id);
+        let is_confirmed = |id: &String| self.legs.iter().any(|leg| is_done(leg) && leg.id == id);
         // One that came back and is not confirmed may hide another's return.
-        let mut unconfirmed = returned.len();
-        for id in confirmed.by_ref() {
-            unconfirmed -= usize::from(returned.contains_key(id));
-        }
-        let is_certain = unconfirmed == 0;
+        let is_certain = returned.keys().all(is_confirmed);
         let mut closed = None;
         for leg in &self.legs {
             let outcome = match (&leg.state, returned.get(leg.id)) {
