@@ -18,6 +18,8 @@ use anyhow::{Context as _, bail};
 use crate::port::free_port;
 
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How often one is started at most.
+const STARTS: usize = 3;
 /// Ends the service, and what it started, when the chore's side of its input closes.
 const GUARD: &str =
     "( { read -r _; kill -9 -$$; } <&3 3<&- & ) 3<&0; \"$0\" \"$@\" </dev/null 3<&- & wait";
@@ -84,7 +86,21 @@ pub(crate) fn for_tests() -> anyhow::Result<Vec<Service>> {
 }
 
 impl Service {
+    /// On a busy machine one may wait for ever for a part of itself that has not heard it.
     fn start(kind: Kind) -> anyhow::Result<Self> {
+        let mut tries = 1;
+        loop {
+            let mut service = Self::launch(kind)?;
+            match service.ready(kind.name, kind.port) {
+                Ok(()) => return Ok(service),
+                Err(error) if tries == STARTS => return Err(error),
+                Err(error) => println!("    {error:#}; once more"),
+            }
+            tries += 1;
+        }
+    }
+
+    fn launch(kind: Kind) -> anyhow::Result<Self> {
         let Kind {
             name,
             port,
@@ -116,9 +132,7 @@ impl Service {
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {program}"))?;
-        let mut service = Self { process, folder };
-        service.ready(name, port)?;
-        Ok(service)
+        Ok(Self { process, folder })
     }
 
     fn ready(&mut self, name: &str, port: u16) -> anyhow::Result<()> {

@@ -150,5 +150,6 @@ pub mod events;
 pub mod clock;
 pub mod wait;
 pub mod port;
+pub mod name;
 pub mod prober;
 pub mod seeded;

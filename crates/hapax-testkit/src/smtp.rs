@@ -169,7 +169,7 @@ impl SmtpReceiver {
     /// # Panics
     /// When fewer come within 10 seconds.
     pub async fn mails_at_least(&self, count: usize) -> Vec<Mail> {
-        let within = Duration::from_secs(10);
+        let within = Duration::from_secs(30);
         wait::eventually(within, async || lock(&self.script).mails.len() >= count).await;
         self.mails()
     }

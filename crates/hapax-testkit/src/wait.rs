@@ -30,6 +30,16 @@ where
     }
 }
 
+/// Waits for something that has a bound of its own, or should have.
+///
+/// # Panics
+/// When it has not come `within`.
+#[track_caller]
+pub fn answered<T>(within: Duration, question: impl Future<Output = T>) -> impl Future<Output = T> {
+    let patience = Patience::within(within);
+    async move { patience.bounds(question).await }
+}
+
 /// Lets time pass between two deeds of a load: two requests, two kills, a question and an answer
 /// that is slow on purpose.
 ///
@@ -73,7 +83,7 @@ impl Patience {
     ///
     /// # Panics
     /// When none has come and the bound has passed.
-    async fn bounds<T>(&self, question: impl Future<Output = T>) -> T {
+    pub async fn bounds<T>(&self, question: impl Future<Output = T>) -> T {
         let answer = timeout_at(self.last, question).await;
         answer.unwrap_or_else(|_| self.give_up())
     }

@@ -2,15 +2,12 @@
 
 use std::{
     fs,
-    process::{self, Child, Command, Stdio},
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    process::{Child, Command, Stdio},
+    sync::Mutex,
     time::Duration,
 };
 
-use hapax_testkit::{port::free_port, wait::pace};
+use hapax_testkit::{name::unused, port::free_port, wait::pace};
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind,
     options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
@@ -56,7 +53,7 @@ impl Corner {
 
     /// A topic exchange that nobody listens to.
     pub(crate) async fn empty(broker: &str) -> Self {
-        let name = unique("hapax");
+        let name = unused("hapax");
         let url = format!("amqp://guest:guest@{broker}");
         let connection = Connection::connect(&url, ConnectionProperties::default());
         let connection = timeout(START, connection).await;
@@ -180,7 +177,7 @@ impl Node {
         fs::write(directory.path().join("rabbit.conf"), settings).unwrap();
         let mut node = Self {
             directory,
-            name: format!("{}@localhost", unique("hapax")),
+            name: format!("{}@localhost", unused("hapax")),
             ports: [free_port(), free_port()],
             guard: None,
         };
@@ -197,10 +194,9 @@ impl Node {
             }
             // On a busy machine it may wait for ever for a node that has not heard it.
             self.kill();
-            let said = fs::read_to_string(self.directory.path().join("out"));
-            eprintln!("RabbitMQ did not start within {START:?}: {said:?}");
         }
-        panic!("RabbitMQ did not start, {STARTS} times");
+        let said = fs::read_to_string(self.directory.path().join("out"));
+        panic!("RabbitMQ did not start, {STARTS} times: {said:?}");
     }
 
     fn launch(&mut self) {
@@ -283,10 +279,4 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-fn unique(prefix: &str) -> String {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("{prefix}_{}_{number}", process::id())
 }

@@ -18,6 +18,7 @@ use hapax_sinks::{
     kafka::{Kafka, KafkaBuilder},
 };
 use hapax_sqlite::{Settings, Sqlite};
+use hapax_testkit::wait::answered;
 use rdkafka::{
     Message as _,
     message::OwnedMessage,
@@ -29,6 +30,9 @@ use crate::{
     events::{any_offer, clock, deliver, offer},
     kafka_cluster::{Cluster, header},
 };
+
+/// How long a cluster that is well again may take for what was left open.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn a_record_carries_the_event_and_its_attributes() {
@@ -206,9 +210,12 @@ async fn a_broker_that_goes_down_in_mid_batch_loses_nothing() {
         unavailable(outcome, "timeout");
     }
     cluster.heal();
-    while !open.is_empty() {
-        open = still_open(open.clone(), &sink.deliver(&open).await);
-    }
+    let all_taken = async {
+        while !open.is_empty() {
+            open = still_open(open.clone(), &sink.deliver(&open).await);
+        }
+    };
+    answered(PATIENCE, all_taken).await;
     let records = cluster.records("a").await;
     let distinct: HashSet<_> = records.iter().map(|it| header(it, "ce_id")).collect();
     assert_eq!(distinct.len(), all.len());
@@ -275,9 +282,12 @@ async fn an_inbox_sees_each_event_once_whatever_the_broker_answers() {
             );
         }
     }
-    while !open.is_empty() {
-        open = still_open(open.clone(), &sink.deliver(&open).await);
-    }
+    let all_taken = async {
+        while !open.is_empty() {
+            open = still_open(open.clone(), &sink.deliver(&open).await);
+        }
+    };
+    answered(PATIENCE, all_taken).await;
     let effects = accept_all(&cluster.records("a").await).await;
     assert_eq!(effects.len(), all.len());
     assert!(effects.values().all(|times| *times == 1));

@@ -220,7 +220,7 @@ impl HttpReceiver {
     /// # Panics
     /// When fewer arrive within 10 seconds.
     pub async fn received_at_least(&self, count: usize) -> Vec<Received> {
-        let within = Duration::from_secs(10);
+        let within = Duration::from_secs(30);
         wait::eventually(within, async || lock(&self.script).received.len() >= count).await;
         self.received()
     }

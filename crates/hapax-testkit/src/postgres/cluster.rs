@@ -117,8 +117,9 @@ impl Cluster {
     /// # Panics
     /// When it does not start.
     pub async fn is_up(&mut self) {
-        let patience = Patience::within(PATIENCE);
-        while tokio_postgres::connect(&self.url(), NoTls).await.is_err() {
+        let (url, patience) = (self.url(), Patience::within(PATIENCE));
+        let connects = || tokio_postgres::connect(&url, NoTls);
+        while patience.bounds(connects()).await.is_err() {
             if self.has_ended() {
                 self.postmaster = None;
                 return self.start_again().await;
@@ -338,8 +339,9 @@ impl Cluster {
         let both = log.try_clone().expect("a file can be shared");
         let started = postgres.stdout(log).stderr(both).spawn();
         self.postmaster = Some(started.expect("a server can be started"));
-        let patience = Patience::within(PATIENCE);
-        while tokio_postgres::connect(&self.url(), NoTls).await.is_err() {
+        let (url, patience) = (self.url(), Patience::within(PATIENCE));
+        let connects = || tokio_postgres::connect(&url, NoTls);
+        while patience.bounds(connects()).await.is_err() {
             if self.has_ended() {
                 self.postmaster = None;
                 return false;

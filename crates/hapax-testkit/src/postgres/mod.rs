@@ -10,14 +10,11 @@ mod programs;
 
 pub use cluster::Cluster;
 
-use std::{
-    process,
-    sync::atomic::{AtomicU32, Ordering},
-    thread,
-    time::SystemTime,
-};
+use std::thread;
 
 use tokio_postgres::{Client, Config, NoTls, config::Host};
+
+use crate::name::unused;
 
 const SERVER: &str = "postgres://postgres@127.0.0.1:5432/postgres";
 
@@ -58,15 +55,7 @@ impl Database {
     }
 
     async fn made(url: &str, how: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a name that no other run has given"
-        )]
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let micros = now.map_or(0, |it| it.as_micros());
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("hapax_{}_{micros}_{number}", process::id());
+        let name = unused("hapax");
         let client = connect(url).await;
         let made = client
             .batch_execute(&format!("CREATE DATABASE {name} {how}"))

@@ -80,7 +80,8 @@ impl Pooler {
         let patience = Patience::within(Duration::from_secs(20));
         // Its console is there as soon as it is.
         let console = self.url("pgbouncer");
-        while let Err(error) = tokio_postgres::connect(&console, NoTls).await {
+        let connects = || tokio_postgres::connect(&console, NoTls);
+        while let Err(error) = patience.bounds(connects()).await {
             let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
             assert!(
                 !log.contains("FATAL"),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use hapax_testkit::wait::answered;
 use lapin::{
     Channel, Connection, ConnectionProperties, Consumer,
     options::{
@@ -18,6 +19,8 @@ use super::{BATCH, Inlet, Message};
 const URL: &str = "amqp://guest:guest@127.0.0.1:5672";
 /// How long a batch waits for one message more.
 const WAIT: Duration = Duration::from_millis(20);
+/// How long the broker may take for an answer.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Queue {
     name: String,
@@ -84,7 +87,8 @@ impl Inlet for Queue {
     }
 
     async fn break_off(&mut self) {
-        self.connection.close(200, "gone".into()).await.unwrap();
+        let closed = self.connection.close(200, "gone".into());
+        answered(PATIENCE, closed).await.unwrap();
         (self.connection, self.channel) = connect().await;
         self.consumer = consumer(&self.channel, &self.name).await;
     }
@@ -94,22 +98,24 @@ impl Inlet for Queue {
         let gone = self
             .channel
             .queue_delete(self.name.as_str().into(), options);
-        gone.await.unwrap();
+        answered(PATIENCE, gone).await.unwrap();
     }
 }
 
 async fn connect() -> (Connection, Channel) {
-    let connected = Connection::connect(URL, ConnectionProperties::default()).await;
+    let connected = Connection::connect(URL, ConnectionProperties::default());
+    let connected = answered(PATIENCE, connected).await;
     let connection = connected.unwrap_or_else(|error| panic!("no RabbitMQ at {URL}: {error}"));
-    let channel = connection.create_channel().await.unwrap();
+    let channel = answered(PATIENCE, connection.create_channel());
+    let channel = channel.await.unwrap();
     (connection, channel)
 }
 
 async fn consumer(channel: &Channel, queue: &str) -> Consumer {
     let most = u16::try_from(BATCH).unwrap();
     let limited = channel.basic_qos(most, BasicQosOptions::default());
-    limited.await.unwrap();
+    answered(PATIENCE, limited).await.unwrap();
     let options = BasicConsumeOptions::default();
     let made = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
-    made.await.unwrap()
+    answered(PATIENCE, made).await.unwrap()
 }

@@ -1,17 +1,12 @@
 //! The NATS sink under the law, with a stream of its own behind a proxy.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::{self, stream};
 use hapax::sink::Sink;
 use hapax_sinks::nats::Nats;
 use hapax_testkit::{
+    name::unused,
     proxy::Proxy,
     sink::{Arrival, Mood, SinkUnderTest},
     sink_suite,
@@ -33,9 +28,7 @@ sink_suite!(Stream);
 
 impl SinkUnderTest for Stream {
     async fn fresh() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("hapax-law-{}-{number}", std::process::id());
+        let name = unused("hapax-law");
         let proxy = Proxy::to(SERVER);
         let direct = context(SERVER).await;
         let sink = Nats::to(format!("nats://{}", proxy.address()))

@@ -1,0 +1,20 @@
+//! Names for what a test makes on a server that it shares.
+
+use std::{
+    process,
+    sync::atomic::{AtomicU32, Ordering},
+    time::SystemTime,
+};
+
+/// A name that nothing has, nor what another run left behind: letters, digits and `_`.
+pub fn unused(prefix: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a name that no other run has given"
+    )]
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let micros = now.map_or(0, |it| it.as_micros());
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{prefix}_{}_{micros}_{number}", process::id())
+}
