@@ -215,13 +215,12 @@ impl Held {
     }
 
     async fn push_to_file(&mut self, chunk: Bytes) -> io::Result<()> {
-        let mut file = match self.file.take() {
-            Some(file) => file,
-            None => {
-                let mut file = File::from_std(unnamed_file().await?);
-                file.set_max_buf_size(CHUNK);
-                file
-            }
+        let mut file = if let Some(file) = self.file.take() {
+            file
+        } else {
+            let mut file = File::from_std(unnamed_file().await?);
+            file.set_max_buf_size(CHUNK);
+            file
         };
         for held in [self.take(), chunk] {
             file.write_all(&held).await?;
