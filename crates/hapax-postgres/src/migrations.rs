@@ -50,6 +50,11 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
     (11, "known", include_str!("../migrations/0011_known.sql")),
     (12, "kept", include_str!("../migrations/0012_kept.sql")),
     (13, "asked", include_str!("../migrations/0013_asked.sql")),
+    (
+        14,
+        "settlements",
+        include_str!("../migrations/0014_settlements.sql"),
+    ),
 ];
 
 const NAMESPACE: &str = "hapax";

@@ -3,7 +3,8 @@
 //! The first statement takes hold of the destination for the epoch and fails for any other, and for
 //! what was read in a history that the database has lost; what was sent behind it fails with it,
 //! and an owner that was replaced, or that a failover has robbed of what it read, changes nothing. A settlement
-//! that is written twice, because nobody heard of its first commit, is the same as written once.
+//! that comes twice, because nobody heard of its first commit, is the same as written once: what an
+//! operator may change too is changed by the first alone, and the rest says the same again.
 
 mod arrivals;
 
@@ -46,7 +47,7 @@ pub(crate) async fn settle(
         Err(flight) => Err(flight.into()),
     };
     match flown {
-        Ok(written) => {
+        Ok(Some(written)) => {
             session.end();
             store.settings().failpoints.hit("postgres.commit.after");
             if let Some(number) = written.checkpoint {
@@ -54,10 +55,25 @@ pub(crate) async fn settle(
             }
             Ok(written.free)
         }
+        Ok(None) => {
+            session.rollback().await;
+            Box::pin(settle(store, &keys(settlement))).await
+        }
         Err(error) => {
             session.rollback().await;
             Err(error)
         }
+    }
+}
+
+/// Of a settlement that is written already, what is asked about its keys.
+fn keys(settlement: &Settlement) -> Settlement {
+    Settlement {
+        destination: settlement.destination.clone(),
+        epoch: settlement.epoch,
+        read: settlement.read.clone(),
+        release: settlement.release.clone(),
+        ..Settlement::default()
     }
 }
 
@@ -71,6 +87,7 @@ struct Written {
 /// The statements of a settlement.
 struct Statements {
     epoch: Ready,
+    is_written: Ready,
     checkpoint: Ready,
     begin: Ready,
     park: Ready,
@@ -91,6 +108,7 @@ impl Statements {
         };
         let sql = [
             epoch,
+            query!("delivery/is_written"),
             query!("delivery/checkpoint"),
             query!("delivery/begin"),
             query!("delivery/park"),
@@ -103,6 +121,7 @@ impl Statements {
         ];
         let [
             epoch,
+            is_written,
             checkpoint,
             begin,
             park,
@@ -115,6 +134,7 @@ impl Statements {
         ] = link.ready(sql).await?;
         Ok(Self {
             epoch,
+            is_written,
             checkpoint,
             begin,
             park,
@@ -128,16 +148,18 @@ impl Statements {
     }
 }
 
+/// `None` where it is written already.
 async fn write(
     store: &Postgres,
     session: &mut Session,
     statements: &Statements,
     settlement: &Settlement,
-) -> Result<Written, StoreError> {
+) -> Result<Option<Written>, StoreError> {
     let (start, now) = (begin(store), store.now());
     let destination = settlement.destination.as_str();
     let moved = settlement.checkpoint.as_ref();
-    let moved = moved.map(|it| Moved::of(destination, settlement.epoch, it, now));
+    let Settlement { epoch, number, .. } = *settlement;
+    let moved = moved.map(|it| Moved::of(destination, epoch, number, it, now));
     let (highs, snapshots) = read(settlement);
     let owner: [&dyn Param; 6] = [
         &destination,
@@ -148,6 +170,8 @@ async fn write(
         &moved.as_ref().map(|moved| &*moved.offered),
     ];
     let moved = moved.as_ref().map(Moved::params);
+    let asks = number > 0 && settlement.is_once();
+    let known: [&dyn Param; 3] = [&destination, &epoch, &number];
     let begun: BTreeMap<i64, u32> = settlement.begin.iter().copied().collect();
     let (begun, numbers): (Vec<i64>, Vec<i32>) = begun
         .into_iter()
@@ -178,6 +202,7 @@ async fn write(
                 legs.push(Box::pin(link.rows(ready, params)));
             }
         };
+        add(asks, &statements.is_written, &known[..]);
         if let Some(moved) = &moved {
             add(true, &statements.checkpoint, &moved[..]);
         }
@@ -194,14 +219,18 @@ async fn write(
         legs.push(Box::pin(link.none("COMMIT")));
         legs
     });
-    let landed = flown.await.map_err(fenced)?;
+    let landed = match flown.await {
+        Ok(landed) => landed,
+        Err(crash) if asks && crash.leg == 2 && is_refused(&crash.cause) => return Ok(None),
+        Err(crash) => return Err(fenced(crash)),
+    };
     let held = landed.iter().rev().nth(1).map_or(&[][..], Vec::as_slice);
-    // A checkpoint's leg is the one behind the epoch's.
-    let drawn = moved.as_ref().and(landed.get(2));
-    Ok(Written {
+    // A checkpoint's leg is behind the epoch's, and the question's where there is one.
+    let drawn = moved.as_ref().and(landed.get(2 + usize::from(asks)));
+    Ok(Some(Written {
         checkpoint: drawn.and_then(|rows| rows.first()).map(|row| row.get(0)),
         free: free(&settlement.release, held),
-    })
+    }))
 }
 
 /// The frontiers that say in which history this was read; one without a text has read nothing.
@@ -238,6 +267,7 @@ pub(crate) fn text(text: &str) -> String {
 pub(crate) struct Moved<'a> {
     destination: &'a str,
     epoch: i64,
+    number: i64,
     high: i64,
     snapshot: Option<&'a str>,
     settled: String,
@@ -249,12 +279,14 @@ impl<'a> Moved<'a> {
     pub(crate) fn of(
         destination: &'a str,
         epoch: i64,
+        number: i64,
         checkpoint: &'a Checkpoint,
         now: Moment,
     ) -> Self {
         Self {
             destination,
             epoch,
+            number,
             high: checkpoint.frontier.high,
             snapshot: checkpoint.frontier.snapshot.as_deref(),
             settled: positions::write(&checkpoint.settled),
@@ -263,7 +295,7 @@ impl<'a> Moved<'a> {
         }
     }
 
-    pub(crate) fn params(&self) -> [&dyn Param; 7] {
+    pub(crate) fn params(&self) -> [&dyn Param; 8] {
         [
             &self.destination,
             &self.epoch,
@@ -272,6 +304,7 @@ impl<'a> Moved<'a> {
             &self.settled,
             &self.offered,
             &self.now,
+            &self.number,
         ]
     }
 }

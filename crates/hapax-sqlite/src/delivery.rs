@@ -255,7 +255,8 @@ fn interrupt_offered(
         checkpoint.frontier.high,
         settled,
         "",
-        now
+        now,
+        0
     ])?;
     Ok(interrupts)
 }

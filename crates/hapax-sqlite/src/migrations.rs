@@ -33,6 +33,11 @@ const OWN: &[Migration<'static>] = &[
     (3, "leases", include_str!("../migrations/0003_leases.sql")),
     (4, "sagas", include_str!("../migrations/0004_sagas.sql")),
     (5, "known", include_str!("../migrations/0005_known.sql")),
+    (
+        6,
+        "settlements",
+        include_str!("../migrations/0006_settlements.sql"),
+    ),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,

@@ -1,7 +1,8 @@
 //! Settling: all that one turn of the relay has to write, in one savepoint.
 //!
 //! The epoch is read first, on the connection that writes: an owner that was replaced changes
-//! nothing, and is told so.
+//! nothing, and is told so. Beside it stands which settlement was the last: one that comes again is
+//! not written again.
 
 use hapax::{
     delivery::{Checkpoint, Park, ParkedState, Settlement, positions},
@@ -21,24 +22,33 @@ use crate::{
 ///
 /// Returns the released keys that nothing unfinished stands in the way of.
 pub(crate) fn settle(desk: &Desk, settlement: &Settlement) -> Result<Vec<String>, StoreError> {
-    let epoch = epoch(&desk.conn, &settlement.destination).map_err(store_error)?;
+    let last = last(&desk.conn, &settlement.destination).map_err(store_error)?;
+    let (epoch, last) = last.unzip();
     if epoch != Some(settlement.epoch) && !seeded::has(Bug::NoFence) {
         return Err(StoreError::Fenced);
     }
-    write(&desk.conn, settlement, desk.now().as_millis()).map_err(store_error)
+    let now = desk.now().as_millis();
+    let written = if settlement.number > 0 && last >= Some(settlement.number) {
+        let destination = &settlement.destination;
+        release_all(&desk.conn, destination, &settlement.release, now)
+    } else {
+        write(&desk.conn, settlement, now)
+    };
+    written.map_err(store_error)
 }
 
-fn epoch(conn: &Connection, destination: &str) -> rusqlite::Result<Option<i64>> {
+/// The epoch of a destination, and the number of its last settlement that had one.
+fn last(conn: &Connection, destination: &str) -> rusqlite::Result<Option<(i64, i64)>> {
     let mut statement = conn.prepare_cached(query!("delivery/epoch"))?;
     statement
-        .query_row([destination], |row| row.get(0))
+        .query_row([destination], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
 }
 
 fn write(conn: &Connection, settlement: &Settlement, now: i64) -> rusqlite::Result<Vec<String>> {
     let destination = settlement.destination.as_str();
     if let Some(checkpoint) = &settlement.checkpoint {
-        move_checkpoint(conn, destination, checkpoint, now)?;
+        move_checkpoint(conn, settlement, checkpoint, now)?;
     }
     for (position, number) in &settlement.begin {
         conn.prepare_cached(query!("delivery/begin"))?
@@ -49,17 +59,28 @@ fn write(conn: &Connection, settlement: &Settlement, now: i64) -> rusqlite::Resu
         conn.prepare_cached(query!("delivery/deliver"))?
             .execute(params![destination, position, now])?;
     }
-    let mut free = Vec::new();
-    for key in &settlement.release {
-        if release(conn, destination, key, now)? {
-            free.push(key.clone());
-        }
-    }
+    let free = release_all(conn, destination, &settlement.release, now)?;
     log(conn, destination, &settlement.attempts)?;
     arrival::note(conn, destination, &settlement.arrived)?;
     if let Some(reason) = &settlement.disable {
         conn.prepare_cached(query!("delivery/disable"))?
             .execute(params![destination, now, reason])?;
+    }
+    Ok(free)
+}
+
+/// Lets go of order keys, and returns those of which nothing is left.
+fn release_all(
+    conn: &Connection,
+    destination: &str,
+    keys: &[String],
+    now: i64,
+) -> rusqlite::Result<Vec<String>> {
+    let mut free = Vec::new();
+    for key in keys {
+        if release(conn, destination, key, now)? {
+            free.push(key.clone());
+        }
     }
     Ok(free)
 }
@@ -97,17 +118,18 @@ fn park(conn: &Connection, destination: &str, parks: &[Park], now: i64) -> rusql
 
 fn move_checkpoint(
     conn: &Connection,
-    destination: &str,
+    settlement: &Settlement,
     checkpoint: &Checkpoint,
     now: i64,
 ) -> rusqlite::Result<()> {
     conn.prepare_cached(query!("delivery/checkpoint"))?
         .execute(params![
-            destination,
+            settlement.destination,
             checkpoint.frontier.high,
             positions::write(&checkpoint.settled),
             positions::write(&checkpoint.offered),
             now,
+            settlement.number,
         ])?;
     Ok(())
 }

@@ -456,7 +456,8 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
 
     /// Writes down what happened, in one transaction, if `epoch` still owns the destination.
     ///
-    /// Otherwise, and for a destination that was never opened, it is fenced and nothing changes.
+    /// Otherwise, and for a destination that was never opened, it is fenced and nothing changes. One
+    /// that [is written once](Settlement::is_once), and by its number is, changes no delivery again.
     ///
     /// The store knows best what stands in the way of what. A delivery of an order key is
     /// *unfinished* while it is `Retrying`, `Blocked` or `Dead`. One that is to be parked as

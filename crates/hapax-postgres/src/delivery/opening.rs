@@ -163,7 +163,7 @@ async fn interrupt(
     let [begun, offers, move_checkpoint, blocked_keys] = &ready;
     let begun_params: [&dyn Param; 3] = [&part, &now, &INTERRUPTED];
     let offered_params: [&dyn Param; 5] = [&part, &offered, &now, &INTERRUPTED, &found.written_at];
-    let moved = Moved::of(part, found.epoch, &found.checkpoint, now);
+    let moved = Moved::of(part, found.epoch, 0, &found.checkpoint, now);
     let moved = moved.params();
     let name: [&dyn Param; 1] = [&part];
     store.settings().failpoints.hit("postgres.commit.before");

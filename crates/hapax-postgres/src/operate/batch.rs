@@ -178,6 +178,11 @@ async fn forget(act: &mut Act<'_>, job: &Job) -> Result<Batch, OperateError> {
     let name = &job.destination;
     let mut parts = vec![name.clone()];
     parts.extend((0..16).map(|part| format!("{name}/{part}")));
+    // A checkpoint that an owner commits while its lease is waited for would be seen by no delete.
+    let named = Some(name.as_str());
+    for row in &act.ask(query!("operate/parts"), &[&named]).await? {
+        act.hold(row.get(0)).await?;
+    }
     act.ask(query!("operate/forget_parts"), &[&parts]).await?;
     let params: [&dyn Param; 2] = [&parts, &FORGET];
     let gone = act

@@ -116,6 +116,7 @@ const HOT: &[(&str, &str)] = hot!(
     "outbox/ages_beyond"
     "inbox/find"
     "inbox/purge"
+    "delivery/is_written"
     "delivery/due"
     "delivery/next_due"
     "delivery/begin"

@@ -5,6 +5,7 @@ INSERT INTO hapax_checkpoint
 VALUES (?1, 1, 0, '', '', ?2, NULL, ?2)
 ON CONFLICT (destination) DO UPDATE SET
     epoch = epoch + 1,
+    settlement = 0,
     node = NULL,
     taken_at = excluded.taken_at
 RETURNING epoch, frontier, settled, offered, written_at

@@ -222,6 +222,59 @@ pub async fn a_standing_says_how_far_behind_a_destination_is<S: StoreUnderTest>(
     assert_eq!(standing.oldest_at, Some(start.after(LATER * 4)));
 }
 
+/// Whoever did not hear that it was written sends it again: what an operator did meanwhile stands.
+pub async fn a_settlement_that_comes_again_undoes_nothing<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(3).await;
+    let epoch = bench.open(HOOK).await.epoch;
+    let (frontier, now) = (bench.frontier(3).await, bench.clock.now());
+    let [replayed, discarded, keyed] = [0, 1, 2].map(|index: usize| events[index].position);
+    let numbered = |epoch, number| Settlement {
+        number,
+        checkpoint: Some(checkpoint(frontier.clone(), &[], &[])),
+        ..settlement(HOOK, epoch)
+    };
+    let dying = |epoch, number| Settlement {
+        park: vec![
+            park(replayed, ParkedState::Dead, now),
+            park(discarded, ParkedState::Dead, now),
+            park_key(keyed, ParkedState::Retrying, now.after(LATER), "key"),
+        ],
+        disable: Some("it answered 410".to_owned()),
+        ..numbered(epoch, number)
+    };
+    bench.settle(dying(epoch, 1)).await;
+    let store = bench.store();
+    assert!(store.replay(HOOK, replayed).await.expect("it is replayed"));
+    let discard = store.discard(HOOK, discarded, "never mind").await;
+    assert!(discard.expect("it is discarded"));
+    bench.settle(dying(epoch, 1)).await;
+    assert_eq!(bench.due_positions(HOOK).await, [replayed]);
+    assert_eq!(bench.dead_letters(HOOK).await.len(), 0);
+
+    // Which keys are free is asked each time.
+    let arriving = || Settlement {
+        delivered: vec![keyed],
+        release: vec!["key".to_owned()],
+        ..numbered(epoch, 2)
+    };
+    for _ in 0..2 {
+        let free = store.settle(arriving()).await;
+        assert_eq!(free.expect("it is settled"), ["key"]);
+    }
+    let again = Settlement {
+        park: vec![park(replayed, ParkedState::Dead, now)],
+        ..numbered(epoch, 3)
+    };
+    bench.settle(again).await;
+    assert_eq!(bench.dead_letters(HOOK).await.len(), 1);
+
+    // The next owner counts anew.
+    let epoch = bench.open(HOOK).await.epoch;
+    bench.settle(dying(epoch, 1)).await;
+    assert_eq!(bench.dead_letters(HOOK).await.len(), 2);
+    assert!(bench.open(HOOK).await.was_disabled.is_some());
+}
+
 /// A destination that was disabled goes on where it stood once it is opened again.
 pub async fn a_disabled_destination_is_enabled_by_opening_it<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(3).await;

@@ -249,6 +249,7 @@ macro_rules! store_suite {
                 destinations_are_apart
                 a_checkpoint_comes_back_as_it_was_written
                 a_settlement_is_seen_whole_or_not_at_all
+                a_settlement_that_comes_again_undoes_nothing
                 a_standing_says_how_far_behind_a_destination_is
                 a_disabled_destination_is_enabled_by_opening_it
             }

@@ -192,6 +192,15 @@ pub struct Settlement {
     pub destination: String,
     /// The ownership under which this is written.
     pub epoch: i64,
+    /// Which of the settlements of this ownership it is, where it is one of a row: each is sent until
+    /// it is known to be written, and only then the next, whose number is the next. The upper 32
+    /// bits are drawn at random for each ownership: where a history was lost, an epoch may have been
+    /// given twice.
+    ///
+    /// One that [is written once](Self::is_once) has a checkpoint, by which the store knows it when
+    /// it comes again because its answer was lost: an operator may have changed its deliveries since.
+    /// One without a number (0) is written as often as it comes.
+    pub number: i64,
     /// Up to where its owner had read when it got hold of what this is about.
     ///
     /// A store whose latest history can be lost (a standby takes over that had not heard of all of
@@ -216,6 +225,14 @@ pub struct Settlement {
     pub arrived: Vec<Arrived>,
     /// Why the destination is to be disabled, when it is.
     pub disable: Option<String>,
+}
+
+impl Settlement {
+    /// Whether it changes what an operator may change too, so that to write it again would undo that.
+    pub fn is_once(&self) -> bool {
+        let rows = [self.park.len(), self.delivered.len(), self.begin.len()];
+        self.disable.is_some() || rows != [0; 3]
+    }
 }
 
 /// First attempts of one batch that arrived: one row for all of them.

@@ -112,6 +112,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         let rate = destination
             .per_second
             .map(|per_second| Rate::new(per_second, now));
+        let first = first_number(settings.random.bits());
         gauge(telemetry::RELAY_LEASE_EPOCH, &part, to_f64(opened.epoch));
         gauge(telemetry::RELAY_BREAKER_OPEN, &part, 0.0);
         Self {
@@ -122,7 +123,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             settings,
             bell,
             draining,
-            flow: Flow::new(part, destination, opened),
+            flow: Flow::new(part, destination, opened, first),
             breaker: Breaker::default(),
             rate,
             on_the_wire: JoinSet::new(),
@@ -162,7 +163,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     }
 
     async fn turn(&mut self) -> Result<Option<Stopped>, StoreError> {
-        let disabled = self.flow.pending.disable.is_some();
+        let disabled = self.flow.is_disabling();
         let read = if disabled { Ok(()) } else { self.read().await };
         // What cannot be read holds up nothing that is in our hands.
         let chosen = if disabled { Vec::new() } else { self.choose() };
@@ -323,13 +324,12 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         if !now && since.elapsed() < SETTLE_LINGER {
             return Ok(());
         }
-        let Some(settlement) = self.flow.settlement() else {
-            return Ok(());
-        };
-        self.settings.failpoints.hit("relay.settle.before");
-        let freed = self.store.settle(settlement).await?;
-        self.settings.failpoints.hit("relay.settle.after");
-        self.flow.settled(freed, self.settings.clock.now());
+        while let Some(settlement) = self.flow.settlement() {
+            self.settings.failpoints.hit("relay.settle.before");
+            let freed = self.store.settle(settlement).await?;
+            self.settings.failpoints.hit("relay.settle.after");
+            self.flow.settled(freed, self.settings.clock.now());
+        }
         self.unsaid_since = None;
         Ok(())
     }
@@ -563,6 +563,11 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             _ = self.draining.changed() => {}
         }
     }
+}
+
+/// The number of an ownership's first settlement: the upper half is its own.
+fn first_number(random: u64) -> i64 {
+    ((random >> 33 << 32) | 1).cast_signed()
 }
 
 fn gauge(name: &'static str, part: &str, value: f64) {

@@ -40,7 +40,10 @@ pub(super) struct Flow {
     pub(super) blocked: HashSet<String>,
     /// Parked deliveries in our hands: in the lane, on the wire, or not yet written down.
     pub(super) revived: HashSet<i64>,
+    /// What is to be written down with the next settlement.
     pub(super) pending: Settlement,
+    /// The settlement that the store was given last and has not said that it has.
+    pub(super) sent: Option<Settlement>,
     /// First attempts that arrived and are not written down.
     pub(super) arrivals: Arrivals,
     pub(super) counted: Counted,
@@ -68,7 +71,13 @@ struct Crowded {
 }
 
 impl Flow {
-    pub(super) fn new(part: String, destination: Arc<Destination>, opened: Opened) -> Self {
+    /// `first` is the number of the first settlement.
+    pub(super) fn new(
+        part: String,
+        destination: Arc<Destination>,
+        opened: Opened,
+        first: i64,
+    ) -> Self {
         let label = || part.clone();
         let counted = Counted {
             arrived: counter!(
@@ -84,6 +93,7 @@ impl Flow {
         let pending = Settlement {
             destination: part.clone(),
             epoch: opened.epoch,
+            number: first,
             ..Settlement::default()
         };
         Self {
@@ -97,13 +107,15 @@ impl Flow {
             blocked: opened.blocked_keys.into_iter().collect(),
             revived: HashSet::new(),
             pending,
+            sent: None,
             due_at: Some(Timestamp::default()),
         }
     }
 
     /// Whether there is room for more events from the outbox.
     pub(super) fn wants_more(&self) -> bool {
-        let unsaid = self.pending.park.len();
+        let sent = self.sent.as_ref().map_or(0, |sent| sent.park.len());
+        let unsaid = self.pending.park.len() + sent;
         !self.lane.is_full() && !self.progress.is_full() && unsaid < WINDOW_EVENTS
     }
 
@@ -308,6 +320,15 @@ impl Flow {
             self.progress.withdraw(item.position());
         }
         self.pending.begin.clear();
+        if let Some(sent) = &mut self.sent {
+            // Nothing is on the wire by it, if it is not written down before it goes again.
+            sent.begin.clear();
+            if let Some(checkpoint) = &mut sent.checkpoint {
+                for item in &chosen {
+                    checkpoint.offered.remove(&item.position());
+                }
+            }
+        }
         self.lane.put_back(chosen);
     }
 
@@ -321,7 +342,7 @@ impl Flow {
         last_error: Option<String>,
     ) {
         self.progress.settle(position);
-        // Where its first commit was not heard of, its row is there and is written once more.
+        // Where its commit is not heard of, its row is there all the same.
         self.revived.insert(position);
         if state != ParkedState::Dead {
             // A blocked one may turn out to be due: the store knows what stands before it.

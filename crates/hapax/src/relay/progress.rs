@@ -184,7 +184,7 @@ impl Progress {
     }
 
     /// What is behind us.
-    fn checkpoint(&self) -> Checkpoint {
+    pub(super) fn checkpoint(&self) -> Checkpoint {
         let read = || self.batches.iter().flat_map(|batch| &batch.positions);
         let ahead = self
             .ahead

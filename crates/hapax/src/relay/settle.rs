@@ -70,18 +70,46 @@ impl Flow {
         self.died(item, attempts, now, &error);
     }
 
-    /// What is to be written down, if anything is.
-    pub(super) fn settlement(&self) -> Option<Settlement> {
-        self.is_unsaid().then(|| Settlement {
-            read: self.progress.read_to(),
-            checkpoint: self.progress.changed(),
-            arrived: self.arrivals.said(),
-            ..self.pending.clone()
-        })
+    /// What is to be written down next, if anything is.
+    ///
+    /// What was sent comes first, under its number, until it is [`settled`](Self::settled): it may
+    /// be written down although nobody heard of it, and what an operator has done since is not
+    /// undone by it.
+    pub(super) fn settlement(&mut self) -> Option<Settlement> {
+        if self.sent.is_none() && self.is_pending() {
+            let next = Settlement {
+                destination: self.part.clone(),
+                epoch: self.pending.epoch,
+                number: self.pending.number + 1,
+                ..Settlement::default()
+            };
+            let pending = std::mem::replace(&mut self.pending, next);
+            let moved = self.progress.changed();
+            let known_by = || pending.is_once().then(|| self.progress.checkpoint());
+            self.sent = Some(Settlement {
+                read: self.progress.read_to(),
+                checkpoint: moved.or_else(known_by),
+                arrived: self.arrivals.said(),
+                ..pending
+            });
+            self.progress.kept();
+            self.arrivals.0.clear();
+        }
+        self.sent.clone()
     }
 
     /// Whether anything is to be written down.
     pub(super) fn is_unsaid(&self) -> bool {
+        self.sent.is_some() || self.is_pending()
+    }
+
+    /// Whether the destination's end is to be written down.
+    pub(super) fn is_disabling(&self) -> bool {
+        let mut unsaid = self.sent.iter().chain([&self.pending]);
+        unsaid.any(|unsaid| unsaid.disable.is_some())
+    }
+
+    fn is_pending(&self) -> bool {
         let Settlement {
             begin,
             park,
@@ -97,27 +125,27 @@ impl Flow {
             || !(release.is_empty() && attempts.is_empty() && self.arrivals.0.is_empty())
     }
 
-    /// Notes that the settlement is written down, and which keys it found free.
-    pub(super) fn settled(&mut self, freed: Vec<String>, now: Timestamp) {
+    /// Notes that what was sent is written down, and which keys it found free.
+    pub(super) fn settled(&mut self, mut freed: Vec<String>, now: Timestamp) {
+        let Some(sent) = self.sent.take() else { return };
         let falls_due = |key: &String| !freed.contains(key) && !self.lane.has(key);
-        if self.pending.release.iter().any(falls_due) {
+        if sent.release.iter().any(falls_due) {
             self.due_at = Some(now);
         }
+        // The store does not know yet whom else they are to wait for.
+        let parked = |key: &String| {
+            let mut keys = self.pending.park.iter().map(|park| &park.order_key);
+            keys.any(|held| held.as_ref() == Some(key))
+        };
+        freed.retain(|key| !parked(key));
         for key in freed {
             self.blocked.remove(&key);
         }
         // Until now their rows would have looked due.
-        let written = self.pending.park.iter().map(|park| park.position);
-        for position in written.chain(self.pending.delivered.iter().copied()) {
+        let written = sent.park.iter().map(|park| park.position);
+        for position in written.chain(sent.delivered) {
             self.revived.remove(&position);
         }
-        self.progress.kept();
-        self.arrivals.0.clear();
-        self.pending = Settlement {
-            destination: std::mem::take(&mut self.pending.destination),
-            epoch: self.pending.epoch,
-            ..Settlement::default()
-        };
     }
 
     fn arrived(&mut self, tried: &Tried, status: Option<u16>, now: Timestamp) {

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 
 use crate::{
     clock::{Random, Timestamp},
-    delivery::{Checkpoint, Frontier, Opened, Parked, ParkedState},
+    delivery::{Checkpoint, Frontier, Opened, Parked, ParkedState, Settlement},
     event::{Headers, NewEvent},
     limits::{BEHIND, READ_EVENTS},
     outbox::{OutboxEvent, seal},
@@ -42,9 +42,8 @@ fn each_settlement_says_up_to_where_was_read() {
     let settlement = flow.settlement().unwrap();
     assert_eq!(settlement.read, vec![head.clone()]);
     assert!(settlement.checkpoint.unwrap().frontier.high < head.high);
-    flow.settled(vec![], at(0));
-    flow.admit_parked(vec![parked(9, 2, None)]);
-    flow.pending.begin = vec![(9, 3)];
+    written(&mut flow, vec![], at(0));
+    flow.pending.release = vec![key("a")];
     let settlement = flow.settlement().unwrap();
     assert_eq!((settlement.checkpoint, settlement.read), (None, vec![head]));
 }
@@ -72,11 +71,11 @@ fn a_delivery_that_arrived_is_not_taken_in_again_before_that_is_written_down() {
     conclude(&mut flow, item, Ok(Receipt::default()));
     flow.admit_parked(vec![parked(1, 1, None)]);
     assert!(flow.choose(9, at(0)).is_empty());
-    flow.settled(vec![], at(0));
+    written(&mut flow, vec![], at(0));
     assert!(flow.revived.is_empty());
 }
 
-/// The first commit of a row may be unheard: the row is there, and is written once more.
+/// The commit of a row may be unheard: the row is there all the same.
 #[test]
 fn a_row_that_is_still_to_be_written_down_is_not_taken_in() {
     let mut flow = flow(Order::Key);
@@ -86,17 +85,88 @@ fn a_row_that_is_still_to_be_written_down_is_not_taken_in() {
     let rows = || vec![parked(1, 1, Some("a")), blocked(2, "a")];
     flow.admit_parked(rows());
     assert!(flow.choose(9, at(0)).is_empty());
-    flow.settled(vec![], at(0));
+    written(&mut flow, vec![], at(0));
     flow.admit_parked(rows());
     let mut chosen = flow.choose(9, at(0));
     assert_eq!(positions(&chosen), [1]);
-    flow.settled(vec![], at(0));
+    written(&mut flow, vec![], at(0));
     flow.admit_parked(rows());
     conclude(&mut flow, chosen.remove(0), Ok(Receipt::default()));
     let mut chosen = flow.choose(9, at(0));
     assert_eq!(positions(&chosen), [2]);
     conclude(&mut flow, chosen.remove(0), Ok(Receipt::default()));
     assert!(flow.choose(9, at(0)).is_empty());
+}
+
+/// Its commit may be unheard: under its number the store knows it again.
+#[test]
+fn what_was_sent_goes_again_as_it_was_before_anything_else() {
+    let mut flow = flow(Order::None);
+    admit(&mut flow, &[(1, None), (2, None)]);
+    let mut chosen = flow.choose(9, at(0));
+    conclude(&mut flow, chosen.remove(0), unavailable());
+    let first = flow.settlement().unwrap();
+    conclude(&mut flow, chosen.remove(0), unavailable());
+    let again = flow.settlement().unwrap();
+    assert_eq!(format!("{again:?}"), format!("{first:?}"));
+    let parked = |of: &Settlement| of.park.iter().map(|it| it.position).collect::<Vec<_>>();
+    assert_eq!((again.number, parked(&again)), (1, vec![1]));
+    flow.settled(vec![], at(0));
+    assert!(!flow.revived.contains(&1) && flow.revived.contains(&2));
+    let next = flow.settlement().unwrap();
+    assert_eq!((next.number, parked(&next)), (2, vec![2]));
+    assert!(next.checkpoint.is_some());
+    flow.settled(vec![], at(0));
+    assert!(!flow.is_unsaid());
+}
+
+#[test]
+fn an_attempt_that_did_not_leave_is_not_counted_by_what_goes_again() {
+    let mut flow = flow(Order::None);
+    admit(&mut flow, &[(1, None)]);
+    flow.admit_parked(vec![parked(9, 1, None)]);
+    let chosen = flow.choose(9, at(0));
+    let first = flow.settlement().unwrap();
+    assert_eq!(first.begin, [(9, 2)]);
+    assert_eq!(first.checkpoint.unwrap().offered, [1].into());
+    flow.put_back(chosen);
+    let again = flow.settlement().unwrap();
+    assert_eq!(again.begin, []);
+    assert!(again.checkpoint.unwrap().offered.is_empty());
+    flow.settled(vec![], at(0));
+    assert_eq!(flow.choose(9, at(0)).len(), 2);
+    let next = flow.settlement().unwrap();
+    assert_eq!(next.begin, [(9, 2)]);
+    assert_eq!(next.checkpoint.unwrap().offered, [1].into());
+}
+
+/// What it asks about its keys is answered before the store has heard of what came since.
+#[test]
+fn a_key_is_not_free_that_was_held_up_again_since() {
+    let mut flow = flow(Order::Key);
+    flow.blocked.insert(key("a"));
+    flow.admit_parked(vec![parked(1, 1, Some("a")), blocked(2, "a")]);
+    let first = flow.choose(9, at(0)).remove(0);
+    conclude(&mut flow, first, Ok(Receipt::default()));
+    let second = flow.choose(9, at(0)).remove(0);
+    assert_eq!(flow.settlement().unwrap().release, [key("a")]);
+    conclude(&mut flow, second, unavailable());
+    flow.settled(vec![key("a")], at(0));
+    admit(&mut flow, &[(3, Some("a"))]);
+    assert!(flow.choose(9, at(0)).is_empty());
+}
+
+#[test]
+fn an_end_that_was_sent_is_an_end_until_it_is_written_down() {
+    let mut flow = flow(Order::None);
+    admit(&mut flow, &[(1, None)]);
+    let item = flow.choose(9, at(0)).remove(0);
+    conclude(&mut flow, item, gone());
+    assert!(flow.is_disabling());
+    let sent = flow.settlement().unwrap();
+    assert!(sent.disable.is_some() && flow.is_disabling());
+    flow.settled(vec![], at(0));
+    assert!(!flow.is_disabling());
 }
 
 #[test]
@@ -141,7 +211,7 @@ fn a_retry_that_arrives_releases_its_key_until_the_store_says_it_is_free() {
     admit(&mut flow, &[(1, Some("a"))]);
     let item = flow.choose(1, at(0)).remove(0);
     conclude(&mut flow, item, unavailable());
-    flow.settled(vec![], at(0));
+    written(&mut flow, vec![], at(0));
     flow.admit_parked(vec![parked(1, 1, Some("a"))]);
     let item = flow.choose(1, at(0)).remove(0);
     conclude(&mut flow, item, Ok(Receipt::default()));
@@ -151,7 +221,7 @@ fn a_retry_that_arrives_releases_its_key_until_the_store_says_it_is_free() {
         std::slice::from_ref(&key)
     );
     assert_eq!(flow.settlement().unwrap().delivered, [1]);
-    flow.settled(vec![key], at(0));
+    written(&mut flow, vec![key], at(0));
     admit(&mut flow, &[(2, Some("a"))]);
     assert_eq!(positions(&flow.choose(9, at(0))), [2]);
 }
@@ -167,7 +237,7 @@ fn what_was_blocked_has_its_turn_in_the_settlement_of_the_one_before() {
     ]);
     let first = flow.choose(9, at(0));
     assert_eq!(positions(&first), [1]);
-    flow.settled(vec![], at(0));
+    written(&mut flow, vec![], at(0));
     flow.due_at = None;
     conclude(
         &mut flow,
@@ -179,7 +249,7 @@ fn what_was_blocked_has_its_turn_in_the_settlement_of_the_one_before() {
     assert_eq!(settlement.begin, [(2, 1)]);
     assert_eq!(settlement.delivered, [1]);
     assert_eq!(settlement.release, [key("a")]);
-    flow.settled(vec![], at(7));
+    written(&mut flow, vec![], at(7));
     assert_eq!(flow.due_at, None, "the next one is in hand");
 }
 
@@ -188,10 +258,10 @@ fn the_last_in_hand_of_a_key_has_the_next_looked_for() {
     let mut flow = flow(Order::Key);
     flow.admit_parked(vec![parked(1, 2, Some("a"))]);
     let first = flow.choose(9, at(0)).remove(0);
-    flow.settled(vec![], at(0));
+    written(&mut flow, vec![], at(0));
     flow.due_at = None;
     conclude(&mut flow, first, Ok(Receipt::default()));
-    flow.settled(vec![], at(7));
+    written(&mut flow, vec![], at(7));
     assert_eq!(flow.due_at, Some(at(7)));
 }
 
@@ -200,7 +270,7 @@ fn a_failure_lets_go_of_what_is_blocked_behind_it_and_writes_nothing_about_that(
     let mut flow = flow(Order::Key);
     flow.admit_parked(vec![parked(1, 0, Some("a")), blocked(2, "a")]);
     let first = flow.choose(9, at(0)).remove(0);
-    flow.settled(vec![], at(0));
+    written(&mut flow, vec![], at(0));
     conclude(&mut flow, first, unavailable());
     check_parked(&flow, &[(1, ParkedState::Retrying, 1)]);
     assert!(!flow.revived.contains(&2));
@@ -246,16 +316,12 @@ fn a_far_side_that_is_gone_disables_the_destination_and_keeps_the_event() {
     let mut flow = flow(Order::None);
     admit(&mut flow, &[(1, None)]);
     let item = flow.choose(1, at(0)).remove(0);
-    let gone = SinkError::Gone {
-        receipt: Receipt::default(),
-        source: "410".into(),
-    };
-    conclude(&mut flow, item, Err(gone));
+    conclude(&mut flow, item, gone());
+    check_parked(&flow, &[(1, ParkedState::Retrying, 1)]);
     assert_eq!(
         flow.settlement().unwrap().disable.as_deref(),
         Some("sink is gone: 410")
     );
-    check_parked(&flow, &[(1, ParkedState::Retrying, 1)]);
 }
 
 #[test]
@@ -286,11 +352,11 @@ fn what_has_left_its_place_in_the_order_holds_nobody_up_however_often_it_fails()
         };
         flow.admit_parked(vec![row]);
         let item = flow.choose(1, at(0)).remove(0);
-        flow.settled(vec![], at(0));
+        written(&mut flow, vec![], at(0));
         conclude(&mut flow, item, unavailable());
         check_parked(&flow, &[(1, ParkedState::Retrying, attempt + 1)]);
         assert_eq!(flow.pending.park[0].order_key, None);
-        flow.settled(vec![], at(0));
+        written(&mut flow, vec![], at(0));
     }
     admit(&mut flow, &[(2, Some("a"))]);
     assert_eq!(positions(&flow.choose(9, at(0))), [2]);
@@ -354,7 +420,7 @@ fn reading_waits_for_what_is_not_written_down() {
         };
         flow.admit(batch, at(0));
     }
-    flow.settled(vec![], at(0));
+    written(&mut flow, vec![], at(0));
     assert!(flow.wants_more());
 }
 
@@ -378,7 +444,7 @@ fn nothing_is_written_down_twice() {
     let settlement = flow.settlement().unwrap();
     assert_eq!(settlement.arrived[0].positions, [1].into());
     assert!(settlement.attempts.is_empty());
-    flow.settled(vec![], at(0));
+    written(&mut flow, vec![], at(0));
     assert!(flow.settlement().is_none());
 }
 
@@ -442,7 +508,7 @@ fn flow(order: Order) -> Flow {
         interrupted: 0,
         was_disabled: None,
     };
-    Flow::new("d".to_owned(), Arc::new(destination), opened)
+    Flow::new("d".to_owned(), Arc::new(destination), opened, 1)
 }
 
 fn admit(flow: &mut Flow, events: &[(i64, Option<&str>)]) {
@@ -503,6 +569,19 @@ fn conclude(flow: &mut Flow, item: Item, outcome: Outcome) {
 
 fn unavailable() -> Outcome {
     Err(SinkError::unavailable("status_5xx", "503"))
+}
+
+fn gone() -> Outcome {
+    Err(SinkError::Gone {
+        receipt: Receipt::default(),
+        source: "410".into(),
+    })
+}
+
+/// The store has what is to be written down, and says which keys are free.
+fn written(flow: &mut Flow, freed: Vec<String>, now: Timestamp) {
+    let _written = flow.settlement();
+    flow.settled(freed, now);
 }
 
 #[track_caller]

@@ -12,3 +12,4 @@ mod leaving;
 mod servers;
 mod schema;
 mod operators;
+mod settlements;

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use hapax::{
     Timestamp,
-    delivery::{Arrived, Checkpoint, Frontier, Settlement},
+    delivery::{Arrived, Checkpoint, Frontier, Park, ParkedState, Settlement},
     store::Deliveries,
 };
 use hapax_testkit::wait::eventually;
 
-use super::{emitted, leases::pin, settlement};
+use super::{emitted, leases::pin, park, settlement};
 use crate::fixture::{Fixture, PATIENCE};
 
 const LEASE: Duration = Duration::from_secs(20);
@@ -108,7 +108,8 @@ async fn a_sweep_that_dies_in_the_middle_has_swept_nothing() {
         .unwrap();
     let store = fixture.store.clone();
     let settling = tokio::spawn(async move { store.settle(moved("hook", epoch, 8)).await });
-    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation IS NOT NULL";
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation IS NOT NULL
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     eventually(PATIENCE, async || fixture.count(waiting).await > 0).await;
     let kill = "SELECT pg_terminate_backend($1)";
     fixture.plain.execute(kill, &[&pid]).await.unwrap();
@@ -128,6 +129,47 @@ async fn a_sweep_that_dies_in_the_middle_has_swept_nothing() {
             2
         );
     }
+}
+
+/// Which settlement wrote a checkpoint is carried with it.
+#[tokio::test]
+async fn a_settlement_that_comes_again_after_a_sweep_is_known() {
+    let fixture = quick().await;
+    let epoch = taken(&fixture, "hook").await;
+    let dying = || Settlement {
+        number: 1,
+        park: vec![Park {
+            state: ParkedState::Dead,
+            ..park(1)
+        }],
+        ..moved("hook", epoch, 3)
+    };
+    fixture.store.settle(dying()).await.unwrap();
+    let discarded = fixture.store.discard("hook", 1, "never mind").await;
+    assert!(discarded.unwrap());
+    for half in [0, 1, 0] {
+        let sweep = format!("SELECT hapax.sweep_checkpoints({half}::int2)");
+        fixture.plain.batch_execute(&sweep).await.unwrap();
+    }
+    fixture.store.settle(dying()).await.unwrap();
+    let dead = fixture.store.dead_letters("hook", 0, 10).await.unwrap();
+    assert!(dead.is_empty(), "it is back");
+}
+
+/// After a failover two owners may have the same epoch, and one of them be fenced by nothing yet.
+#[tokio::test]
+async fn the_numbers_of_another_owner_of_the_epoch_say_nothing() {
+    let fixture = quick().await;
+    let epoch = taken(&fixture, "hook").await;
+    let parking = |number, position| Settlement {
+        number,
+        park: vec![park(position)],
+        ..moved("hook", epoch, 3)
+    };
+    fixture.store.settle(parking(7 << 32 | 9, 1)).await.unwrap();
+    fixture.store.settle(parking(5 << 32 | 1, 2)).await.unwrap();
+    let standing = fixture.store.standing("hook").await.unwrap();
+    assert_eq!(standing.parked, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
