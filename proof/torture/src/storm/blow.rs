@@ -257,7 +257,9 @@ async fn strike_itself(town: &mut Town, who: Who, place: &str) -> anyhow::Result
         }
         let program = who.as_it_is(town);
         if let Some(status) = program.ended()? {
-            if !died(status) {
+            // One whose first commit fails on purpose gives up, as it should.
+            let has_failed = !is_deadly && program.has_said(said, &word)?;
+            if !died(status) && !has_failed {
                 bail!("{} ended before it reached {place}: {status}", program.name);
             }
             is_struck = true;
