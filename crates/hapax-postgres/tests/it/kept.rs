@@ -8,7 +8,7 @@ use hapax::store::{Deliveries, Outbox};
 use crate::{
     fixture::Fixture,
     reading::TURN,
-    retention::{AGE, DAY, LEFT, emit, pass, purge, purge_once},
+    retention::{AGE, DAY, LEFT, UNVISITED, emit, pass, purge, purge_once},
 };
 
 const KEPT: &str = "SELECT count(*) FROM hapax.outbox_event_kept";
@@ -19,6 +19,7 @@ const PARK: &str = "
 /// A segment that everybody has read and whose time is over, with deliveries that need most of it.
 async fn parked(count: i32, state: &str) -> Fixture {
     let fixture = Fixture::new().await;
+    fixture.plain.batch_execute(UNVISITED).await.unwrap();
     emit(&fixture.plain, count).await;
     while !pass(&fixture, 10_000).await.is_empty() {}
     fixture.plain.execute(PARK, &[&state]).await.unwrap();

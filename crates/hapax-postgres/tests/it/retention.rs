@@ -33,6 +33,10 @@ pub(crate) const AGE: &str = "
                               closed_at = closed_at - interval '9 days'
     )
     UPDATE hapax.absence SET since = since - interval '9 days'";
+/// Keeps autovacuum out of the first segment: a purge goes round whom it meets there, and is back
+/// later, which is no answer to what one purge does.
+pub(crate) const UNVISITED: &str =
+    "ALTER TABLE hapax.outbox_event_0 SET (autovacuum_enabled = false)";
 const FIRST: i64 = 1 << 36;
 
 #[tokio::test]
@@ -82,6 +86,7 @@ async fn a_segment_is_emptied_beside_an_open_writer_and_a_snapshot_that_is_kept(
         .query("SELECT pg_current_snapshot()", &[])
         .await
         .unwrap();
+    fixture.plain.batch_execute(UNVISITED).await.unwrap();
     emit(&fixture.plain, 1_000).await;
     fixture.plain.batch_execute(TURN).await.unwrap();
     let writer = fixture.database.client().await;
