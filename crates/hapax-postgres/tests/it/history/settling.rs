@@ -34,6 +34,24 @@ async fn a_checkpoint_of_a_lost_history_is_fenced_and_nothing_is_written_with_it
     }
 }
 
+/// Nobody heard of its commit, which is lost with the history: where it goes again it is not written.
+#[tokio::test]
+async fn a_settlement_in_doubt_whose_commit_was_lost_too_is_fenced() {
+    for parted in [Parted::by_failover().await, Parted::by_restore().await] {
+        let lost = parted.lost().await.frontier;
+        let doubtful = Settlement {
+            number: 1,
+            ..everything(parted.epoch, Some(at(&lost)))
+        };
+        for _ in ["unheard", "again"] {
+            parted.old.settle(doubtful.clone()).await.unwrap();
+        }
+        check_fenced(&parted.new, doubtful).await;
+        check_untouched(&parted.on_new).await;
+        parted.goes_on().await;
+    }
+}
+
 /// Its frontier stands, but what is settled beyond it was read in the lost history.
 #[tokio::test]
 async fn a_standing_frontier_excuses_nothing_that_was_read_beyond_it() {
