@@ -17,6 +17,7 @@ use crate::{
 
 /// The storms, one after the other: so many seconds, or every named place.
 const STORMS: [Option<u64>; 4] = [Some(10), Some(30), Some(60), None];
+/// Of the first storm; each has its own.
 const SEED: u64 = 1;
 
 /// Which bugs are planted, and where.
@@ -102,10 +103,9 @@ fn is_in(bug: Bug, store: Store) -> bool {
 /// One line of the table; whether it is as it should be.
 fn row(store: Store, bug: Option<Bug>) -> anyhow::Result<bool> {
     let began = Instant::now();
-    let mut found = Vec::new();
-    let mut seed = SEED;
-    for seconds in STORMS {
-        let name = format!("{}-{}-{seed}", bug.map_or("none", Bug::name), store.name());
+    let (name, on) = (bug.map_or("none", Bug::name), store.name());
+    let mut caught = None;
+    for (seed, seconds) in (SEED..).zip(STORMS) {
         let trial = Trial {
             store,
             seconds,
@@ -113,22 +113,20 @@ fn row(store: Store, bug: Option<Bug>) -> anyhow::Result<bool> {
             bug: bug.map(Bug::name),
             blows: None,
         };
-        found = trial.run(&Path::new("target/torture").join(name))?;
+        let folder = format!("target/torture/{name}-{on}-{seed}");
+        let found = trial.run(Path::new(&folder))?;
         if !found.is_empty() {
+            let numbers: Vec<_> = found.iter().map(usize::to_string).collect();
+            caught = Some((numbers.join(", "), seed.to_string()));
             break;
         }
-        seed += 1;
     }
-    let numbers: Vec<_> = found.iter().map(usize::to_string).collect();
-    let caught = if numbers.is_empty() {
-        "-".to_owned()
-    } else {
-        numbers.join(", ")
-    };
-    let (name, store) = (bug.map_or("none", Bug::name), store.name());
+    let is_as_planted = caught.is_some() == bug.is_some();
+    let nothing = || ("-".to_owned(), "-".to_owned());
+    let (invariants, seed) = caught.unwrap_or_else(nothing);
     let seconds = began.elapsed().as_secs();
     say(&format!(
-        "| {name} | {store} | {caught} | {seconds} | {seed} |"
+        "| {name} | {on} | {invariants} | {seconds} | {seed} |"
     ));
-    Ok(found.is_empty() == bug.is_none())
+    Ok(is_as_planted)
 }
