@@ -52,8 +52,7 @@ pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<Verdict> {
             .zip(&tables)
             .map(|(store, bugs)| scope.spawn(|| table(*store, bugs)))
             .collect();
-        let tables = runs.into_iter().map(|run| run.join().unwrap_or(false));
-        tables.fold(true, |all, one| all && one)
+        runs.into_iter().all(|run| run.join().unwrap_or(false))
     });
     Ok(if is_as_it_should_be {
         Verdict::Holds
