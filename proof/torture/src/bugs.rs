@@ -129,3 +129,38 @@ fn row(store: Store, bug: Option<Bug>) -> anyhow::Result<bool> {
     ));
     Ok(is_as_planted)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_a_bug_goes_first_unless_bugs_are_named() {
+        for store in [Store::Sqlite, Store::Postgres] {
+            let all = planted(store, &[]);
+            assert_eq!(all.first(), Some(&None));
+            assert_eq!(all.iter().flatten().count() + 1, all.len());
+            let named = [Bug::NoFingerprint, Bug::CheckThenInsert];
+            let asked = [Some(Bug::CheckThenInsert), Some(Bug::NoFingerprint)];
+            assert_eq!(planted(store, &named), asked);
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_no_bug_is_refused_and_so_is_a_bug_that_the_store_has_not() {
+        assert_eq!(named("no-fence"), Ok(Bug::NoFence));
+        assert!(named("no-such").is_err());
+        let flags = Flags {
+            only: vec![Bug::NoFence],
+            store: Some(Store::Sqlite),
+        };
+        assert!(bugs(&flags).is_err());
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_run_fails_the_table() {
+        // The program of the tests is no torture.
+        assert!(!table(Store::Sqlite, &[Some(Bug::NoFence)]));
+        assert!(!table(Store::Sqlite, &[None]));
+    }
+}
