@@ -165,6 +165,10 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     async fn turn(&mut self) -> Result<Option<Stopped>, StoreError> {
         let disabled = self.flow.is_disabling();
         let read = if disabled { Ok(()) } else { self.read().await };
+        if let Err(error @ StoreError::Fenced) = read {
+            // Of a history that is lost: nothing of it can be settled, and the part is taken anew.
+            return Err(error);
+        }
         // What cannot be read holds up nothing that is in our hands.
         let chosen = if disabled { Vec::new() } else { self.choose() };
         if let Err(error) = self.settle(!chosen.is_empty() || disabled).await {
@@ -409,7 +413,12 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         if self.reading.is_empty() {
             // While the window is full, only a look past it is worth waking for.
             reads_at = reads_at.min(if self.flow.wants_more() {
-                self.look_at
+                // What could not be read is read again as soon as it may be.
+                if self.more {
+                    Instant::now()
+                } else {
+                    self.look_at
+                }
             } else {
                 (self.past_at + PAST_LOOK).max(Instant::now() + POLL_BUSY)
             });

@@ -150,6 +150,28 @@ async fn a_relay_with_lost_events_on_the_wire_delivers_those_that_got_their_ids(
     led.relay.drain().await;
 }
 
+/// Nothing is left to settle: it hears of the failover when it reads on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_idle_relay_whose_last_checkpoint_is_lost_delivers_what_comes_behind_it() {
+    let led = Led::begin().await;
+    led.standby.promote().await;
+    emit(&led.primary.client().await, "lost", 3).await;
+    led.store.wake().ring();
+    eventually(PATIENCE, async || led.all("lost") == [3, 3]).await;
+    for place in PLACES {
+        eventually(PATIENCE, async || {
+            led.store.standing(place).await.unwrap().backlog == 0
+        })
+        .await;
+    }
+    emit(&led.standby.client().await, "kept", 3).await;
+    led.proxy.lead_to(led.standby.address());
+    led.proxy.reset();
+    led.store.wake().ring();
+    eventually(PATIENCE, async || led.all("kept") == [3, 3]).await;
+    led.relay.drain().await;
+}
+
 async fn emit(client: &Client, kind: &str, count: i64) {
     const EMIT: &str = "
         INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
