@@ -126,12 +126,13 @@ impl<K: Keys> Handler<K> {
             .map_err(unavailable)?;
         match tx.accept(&message).await.map_err(unavailable)? {
             Acceptance::First => {}
+            // Who took it may be a neighbour in the same group, and be lost with it: the commit says so.
             Acceptance::Duplicate => {
-                tx.rollback().await;
+                tx.commit().await.map_err(unavailable)?;
                 return Ok(Receipt::default());
             }
             Acceptance::Mismatch => {
-                tx.rollback().await;
+                tx.commit().await.map_err(unavailable)?;
                 return Err(SinkError::rejected("mismatch", Mismatch));
             }
         }

@@ -63,7 +63,8 @@ impl Message {
 pub enum Acceptance {
     /// It is new: act on it, in this transaction.
     First,
-    /// It was taken before: acknowledge it and stop.
+    /// It was taken before: commit, acknowledge it and stop. Before the commit it may have been
+    /// taken by somebody whose own commit is still to come, and fails.
     Duplicate,
     /// Its id was taken before with another payload: look into it, and do nothing.
     Mismatch,

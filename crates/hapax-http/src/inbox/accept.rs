@@ -18,6 +18,7 @@ use super::Inbox;
 use crate::{
     header::IDEMPOTENCY_STATUS,
     problem::{self, INBOX_MISMATCH, Problem, TIMEOUT, UNAVAILABLE},
+    request_id::RequestId,
     settings::RETRY_AFTER,
     tx::Slot,
     visit::{Finished, Inner, Run},
@@ -42,20 +43,24 @@ pub(super) async fn accept<K: Keys, S: Inner>(
     };
     match acceptance {
         Acceptance::First => first(&inbox, tx, run).await,
-        Acceptance::Duplicate => {
-            tx.rollback().await;
-            count(&inbox.consumer, "duplicate");
-            let replayed = HeaderValue::from_static("replayed");
-            (StatusCode::OK, [(IDEMPOTENCY_STATUS, replayed)]).into_response()
-        }
-        Acceptance::Mismatch => {
-            tx.rollback().await;
-            count(&inbox.consumer, "mismatch");
-            let problem = Problem::new(INBOX_MISMATCH)
-                .detail("this webhook-id was taken before, with another payload");
-            problem::write_out(&problem, &id)
-        }
+        // Who took it may be a neighbour in the same group, and be lost with it: the commit says so.
+        known => match tx.commit().await {
+            Ok(()) => taken_before(&inbox, known, &id),
+            Err(error) => problem::write_out(&unaccepted(error), &id),
+        },
     }
+}
+
+fn taken_before<K>(inbox: &Inbox<K>, acceptance: Acceptance, id: &RequestId) -> Response {
+    if acceptance == Acceptance::Mismatch {
+        count(&inbox.consumer, "mismatch");
+        let problem = Problem::new(INBOX_MISMATCH)
+            .detail("this webhook-id was taken before, with another payload");
+        return problem::write_out(&problem, id);
+    }
+    count(&inbox.consumer, "duplicate");
+    let replayed = HeaderValue::from_static("replayed");
+    (StatusCode::OK, [(IDEMPOTENCY_STATUS, replayed)]).into_response()
 }
 
 async fn open<K: Keys>(

@@ -18,6 +18,7 @@ use axum::{
 use hapax::{
     Clock, Random, Timestamp,
     event::NewEvent,
+    failpoint::Failpoints,
     key::{IdempotencyKey, Operation, Scope, Tenant},
 };
 use hapax_http::{
@@ -82,6 +83,19 @@ impl Stage {
         settings: impl FnOnce(&mut Settings),
         terms: impl FnOnce(OperationLayer<Sqlite>) -> OperationLayer<Sqlite>,
     ) -> Self {
+        Self::on(|_| {}, settings, terms).await
+    }
+
+    /// The service on a store that fails where it is told to.
+    pub(crate) async fn failing(failpoints: Failpoints) -> Self {
+        Self::on(|it| it.failpoints = failpoints, |_| {}, |it| it).await
+    }
+
+    async fn on(
+        opened: impl FnOnce(&mut hapax_sqlite::Settings),
+        settings: impl FnOnce(&mut Settings),
+        terms: impl FnOnce(OperationLayer<Sqlite>) -> OperationLayer<Sqlite>,
+    ) -> Self {
         hapax_testkit::seeded::plant();
         let folder = TempDir::new().unwrap();
         let now = Arc::new(AtomicI64::new(1_700_000_000_000));
@@ -90,8 +104,9 @@ impl Stage {
         let seed = AtomicU64::new(1);
         let random = Random::new(move || scramble(seed.fetch_add(1, Ordering::SeqCst)));
         let path = folder.path().join("test.db");
-        let opened = hapax_sqlite::Settings::new(path, clock.clone(), random.clone());
-        let store = Sqlite::open(opened).unwrap();
+        let mut file = hapax_sqlite::Settings::new(path, clock.clone(), random.clone());
+        opened(&mut file);
+        let store = Sqlite::open(file).unwrap();
         let made = store.write(|db| db.execute("CREATE TABLE effect (id INTEGER PRIMARY KEY)", []));
         made.await.unwrap();
         let mut chosen = Settings::new(clock.clone(), random.clone());

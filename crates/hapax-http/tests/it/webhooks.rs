@@ -1,13 +1,23 @@
 //! Received webhooks: verified, and each taken once.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
 use axum::{Extension, body::Body, extract::State, routing::post};
 use hapax::{
+    failpoint::Failpoints,
     inbox::Message,
     signature::{Signer, Verifier, sign},
 };
 use hapax_http::{Tx, WebhookLayer};
 use http::{Request, StatusCode};
-use std::sync::atomic::Ordering;
+use tokio::sync::oneshot;
 
 use crate::stage::{Props, Sent, Stage};
 
@@ -135,8 +145,58 @@ async fn a_store_that_cannot_be_used_has_the_sender_come_again() {
     assert_eq!(sent.header("retry-after"), Some("1"));
 }
 
+/// Both are in one group, whose commit fails: what the first took is not taken.
+#[tokio::test]
+async fn a_repeat_is_not_acknowledged_for_a_neighbour_whose_commit_fails() {
+    for _ in 0..20 {
+        let commits_left = Arc::new(AtomicI64::new(i64::MAX));
+        let left = Arc::clone(&commits_left);
+        let failpoints = Failpoints::calling(move |name| {
+            let is_struck =
+                name == "sqlite.commit.before" && left.fetch_sub(1, Ordering::SeqCst) == 1;
+            assert!(!is_struck, "on purpose");
+        });
+        let stage = stage_on(Stage::failing(failpoints).await);
+        let (let_go, waits) = mpsc::channel::<()>();
+        let (begin, holds) = oneshot::channel();
+        let hold = stage.store.write(move |_| {
+            let _heard = begin.send(());
+            let _let_go = waits.recv();
+            // Older than a group becomes: nobody joins it.
+            std::thread::sleep(Duration::from_millis(20));
+            Ok(())
+        });
+        let together = async {
+            holds.await.unwrap();
+            let first = receive(&stage, "msg_1", "{}", SECRET);
+            let repeat = receive(&stage, "msg_1", "{}", SECRET);
+            let strike = async {
+                while stage.store.queued() < 2 {
+                    tokio::task::yield_now().await;
+                }
+                commits_left.store(2, Ordering::SeqCst);
+                let_go.send(()).unwrap();
+            };
+            tokio::join!(first, repeat, strike)
+        };
+        let (held, (first, repeat, ())) = tokio::join!(hold, together);
+        held.unwrap();
+        let statuses = [first.status, repeat.status];
+        let is_taken = statuses.contains(&StatusCode::OK);
+        assert_eq!(stage.effects().await, i64::from(is_taken), "{statuses:?}");
+        if !is_taken {
+            return;
+        }
+        // The repeat came into a group of its own.
+    }
+    panic!("they were never in one group");
+}
+
 async fn stage() -> Stage {
-    let mut stage = Stage::new().await;
+    stage_on(Stage::new().await)
+}
+
+fn stage_on(mut stage: Stage) -> Stage {
     let keys = |source: &str| {
         let secret: Verifier = SECRET.parse().unwrap();
         (source == "pay").then(|| vec![secret])
