@@ -115,7 +115,7 @@ impl Guard {
         }))
     }
 
-    /// Runs a caller's closure; it cannot end the transaction meanwhile.
+    /// Runs a caller's closure; it cannot end the transaction meanwhile, nor write outside it.
     pub(crate) fn foreign<R>(&self, run: impl FnOnce() -> R) -> R {
         struct Reset<'a>(&'a AtomicBool);
         impl Drop for Reset<'_> {
@@ -142,6 +142,10 @@ impl Guard {
         conn.authorizer(Some(move |context: AuthContext<'_>| {
             watch.authorize(&context.action)
         }))?;
+        // Where SQLite has rolled the transaction back by itself, a closure that goes on would commit
+        // each of its statements alone.
+        let watch = Arc::clone(&self.0);
+        conn.commit_hook(Some(move || watch.foreign.load(Ordering::Relaxed)))?;
         let watch = Arc::clone(&self.0);
         conn.progress_handler(STEPS, Some(move || watch.is_over()))
     }

@@ -36,16 +36,18 @@ impl Lock {
     }
 }
 
-/// The file that a path leads to: whoever comes to it by a link meets the same lock.
+/// The file that a path leads to: whoever comes to it by a link meets the same lock, and so does
+/// who comes by one that leads to no file yet. An empty file is a database with nothing in it.
 fn named(database: &Path) -> std::io::Result<PathBuf> {
-    let missing = match fs::canonicalize(database) {
-        Ok(path) => return Ok(path),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => error,
-        Err(error) => return Err(error),
-    };
-    let folder = database.parent().filter(|it| !it.as_os_str().is_empty());
-    let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")))?;
-    Ok(folder.join(database.file_name().ok_or(missing)?))
+    match fs::canonicalize(database) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false);
+            options.open(database)?;
+            fs::canonicalize(database)
+        }
+        named => named,
+    }
 }
 
 fn beside(database: &Path) -> PathBuf {

@@ -75,6 +75,10 @@ fn run<R>(
     let taken = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let conn = taken.ok_or_else(closed)?;
     let outcome = catch_unwind(AssertUnwindSafe(|| read(&conn)));
+    if !conn.is_autocommit() {
+        // Left open, its snapshot would be what the next read sees, and hold the log.
+        let _ended = conn.execute_batch("ROLLBACK");
+    }
     idle.lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push(conn);

@@ -48,6 +48,19 @@ async fn whoever_comes_by_a_link_is_a_second_opener() {
 }
 
 #[tokio::test]
+async fn so_is_whoever_comes_by_a_link_to_a_file_that_was_not_there() {
+    let fixture = Fixture::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("link.db");
+    std::os::unix::fs::symlink(folder.path().join("real.db"), &link).unwrap();
+    let mut settings = fixture.settings();
+    settings.path = link;
+    let _first = Sqlite::open(settings.clone()).unwrap();
+    let refused = open(settings);
+    assert!(matches!(refused, OpenError::InUse { .. }), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_newer_schema_is_refused_by_name() {
     let newer = "INSERT INTO hapax_migration VALUES ('hapax', 99, 'later', 'x', 0)";
     check_refused(newer, |error| {

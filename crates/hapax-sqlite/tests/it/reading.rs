@@ -10,7 +10,7 @@ use hapax::{
 };
 use hapax_sqlite::rusqlite::Connection;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, INSERT};
 
 #[tokio::test]
 async fn parked_deliveries_are_read_by_the_bytes_too() {
@@ -44,6 +44,20 @@ async fn what_cannot_be_read_hides_nothing_before_it() {
             .is_err()
     );
     assert!(fixture.store.due("hook", &[1], 100, 0).await.is_err());
+}
+
+#[tokio::test]
+async fn a_read_that_leaves_a_transaction_open_hides_nothing_from_the_next() {
+    let fixture = Fixture::with(|settings| settings.readers = 1).await;
+    let left_open = fixture.store.read(|conn| {
+        conn.execute_batch("BEGIN")?;
+        conn.query_row("SELECT count(*) FROM note", [], |row| row.get::<_, i64>(0))?;
+        conn.query_row("SELECT 1 WHERE 0", [], |row| row.get::<_, i64>(0))
+    });
+    assert!(left_open.await.is_err());
+    let note = fixture.store.write(|conn| conn.execute(INSERT, ["new"]));
+    note.await.unwrap();
+    assert_eq!(fixture.notes().await, ["new"]);
 }
 
 async fn emit(fixture: &Fixture, count: usize, text: &str) {

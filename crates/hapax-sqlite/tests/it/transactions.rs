@@ -53,6 +53,31 @@ async fn what_is_committed_is_flushed_whatever_a_closure_asks_for() {
     assert_eq!(settings.ok(), Some((FULL, "wal".to_owned())));
 }
 
+/// A statement that fails has SQLite roll the transaction back; the closure goes on as if it had not.
+#[tokio::test]
+async fn behind_a_rollback_that_nobody_asked_for_nothing_is_written_alone() {
+    let fixture = Fixture::new().await;
+    let goes_on = |conn: &Connection| {
+        conn.execute(INSERT, ["twice"])?;
+        let again = "INSERT OR ROLLBACK INTO note (text) VALUES (?1)";
+        assert!(conn.execute(again, ["twice"]).is_err());
+        let _best_effort = conn.execute(INSERT, ["alone"]);
+        Ok(())
+    };
+    let mut tx = fixture.claim("k").await;
+    let _told = tx.with(goes_on).await;
+    assert!(tx.complete(&answer(), Effect::Keep).await.is_err());
+    let written = fixture.store.write(goes_on).await;
+    assert!(written.is_err(), "{written:?}");
+    assert!(fixture.notes().await.is_empty());
+    fixture
+        .store
+        .write(|conn| conn.execute(INSERT, ["next"]))
+        .await
+        .unwrap();
+    assert_eq!(fixture.notes().await, ["next"]);
+}
+
 #[tokio::test]
 async fn a_runaway_statement_is_interrupted() {
     let fixture = Fixture::with(|settings| settings.tx_max = Duration::from_millis(50)).await;
