@@ -152,6 +152,8 @@ pub const SAGA_NAME_BYTES_MAX: usize = 255;
 pub const SAGA_INPUT_BYTES_MAX: usize = 64 * 1024;
 /// How long a saga may take before what is unknown is left to a person.
 pub const SAGA_DEADLINE: Duration = Duration::from_mins(15);
+/// For how long behind that it is tried to write an end that fails, before a person is asked.
+pub const SAGA_ENDING: Duration = Duration::from_hours(1);
 /// How long one call of a saga to a foreign system may take.
 pub const SAGA_CALL: Duration = Duration::from_secs(4);
 /// The wait behind a step's first try, and the longest: short enough for somebody who waits.

@@ -298,7 +298,8 @@ pub trait Ended<Tx>: Send + Sync + 'static {
     /// Writes the rows and events that tell of the end.
     ///
     /// # Errors
-    /// What fails is rolled back and tried again.
+    /// What fails is rolled back and tried again, until an hour behind the deadline: then a person is
+    /// asked.
     fn write<'a>(
         &'a self,
         tx: &'a mut Tx,

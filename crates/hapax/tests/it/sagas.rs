@@ -250,6 +250,52 @@ async fn another_try_asks_first_and_calls_only_for_what_did_not_happen() {
     }
 }
 
+/// The far side goes on losing what it is called for until it is to be asked instead.
+#[tokio::test]
+async fn another_try_within_the_window_stands_until_the_outcome_is_known() {
+    for can_be_asked in [true, false] {
+        let stage = Stage::new();
+        let far = Far::default();
+        far.now("authorize", |_| Reply::Lose);
+        if !can_be_asked {
+            far.deaf();
+        }
+        let window = Duration::from_mins(2);
+        let definition = || patient(&far, window, Duration::from_secs(20));
+        let runner = run(&stage, definition());
+        start_as(&stage, "s1", &definition()).await;
+        called(&far, "authorize").await;
+        let saga = until(&stage, "s1", State::NeedsAttention).await;
+        let closes_at = saga
+            .step("authorize", Way::Do)
+            .unwrap()
+            .began_at
+            .after(window);
+        let retry = Decision::Retry {
+            within: Duration::from_hours(1),
+        };
+        decide(&stage, "s1", &retry).await;
+        let clock = stage.clock.clone();
+        far.now("authorize", move |_| {
+            if clock.now() < closes_at {
+                Reply::Lose
+            } else {
+                Reply::Do
+            }
+        });
+        let calls = far.attempts("authorize");
+        eventually(PATIENCE, async || {
+            stage.clock.advance(Duration::from_millis(100));
+            far.attempts("authorize") > calls
+        })
+        .await;
+        let saga = as_time_passes(&stage, "s1").await;
+        runner.drain().await;
+        assert_eq!(saga.standing.state, State::Completed, "{can_be_asked}");
+        assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
+    }
+}
+
 #[tokio::test]
 async fn a_word_from_the_provider_settles_what_nobody_could_tell() {
     let stage = Stage::new();
@@ -308,6 +354,56 @@ async fn a_step_that_panics_is_tried_again_and_its_outcome_is_unknown() {
     runner.drain().await;
     assert_eq!(saga.standing.state, State::Completed);
     assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
+}
+
+#[tokio::test]
+async fn a_request_that_panics_is_tried_again() {
+    let stage = Stage::new();
+    let far = Far::default();
+    let clumsy = Clumsy(far.desk("authorize"), AtomicU32::new(0));
+    let definition = Definition::new("checkout", 1).step(Step::foreign("authorize", clumsy));
+    let runner = run(&stage, definition);
+    start(&stage, "s1").await;
+    let saga = as_time_passes(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.step("authorize", Way::Do).unwrap().attempts, 2);
+    assert_eq!(far.effects(), ["authorize"]);
+}
+
+#[tokio::test]
+async fn an_end_that_cannot_be_written_is_left_to_a_person_in_the_end() {
+    let stage = Stage::new();
+    let cannot = Arc::new(AtomicU32::new(1));
+    let definition = || {
+        Definition::new("checkout", 1)
+            .deadline(Duration::from_mins(1))
+            .step(Step::local("reserve", Write("reserved")))
+            .ended(Halting(Arc::clone(&cannot)))
+    };
+    let runner = run(&stage, definition());
+    start_as(&stage, "s1", &definition()).await;
+    eventually(PATIENCE, async || cannot.load(Ordering::SeqCst) > 1).await;
+    stage.clock.advance(Duration::from_mins(59));
+    let tries = cannot.load(Ordering::SeqCst);
+    eventually(PATIENCE, async || {
+        stage.clock.advance(Duration::from_millis(100));
+        cannot.load(Ordering::SeqCst) > tries
+    })
+    .await;
+    let saga = stage.store.saga("s1").await.unwrap().unwrap();
+    assert_eq!(saga.standing.state, State::Running);
+    stage.clock.advance(Duration::from_mins(10));
+    let saga = until(&stage, "s1", State::NeedsAttention).await;
+    assert_eq!(saga.standing.reason.unwrap().code, "ending");
+    cannot.store(0, Ordering::SeqCst);
+    let retry = Decision::Retry {
+        within: Duration::from_mins(5),
+    };
+    decide(&stage, "s1", &retry).await;
+    let saga = as_time_passes(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Completed);
 }
 
 #[tokio::test]
@@ -538,6 +634,26 @@ impl Local<Tx> for Refuses {
     }
 }
 
+/// Counts its tries, and fails while there is a count.
+struct Halting(Arc<AtomicU32>);
+
+impl Ended<Tx> for Halting {
+    fn write<'a>(
+        &'a self,
+        _: &'a mut Tx,
+        _: &'a SagaRecord,
+        _: State,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            if self.0.load(Ordering::SeqCst) == 0 {
+                return Ok(());
+            }
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Err("on purpose".into())
+        })
+    }
+}
+
 struct Tell;
 
 impl Ended<Tx> for Tell {
@@ -754,5 +870,19 @@ impl Foreign for Late {
     fn look_up<'a>(&'a self, call: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
         assert!(!call.key.is_empty(), "nobody knows an empty key");
         self.0.look_up(call)
+    }
+}
+
+/// A desk whose request panics the first time.
+struct Clumsy(Desk, AtomicU32);
+
+impl Foreign for Clumsy {
+    fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
+        assert_ne!(self.1.fetch_add(1, Ordering::SeqCst), 0, "on purpose");
+        self.0.request(saga)
+    }
+
+    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
+        self.0.call(call)
     }
 }

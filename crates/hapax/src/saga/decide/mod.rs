@@ -152,7 +152,7 @@ fn open<Tx>(
         Act::Foreign(_) if seeded::has(Bug::RefundOnUnknown) && row.attempts > 0 => {
             Move::Turn(Refusal::new("unknown", last_words(row)))
         }
-        Act::Foreign(_) if is_late && step.undo_unknown && !is_past_pivot => {
+        Act::Foreign(_) if is_late && !is_past_pivot && (step.undo_unknown || !was_sent(row)) => {
             Move::Turn(late(last_words(row)))
         }
         Act::Foreign(_) if is_late => Move::Ask(late(last_words(row))),
@@ -169,7 +169,9 @@ fn backward<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) 
         let may_have_happened = match done.state {
             StepState::Done => true,
             StepState::Refused => false,
-            StepState::Open => step.undo_unknown && matches!(step.act, Act::Foreign(_)),
+            StepState::Open => {
+                step.undo_unknown && matches!(step.act, Act::Foreign(_)) && was_sent(done)
+            }
         };
         if !may_have_happened {
             continue;
@@ -208,13 +210,19 @@ fn again<Tx>(step: &Step<Tx>, place: usize, row: &StepRecord, way: Way, now: Tim
         return sleep(row.next_at, waiting_for);
     }
     let is_in_window = now < row.began_at.after(step.patience.window);
-    // Without a key on record nothing was sent, and nobody can be asked about it.
-    let was_sent = row.provider_key.is_some();
     match step.act(way) {
-        Some(Act::Foreign(_)) if was_sent && !is_in_window => Move::LookUp { step: place, way },
+        Some(Act::Foreign(_)) if was_sent(row) && !is_in_window => {
+            Move::LookUp { step: place, way }
+        }
         Some(Act::Foreign(_)) => Move::Call { step: place, way },
         _ => Move::Run { step: place, way },
     }
+}
+
+/// Whether a call may have gone out: without a key on record nothing was sent, and nobody can be asked
+/// about it.
+fn was_sent(row: &StepRecord) -> bool {
+    row.provider_key.is_some()
 }
 
 fn sleep(until: Timestamp, waiting_for: String) -> Move {

@@ -64,11 +64,6 @@ fn behind_the_window_an_unknown_outcome_is_looked_up_and_not_called_again() {
 
 #[test]
 fn what_was_never_sent_is_called_and_not_looked_up() {
-    let unsent = |row: StepRecord| StepRecord {
-        state: StepState::Open,
-        provider_key: None,
-        ..row
-    };
     check(
         &[done("reserve"), unsent(open("authorize"))],
         10_000,
@@ -117,6 +112,25 @@ fn an_unknown_outcome_is_undone_where_that_is_declared_safe() {
             way: Way::Undo
         }
     );
+}
+
+#[test]
+fn what_was_never_sent_is_not_undone_and_nobody_is_asked_about_it() {
+    let rows = [done("reserve"), done("authorize"), unsent(open("ship"))];
+    let undo_authorize = Move::Call {
+        step: 1,
+        way: Way::Undo,
+    };
+    assert_eq!(undo(&rows, 0), undo_authorize);
+    let Move::Turn(why) = decide(&[done("reserve"), unsent(open("authorize"))], DEADLINE) else {
+        panic!("it does not turn round");
+    };
+    assert_eq!(why.code, "deadline");
+    let behind = ["reserve", "authorize", "ship", "capture"].map(done);
+    let behind = [&behind[..], &[unsent(open("notify"))]].concat();
+    let Move::Ask(_) = decide(&behind, DEADLINE) else {
+        panic!("nobody is asked");
+    };
 }
 
 #[test]
@@ -333,6 +347,15 @@ pub(crate) fn open(name: &str) -> StepRecord {
         next_at: Timestamp::default(),
         began_at: Timestamp::default(),
         ended_at: None,
+    }
+}
+
+/// The row of a step whose request could not be made up.
+fn unsent(row: StepRecord) -> StepRecord {
+    StepRecord {
+        state: StepState::Open,
+        provider_key: None,
+        ..row
     }
 }
 

@@ -4,7 +4,11 @@
 //! leaves an open row, which says that nobody knows. What a far side has never seen counts as not
 //! having happened only once no call of ours can still arrive there.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tokio::time::timeout;
@@ -30,7 +34,8 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         let act = Arc::clone(act);
         let mut row = tried(self.meant(place, way));
         if row.provider_key.is_none() {
-            match act.request(&self.saga) {
+            let asked = catch_unwind(AssertUnwindSafe(|| act.request(&self.saga)));
+            match asked.unwrap_or_else(|_| Err(PANICKED.into())) {
                 Ok(request) if request.len() <= SAGA_INPUT_BYTES_MAX => row.request = request,
                 Ok(request) => {
                     let why = format!("a request of {} bytes", request.len());
@@ -59,19 +64,20 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             self.write(row.clone()).await?;
         }
         self.settings.failpoints.hit("saga.intent.after");
+        let unknown = unknown(&row);
         let outcome = self.ask(&*act, &row, place).await;
         self.settings.failpoints.hit("saga.call.after");
         let row = match outcome {
             Outcome::Done(made) if made.len() > SAGA_INPUT_BYTES_MAX => {
                 let why = format!("an answer of {} bytes", made.len());
-                self.failed(row, "unknown", why)
+                self.failed(row, unknown, why)
             }
             Outcome::Done(made) => done(row, made, self.now()),
             Outcome::Refused(why) => refused(row, why, self.now()),
             Outcome::Unknown(error) if seeded::has(Bug::TimeoutIsFailure) => {
                 refused(row, Refusal::new("failed", story(&*error)), self.now())
             }
-            Outcome::Unknown(error) => self.failed(row, "unknown", story(&*error)),
+            Outcome::Unknown(error) => self.failed(row, unknown, story(&*error)),
         };
         self.write(row).await?;
         self.settings.failpoints.hit("saga.outcome.after");
@@ -97,7 +103,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         let row = tried(self.meant(place, way));
         let call = self.as_call(&row);
         let longest = self.call_max(place);
-        let unknown = if is_retried(&row) { RETRIED } else { "unknown" };
+        let unknown = unknown(&row);
         let asked_at = self.now();
         let found = match act.look_up(&call) {
             None if is_retried(&row) => None,
@@ -182,6 +188,11 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
     fn call_max(&self, place: usize) -> Duration {
         self.step(place).patience.call.min(self.settings.lease / 2)
     }
+}
+
+/// The code of a row whose outcome is not known: what a person wants tried again says so until it is.
+fn unknown(row: &StepRecord) -> &'static str {
+    if is_retried(row) { RETRIED } else { "unknown" }
 }
 
 /// Whether a person wants it tried again, and its outcome is still unknown.

@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    limits::SAGA_INPUT_BYTES_MAX,
+    limits::{SAGA_ENDING, SAGA_INPUT_BYTES_MAX},
+    sink::BoxError,
     store::{SagaRows, Sagas, StoreError, Transaction},
     telemetry::story,
     trace::{Place, TRACEPARENT},
@@ -215,7 +216,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             };
             if let Some(source) = why {
                 tx.rollback().await;
-                return Err(StoreError::Statement { source });
+                return self.cannot_end(source).await;
             }
         }
         let standing = Standing {
@@ -228,6 +229,19 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         self.settings.failpoints.hit("saga.end.after");
         self.saga.standing = standing;
         Ok(())
+    }
+
+    /// An end that cannot be written is tried again, and long behind the deadline left to a person.
+    async fn cannot_end(&mut self, source: BoxError) -> Result<(), StoreError> {
+        if self.now() < self.saga.standing.deadline_at.after(SAGA_ENDING) {
+            return Err(StoreError::Statement { source });
+        }
+        let standing = Standing {
+            state: State::NeedsAttention,
+            reason: Some(Refusal::new("ending", story(&*source))),
+            ..self.saga.standing.clone()
+        };
+        self.stand_unless_told(standing).await
     }
 
     /// Writes how the saga stands, for want of a word from outside.
