@@ -94,7 +94,7 @@ pub(super) fn code(headers: &HeaderMap, body: &[u8]) -> Option<String> {
 ///
 /// A 401 or a 404 says nothing about an earlier attempt whose answer was lost: only a success, or
 /// an answer of the protected operation itself, does. Where no earlier attempt is `in_doubt`,
-/// every answer does.
+/// every answer does but a server's error: whoever stands before it may have given up on what happened.
 pub(super) fn settles(
     status: StatusCode,
     headers: &HeaderMap,
@@ -104,7 +104,8 @@ pub(super) fn settles(
     let by_operation = headers
         .get(IDEMPOTENCY_STATUS)
         .is_some_and(|value| value == "stored" || value == "replayed");
-    status.is_success() || by_operation || code == Some(PAYLOAD_MISMATCH) || !in_doubt
+    let is_about_this = !in_doubt && !status.is_server_error();
+    status.is_success() || by_operation || code == Some(PAYLOAD_MISMATCH) || is_about_this
 }
 
 #[cfg(test)]
@@ -140,7 +141,8 @@ mod tests {
             }
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(settles(status, &headers, code, true), expected, "{status}");
-            assert!(settles(status, &headers, code, false), "{status}");
+            let alone = expected || !status.is_server_error();
+            assert_eq!(settles(status, &headers, code, false), alone, "{status}");
         };
         check(201, None, None, true);
         check(402, Some("stored"), None, true);
@@ -149,5 +151,8 @@ mod tests {
         check(401, None, Some("AUTH.invalid"), false);
         check(404, None, None, false);
         check(400, Some("bypassed"), None, false);
+        check(500, Some("stored"), None, true);
+        check(501, None, None, false);
+        check(524, None, None, false);
     }
 }

@@ -87,6 +87,21 @@ async fn an_answer_that_says_nothing_about_a_lost_one_does_not_strike_the_key_ou
     assert!(!next.is_resumed && next.key != refused.key);
 }
 
+/// Who stands before the server gives up on it, and it may have done what it was asked all the same.
+#[tokio::test]
+async fn a_servers_error_that_is_final_does_not_strike_the_key_out() {
+    for status in [507, 520, 524] {
+        let (receiver, folder) = (HttpReceiver::start().await, tempfile::tempdir().unwrap());
+        let client = kept(folder.path(), 1);
+        receiver.reply_next(HttpReply::status(status));
+        let lost = client.send(post(&receiver)).await.unwrap();
+        assert_eq!((lost.status.as_u16(), lost.attempts.len()), (status, 1));
+        receiver.reply(HttpReply::status(201));
+        let again = client.send(post(&receiver)).await.unwrap();
+        assert_eq!((again.key, again.is_resumed), (lost.key, true));
+    }
+}
+
 #[tokio::test]
 async fn a_key_that_was_given_does_not_replace_one_that_is_unfinished() {
     let (receiver, folder) = (HttpReceiver::start().await, tempfile::tempdir().unwrap());
