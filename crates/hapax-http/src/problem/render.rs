@@ -8,7 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{body::Body, response::Response};
 use hapax::telemetry::story;
-use http::{HeaderValue, header::CONTENT_TYPE};
+use http::{
+    HeaderName, HeaderValue,
+    header::{self, CONTENT_TYPE},
+};
 use serde::Serialize;
 
 use super::{Problem, code};
@@ -18,6 +21,16 @@ use crate::request_id::RequestId;
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// Where the page of each code stands.
 const TYPE_BASE: &str = "https://hapax.dev/problems/";
+
+/// Headers that describe a body: of one that is replaced they say what is true no longer.
+const OF_THE_BODY: [HeaderName; 6] = [
+    CONTENT_TYPE,
+    header::CONTENT_LENGTH,
+    header::CONTENT_ENCODING,
+    header::TRANSFER_ENCODING,
+    header::CONTENT_RANGE,
+    header::ETAG,
+];
 
 /// A problem on its way to a layer that knows the request's id.
 #[derive(Clone)]
@@ -95,8 +108,8 @@ fn carried(response: &Response) -> Option<Problem> {
 /// Keeps what was added around the problem: `Allow` of a 405, cookies, a service's own headers.
 fn with_headers_of(old: &Response, mut new: Response) -> Response {
     for (name, value) in old.headers() {
-        let rewritten = name == CONTENT_TYPE || name == http::header::CONTENT_LENGTH;
-        if !rewritten && !new.headers().get_all(name).iter().any(|kept| kept == value) {
+        let is_kept = !OF_THE_BODY.contains(name);
+        if is_kept && !new.headers().get_all(name).iter().any(|kept| kept == value) {
             new.headers_mut().append(name.clone(), value.clone());
         }
     }

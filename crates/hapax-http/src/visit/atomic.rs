@@ -152,9 +152,11 @@ async fn without_the_key<K: Keys, S: Inner>(
     held: Held<K>,
     error: StoreError,
 ) -> Response {
+    // Of a key whose row cannot be read the store says that it is taken: it may have had its effect.
+    let is_taken = matches!(error, StoreError::Corrupt { .. });
     match visit.act.idempotency.settings().on_store_error {
-        OnStoreError::Closed => held.failed(&unclaimed(error)),
         // The key is held on this node until then: duplicates here still meet.
-        OnStoreError::Open => unprotected::without_store(visit, &error).await,
+        OnStoreError::Open if !is_taken => unprotected::without_store(visit, &error).await,
+        OnStoreError::Open | OnStoreError::Closed => held.failed(&unclaimed(error)),
     }
 }

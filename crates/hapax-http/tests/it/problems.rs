@@ -1,7 +1,7 @@
 //! Every error is a problem, with the request's id.
 
-use axum::{Router, body::Body, routing::get};
-use hapax_http::{Json, Path, Query, problem};
+use axum::{Router, body::Body, response::Response, routing::get};
+use hapax_http::{Json, Path, Problem, Query, problem};
 use http::{Request, StatusCode};
 use serde::Deserialize;
 
@@ -34,6 +34,37 @@ async fn a_route_that_is_not_there_and_a_method_that_is_not_allowed_are_problems
     send(stage.named(own), request)
         .await
         .check_problem(405, "VALIDATION.method");
+}
+
+#[tokio::test]
+async fn what_a_layer_below_says_of_the_body_is_not_said_of_the_problem() {
+    let stage = Stage::new().await;
+    let zip = |mut response: Response| async {
+        let headers = response.headers_mut();
+        for (name, value) in [
+            ("content-encoding", "gzip"),
+            ("etag", "\"a\""),
+            ("vary", "a"),
+        ] {
+            headers.insert(name, value.parse().unwrap());
+        }
+        response
+    };
+    let router = Router::new()
+        .route("/problem", get(async || Problem::not_found()))
+        .route("/plain", get(async || (StatusCode::NOT_FOUND, "plain")))
+        .layer(axum::middleware::map_response(zip));
+    let router = stage.named(router);
+    for path in ["/problem", "/plain"] {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let sent = send(router.clone(), request).await;
+        sent.check_problem(404, "NOT_FOUND");
+        assert_eq!(sent.header("content-encoding"), None, "{path}");
+        assert_eq!(
+            (sent.header("etag"), sent.header("vary")),
+            (None, Some("a"))
+        );
+    }
 }
 
 #[tokio::test]

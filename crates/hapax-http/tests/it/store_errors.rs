@@ -2,6 +2,7 @@
 
 use axum::routing::post;
 use hapax::idempotency::OnStoreError;
+use hapax_http::Settings;
 use http::StatusCode;
 
 use crate::stage::{Stage, post_json};
@@ -43,6 +44,24 @@ async fn a_service_that_fails_open_runs_unprotected_and_says_so() {
         assert_eq!(sent.idempotency(), Some("bypassed"));
         assert_eq!(sent.header("idempotency-key"), Some("k"));
         assert_eq!(stage.effects().await, effects);
+    }
+}
+
+#[tokio::test]
+async fn a_key_whose_answer_cannot_be_read_runs_nothing_again_though_the_service_fails_open() {
+    for on_store_error in [OnStoreError::Open, OnStoreError::Closed] {
+        let settings = |it: &mut Settings| {
+            it.on_store_error = on_store_error;
+            it.cache_bytes = 0;
+        };
+        let stage = Stage::with(settings, |it| it).await;
+        stage.post("k", "{}").await;
+        let torn = "UPDATE hapax_idempotency_key SET response_headers = x'74'";
+        let torn = stage.store.write(move |db| db.execute(torn, []));
+        assert_eq!(torn.await.unwrap(), 1);
+        let again = stage.post("k", "{}").await;
+        again.check_problem(503, "DEPENDENCY.unavailable");
+        assert_eq!(stage.effects().await, 1);
     }
 }
 
