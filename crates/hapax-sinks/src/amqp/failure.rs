@@ -24,6 +24,8 @@ pub(super) enum Failure {
     Blocked(String),
     #[error("broker did not answer in time")]
     Timeout,
+    #[error("broker closed too many channels over other events of this call")]
+    CutOff,
     #[error("broker refused the event: a queue is full, or its node is down")]
     Nack,
     #[error("no queue listens to exchange `{exchange}` for routing key `{routing_key}`: {text}")]
@@ -74,6 +76,7 @@ impl Failure {
             Self::Closed(_) => "io",
             Self::Blocked(_) => "blocked",
             Self::Timeout => "timeout",
+            Self::CutOff => "cut_off",
             Self::Nack => "nack",
             Self::Unroutable { .. } => "unroutable",
         }

@@ -84,10 +84,14 @@ impl Amqp {
             let failed = self.fly(batch, &[index], deadline).await;
             let Some(failure) = failed else { continue };
             channels_lost += 1;
-            if channels_lost == AMQP_CHANNELS_LOST_MAX || !failure.concerns_one() {
+            if !failure.concerns_one() {
                 return batch.fail(&open, &failure);
             }
             batch.fail(&[index], &failure);
+            if channels_lost == AMQP_CHANNELS_LOST_MAX {
+                // Nobody has judged those behind it: they are offered again.
+                return batch.fail(&open, &Failure::CutOff);
+            }
         }
     }
 

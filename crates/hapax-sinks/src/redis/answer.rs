@@ -11,6 +11,8 @@ use redis::{ErrorKind, RedisError, ServerError, Value};
 
 use crate::tls;
 
+const READ_ONLY: &str = "READONLY";
+
 /// Why an event was not added.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Failure {
@@ -62,6 +64,11 @@ pub(super) fn judge(answer: &Value, stream: &str) -> Result<(), Failure> {
     }
 }
 
+/// Whether a server answered that takes no writes, as one does that another has taken over from.
+pub(super) fn is_read_only(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.code() == READ_ONLY)
+}
+
 fn refusal(error: &ServerError, stream: &str) -> Failure {
     let detail = error.details().unwrap_or_default().to_owned();
     match error.code() {
@@ -80,7 +87,7 @@ fn refusal(error: &ServerError, stream: &str) -> Failure {
 fn refusal_type(code: &str) -> &'static str {
     match code {
         "LOADING" => "loading",
-        "READONLY" => "read_only",
+        READ_ONLY => "read_only",
         "BUSY" => "busy",
         "MISCONF" => "full",
         "NOAUTH" | "NOPERM" | "WRONGPASS" => "login",

@@ -79,7 +79,10 @@ impl Redis {
             Ok(Err(error)) => return all(offers, &error.into()),
             Err(_) => return all(offers, &Failure::Silent),
         };
-        link.done();
+        // A server that was demoted keeps its clients: its name may lead to another one by now.
+        if !answers.iter().any(answer::is_read_only) {
+            link.done();
+        }
         let answers = answers.iter().zip(&streams);
         let judged = answers.map(|(answer, stream)| answer::judge(answer, stream));
         let outcome =

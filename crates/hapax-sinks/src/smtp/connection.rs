@@ -133,11 +133,11 @@ impl Connections {
         let offered = connection.can_starttls();
         match self.start_tls {
             StartTls::Never => return Ok(()),
-            StartTls::Opportunistic if !offered => return Ok(()),
-            StartTls::Required if !offered => {
+            StartTls::Opportunistic | StartTls::Required if offered => {}
+            StartTls::Opportunistic if self.server.credentials.is_none() => return Ok(()),
+            StartTls::Opportunistic | StartTls::Required => {
                 return Err(SinkError::unavailable("tls", "server offers no STARTTLS"));
             }
-            StartTls::Opportunistic | StartTls::Required => {}
         }
         let secured = connection.starttls(self.tls.clone(), &self.hello).await;
         secured.map_err(at(Step::Ours))

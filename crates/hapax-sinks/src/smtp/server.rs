@@ -11,7 +11,7 @@ use lettre::transport::smtp::authentication::Credentials;
 /// How TLS begins on an `smtp://` connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartTls {
-    /// Where the server offers it: the default without a password.
+    /// Where the server offers it, and always with a password: the default without one.
     Opportunistic,
     /// Always; a server without it is unavailable: the default with a password.
     Required,

@@ -355,6 +355,17 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
     let taken = corner.taken().await;
     let distinct: HashSet<_> = taken.iter().map(Taken::id).collect();
     assert_eq!(distinct.len(), 3);
+    // Behind as many as one call tries alone, nothing is judged by another's size.
+    let mut crowd: Vec<_> = (6..=13).map(|number| sized(number, 200_000)).collect();
+    crowd.push(sized(14, 10));
+    let outcomes = sink.deliver(&crowd).await;
+    for outcome in &outcomes[..8] {
+        rejected(outcome, "too_large");
+    }
+    let error = outcomes[8].as_ref().unwrap_err();
+    assert!(matches!(error, SinkError::Unavailable { .. }), "{error:?}");
+    assert_eq!(error.error_type(), "cut_off");
+    deliver(&sink, crowd.remove(8)).await.unwrap();
 }
 
 async fn an_alarm_holds_events_back_and_nothing_hangs(node: &Node) {

@@ -10,6 +10,7 @@ use hapax_sinks::{
 };
 use hapax_testkit::{
     port::free_port,
+    proxy::Proxy,
     wait::{Patience, eventually},
 };
 
@@ -159,6 +160,29 @@ async fn a_replica_that_takes_no_writes_is_unavailable() {
     let server = Server::redis(&["--replicaof", "127.0.0.1 1"]).await;
     let sink = to(&server).build().unwrap();
     check_failure(&deliver(&sink, any()).await, true, "read_only", "READONLY");
+}
+
+/// The demoted server keeps its clients; the address leads to the new one.
+#[tokio::test]
+async fn behind_a_failover_the_connection_is_made_anew() {
+    let (old, new) = (Server::redis(&[]).await, Server::redis(&[]).await);
+    let proxy = Proxy::to(old.address());
+    let sink = Redis::to(format!("redis://{}", proxy.address()))
+        .build()
+        .unwrap();
+    deliver(&sink, any()).await.unwrap();
+    let mut direct = connection(&old.address(), 0).await;
+    let demoted: Result<(), _> = ::redis::cmd("REPLICAOF")
+        .arg("127.0.0.1")
+        .arg(1)
+        .query_async(&mut direct)
+        .await;
+    demoted.unwrap();
+    proxy.lead_to(new.address());
+    check_failure(&deliver(&sink, any()).await, true, "read_only", "READONLY");
+    deliver(&sink, any()).await.unwrap();
+    let mut direct = connection(&new.address(), 0).await;
+    assert_eq!(length(&mut direct).await, 1);
 }
 
 #[tokio::test]
