@@ -1,13 +1,6 @@
 //! Received webhooks: verified, and each taken once.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-        mpsc,
-    },
-    time::Duration,
-};
+use std::sync::{Arc, OnceLock, atomic::Ordering, mpsc};
 
 use axum::{Extension, body::Body, extract::State, routing::post};
 use hapax::{
@@ -16,6 +9,7 @@ use hapax::{
     signature::{Signer, Verifier, sign},
 };
 use hapax_http::{Tx, WebhookLayer};
+use hapax_sqlite::Sqlite;
 use http::{Request, StatusCode};
 use tokio::sync::oneshot;
 
@@ -149,11 +143,11 @@ async fn a_store_that_cannot_be_used_has_the_sender_come_again() {
 #[tokio::test]
 async fn a_repeat_is_not_acknowledged_for_a_neighbour_whose_commit_fails() {
     for _ in 0..20 {
-        let commits_left = Arc::new(AtomicI64::new(i64::MAX));
-        let left = Arc::clone(&commits_left);
+        let struck = Arc::new(OnceLock::<Sqlite>::new());
+        let store = Arc::clone(&struck);
         let failpoints = Failpoints::calling(move |name| {
-            let is_struck =
-                name == "sqlite.commit.before" && left.fetch_sub(1, Ordering::SeqCst) == 1;
+            let is_last = || store.get().is_some_and(|it| it.queued() == 0);
+            let is_struck = name == "sqlite.commit.before" && is_last();
             assert!(!is_struck, "on purpose");
         });
         let stage = stage_on(Stage::failing(failpoints).await);
@@ -162,8 +156,6 @@ async fn a_repeat_is_not_acknowledged_for_a_neighbour_whose_commit_fails() {
         let hold = stage.store.write(move |_| {
             let _heard = begin.send(());
             let _let_go = waits.recv();
-            // Older than a group becomes: nobody joins it.
-            std::thread::sleep(Duration::from_millis(20));
             Ok(())
         });
         let together = async {
@@ -174,13 +166,12 @@ async fn a_repeat_is_not_acknowledged_for_a_neighbour_whose_commit_fails() {
                 while stage.store.queued() < 2 {
                     tokio::task::yield_now().await;
                 }
-                commits_left.store(2, Ordering::SeqCst);
+                assert!(struck.set(stage.store.clone()).is_ok());
                 let_go.send(()).unwrap();
             };
             tokio::join!(first, repeat, strike)
         };
-        let (held, (first, repeat, ())) = tokio::join!(hold, together);
-        held.unwrap();
+        let (_held, (first, repeat, ())) = tokio::join!(hold, together);
         let statuses = [first.status, repeat.status];
         let is_taken = statuses.contains(&StatusCode::OK);
         assert_eq!(stage.effects().await, i64::from(is_taken), "{statuses:?}");
