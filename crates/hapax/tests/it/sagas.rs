@@ -372,6 +372,30 @@ async fn a_request_that_panics_is_tried_again() {
 }
 
 #[tokio::test]
+async fn an_undoing_whose_rows_are_refused_is_counted_and_asks_a_person() {
+    let stage = Stage::new();
+    let patience = Patience {
+        pause: Duration::from_millis(100),
+        pause_max: Duration::from_millis(100),
+        ..Patience::default()
+    };
+    let definition = || {
+        Definition::new("checkout", 1)
+            .step(
+                Step::local("reserve", Write("reserved"))
+                    .undo_local(Swallows)
+                    .patience(patience),
+            )
+            .step(Step::local("check", Refuses))
+    };
+    let runner = run(&stage, definition());
+    start_as(&stage, "s1", &definition()).await;
+    let saga = until(&stage, "s1", State::NeedsAttention).await;
+    runner.drain().await;
+    assert_eq!(saga.standing.reason.unwrap().code, "compensation_failed");
+}
+
+#[tokio::test]
 async fn an_end_that_cannot_be_written_is_left_to_a_person_in_the_end() {
     let stage = Stage::new();
     let cannot = Arc::new(AtomicU32::new(1));
@@ -630,6 +654,23 @@ impl Local<Tx> for Refuses {
         Box::pin(async move {
             tx.emit(NewEvent::json("never", &saga.id))?;
             Ok(Err(Refusal::new("no", "not today")))
+        })
+    }
+}
+
+/// A local step that takes a statement that fails for one that did nothing.
+struct Swallows;
+
+impl Local<Tx> for Swallows {
+    fn run<'a>(
+        &'a self,
+        tx: &'a mut Tx,
+        _: &'a SagaRecord,
+    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
+        Box::pin(async move {
+            let failed = tx.with(|conn| conn.execute("INSERT INTO nowhere DEFAULT VALUES", []));
+            assert!(failed.await.is_err());
+            Ok(Ok(Bytes::new()))
         })
     }
 }

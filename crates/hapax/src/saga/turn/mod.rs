@@ -156,12 +156,17 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         let ran = caught(act.run(&mut tx, &self.saga)).await;
         let why = match ran {
             Ok(Ok(Ok(made))) if made.len() <= SAGA_INPUT_BYTES_MAX => {
-                let row = done(row.clone(), made.clone(), self.now());
-                tx.write_step(&self.owned, &row).await?;
-                self.settings.failpoints.hit("saga.local.before");
-                tx.commit().await?;
-                self.settings.failpoints.hit("saga.local.after");
-                return Ok(Ok(made));
+                let row_done = done(row.clone(), made.clone(), self.now());
+                match self.conclude(tx, &row_done).await {
+                    Ok(()) => return Ok(Ok(made)),
+                    // What it wrote is refused, and known not to be there: a try like any other.
+                    Err(error @ StoreError::Statement { .. }) => {
+                        let why = error.story();
+                        self.write(self.failed(row.clone(), "failed", why)).await?;
+                        return Ok(Err(None));
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             Ok(Ok(Ok(made))) => format!("{} bytes are more than a step may make", made.len()),
             Ok(Ok(Err(refusal))) => {
@@ -174,6 +179,18 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         tx.rollback().await;
         self.write(self.failed(row.clone(), "failed", why)).await?;
         Ok(Err(None))
+    }
+
+    /// Commits what a local step wrote, with its row.
+    async fn conclude(&self, mut tx: S::Tx, row: &StepRecord) -> Result<(), StoreError> {
+        if let Err(error) = tx.write_step(&self.owned, row).await {
+            tx.rollback().await;
+            return Err(error);
+        }
+        self.settings.failpoints.hit("saga.local.before");
+        tx.commit().await?;
+        self.settings.failpoints.hit("saga.local.after");
+        Ok(())
     }
 
     async fn settle(
