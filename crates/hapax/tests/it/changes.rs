@@ -76,6 +76,15 @@ async fn a_changed_destination_goes_on_as_it_is_now_and_repeats_nothing() {
     eventually(PATIENCE, async || before.taken() == [1]).await;
     eventually(PATIENCE, async || stage.backlog("x").await == 0).await;
     relay.set(vec![Destination::new("x", sink(&after))]);
+    // Until it has changed over, the relay goes by what it knew.
+    let is_taken_anew = async || {
+        let epoch = "SELECT epoch FROM hapax_checkpoint WHERE destination = 'x'";
+        let read = stage
+            .store
+            .read(move |rows| rows.query_row(epoch, [], |row| row.get(0)));
+        read.await.is_ok_and(|epoch: i64| epoch == 2)
+    };
+    eventually(PATIENCE, is_taken_anew).await;
     stage.emit_event(NewEvent::json("b", &1)).await;
     eventually(PATIENCE, async || after.taken() == [3]).await;
     assert_eq!(before.taken(), [1]);
