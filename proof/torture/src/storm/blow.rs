@@ -466,6 +466,10 @@ async fn full(town: &mut Town, time: Duration) -> anyhow::Result<bool> {
     if let Some(server) = &mut town.server {
         server.cluster.is_up().await;
     }
+    // One that was just starting found no room to open its database.
+    for shop in &mut town.shops {
+        shop.revive()?;
+    }
     Ok(is_refused)
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Program {
     environment: Vec<(String, String)>,
     log: PathBuf,
     trouble: Option<Trouble>,
+    /// What its disk had refused when it was started.
+    refused: u64,
     child: Option<Child>,
     /// Whether it was started so that it strikes itself: then it may end by itself, as one does
     /// that cannot make its tables.
@@ -43,6 +45,7 @@ impl Program {
             environment: Vec::new(),
             log: folder.join(format!("{name}.log")),
             trouble: None,
+            refused: 0,
             child: None,
             is_struck: false,
         }
@@ -114,6 +117,7 @@ impl Program {
             return Ok(());
         }
         self.is_struck = !more.is_empty();
+        self.refused = self.has_refused();
         let log = File::options().create(true).append(true).open(&self.log)?;
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut command = Command::new(&self.binary);
@@ -194,7 +198,7 @@ impl Program {
         Ok(status)
     }
 
-    /// Starts it again where it struck itself and ended of it, or had no server when it started.
+    /// Starts it again where it struck itself and ended of it, or gave up at its start.
     pub(crate) fn revive(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.ended()? {
             if !self.is_struck && !self.gave_up(status)? {
@@ -209,10 +213,19 @@ impl Program {
         Ok(())
     }
 
-    /// Whether it ended because there was no server when it started: whoever runs it tries again.
+    /// Whether it ended because there was no server when it started, or no room on the disk for
+    /// what opening a database writes: whoever runs it tries again.
     pub(crate) fn gave_up(&self, status: ExitStatus) -> anyhow::Result<bool> {
         let last = self.said().saturating_sub(LAST_WORDS);
-        Ok(status.code() == Some(1) && self.has_said(last, "store is unavailable")?)
+        let is_full = self.has_refused() > self.refused;
+        Ok(status.code() == Some(1)
+            && (self.has_said(last, "store is unavailable")?
+                || is_full && self.has_said(last, "cannot be opened")?))
+    }
+
+    /// How often its disk was full so far.
+    fn has_refused(&self) -> u64 {
+        self.trouble.as_ref().map_or(0, Trouble::refused)
     }
 
     /// Tells it to stop, and waits until it has.
@@ -290,24 +303,34 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_finds_no_server_is_started_again_and_nobody_else_may_end() {
+    async fn whoever_finds_no_server_or_no_room_is_started_again_and_nobody_else_may_end() {
+        const FULL: &str =
+            "printf '\\1' | dd of=\"$TROUBLE\" bs=1 seek=16 conv=notrunc status=none;";
         let folder = tempfile::tempdir().unwrap();
-        for (number, (script, is_excused)) in [
-            ("echo 'x: store is unavailable' >&2; exit 1", true),
-            ("echo 'x: store is unavailable' >&2; exit 101", false),
-            ("echo 'x: something else' >&2; exit 1", false),
+        let library = crate::preload::build("trouble", folder.path()).unwrap();
+        for (number, (before, word, code, is_excused)) in [
+            ("", "store is unavailable", 1, true),
+            ("", "store is unavailable", 101, false),
+            ("", "something else", 1, false),
+            (FULL, "database cannot be opened", 1, true),
+            (FULL, "database cannot be opened", 101, false),
+            (FULL, "something else", 1, false),
+            ("", "database cannot be opened", 1, false),
         ]
         .into_iter()
         .enumerate()
         {
-            let arguments = vec!["-c".to_owned(), script.to_owned()];
+            let script = format!("{before} echo '{word}' >&2; exit {code}");
             let name = format!("program-{number}");
-            let mut program = Program::new(&name, folder.path(), "sh".as_ref(), arguments);
+            let arguments = vec!["-c".to_owned(), script.clone()];
+            let mut program =
+                Program::new(&name, folder.path(), "sh".as_ref(), arguments).in_trouble(&library);
             program.start().unwrap();
+            let first = program.id();
             let patience = Patience::within(PATIENCE);
             let revived = loop {
                 let revived = program.revive();
-                if revived.is_err() || program.said() > 40 {
+                if revived.is_err() || program.id() != first {
                     break revived;
                 }
                 patience.pause().await;
