@@ -50,12 +50,19 @@ fn upgrade(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
             .arg(&sources);
         succeeds(checkout, "the release before cannot be checked out")?;
     }
+    // A release may have been tagged since.
     let mut fetch = from_a_shell("git");
     fetch
         .arg("-C")
         .arg(&sources)
+        .args(["fetch", "--quiet", "--force", "--tags", "origin"]);
+    succeeds(fetch, "the release before cannot be fetched")?;
+    let mut checkout = from_a_shell("git");
+    checkout
+        .arg("-C")
+        .arg(&sources)
         .args(["checkout", "--quiet", "--detach", revision]);
-    succeeds(fetch, "there is no such revision")?;
+    succeeds(checkout, "there is no such revision")?;
     build(
         &sources,
         Some(&format!("{}/{PREVIOUS}", root.display())),

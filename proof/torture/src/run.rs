@@ -233,7 +233,52 @@ fn command(flags: &Flags, seed: u64) -> String {
         (true, false) => words.push("--exhaustive".to_owned()),
         (true, true) => words.push("--exhaustive --pairs".to_owned()),
     }
+    if !flags.only.is_empty() {
+        words.push(format!("--only '{}'", flags.only.join(",")));
+    }
     words.extend(flags.blows.iter().map(|blows| format!("--blows {blows}")));
+    let previous = flags.previous.iter();
+    words.extend(previous.map(|folder| format!("--previous {}", folder.display())));
     words.extend(flags.bug.iter().map(|bug| format!("--bug {bug}")));
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    #[test]
+    fn the_command_that_is_told_repeats_the_run() {
+        for flags in [
+            "--store sqlite --seconds 60",
+            "--store postgres --seconds 9 --only 'kill again,pause'",
+            "--store postgres --seconds 9 --blows 3,7-9 --bug no-fence",
+            "--store postgres --seconds 300 --previous target/previous/debug",
+            "--store sqlite --exhaustive",
+            "--store sqlite --exhaustive --pairs",
+        ] {
+            let told = |line: &str| {
+                let words = line
+                    .replace("kill again", "kill\u{a0}again")
+                    .replace('\'', "");
+                let words = words.split(' ').map(|it| it.replace('\u{a0}', " "));
+                let line = Line::parse_from(std::iter::once("torture".to_owned()).chain(words));
+                command(&line.flags, 4)
+            };
+            let once = told(flags);
+            let again = told(once.trim_start_matches("cargo x torture "));
+            assert_eq!(once, again);
+            for word in flags.split(' ') {
+                assert!(once.contains(word), "{once} lacks {word}");
+            }
+        }
+    }
 }
