@@ -104,6 +104,8 @@ pub(crate) async fn all(town: &Town) -> anyhow::Result<Value> {
             .read(far)
             .await?;
         tables.insert("far".to_owned(), Value::Array(far));
+        let notes = books.read("SELECT id FROM neighbour_note").await?;
+        tables.insert("notes".to_owned(), Value::Array(notes));
         let takeovers = "SELECT coalesce(sum(epoch - 1), 0)::int8 AS epochs FROM @position";
         let takeovers = books.read(takeovers).await?;
         tables.insert("takeovers".to_owned(), Value::Array(takeovers));

@@ -1,7 +1,7 @@
 //! What a run has left: read from its files alone.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     path::Path,
 };
 
@@ -30,6 +30,8 @@ pub(crate) struct Evidence {
     pub(crate) mails: Vec<Value>,
     /// What came to the far side that is overloaded.
     pub(crate) asked: Vec<Asked>,
+    /// The neighbour's notes by id, each with what it was told in the end.
+    pub(crate) notes: BTreeMap<String, String>,
     /// The providers' own ledgers.
     pub(crate) payment: Vec<Value>,
     pub(crate) shipping: Vec<Value>,
@@ -132,6 +134,7 @@ impl Evidence {
             mail: Received::of_mails(&mails),
             mails,
             asked: lines("counter.jsonl")?.iter().map(Asked::of).collect(),
+            notes: notes(&lines("neighbour.jsonl")?),
             payment: made(&lines("payment.jsonl")?),
             shipping: made(&lines("shipping.jsonl")?),
             rows: json("rows.json")?,
@@ -301,6 +304,16 @@ fn made(ledger: &[Value]) -> Vec<Value> {
         .iter()
         .filter(|line| line["status"].as_u64() < Some(300));
     made.map(|line| line["object"].clone()).collect()
+}
+
+/// How each note ended; one whose writer was killed has ended in a way that nobody knows.
+fn notes(history: &[Value]) -> BTreeMap<String, String> {
+    let mut notes = BTreeMap::new();
+    for line in history {
+        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        notes.insert(text("value"), text("type"));
+    }
+    notes
 }
 
 fn entries<'a>(ledger: &'a [Value], kind: &str) -> Vec<&'a Value> {

@@ -32,6 +32,9 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
         if fault.word.starts_with("kill") && fault.how.contains(BROKER) {
             bite("kill of the broker".to_owned(), 1);
         }
+        if fault.word.starts_with("commit") && fault.how.contains("RelayRows") {
+            bite("commits of relays in doubt".to_owned(), 1);
+        }
         if fault.word == "place" {
             let place = place(fault).split(':').next().unwrap_or_default();
             bite(format!("place: {place}"), 1);
@@ -68,6 +71,11 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
     // Where there is no server there are no checkpoints to be looked at.
     if looks > 0 {
         bite("looks at the checkpoints".to_owned(), looks);
+    }
+    // Nobody writes beside the shops where there is no server.
+    let notes = evidence.notes.values().filter(|it| *it == "ok").count();
+    if notes > 0 {
+        bite("notes of the neighbour".to_owned(), notes);
     }
     bite("keys purged".to_owned(), purged(evidence));
     bite("retries of a budget".to_owned(), retries(evidence));
@@ -160,6 +168,8 @@ fn gates(store: Store) -> Bites {
         "kill of the broker",
         "takeovers",
         "looks at the checkpoints",
+        "notes of the neighbour",
+        "commits of relays in doubt",
         "repeated: pause",
         "repeated: replay",
     ];

@@ -10,6 +10,7 @@
 mod lines;
 mod preload;
 mod clients;
+mod neighbour;
 mod town;
 mod storm;
 mod evidence;
@@ -46,6 +47,9 @@ enum Command {
     /// Wants things until SIGTERM; a part of a run
     #[command(hide = true)]
     Clients(clients::Flags),
+    /// Writes beside the shops until SIGTERM; a part of a run
+    #[command(hide = true)]
+    Neighbour(neighbour::Flags),
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -57,6 +61,7 @@ async fn main() -> ExitCode {
         Command::Shrink(flags) => shrink::shrink(&flags),
         Command::Power(flags) => Box::pin(power::power(flags)).await,
         Command::Clients(flags) => clients::run(flags).await.map(|()| Verdict::Holds),
+        Command::Neighbour(flags) => neighbour::run(flags).await.map(|()| Verdict::Holds),
     };
     match ended {
         Ok(Verdict::Holds) => ExitCode::SUCCESS,

@@ -192,7 +192,7 @@ async fn arrived(town: &Town) -> anyhow::Result<Vec<usize>> {
 /// One file with everything in the order of time, in Jepsen's shape: faults are the nemesis's.
 fn history(folder: &Path) -> anyhow::Result<()> {
     let mut all = Vec::new();
-    for name in ["clients-0", "clients-1"] {
+    for name in ["clients-0", "clients-1", "neighbour"] {
         for mut line in lines::read(&folder.join(format!("{name}.jsonl")))? {
             line["node"] = json!(name);
             all.push(line);

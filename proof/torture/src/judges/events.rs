@@ -50,6 +50,7 @@ fn expected(evidence: &Evidence) -> BTreeSet<Subject> {
         ("refunds", "refund.succeeded"),
         ("users", "user.signed_up"),
         ("uploads", "file.uploaded"),
+        ("notes", "note.written"),
     ] {
         for row in evidence.rows(table) {
             expect(kind, text(&row["id"]));

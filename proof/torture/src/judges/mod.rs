@@ -5,6 +5,7 @@
 
 mod keys;
 mod effects;
+mod notes;
 mod events;
 mod duplicates;
 mod money;
@@ -56,9 +57,10 @@ impl fmt::Display for Violation {
 
 /// Everything that is wrong with a run.
 pub(crate) fn violations(evidence: &Evidence) -> Vec<Violation> {
-    let judges: [fn(&Evidence) -> Vec<Violation>; 8] = [
+    let judges: [fn(&Evidence) -> Vec<Violation>; 9] = [
         keys::violations,
         effects::violations,
+        notes::violations,
         events::violations,
         duplicates::violations,
         money::violations,

@@ -49,6 +49,7 @@ impl Sample {
                     { "sku": "sku_mug", "reserved": 0 }, { "sku": "sku_tea", "reserved": 1 },
                 ],
                 "keys": [{ "count": 7 }],
+                "notes": [{ "id": "note-0" }],
                 "unfinished": [{
                     "destination": "picky", "state": "dead", "event_id": "ev_usr_1", "attempts": 3,
                 }],
@@ -76,6 +77,16 @@ impl Sample {
             &json!({ "id": "chk_1" }),
         );
         sample.grant(&Wish::upload(alice, 13), 201, &json!({ "id": "upl_1" }));
+        for (word, id) in [
+            ("invoke", 0),
+            ("ok", 0),
+            ("invoke", 1),
+            ("fail", 1),
+            ("invoke", 2),
+        ] {
+            let note = json!({ "type": word, "process": id, "value": format!("note-{id}") });
+            sample.add("neighbour.jsonl", note);
+        }
         sample.deliver("order.created", "ord_1", &order);
         sample.deliver("order.updated", "ord_1/2", &updated);
         sample.deliver("payment.succeeded", "ch_1", &json!({ "charge_id": "ch_1" }));
@@ -87,6 +98,7 @@ impl Sample {
             "chk_1",
             &json!({ "checkout_id": "chk_1" }),
         );
+        sample.deliver("note.written", "note-0", &json!({ "id": "note-0" }));
         for id in ["ev_ch_1", "ev_ord_1"] {
             sample.add("feed.jsonl", json!({ "what": "picked", "id": id }));
         }

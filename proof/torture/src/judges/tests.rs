@@ -81,6 +81,25 @@ fn a_granted_effect_that_is_lost_is_found() {
 }
 
 #[test]
+fn a_note_that_is_there_against_the_word_of_its_commit_is_found() {
+    check(&[2, 5], |run| run.rows["notes"] = json!([]));
+    check(&[2, 6], |run| {
+        push(run, "notes", json!({ "id": "note-1" }));
+    });
+    // Nobody knows how the third ended: it may be there, with its event.
+    check(&[], |run| {
+        push(run, "notes", json!({ "id": "note-2" }));
+        run.deliver("note.written", "note-2", &json!({ "id": "note-2" }));
+    });
+    check(&[5], |run| {
+        run.deliver("note.written", "note-2", &json!({ "id": "note-2" }));
+    });
+    check(&[1, 6], |run| {
+        push(run, "notes", json!({ "id": "note-3" }));
+    });
+}
+
+#[test]
 fn an_upload_without_its_file_or_its_thumbnails_is_found() {
     check(&[2], |run| run.rows["uploads"][0]["kept"] = Value::Null);
     check(&[2], |run| run.rows["uploads"][0]["content"] = json!(1));

@@ -217,7 +217,12 @@ fn commit(random: &mut Rng, town: &Town) -> Blow {
         2..4 => Deed::CutAfter,
         _ => Deed::SwallowAfter,
     };
-    Blow::Commit(Line::Rows(random.usize(..town.links.rows.len())), deed)
+    // One more than there are shops: the relays'.
+    let line = match random.usize(..=town.links.rows.len()) {
+        shop if shop < town.links.rows.len() => Line::Rows(shop),
+        _ => Line::RelayRows,
+    };
+    Blow::Commit(line, deed)
 }
 
 fn net(random: &mut Rng, town: &Town) -> Blow {

@@ -64,6 +64,7 @@ pub(crate) struct Binaries(pub(crate) PathBuf);
 pub(crate) struct Town {
     pub(crate) store: Store,
     pub(crate) folder: PathBuf,
+    /// Whoever wants things of the shops, and who writes beside them.
     pub(crate) clients: Vec<Program>,
     pub(crate) shops: Vec<Program>,
     pub(crate) relays: Vec<Program>,
@@ -244,6 +245,9 @@ impl Town {
             Some(_) => {}
         }
         town.clients = shops::clients(&town, seed)?;
+        if disk.is_none() {
+            town.clients.extend(shops::neighbour(&town, seed)?);
+        }
         if let Some(bug) = seeded {
             for programs in [&mut town.shops, &mut town.relays, &mut town.clients] {
                 let planted = programs.drain(..).map(|it| it.with("HAPAX_SEEDED", bug));

@@ -10,6 +10,7 @@ use super::{Binaries, LEASE, Ports, Program, Retention, Town, WEBHOOK_SECRET};
 use crate::{
     books::Books,
     clients::{INBOX_SECRET, TENANTS},
+    neighbour,
 };
 
 /// Waits before each attempt: a fault spends some, and an event must survive all of them.
@@ -132,11 +133,13 @@ pub(super) async fn relays(
             );
         }
     }
-    let (client, connection) = tokio_postgres::connect(&far, NoTls).await?;
-    let connection = tokio::spawn(connection);
-    client.batch_execute(FAR_TABLE).await?;
-    drop(client);
-    connection.await??;
+    for (url, table) in [(&far, FAR_TABLE), (&server.url, neighbour::TABLE)] {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+        let connection = tokio::spawn(connection);
+        client.batch_execute(table).await?;
+        drop(client);
+        connection.await??;
+    }
     let config = town.folder.join("hapax.toml");
     let waits: Vec<_> = schedule()
         .split(',')
@@ -199,6 +202,21 @@ pub(super) fn clients(town: &Town, seed: u64) -> anyhow::Result<Vec<Program>> {
         Program::new(&name, &town.folder, &this, arguments)
     };
     Ok((0..CLIENTS).map(client).collect())
+}
+
+/// Who writes beside the shops; nobody can where there is no server.
+pub(super) fn neighbour(town: &Town, seed: u64) -> anyhow::Result<Option<Program>> {
+    let this = std::env::current_exe().context("this program has a path")?;
+    let history = town.folder.join("neighbour.jsonl");
+    Ok(town.server.as_ref().map(|server| {
+        let arguments = vec![
+            "neighbour".to_owned(),
+            format!("--history={}", history.display()),
+            format!("--database={}", server.url),
+            format!("--seed={seed}"),
+        ];
+        Program::new("neighbour", &town.folder, &this, arguments)
+    }))
 }
 
 fn schedule() -> String {

@@ -1,0 +1,102 @@
+//! A service in another language, on the same database: it joins by the SQL contract alone.
+//!
+//! Each of its transactions writes a note and emits its event, and then stays open for a while. So
+//! it is mostly the oldest that runs, and events with higher ids than its own are read before its
+//! own can be seen. It is killed like everything else. What it is about to write stands in its
+//! history, in Jepsen's shape and on the disk, before it begins.
+
+use std::{path::PathBuf, time::Duration};
+
+use fastrand::Rng;
+use hapax_testkit::wait::pace;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_postgres::{Error, NoTls};
+
+use crate::lines::{self, Lines, now};
+
+/// What it writes beside its events.
+pub(crate) const TABLE: &str = "CREATE TABLE neighbour_note (id text PRIMARY KEY)";
+/// How long a transaction stays open, in milliseconds.
+const OPEN: std::ops::Range<u64> = 100..1_500;
+/// The most that lies between two of them, in milliseconds.
+const PAUSE: u64 = 400;
+/// One in so many is rolled back.
+const ROLLED_BACK: u8 = 4;
+
+/// Writes notes until SIGTERM, and leaves its transactions open
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Flags {
+    /// The history to go on with
+    #[arg(long, value_name = "FILE")]
+    history: PathBuf,
+    /// The database
+    #[arg(long, value_name = "URL")]
+    database: String,
+    /// What makes the choices
+    #[arg(long)]
+    seed: u64,
+}
+
+/// Writes one note after the other; SIGTERM leaves the last one's transaction to the server.
+pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
+    let mut told = signal(SignalKind::terminate())?;
+    // Each note has two lines or one: no number comes again.
+    let written = lines::read(&flags.history)?.len() as u64;
+    let history = Lines::open(&flags.history)?;
+    let mut random = Rng::with_seed(flags.seed ^ (written << 8));
+    let write = async {
+        for number in written.. {
+            let line = |word: &str| {
+                json!({
+                    "type": word, "process": number, "f": "note", "value": format!("note-{number}"),
+                    "time": now(),
+                })
+            };
+            history.keep(&line("invoke"))?;
+            let word = write(&flags.database, &format!("note-{number}"), &mut random).await;
+            history.add(&line(word))?;
+            pace(Duration::from_millis(random.u64(..PAUSE))).await;
+        }
+        Ok(())
+    };
+    tokio::select! {
+        _ = told.recv() => Ok(()),
+        ended = write => ended,
+    }
+}
+
+/// Writes a note; whether it is there (`ok`), is not (`fail`), or nobody knows (`info`).
+async fn write(database: &str, id: &str, random: &mut Rng) -> &'static str {
+    let open = Duration::from_millis(random.u64(OPEN));
+    let is_rolled_back = random.u8(..ROLLED_BACK) == 0;
+    let Ok((client, connection)) = tokio_postgres::connect(database, NoTls).await else {
+        return "fail";
+    };
+    let connection = tokio::spawn(connection);
+    let begun = async {
+        client.batch_execute("BEGIN").await?;
+        let note = "INSERT INTO neighbour_note (id) VALUES ($1)";
+        client.execute(note, &[&id]).await?;
+        let emit = "SELECT hapax.emit('note.written', $1)";
+        client
+            .execute(emit, &[&json!({ "id": id }).to_string()])
+            .await?;
+        Ok::<_, Error>(())
+    };
+    if begun.await.is_err() {
+        return "fail";
+    }
+    pace(open).await;
+    let word = if is_rolled_back {
+        let _nothing = client.batch_execute("ROLLBACK").await;
+        "fail"
+    } else if client.batch_execute("COMMIT").await.is_ok() {
+        "ok"
+    } else {
+        "info"
+    };
+    drop(client);
+    let _closed = connection.await;
+    word
+}
