@@ -19,8 +19,10 @@ pub enum OpenError {
         /// Which database.
         path: PathBuf,
     },
-    /// The file cannot be reached or written now.
-    #[error("database {path:?} cannot be opened")]
+    /// The file cannot be reached or written now; what SQLite says of a full disk is a bare number.
+    #[error(
+        "database {path:?} cannot be opened: see whether its folder may be written to and its disk has room"
+    )]
     Unavailable {
         /// Which database.
         path: PathBuf,

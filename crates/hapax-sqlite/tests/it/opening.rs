@@ -157,6 +157,8 @@ async fn a_directory_that_is_not_there_is_refused_by_name() {
         matches!(refused, OpenError::Unavailable { .. }),
         "{refused:?}"
     );
+    let said = refused.to_string();
+    assert!(said.contains("its disk has room"), "{said}");
 }
 
 #[tokio::test]
