@@ -8,7 +8,7 @@ use std::{
     future::pending,
     pin::pin,
     sync::{Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -31,6 +31,8 @@ use super::{
 /// Bytes of one direction that wait for their time; beyond it the sender waits.
 const QUEUED_MAX: usize = 4 * 1024 * 1024;
 const READ: usize = 64 * 1024;
+/// What lies between two pieces of what is sliced.
+const GAP: Duration = Duration::from_millis(1);
 
 /// How a direction or a connection came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,10 +235,16 @@ impl<'a> Course<'a> {
             _ => Instant::now(),
         };
         // What left earlier arrives earlier, whatever the delay is by now.
-        let due = self.queue.back().map_or(due, |(last, _)| due.max(*last));
+        let mut due = self.queue.back().map_or(due, |(last, _)| due.max(*last));
         self.queued += bytes;
-        self.queue
-            .push_back((due, self.read.split_to(bytes).freeze()));
+        let mut rest = self.read.split_to(bytes).freeze();
+        if let Fault::Slice(piece) = fault {
+            while rest.len() > piece.max(1) {
+                self.queue.push_back((due, rest.split_to(piece.max(1))));
+                due += GAP;
+            }
+        }
+        self.queue.push_back((due, rest));
     }
 
     fn spring(&mut self, trap: Trap) {

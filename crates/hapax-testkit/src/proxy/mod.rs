@@ -45,6 +45,8 @@ pub enum Fault {
     BlackHole,
     /// So many of each connection pass, counted from now; then it ends.
     CutAfter(usize),
+    /// They pass in pieces of so many, a millisecond apart.
+    Slice(usize),
 }
 
 /// Which way bytes go.

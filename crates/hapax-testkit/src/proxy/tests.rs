@@ -105,6 +105,20 @@ async fn a_cut_comes_after_so_many_bytes() {
 }
 
 #[tokio::test]
+async fn what_is_sliced_arrives_whole_and_piece_by_piece() {
+    let (_far, proxy) = echo().await;
+    proxy.set(Direction::ToClient, Fault::Slice(2));
+    let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+    let began = Instant::now();
+    stream.write_all(b"123456789").await.unwrap();
+    let mut back = [0; 9];
+    stream.read_exact(&mut back).await.unwrap();
+    assert_eq!(&back, b"123456789");
+    // Five pieces have four gaps between them.
+    assert!(began.elapsed() >= Duration::from_millis(4));
+}
+
+#[tokio::test]
 async fn new_connections_are_led_elsewhere_and_one_without_a_server_ends() {
     let (_far, proxy) = echo().await;
     proxy.lead_to(format!("127.0.0.1:{}", free_port()));

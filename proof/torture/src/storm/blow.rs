@@ -96,6 +96,7 @@ pub(crate) enum Bad {
     Slow(Duration),
     Reset,
     Cut(usize),
+    Slice(usize),
     Hole,
     Refused,
 }
@@ -362,6 +363,10 @@ async fn net(town: &Town, at: Line, bad: Bad, time: Duration) -> bool {
         Bad::Slow(each_way) => proxy.delay(each_way),
         Bad::Reset => proxy.reset(),
         Bad::Cut(bytes) => proxy.set(Direction::ToClient, Fault::CutAfter(bytes)),
+        Bad::Slice(piece) => {
+            proxy.set(Direction::ToServer, Fault::Slice(piece));
+            proxy.set(Direction::ToClient, Fault::Slice(piece));
+        }
         Bad::Hole => proxy.black_hole(),
         Bad::Refused => proxy.refuse(true).await,
     }
@@ -372,7 +377,7 @@ async fn net(town: &Town, at: Line, bad: Bad, time: Duration) -> bool {
     }
     let after = proxy.tally();
     match bad {
-        Bad::Slow(_) | Bad::Refused => true,
+        Bad::Slow(_) | Bad::Slice(_) | Bad::Refused => true,
         Bad::Reset => after.reset > before.reset,
         Bad::Cut(_) => after.cut > before.cut,
         Bad::Hole => after.swallowed > before.swallowed,

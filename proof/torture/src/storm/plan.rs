@@ -240,11 +240,12 @@ fn net(random: &mut Rng, town: &Town) -> Blow {
         2
     };
     let line = lines[random.usize(..known)];
-    let bad = match random.u8(0..5) {
+    let bad = match random.u8(0..6) {
         0 => Bad::Slow(Duration::from_millis(random.u64(1..60))),
         1 => Bad::Reset,
         2 => Bad::Cut(random.usize(0..4_000)),
         3 => Bad::Hole,
+        4 => Bad::Slice(random.usize(1..200)),
         _ => Bad::Refused,
     };
     Blow::Net(line, bad, Duration::from_millis(random.u64(100..2_500)))
