@@ -55,6 +55,7 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "settlements",
         include_str!("../migrations/0014_settlements.sql"),
     ),
+    (15, "epochs", include_str!("../migrations/0015_epochs.sql")),
 ];
 
 const NAMESPACE: &str = "hapax";

@@ -1,5 +1,5 @@
 -- Forgets how far a destination is and whose it is: its owners are fenced, and the outbox waits for
--- it no longer.
+-- it no longer. The table itself keeps the last epoch of each.
 -- Only here: the other store has one process, and nobody beside it who operates.
 WITH leases AS (
     DELETE FROM hapax.lease WHERE part = ANY ($1::text[]) RETURNING 1

@@ -103,6 +103,24 @@ async fn whoever_takes_a_part_waits_for_no_transaction() {
     fixture.idle().await;
 }
 
+/// Whoever opens a part may wait for the one that forgets it: what it finds then is no first life.
+#[tokio::test]
+async fn a_part_that_is_forgotten_while_somebody_opens_it_goes_on_counting() {
+    let fixture = emitted(1).await;
+    let old = fixture.store.open("hook").await.unwrap().epoch;
+    let mut other = fixture.database.client().await;
+    let forgetting = other.transaction().await.unwrap();
+    let forget = include_str!("../../../queries/operate/forget_parts.sql");
+    forgetting.query(forget, &[&vec!["hook"]]).await.unwrap();
+    let store = fixture.store.clone();
+    let opening = tokio::spawn(async move { store.open("hook").await.unwrap().epoch });
+    let waits = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually(PATIENCE, async || fixture.count(waits).await == 1).await;
+    forgetting.commit().await.unwrap();
+    assert!(opening.await.unwrap() > old);
+}
+
 #[tokio::test]
 async fn settlements_and_signs_leave_no_version_of_a_lease_behind() {
     let fixture = emitted(3).await;

@@ -142,6 +142,7 @@ async fn headers_ids_and_moments_that_make_no_sense_are_refused_one_by_one() {
         (12, "kind", "'order'"),
         (13, "kind, who", "'order', E'a\\nb'"),
         (14, "tenant", "''"),
+        (15, "headers", r#"'{"hapax-encrypted-under": "k1"}'"#),
     ] {
         let payload = if columns == "payload" {
             ""
@@ -162,7 +163,7 @@ async fn headers_ids_and_moments_that_make_no_sense_are_refused_one_by_one() {
     let refused: Vec<_> = problems.iter().map(|(id, _)| id.as_str()).collect();
     assert_eq!(
         refused,
-        ["2", "3", "4", "5", "6", "8", "10", "12", "13", "14"],
+        ["2", "3", "4", "5", "6", "8", "10", "12", "13", "14", "15"],
         "{problems:?}"
     );
     assert_eq!(moved.rows, 4);
@@ -204,6 +205,29 @@ async fn bytes_go_with_their_media_type() {
     let payloads: Vec<_> = payloads.map(|it| (it.content_type(), it.bytes())).collect();
     let expected: [(&str, &[u8]); 2] = [("application/octet-stream", &[0, 255, 10]), ("x/y", &[])];
     assert_eq!(payloads, expected);
+}
+
+#[tokio::test]
+async fn a_media_type_that_is_none_goes_with_no_bytes() {
+    let ddl = "CREATE TABLE outbox (
+        id bigint PRIMARY KEY, payload bytea, headers jsonb, published_at timestamp)";
+    let mut table = ExistingTable::new("orders", "outbox");
+    table.kind_constant = Some("a".to_owned());
+    table.headers = Some("headers".to_owned());
+    let (fixture, imported) = imported(ddl, table).await;
+    run(
+        &fixture,
+        r#"INSERT INTO outbox SELECT row_number() OVER (), '\x00', of_type
+           FROM (VALUES (jsonb_build_object('content-type', '')), ('{"content-type": null}'),
+                        (jsonb_build_object('content-type', repeat('x', 255))),
+                        (jsonb_build_object('content-type', repeat('x', 256)))) AS told (of_type)"#,
+    )
+    .await;
+    assert_eq!(move_batch(&imported).await.rows, 1);
+    let problems = problems(&fixture).await;
+    let problem = "the content type is not 1 to 255 bytes without control characters";
+    let refused = ["1", "2", "4"].map(|key| (key.to_owned(), problem.to_owned()));
+    assert_eq!(problems, refused);
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 //! Destinations that are declared at run time.
 
+use std::time::Duration;
+
 use hapax::{
+    delivery::Settlement,
     key::Tenant,
     store::{Deliveries as _, StoreError},
 };
@@ -259,6 +262,39 @@ async fn a_removed_destination_is_taken_apart_and_its_name_is_free_again() {
     assert_eq!(store.open("a").await.unwrap().epoch, 1);
     let again = destinations::remove(store, ops, "a").await.unwrap();
     assert_ne!(again.id, job.id);
+}
+
+#[tokio::test]
+async fn an_owner_from_before_a_removal_owns_nothing_of_what_is_created_anew() {
+    let scene = Scene::new().await;
+    let (store, ops) = (scene.store(), &scene.ops);
+    let lease = Duration::from_secs(20);
+    let take = async |node| store.take("a", node, lease).await.unwrap().unwrap().epoch;
+    let mut before = Vec::new();
+    for owners in [["one", "one"], ["two", "two"], ["two", "two"]] {
+        destinations::create(store, ops, "a", SPEC, None)
+            .await
+            .unwrap();
+        for node in owners {
+            let epoch = take(node).await;
+            for old in &before {
+                let late = Settlement {
+                    destination: "a".to_owned(),
+                    epoch: *old,
+                    ..Settlement::default()
+                };
+                let settled = store.settle(late).await;
+                assert!(matches!(settled, Err(StoreError::Fenced)), "{settled:?}");
+                let given_up = store.give_up("a", *old).await;
+                assert!(matches!(given_up, Err(StoreError::Fenced)), "{given_up:?}");
+            }
+            before.push(epoch);
+        }
+        destinations::remove(store, ops, "a").await.unwrap();
+        scene.hurry().await;
+        scene.work().await;
+    }
+    assert_eq!(before, [1, 2, 3, 4, 5, 6]);
 }
 
 #[tokio::test]
