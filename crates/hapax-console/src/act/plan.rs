@@ -100,7 +100,7 @@ impl Act {
         q: &str,
         at: Timestamp,
     ) -> Result<Plan, Trouble> {
-        let filter = run::dead(q, at)?;
+        let filter = run::dead(dest, q, at)?;
         let count = console.desk().count_dead(actor, dest, &filter).await?;
         let what = if count == 1 {
             "dead letter"

@@ -11,6 +11,7 @@ use crate::{
     Console,
     desk::{Actor, Filter, jobs::Asked as How, sagas::Look},
     fields::{Fields, path_of},
+    filter::{Qualifier, Wrong},
     pages::{
         Trouble,
         deliveries::{DEAD, filter_of},
@@ -55,11 +56,12 @@ impl Act {
                 (event(position), "discarded")
             }
             Self::ReplayDead { dest, q } => {
-                desk.replay_dead(actor, dest, &dead(q, at)?, &how).await?;
+                desk.replay_dead(actor, dest, &dead(dest, q, at)?, &how)
+                    .await?;
                 (jobs(), "job")
             }
             Self::DiscardDead { dest, q } => {
-                let filter = dead(q, at)?;
+                let filter = dead(dest, q, at)?;
                 desk.discard_dead(actor, dest, &filter, reason, &how)
                     .await?;
                 (jobs(), "job")
@@ -108,10 +110,14 @@ impl Act {
     }
 }
 
-/// The dead letters that a filter fits; its destination is said apart.
-pub(super) fn dead(q: &str, at: Timestamp) -> Result<Filter, Trouble> {
+/// The dead letters that a filter fits; its destination is said apart, and is no other.
+pub(super) fn dead(dest: &str, q: &str, at: Timestamp) -> Result<Filter, Trouble> {
     let mut asked = Asked::read(q, &DEAD);
     let filter = filter_of(&mut asked, at);
+    let other = asked.filter.one(Qualifier::Dest).filter(|it| *it != dest);
+    if let Some(other) = other.map(str::to_owned) {
+        asked.refuse(Wrong(format!("dest: is {other:?}, and not {dest:?}")));
+    }
     right(asked, filter)
 }
 

@@ -170,9 +170,7 @@ fn row(it: &Delivery, now: Timestamp) -> [Html; 8] {
 /// The filter over deliveries: a bare word is looked for in the error.
 pub(crate) fn filter_of(asked: &mut Asked, now: Timestamp) -> crate::desk::Filter {
     let mut filter = asked.of_events(now);
-    if !asked.filter.words.is_empty() {
-        filter.error.get_or_insert(asked.filter.words.join(" "));
-    }
+    filter.error = asked.one_or_words(Qualifier::Error);
     filter
 }
 

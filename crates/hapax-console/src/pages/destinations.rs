@@ -139,7 +139,8 @@ fn acts(place: &Place) -> Element {
     let button = |act, name: &str| link(&to(act), name).class("button");
     let acts = el("p").class("acts");
     match place.state {
-        "removing" => acts,
+        // A removal that was given up goes on when it is asked for again.
+        "removing" => acts.add(button("remove", "Remove")),
         "paused" | "disabled" => acts
             .add(button("resume", "Resume"))
             .add(button("remove", "Remove")),

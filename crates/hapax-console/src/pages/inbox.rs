@@ -30,15 +30,13 @@ static KNOWN: Known = Known {
 
 /// Lists them.
 pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
-    let asked = Asked::of(&visit, &KNOWN);
+    let mut asked = Asked::of(&visit, &KNOWN);
     let now = console.0.clock.now();
     let (since, until) = asked.moments(now);
-    let word = asked.filter.one(Qualifier::Id);
-    let word = word.or(asked.filter.words.first().map(String::as_str));
     let filter = Messages {
         consumer: asked.filter.one(Qualifier::Consumer).map(str::to_owned),
         source: asked.filter.one(Qualifier::Source).map(str::to_owned),
-        message_id: word.map(str::to_owned),
+        message_id: asked.one_or_word(Qualifier::Id),
         since,
         until,
     };

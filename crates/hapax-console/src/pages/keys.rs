@@ -34,11 +34,9 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
     let mut asked = Asked::of(&visit, &KNOWN);
     let now = console.0.clock.now();
     let (since, until) = asked.moments(now);
-    let word = asked.filter.one(Qualifier::Key);
-    let word = word.or(asked.filter.words.first().map(String::as_str));
     let filter = Keys {
         operation: asked.filter.one(Qualifier::Operation).map(str::to_owned),
-        key: word.map(str::to_owned),
+        key: asked.one_or_word(Qualifier::Key),
         tenant: asked.tenant(),
         state: asked.state(&KeyState::ALL, |it| it.as_str()),
         since,

@@ -130,12 +130,50 @@ impl Asked {
         (younger.map(before), older.map(before))
     }
 
-    /// The one state that is asked for, out of those that there are.
+    /// The value of a qualifier that a bare word may stand for; a word more is refused.
+    pub(crate) fn one_or_word(&mut self, qualifier: Qualifier) -> Option<String> {
+        let said = self.filter.one(qualifier).map(str::to_owned);
+        let mut words = self.filter.words.clone().into_iter();
+        let found = said.or_else(|| words.next());
+        if let Some(more) = words.next() {
+            self.refuse_word(&more, qualifier);
+        }
+        found
+    }
+
+    /// The words of a qualifier that bare words may stand for, which are one text; beside it they are
+    /// refused.
+    pub(crate) fn one_or_words(&mut self, qualifier: Qualifier) -> Option<String> {
+        let said = self.filter.one(qualifier).map(str::to_owned);
+        let words = self.filter.words.clone();
+        match (&said, words.first()) {
+            (Some(_), Some(more)) => self.refuse_word(more, qualifier),
+            (None, Some(_)) => return Some(words.join(" ")),
+            _ => {}
+        }
+        said
+    }
+
+    fn refuse_word(&mut self, word: &str, qualifier: Qualifier) {
+        let name = qualifier.as_str();
+        let wrong = format!("{word:?} is one too many: a bare word means {name}: here, once");
+        self.refuse(Wrong(wrong));
+    }
+
+    /// The one state that is asked for, out of those that there are; a second one is refused.
     pub(crate) fn state<T>(&mut self, all: &[T], word: impl Fn(&T) -> &'static str) -> Option<T>
     where
         T: Copy,
     {
-        self.states(all, word).into_iter().next()
+        let found = self.states(all, &word);
+        if let Some(more) = found.get(1) {
+            let wrong = format!(
+                "state: is given once on this page, not {:?} as well",
+                word(more)
+            );
+            self.refuse(Wrong(wrong));
+        }
+        found.first().copied()
     }
 
     /// The states that are asked for, out of those that there are.

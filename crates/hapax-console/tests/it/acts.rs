@@ -94,6 +94,41 @@ async fn many_dead_letters_are_counted_and_one_job_is_begun_however_often_the_fo
 }
 
 #[tokio::test]
+async fn many_are_touched_by_nothing_that_their_filter_leaves_out() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    let seal = crate::scene::seal_of(&ops.get("/console/act?act=pause&dest=mail").await);
+    for act in ["replay-dead", "discard-dead"] {
+        for (q, why) in [
+            ("error%3A550+timeout", "&quot;timeout&quot; is one too many"),
+            (
+                "timeout+dest%3Amail+error%3A550",
+                "&quot;timeout&quot; is one too many",
+            ),
+            (
+                "dest%3Ahooks",
+                "dest: is &quot;hooks&quot;, and not &quot;mail&quot;",
+            ),
+        ] {
+            let ask = format!("act={act}&dest=mail&q={q}");
+            let asked = ops.get(&format!("/console/act?{ask}")).await;
+            let form = format!("seal={seal}&{ask}&reason=x&request_key=k");
+            let done = ops.post("/console/act", &form).await;
+            for answer in [asked, done] {
+                assert_eq!(answer.status, 400, "{ask}: {}", answer.text());
+                assert!(answer.text().contains(why), "{ask}: {}", answer.text());
+            }
+        }
+        // A bare word narrows what is counted.
+        let page = ops
+            .see(&format!("/console/act?act={act}&dest=mail&q=timeout"))
+            .await;
+        assert!(page.contains("0 dead letters of mail"), "{page}");
+    }
+    assert_eq!(scene.count("hapax.job WHERE actor = 'ops'").await, 0);
+}
+
+#[tokio::test]
 async fn a_filter_by_age_means_the_moment_at_which_it_was_asked_for() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;

@@ -1,6 +1,7 @@
 //! Every page opens, and says what its rows say.
 
 use http::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::scene::{OPERATOR, Scene};
 
@@ -192,6 +193,85 @@ async fn a_filter_that_is_not_understood_is_refused_and_fits_nothing() {
 }
 
 #[tokio::test]
+async fn whatever_a_filter_says_narrows_a_list_or_is_refused_by_its_word() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    // What is there without a word, and with it is neither listed nor acted upon.
+    for (list, q, there, word) in [
+        (
+            "deliveries",
+            "error:refused",
+            "connection refused",
+            "mailbox",
+        ),
+        (
+            "deliveries",
+            "error:refused state:retrying",
+            "connection refused",
+            "mailbox",
+        ),
+        ("deliveries", "refused", "connection refused", "mailbox"),
+        (
+            "dead-letters",
+            "dest:mail error:550",
+            "no such mailbox",
+            "timeout",
+        ),
+        (
+            "dead-letters",
+            "dest:mail mailbox",
+            "no such mailbox",
+            "timeout",
+        ),
+        ("dead-letters", "dest:mail", "no such mailbox", "timeout"),
+        (
+            "dead-letters",
+            "dest:mail",
+            "no such mailbox",
+            "state:retrying",
+        ),
+        ("events", "type:order.paid", "order.paid", "globex"),
+        ("events", "type:order.paid", "order.paid", "error:globex"),
+        ("keys", "key:key-of-a", "key-of-acme", "globex"),
+        ("keys", "key-of-a", "key-of-acme", "globex"),
+        (
+            "keys",
+            "state:completed",
+            "key-of-acme",
+            "state:in_progress",
+        ),
+        (
+            "keys",
+            "state:completed",
+            "key-of-acme",
+            "state:in_progress,abandoned",
+        ),
+        ("inbox", "id:m-1", "billing", "m-2"),
+        ("inbox", "m-1", "billing", "m-2"),
+        ("sagas", "state:running", "saga-2", "state:failed"),
+        ("sagas", "saga:checkout", "saga-2", "globex"),
+        ("advanced", "state:waiting", "replay dead letters", "pause"),
+        ("destinations", "mai", ">mail<", "hooks"),
+    ] {
+        let path = |q: &str| url(&format!("/console/{list}?q="), q);
+        let page = results(&ops.see(&path(q)).await);
+        assert!(page.contains(there), "{list} {q}: {there}\n{page}");
+        for q in [format!("{q} {word}"), format!("{word} {q}")] {
+            let whole = ops.see(&path(&q)).await;
+            assert!(
+                !results(&whole).contains(there),
+                "{list} {q}: {there}\n{whole}"
+            );
+            let is_refused = whole.contains("aria-invalid=\"true\"");
+            let is_named = |it: &str| whole.contains(&format!("{it}&quot;"));
+            let says_why =
+                whole.contains("means nothing") || q.split([' ', ':', ',']).any(is_named);
+            assert!(!is_refused || says_why, "{list} {q}\n{whole}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_said_so() {
     let scene = Scene::local().await;
     for path in [
@@ -250,4 +330,13 @@ async fn what_is_nobodys_business_is_masked() {
         assert!(!page.contains("ann@example.com"), "{path}");
         assert!(page.contains("***"), "{path}");
     }
+}
+
+fn url(path: &str, q: &str) -> String {
+    format!("{path}{}", utf8_percent_encode(q, NON_ALPHANUMERIC))
+}
+
+fn results(page: &str) -> String {
+    let (_, results) = page.split_once("id=\"results\"").unwrap();
+    results.to_owned()
 }

@@ -1,6 +1,14 @@
--- The next dead letters of a part beyond a position, so many of them ($10), and whether the filter
--- fits each.
+-- The next dead letters of a part beyond a position and up to another ($13), so many of them ($10),
+-- and whether the filter fits each: of those that were dead when a job was asked for, which is what
+-- a row says that was written by a transaction that could be seen then ($14), whatever clocks say.
+-- Where that is not known, or the database was restored where xids are counted anew, it died before
+-- the job was written down ($15). One that was replayed since and died again died anew.
 -- Only here: the other store has one process, and nobody beside it who operates.
+WITH seen AS MATERIALIZED (
+    SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8 AS next,
+           CASE WHEN hapax.is_read_in(hapax.history(), $14::text)
+                THEN split_part($14::text, ' ', 1)::pg_snapshot END AS snapshot
+)
 SELECT looked.position,
        (event.id IS NOT NULL
         AND ($1::text IS NULL OR type LIKE $1::text)
@@ -16,7 +24,14 @@ SELECT looked.position,
 FROM (
     SELECT position, attempt, last_error
     FROM hapax.delivery
-    WHERE destination = $8::text AND state = 'dead' AND position > $9::int8
+    WHERE destination = $8::text AND state = 'dead'
+      AND position > $9::int8 AND position < $13::int8
+      AND coalesce(
+          -- A row knows the low half of its transaction's number.
+          pg_visible_in_snapshot(
+              (SELECT (next - (next - delivery.xmin::text::int8 & 4294967295))::text::xid8 FROM seen),
+              (SELECT snapshot FROM seen)),
+          changed_at < $15::timestamptz)
     ORDER BY position
     LIMIT $10::int8
 ) AS looked

@@ -11,7 +11,13 @@ use super::{
     find::Find,
     jobs::{Job, Kind},
 };
-use crate::{error::corrupt, outbox::rows, postgres::Postgres, query, value::Param};
+use crate::{
+    error::corrupt,
+    outbox::rows,
+    postgres::Postgres,
+    query,
+    value::{Moment, Param},
+};
 
 /// Deliveries that one batch changes: small enough that their owner hardly waits.
 const BATCH: u32 = 500;
@@ -81,7 +87,8 @@ pub(super) fn count_parts(
     Ok(parts)
 }
 
-/// Replays or discards the next dead letters of the part that the job has come to.
+/// Replays or discards the next dead letters of the part that the job has come to, of those that were
+/// dead when it was asked for: what dies while it runs was counted by nobody, and would keep it running.
 async fn dead(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, OperateError> {
     let (arguments, find) = read(job)?;
     let opened = act
@@ -95,7 +102,18 @@ async fn dead(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, O
     let after = if *part == job.part { job.position } else { 0 };
     act.hold(part).await?;
     let size = i64::from(size(job));
-    let params = find.with(&[part, &after, &size, &find.attempts_min, &find.error]);
+    let until = arguments["until"].as_i64().unwrap_or(i64::MAX);
+    let (seen, begun) = (arguments["seen"].as_str(), Moment(job.created_at));
+    let params = find.with(&[
+        part,
+        &after,
+        &size,
+        &find.attempts_min,
+        &find.error,
+        &until,
+        &seen,
+        &begun,
+    ]);
     let looked = act.ask(query!("operate/dead_beyond"), &params).await?;
     let fits = looked.iter().filter(|row| row.get(1));
     let positions: Vec<i64> = fits.map(|row| row.get(0)).collect();

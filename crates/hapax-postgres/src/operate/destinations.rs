@@ -131,7 +131,7 @@ pub async fn resume(store: &Postgres, actor: &Actor, name: &str) -> Result<bool,
 /// Removes a destination: relays let it go, and a job deletes its parked deliveries and its dead
 /// letters; how far it had come is forgotten, and the outbox waits for it no longer.
 ///
-/// Removed twice, it is removed once: the job is the same.
+/// Removed twice, it is removed once: the job is the same, and goes on if it was given up.
 ///
 /// # Errors
 /// `NotFound` when nobody declared it and no relay has opened it.
@@ -143,7 +143,7 @@ pub async fn remove(store: &Postgres, actor: &Actor, name: &str) -> Result<Job, 
         && known.purged_at.is_none()
     {
         check_spec(actor, known, name)?;
-        act.rollback().await;
+        take_up(act, actor, name).await?;
         let jobs = jobs::list(store, &Actor::new(""), Some(name), None, None, PAGE_MAX).await?;
         let found = jobs.items.into_iter().find(|job| job.kind == Kind::Remove);
         return found.ok_or_else(|| OperateError::not_found(key));
@@ -256,6 +256,22 @@ async fn open<'a>(
     act.ask(query!("operate/hold_declarations"), &[]).await?;
     let found = act.ask(query!("operate/declaration"), &[&name]).await?;
     Ok((act, found.first().map(declared)))
+}
+
+/// Has a removal that was given up go on: nothing else would free the name.
+async fn take_up(mut act: Act<'_>, actor: &Actor, name: &str) -> Result<(), OperateError> {
+    let kind = Kind::Remove.as_str();
+    let params: [&dyn Param; 2] = [&name, &kind];
+    let taken = act.ask(query!("operate/take_up"), &params).await?;
+    let Some(row) = taken.first() else {
+        act.rollback().await;
+        return Ok(());
+    };
+    let detail = json!({"job": row.get::<_, i64>(0)});
+    act.note(actor, "remove", &object(name), &detail, "done")
+        .await?;
+    act.commit().await?;
+    Ok(())
 }
 
 /// A destination that is there: declared and not removed, or opened by a relay.

@@ -108,7 +108,8 @@ pub struct Asked {
     pub request_key: Option<String>,
 }
 
-/// Begins to replay the dead letters of a destination that a filter fits.
+/// Begins to replay the dead letters of a destination that a filter fits: those that are dead now,
+/// and none that dies, or dies again, while the job runs.
 ///
 /// # Errors
 /// `NotFound` when no relay ever opened the destination, `Conflict` when the request's key stands
@@ -120,7 +121,8 @@ pub async fn replay_dead_letters(
     filter: &Filter,
     asked: &Asked,
 ) -> Result<Job, OperateError> {
-    let arguments = json!({"filter": batch::spell(actor, filter)?});
+    let mut arguments = json!({"filter": batch::spell(actor, filter)?});
+    bound(store, &mut arguments).await?;
     let total = dead_letters::count(store, actor, destination, filter).await?;
     let new = NewJob::of(
         Kind::ReplayDeadLetters,
@@ -132,7 +134,8 @@ pub async fn replay_dead_letters(
     begin(store, actor, new).await
 }
 
-/// Begins to discard the dead letters of a destination that a filter fits, with a reason.
+/// Begins to discard the dead letters of a destination that a filter fits, with a reason: those that
+/// are dead now, and none that dies, or dies again, while the job runs.
 ///
 /// # Errors
 /// As [`replay_dead_letters`]; `Invalid` without a reason.
@@ -145,7 +148,8 @@ pub async fn discard_dead_letters(
     asked: &Asked,
 ) -> Result<Job, OperateError> {
     dead_letters::check_reason(reason)?;
-    let arguments = json!({"filter": batch::spell(actor, filter)?, "reason": reason});
+    let mut arguments = json!({"filter": batch::spell(actor, filter)?, "reason": reason});
+    bound(store, &mut arguments).await?;
     let total = dead_letters::count(store, actor, destination, filter).await?;
     let new = NewJob::of(
         Kind::DiscardDeadLetters,
@@ -177,8 +181,7 @@ pub async fn replay_events(
     let opened = destinations::parts(store, Some(destination)).await?;
     let parts = batch::count_parts(destination, &opened, parts)?;
     let spelled = batch::spell(actor, filter)?;
-    let drawn = store.ask(query!("operate/last_id"), &[]).await?;
-    let last = drawn.first().map_or(0, |row| row.get::<_, i64>(0));
+    let last = last(store).await?;
     let total = events::count(store, actor, filter).await?;
     // One event is where it is: nobody has to look at all the others.
     let (before, last) = match events::place_of(store, actor, filter).await? {
@@ -369,11 +372,26 @@ async fn begin(store: &Postgres, actor: &Actor, new: NewJob<'_>) -> Result<Job, 
     Ok(job)
 }
 
+/// Bounds a job over dead letters by those that can be seen to be dead now, which are counted next.
+async fn bound(store: &Postgres, arguments: &mut Value) -> Result<(), StoreError> {
+    let seen = store.ask(query!("operate/seen"), &[]).await?;
+    arguments["seen"] = json!(seen.first().map(|row| row.get::<_, String>(0)));
+    arguments["until"] = json!(last(store).await?.saturating_add(1));
+    Ok(())
+}
+
+/// The highest id that was drawn.
+async fn last(store: &Postgres) -> Result<i64, StoreError> {
+    let drawn = store.ask(query!("operate/last_id"), &[]).await?;
+    Ok(drawn.first().map_or(0, |row| row.get(0)))
+}
+
 /// What was asked for, without what depends on when it was.
 fn meaning(arguments: &str) -> Value {
     let mut read: Value = serde_json::from_str(arguments).unwrap_or_default();
     if let Some(read) = read.as_object_mut() {
         read.remove("until");
+        read.remove("seen");
     }
     read
 }

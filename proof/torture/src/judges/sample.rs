@@ -77,16 +77,7 @@ impl Sample {
             &json!({ "id": "chk_1" }),
         );
         sample.grant(&Wish::upload(alice, 13), 201, &json!({ "id": "upl_1" }));
-        for (word, id) in [
-            ("invoke", 0),
-            ("ok", 0),
-            ("invoke", 1),
-            ("fail", 1),
-            ("invoke", 2),
-        ] {
-            let note = json!({ "type": word, "process": id, "value": format!("note-{id}") });
-            sample.add("neighbour.jsonl", note);
-        }
+        sample.write_notes();
         sample.deliver("order.created", "ord_1", &order);
         sample.deliver("order.updated", "ord_1/2", &updated);
         sample.deliver("payment.succeeded", "ch_1", &json!({ "charge_id": "ch_1" }));
@@ -134,6 +125,20 @@ impl Sample {
             sample.add("faults.jsonl", kill);
         }
         sample
+    }
+
+    /// What a neighbour wrote down: one note that stands, one that it took back, one that nobody knows of.
+    fn write_notes(&mut self) {
+        for (word, id) in [
+            ("invoke", 0),
+            ("ok", 0),
+            ("invoke", 1),
+            ("fail", 1),
+            ("invoke", 2),
+        ] {
+            let note = json!({ "type": word, "process": id, "value": format!("note-{id}") });
+            self.add("neighbour.jsonl", note);
+        }
     }
 
     pub(super) fn add(&mut self, file: &'static str, line: Value) {

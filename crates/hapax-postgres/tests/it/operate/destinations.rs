@@ -298,6 +298,55 @@ async fn an_owner_from_before_a_removal_owns_nothing_of_what_is_created_anew() {
 }
 
 #[tokio::test]
+async fn a_removal_that_was_given_up_goes_on_when_it_is_asked_for_again() {
+    let scene = Scene::new().await;
+    let (store, ops) = (scene.store(), &scene.ops);
+    scene.emit("order.created", None, 1).await;
+    destinations::create(store, ops, "a", SPEC, None)
+        .await
+        .unwrap();
+    scene.pass("a", &[scene.events().await[0].position]).await;
+    let job = destinations::remove(store, ops, "a").await.unwrap();
+    let refuse = "CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql
+            AS $$ BEGIN RAISE 'nothing is deleted here'; END $$;
+        CREATE TRIGGER stays BEFORE DELETE ON hapax.delivery EXECUTE FUNCTION stay()";
+    scene.fixture.plain.batch_execute(refuse).await.unwrap();
+    for _ in 0..10 {
+        scene.hurry().await;
+        let ran = jobs::run_one(store).await.unwrap();
+        assert_eq!(ran, jobs::Ran::Failed { job: job.id });
+    }
+    let failed = jobs::get(store, ops, job.id).await.unwrap();
+    assert_eq!((failed.state.as_str(), failed.failures), ("failed", 10));
+
+    let mend = "DROP TRIGGER stays ON hapax.delivery";
+    scene.fixture.plain.batch_execute(mend).await.unwrap();
+    let hers = Actor::new("alice").of(Tenant::new("a").unwrap());
+    assert!(destinations::remove(store, &hers, "a").await.is_err());
+    let (one, two) = tokio::join!(
+        destinations::remove(store, ops, "a"),
+        destinations::remove(store, ops, "a"),
+    );
+    for again in [one.unwrap(), two.unwrap()] {
+        assert_eq!((again.id, again.state.as_str()), (job.id, "waiting"));
+        assert_eq!(
+            (again.failures, again.error, again.ended_at),
+            (0, None, None)
+        );
+    }
+    let done = |action: &str| (action.to_owned(), "done".to_owned());
+    let acts = [done("create"), done("remove"), done("remove")];
+    assert_eq!(scene.acts().await, acts);
+    scene.work().await;
+    let ended = jobs::get(store, ops, job.id).await.unwrap();
+    assert_eq!((ended.state.as_str(), ended.done), ("done", 1));
+    assert!(scene.states("a").await.is_empty());
+    destinations::create(store, ops, "a", SPEC, None)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
 async fn a_destination_of_a_configuration_file_is_paused_and_removed_like_any() {
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);

@@ -7,7 +7,7 @@ use std::sync::{
 
 use hapax::{delivery::ParkedState, failpoint::Failpoints, key::Tenant, store::Deliveries as _};
 use hapax_postgres::operate::{
-    Actor, Filter, OperateError,
+    Actor, Filter, OperateError, dead_letters,
     jobs::{self, Asked, Ran},
 };
 use hapax_testkit::wait::Patience;
@@ -63,6 +63,72 @@ async fn the_dead_letters_that_a_filter_fits_are_replayed_by_a_job() {
         .map(|it| it.1)
         .collect();
     assert_eq!(states[3..], ["discarded", "discarded"]);
+}
+
+#[tokio::test]
+async fn what_dies_while_a_job_runs_is_none_of_its_business() {
+    check_bound(false, "arguments").await;
+    check_bound(true, "arguments").await;
+}
+
+#[tokio::test]
+async fn a_job_of_an_older_version_or_another_cluster_goes_by_when_it_was_written_down() {
+    let older = "(arguments::jsonb - 'seen' - 'until')::text";
+    let elsewhere = "(arguments::jsonb || '{\"seen\": \"9000000:9000000: - 7\"}')::text";
+    for arguments in [older, elsewhere] {
+        check_bound(false, arguments).await;
+        check_bound(true, arguments).await;
+    }
+}
+
+/// Three of four dead letters are dealt with: one is replayed and dies again before the job has come
+/// to it, and after each batch dies one that is new.
+async fn check_bound(discards: bool, arguments: &str) {
+    let scene = Scene::new().await;
+    scene.emit("order.created", None, 5).await;
+    let at = positions(&scene).await;
+    scene.pass("a", &at[1..]).await;
+    // Before the job by any clock.
+    let earlier = "UPDATE hapax.delivery SET changed_at = changed_at - interval '1 minute'";
+    scene.fixture.plain.execute(earlier, &[]).await.unwrap();
+    let (store, ops, any) = (scene.store(), &scene.ops, Filter::default());
+    let asked = Asked {
+        per_second: Some(1),
+        request_key: None,
+    };
+    let job = if discards {
+        jobs::discard_dead_letters(store, ops, "a", &any, "too old", &asked).await
+    } else {
+        replay(&scene, ops, &any, &asked).await
+    };
+    let job = job.unwrap();
+    assert_eq!(job.total, Some(4));
+    let spelled = format!("UPDATE hapax.job SET arguments = {arguments}");
+    scene.fixture.plain.execute(&spelled, &[]).await.unwrap();
+    dead_letters::replay(store, ops, "a", at[4]).await.unwrap();
+    let mut died = vec![at[0], at[4]];
+    scene.pass("a", &died).await;
+    for batches in 0.. {
+        assert!(batches < 20, "the job goes on with whatever dies");
+        // After the job by any clock.
+        let later = "UPDATE hapax.delivery SET changed_at = changed_at + interval '1 minute'
+            WHERE state = 'dead' AND position = ANY ($1)";
+        scene.fixture.plain.execute(later, &[&died]).await.unwrap();
+        scene.hurry().await;
+        if jobs::run_one(store).await.unwrap() == Ran::Nothing {
+            break;
+        }
+        scene.emit("order.created", None, 1).await;
+        let newest = *positions(&scene).await.last().unwrap();
+        scene.pass("a", &[newest]).await;
+        died.push(newest);
+    }
+    let states = scene.states("a").await;
+    let dead = states.iter().filter(|it| it.1 == "dead").map(|it| it.0);
+    died.sort_unstable();
+    assert_eq!(dead.collect::<Vec<_>>(), died);
+    let ended = jobs::get(store, ops, job.id).await.unwrap();
+    assert_eq!((ended.done, ended.state.as_str()), (3, "done"));
 }
 
 #[tokio::test]

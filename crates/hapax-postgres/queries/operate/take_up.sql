@@ -1,0 +1,13 @@
+-- Has the last removal ($2) of a destination go on where it was given up.
+-- Only here: the other store has one process, and nobody beside it who operates.
+UPDATE hapax.job SET
+    state = 'waiting',
+    next_at = clock_timestamp(),
+    failures = 0,
+    error = NULL,
+    ended_at = NULL
+WHERE id = (
+        SELECT max(id) FROM hapax.job WHERE destination = $1::text AND kind = $2::text
+    )
+    AND state = 'failed'
+RETURNING id
