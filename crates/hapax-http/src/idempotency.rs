@@ -9,9 +9,9 @@ use axum::response::{IntoResponse, Response};
 use hapax::{
     key::{IdempotencyKey, Operation, Scope},
     quota::Quotas,
+    retention,
     single_flight::SingleFlight,
     store::{Keys, StoreError},
-    telemetry::IDEMPOTENCY_EXPIRED,
 };
 use http::{StatusCode, Uri};
 use serde::{Deserialize, Serialize};
@@ -100,17 +100,13 @@ impl<K: Keys> Idempotency<K> {
 
     /// Deletes a batch of expired keys and counts them; returns how many went.
     ///
-    /// A service calls this in turns, at once again while it returns more than zero.
+    /// A service calls this in turns with its other purges, at once again while it returns more
+    /// than zero; [`hapax::retention::Retention`] does so.
     ///
     /// # Errors
     /// Fails as the store does.
     pub async fn purge(&self) -> Result<u64, StoreError> {
-        let expired = self.0.store.purge_keys().await?;
-        for (operation, rows) in &expired {
-            let operation = operation.as_str().to_owned();
-            metrics::counter!(IDEMPOTENCY_EXPIRED, "operation" => operation).increment(*rows);
-        }
-        Ok(expired.iter().map(|(_, rows)| rows).sum())
+        retention::purge_keys(&self.0.store).await
     }
 
     /// Counts what every tenant has stored, where a quota bounds it.

@@ -149,7 +149,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         tasks.spawn(async move { watched(&console, stopping).await });
     }
     tasks.spawn(admin::work(store.clone(), stopping));
-    let keeping = retention::spawn(store.clone(), config.retention.clone(), metrics);
+    let keeping = retention::spawn(&store, &config.retention, metrics);
 
     tracing::info!(
         node,

@@ -36,6 +36,7 @@ pub mod quota;
 pub mod mask;
 pub mod keyring;
 pub mod store;
+pub mod retention;
 pub mod clock;
 pub mod failpoint;
 #[doc(hidden)]

@@ -64,6 +64,8 @@ pub const EVENT_RETENTION: Duration = Duration::from_hours(168);
 pub const INBOX_RETENTION: Duration = Duration::from_hours(720);
 /// Rows that one purge deletes: small enough not to be felt.
 pub const PURGE_ROWS: usize = 500;
+/// Batches of each kind that one round of retention deletes before other housekeeping has its turn.
+pub const PURGE_TURNS: usize = 100;
 
 /// Bytes of an event's type.
 pub const EVENT_TYPE_BYTES_MAX: usize = 255;

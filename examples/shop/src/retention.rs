@@ -1,16 +1,15 @@
-//! Deletes what nobody can ask for any more, a batch at a time.
+//! Deletes what nobody can ask for any more, a batch of each kind in turn.
 //!
 //! Expired keys go at the pace of their retention; events that every
-//! destination has passed, and inbox rows that no sender can repeat, go after
-//! days. A batch that found nothing ends the round. Files of uploads that were
-//! never committed go at the start and once an hour.
+//! destination has passed, inbox rows that no sender can repeat, and sagas
+//! that ended go after days. Files of uploads that were never committed go at
+//! the start and once an hour.
 
 use std::time::Duration;
 
 use hapax::{
-    limits::{EVENT_RETENTION, INBOX_RETENTION, SAGA_RETENTION},
+    retention::{self, Ages},
     seeded::{self, Bug},
-    store::{Outbox, StoreError},
 };
 use hapax_http::Idempotency;
 use hapax_sqlite::Sqlite;
@@ -44,7 +43,8 @@ impl<D: Database> Retention<D> {
         if seeded::has(Bug::PurgeLiveKey) {
             round = Duration::from_secs(1);
         }
-        let mut sweep_at = Instant::now();
+        let kinds = self.kinds();
+        let (mut sweep_at, mut count_at) = (Instant::now(), Instant::now());
         loop {
             if Instant::now() >= sweep_at {
                 sweep_at += uploads::SWEEP;
@@ -53,33 +53,36 @@ impl<D: Database> Retention<D> {
                     tracing::warn!(error, "cannot sweep the folder of uploads");
                 }
             }
-            if let Err(error) = self.idempotency.count_usage().await {
-                tracing::warn!(
-                    error = error.story(),
-                    "cannot count what tenants have stored"
-                );
+            if Instant::now() >= count_at {
+                count_at = Instant::now() + round;
+                if let Err(error) = self.idempotency.count_usage().await {
+                    tracing::warn!(
+                        error = error.story(),
+                        "cannot count what tenants have stored"
+                    );
+                }
             }
             self.metrics.run_upkeep();
             // Before the first wait: one that never lives for a whole round deletes all the same.
-            if let Err(error) = self.purge().await {
-                tracing::warn!(error = error.story(), "cannot delete what has expired");
+            if !kinds.round().await {
+                sleep(round).await;
             }
-            sleep(round).await;
         }
     }
 
-    async fn purge(&self) -> Result<(), StoreError> {
-        while self.idempotency.purge().await? > 0 {}
-        purge_events(&self.store).await?;
-        while self.store.purge_sagas(SAGA_RETENTION).await? > 0 {}
+    /// What is deleted, in the order of its turns.
+    fn kinds(&self) -> retention::Retention {
+        let (idempotency, ages) = (self.idempotency.clone(), Ages::default());
+        let kinds = retention::Retention::new()
+            .and("keys", move || {
+                let idempotency = idempotency.clone();
+                async move { idempotency.purge().await }
+            })
+            .events(&self.store, ages)
+            .sagas(&self.store, ages);
         match &self.receiver {
-            Some(receiver) => purge_events(receiver).await,
-            None => Ok(()),
+            Some(receiver) => kinds.events(receiver, ages),
+            None => kinds,
         }
     }
-}
-
-async fn purge_events(store: &impl Outbox) -> Result<(), StoreError> {
-    while store.purge_events(EVENT_RETENTION, INBOX_RETENTION).await? > 0 {}
-    Ok(())
 }

@@ -11,6 +11,7 @@ mod pages;
 mod migrate;
 mod doctor;
 mod relay;
+mod retention;
 mod sources;
 mod sharing;
 mod gauges;

@@ -1,0 +1,36 @@
+//! Retention in `hapax relay`: every kind has its turn.
+
+use hapax_testkit::{postgres::Database, wait::eventually};
+
+use crate::hapax::{PATIENCE, Relay, migrate};
+
+/// An expired key that is there again as soon as it is deleted, and a saga that ended long ago.
+const OLD_ROWS: &str = "
+    CREATE FUNCTION expire_again() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO hapax.idempotency_key SELECT OLD.*;
+        RETURN NULL;
+    END $$;
+    INSERT INTO hapax.idempotency_key
+        (tenant, operation, key, fingerprint, state, created_at, expires_at)
+    VALUES ('alice', 'POST /orders', 'k', '\\x00', 'completed',
+        now() - interval '9 days', now() - interval '8 days');
+    CREATE TRIGGER again AFTER DELETE ON hapax.idempotency_key
+        FOR EACH ROW EXECUTE FUNCTION expire_again();
+    INSERT INTO hapax.saga (id, name, version, input, headers, state, deadline_at, created_at, ended_at)
+    VALUES ('s', 'checkout', 1, '', '{}', 'completed', now(), now(), now() - interval '90 days')";
+
+#[tokio::test]
+async fn keys_that_expire_without_end_keep_nothing_else_from_going() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let client = database.client().await;
+    client.batch_execute(OLD_ROWS).await.unwrap();
+    let relay = Relay::start(&database.url(), "[retention]\nevery = \"1s\"\n").await;
+    eventually(PATIENCE, async || {
+        let left = client.query_one("SELECT count(*) FROM hapax.saga", &[]);
+        left.await.unwrap().get::<_, i64>(0) == 0
+    })
+    .await;
+    relay.stop().await;
+}
