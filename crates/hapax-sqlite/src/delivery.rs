@@ -6,17 +6,18 @@
 
 mod due;
 mod lease;
+pub(crate) mod absence;
 pub(crate) mod arrival;
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Weak, time::Duration};
 
 use bytes::Bytes;
 use hapax::{
     Timestamp,
     dead_letter::DeadLetter,
     delivery::{
-        Attempt, AttemptOutcome, Attendance, Checkpoint, Frontier, Opened, Parked, ParkedState,
-        Settlement, Standing, positions,
+        Attempt, AttemptOutcome, Attendance, Checkpoint, Frontier, KnownDestinations, Opened,
+        Parked, ParkedState, Settlement, Standing, positions,
     },
     store::{Deliveries, StoreError},
 };
@@ -62,6 +63,10 @@ impl Deliveries for Sqlite {
         let (node, knows) = (node.to_owned(), knows.join("\n"));
         self.submit(move |desk| lease::attend(desk, &node, &knows, lease))
             .await
+    }
+
+    fn follow(&self, known: Weak<KnownDestinations>) {
+        self.follow_relay(known);
     }
 
     async fn give_up(&self, part: &str, epoch: i64) -> Result<(), StoreError> {

@@ -38,6 +38,11 @@ const OWN: &[Migration<'static>] = &[
         "settlements",
         include_str!("../migrations/0006_settlements.sql"),
     ),
+    (
+        7,
+        "absences",
+        include_str!("../migrations/0007_absences.sql"),
+    ),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,

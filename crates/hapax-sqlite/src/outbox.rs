@@ -18,8 +18,8 @@ use hapax::{
 use rusqlite::{Connection, Row, Statement, params, types::ValueRef};
 
 use crate::{
+    delivery::absence::Absences,
     error::{corrupt, store_error},
-    idempotency::rows,
     inbox, query,
     sqlite::Sqlite,
     writer::Desk,
@@ -62,14 +62,35 @@ impl Outbox for Sqlite {
         inbox_retention: Duration,
     ) -> Result<u64, StoreError> {
         let now = self.clock().now().as_millis();
-        let before =
-            |age: Duration| now.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
-        let (events_before, messages_before) = (before(retention), before(inbox_retention));
+        let millis = |age: Duration| i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+        let age = millis(retention);
+        let messages_before = now.saturating_sub(millis(inbox_retention));
         // Looking past all that is parked takes time, which is the readers' and not the writer's.
-        let passed = self.read(move |conn| passed(conn, events_before)).await?;
+        let known = self.known();
+        let look = move |conn: &Connection| {
+            let absences = Absences::look(conn, &known, now, age)?;
+            let before = now.saturating_sub(age);
+            Ok((
+                passed(conn, absences.frontier, before, now)?,
+                absences.has_notes(),
+            ))
+        };
+        let (passed, has_notes) = self.read(look).await?;
+        // Somebody may have come to know or to open a destination since.
+        let known = self.known();
         let purge = move |desk: &mut Desk| {
-            let events = purge(&desk.conn, &passed).map_err(store_error)?;
-            let messages = inbox::purge(&desk.conn, messages_before);
+            let (mut events, conn) = (0, &desk.conn);
+            let mut purge_events = || {
+                let absences = Absences::look(conn, &known, now, age)?;
+                absences.note(conn)?;
+                events = purge(conn, &passed, absences.frontier)?;
+                tell_gone(&absences.gone, events);
+                Ok(())
+            };
+            if has_notes || !passed.is_empty() {
+                purge_events().map_err(store_error)?;
+            }
+            let messages = inbox::purge(conn, messages_before);
             Ok(events + messages.map_err(store_error)?)
         };
         self.submit(purge).await
@@ -144,7 +165,7 @@ fn read(
             looked += 1;
             high = row.get(0)?;
             if shards.is_all() || shards.contains(shard(row)?) {
-                bytes += row.get_ref(7)?.as_bytes()?.len();
+                bytes += stored_bytes(row)?;
                 events.push(event(row, keyring));
             }
         }
@@ -204,6 +225,17 @@ pub(crate) fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Ve
     Ok(readable)
 }
 
+/// How many bytes an event is stored in: its payload, its headers and its names.
+pub(crate) fn stored_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
+    let mut bytes = 0;
+    for column in [2, 3, 4, 5, 7, 8] {
+        if let ValueRef::Text(stored) | ValueRef::Blob(stored) = row.get_ref(column)? {
+            bytes += stored.len();
+        }
+    }
+    Ok(bytes)
+}
+
 /// Reads an event from the first eleven columns of a row.
 pub(crate) fn event(row: &Row<'_>, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
     let position: i64 = row
@@ -251,18 +283,34 @@ fn columns(row: &Row<'_>, position: i64, keyring: &Keyring) -> Result<OutboxEven
     Ok(OutboxEvent { position, event })
 }
 
-/// Finds a batch of events written before `before` that nobody needs: once so, always so, unless
-/// a destination is seen for the first time.
-fn passed(conn: &Connection, before: i64) -> rusqlite::Result<Vec<i64>> {
-    let mut passed = conn.prepare_cached(query!("outbox/passed"))?;
-    let passed = passed.query_map(params![before, rows(PURGE_ROWS)], |row| row.get(0))?;
-    passed.collect()
+/// Finds a batch of events up to `frontier` that were written before `before`, and that nobody needs:
+/// once so, always so, unless a destination is seen for the first time.
+///
+/// Events are written in the order of their ids. A stamp beyond `now` is wrong, because the clock
+/// was ahead when it was written: such an event is as old as the next one that has a stamp of the
+/// past.
+fn passed(conn: &Connection, frontier: i64, before: i64, now: i64) -> rusqlite::Result<Vec<i64>> {
+    let mut list = conn.prepare_cached(query!("outbox/passed"))?;
+    let mut rows = list.query([frontier])?;
+    let (mut passed, mut ahead, mut young) = (Vec::new(), Vec::new(), 0);
+    while passed.len() < PURGE_ROWS && young < PURGE_ROWS {
+        let Some(row) = rows.next()? else { break };
+        let (id, created_at): (i64, i64) = (row.get(0)?, row.get(1)?);
+        if created_at <= before {
+            passed.append(&mut ahead);
+            passed.push(id);
+        } else if created_at <= now {
+            young += 1;
+        } else if ahead.len() < PURGE_ROWS {
+            ahead.push(id);
+        }
+    }
+    passed.truncate(PURGE_ROWS);
+    Ok(passed)
 }
 
 /// Deletes those of the batch that are still passed, with what is known of their deliveries.
-fn purge(conn: &Connection, passed: &[i64]) -> rusqlite::Result<u64> {
-    let mut frontier = conn.prepare_cached(query!("outbox/passed_by_all"))?;
-    let frontier: i64 = frontier.query_row([], |row| row.get(0))?;
+fn purge(conn: &Connection, passed: &[i64], frontier: i64) -> rusqlite::Result<u64> {
     let mut gone = 0;
     for position in passed.iter().filter(|position| **position <= frontier) {
         for sql in [
@@ -275,4 +323,15 @@ fn purge(conn: &Connection, passed: &[i64]) -> rusqlite::Result<u64> {
         }
     }
     Ok(gone)
+}
+
+/// Says for which destinations events are no longer kept, where events were deleted.
+fn tell_gone(gone: &[String], events: u64) {
+    for destination in gone.iter().filter(|_| events > 0) {
+        tracing::warn!(
+            destination,
+            "nobody has carried this destination for longer than events are kept: what it has not \
+             read goes unread; carry it again if its events are wanted"
+        );
+    }
 }

@@ -4,14 +4,16 @@
 //! finishes what was queued; [`Sqlite::close`] does the same and says when it is done.
 
 use std::{
+    collections::BTreeSet,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     thread::{self, JoinHandle},
     time::Instant,
 };
 
 use hapax::{
     Clock, Random,
+    delivery::KnownDestinations,
     group::{self, Queue, Turn},
     keyring::Keyring,
     limits::WRITER_JOBS,
@@ -45,6 +47,8 @@ struct Inner {
     clock: Clock,
     random: Random,
     keyring: Keyring,
+    /// What the relays of this process know that have no node name.
+    relays: Mutex<Vec<Weak<KnownDestinations>>>,
 }
 
 impl Sqlite {
@@ -96,6 +100,7 @@ impl Sqlite {
             clock: settings.clock,
             random: settings.random,
             keyring: settings.keyring,
+            relays: Mutex::default(),
         })))
     }
 
@@ -182,6 +187,19 @@ impl Sqlite {
 
     pub(crate) fn keyring(&self) -> &Keyring {
         &self.0.keyring
+    }
+
+    /// Remembers what a relay of this process knows, for as long as it runs.
+    pub(crate) fn follow_relay(&self, known: Weak<KnownDestinations>) {
+        lock(&self.0.relays).push(known);
+    }
+
+    /// The destinations that relays of this process know.
+    pub(crate) fn known(&self) -> BTreeSet<String> {
+        let mut relays = lock(&self.0.relays);
+        relays.retain(|relay| relay.strong_count() > 0);
+        let known = relays.iter().filter_map(Weak::upgrade);
+        known.flat_map(|relay| relay.names()).collect()
     }
 
     /// Runs `work` on the writer and answers once it is on disk.

@@ -5,12 +5,19 @@
 //! [`Outbox`] and [`Deliveries`] are the relay's side. The conformance suites of
 //! `hapax-testkit` are the law for all of them, method by method.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use crate::{
     clock::Timestamp,
     dead_letter::DeadLetter,
-    delivery::{Attempt, Attendance, Frontier, Opened, Parked, Settlement, Shards, Standing},
+    delivery::{
+        Attempt, Attendance, Frontier, KnownDestinations, Opened, Parked, Settlement, Shards,
+        Standing,
+    },
     event::{EventId, Headers, NewEvent},
     idempotency::{Answer, Claim, KeyRecord, Known, SingleShot},
     inbox::{Acceptance, Message},
@@ -329,8 +336,8 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// Reads at most `limit` events of `shards` beyond `frontier`, with the frontier that lies
     /// behind them.
     ///
-    /// It stops earlier once the payloads read exceed [`crate::limits::READ_BYTES`], so that
-    /// large events cannot fill the memory; it always reads at least one event if there is one.
+    /// It stops earlier once what the events are stored in (payload, headers, names) exceeds
+    /// [`crate::limits::READ_BYTES`], so that large events cannot fill the memory; it always reads at least one event if there is one.
     /// An empty batch means that nothing lies beyond `frontier` now.
     fn read(
         &self,
@@ -379,7 +386,9 @@ pub trait Outbox: Source {
     /// those that belonged to an event included.
     ///
     /// An event that a destination still has parked, or dead, stays; while there is no
-    /// destination, nothing is passed. A position is never given to a second event, whatever was
+    /// destination, nothing is passed. A destination that no relay has carried or known for
+    /// `retention`, while relays were running, is not waited for, unless it was disabled. The age of
+    /// an event does not depend on a clock that was ahead when it was written. A position is never given to a second event, whatever was
     /// deleted and however often the store was opened since; a store may keep its newest event to
     /// know which was the last.
     fn purge_events(
@@ -436,6 +445,13 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         lease: Duration,
     ) -> impl Future<Output = Result<Attendance, StoreError>> + Send;
 
+    /// Is told what a relay knows that has no node name and so gives no signs of life. The relay
+    /// holds the other end for as long as it runs. A store that may have relays in other processes
+    /// has no use for it.
+    fn follow(&self, known: Weak<KnownDestinations>) {
+        let _ = known;
+    }
+
     /// Lets a part go that `epoch` holds, so that another node may take it at once; fenced
     /// otherwise. Its owner has settled what it offered.
     fn give_up(
@@ -478,7 +494,7 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     /// its key, by position, and no further than to one that is not. Whoever has those in hand
     /// need not come back for each. All in all there are at most `limit`.
     ///
-    /// It stops earlier once the payloads read exceed [`crate::limits::READ_BYTES`], as
+    /// It stops earlier once what they are stored in exceeds [`crate::limits::READ_BYTES`], as
     /// [`Source::read`] does, and reads at least one if there is one.
     fn due(
         &self,

@@ -108,7 +108,7 @@ impl Found {
         if self.except.contains(&row.get(0)?) {
             return Ok(None);
         }
-        self.bytes += row.get_ref(7)?.as_bytes()?.len();
+        self.bytes += outbox::stored_bytes(row)?;
         self.parked.push(parked(row, &self.keyring));
         Ok(self.parked.last())
     }

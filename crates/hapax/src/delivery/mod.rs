@@ -10,7 +10,7 @@ mod shards;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -79,6 +79,23 @@ pub struct Held {
     pub node: String,
     /// The number of that ownership.
     pub epoch: i64,
+}
+
+/// The destinations that a relay carries, or would, where it has no node name.
+#[derive(Debug, Default)]
+pub struct KnownDestinations(Mutex<BTreeSet<String>>);
+
+impl KnownDestinations {
+    /// Replaces what is known.
+    pub fn set(&self, names: BTreeSet<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// What is known.
+    pub fn names(&self) -> BTreeSet<String> {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.clone()
+    }
 }
 
 /// How a parked delivery waits.

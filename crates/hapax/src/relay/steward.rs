@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use crate::{
-    delivery::part,
+    delivery::{KnownDestinations, part},
     limits,
     store::{Deliveries, Source},
 };
@@ -51,10 +51,16 @@ pub(super) struct Steward<S, D> {
     looked_at: Option<Instant>,
     /// Until when the silence of others says nothing, for we were away ourselves.
     away_until: Option<Instant>,
+    /// What a store is told that hears of no signs of life.
+    known: Arc<KnownDestinations>,
 }
 
 impl<S: Source, D: Deliveries> Steward<S, D> {
     pub(super) fn new(source: S, store: D, settings: Settings, wake: Wake, places: Places) -> Self {
+        let known = Arc::new(KnownDestinations::default());
+        if settings.node.is_none() {
+            store.follow(Arc::downgrade(&known));
+        }
         Self {
             source,
             store,
@@ -67,6 +73,7 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
             shares: Shares::default(),
             looked_at: None,
             away_until: None,
+            known,
         }
     }
 
@@ -114,6 +121,8 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
                 self.instruct(name, number, destination, tail);
             }
         }
+        let names = destinations.iter().map(|it| it.name.clone());
+        self.known.set(names.collect());
         let gone = |name: &String| !wanted.contains(name);
         for (name, (orders, task)) in self.keepers.extract_if(|name, _| gone(name)) {
             orders.send_modify(|orders| orders.ends = true);

@@ -1,0 +1,157 @@
+//! Destinations that nobody carries any more: retention does not wait for them for ever.
+//!
+//! A destination is absent while relays run and none of them carries or knows it. After it has been
+//! absent for as long as events are kept, events are deleted that it has not read. The same rule
+//! holds on a server. A destination that was disabled, and one that a relay pauses, is not absent.
+
+use std::collections::BTreeSet;
+
+use rusqlite::{Connection, Row, params};
+
+use crate::query;
+
+const HOUR_MS: i64 = 3_600 * 1_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// How far retention may go.
+#[derive(Debug, Default)]
+pub(crate) struct Absences {
+    /// Up to which position every destination that is waited for has passed; 0 while there is none.
+    pub(crate) frontier: i64,
+    /// The destinations that are no longer waited for.
+    pub(crate) gone: Vec<String>,
+    /// What is to be written down: a destination, and its absence unless it has ended.
+    notes: Vec<(String, Option<Absence>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Absence {
+    epoch: i64,
+    written_at: i64,
+    since: i64,
+    noted_at: i64,
+}
+
+struct Place {
+    part: String,
+    epoch: i64,
+    written_at: i64,
+    frontier: i64,
+    is_held: bool,
+    is_disabled: bool,
+    absence: Option<Absence>,
+}
+
+impl Absences {
+    /// Looks who is absent at `now`. `known` are the destinations that a relay of this process knows;
+    /// what is absent since `age` milliseconds is gone.
+    pub(crate) fn look(
+        conn: &Connection,
+        known: &BTreeSet<String>,
+        now: i64,
+        age: i64,
+    ) -> rusqlite::Result<Self> {
+        let living = now.saturating_sub(DAY_MS);
+        let mut places = conn.prepare_cached(query!("delivery/absences"))?;
+        let places = places.query_map([living], place)?;
+        let places: Vec<Place> = places.collect::<Result<_, _>>()?;
+        let mut known = known.clone();
+        // Where no relay runs at all, nothing can be said about a single destination.
+        let relays_run = !known.is_empty() || places.iter().any(|place| place.is_held);
+        let mut nodes = conn.prepare_cached(query!("delivery/known"))?;
+        let mut rows = nodes.query([living])?;
+        while let Some(row) = rows.next()? {
+            let knows: String = row.get(0)?;
+            known.extend(knows.lines().map(str::to_owned));
+        }
+        let (mut absences, mut waited_for) = (Self::default(), Vec::new());
+        for place in places {
+            let name = place.part.split('/').next().unwrap_or_default();
+            let is_absent = relays_run && !place.is_held && !known.contains(name);
+            let noted = is_absent.then(|| place.absent(now));
+            let is_gone = noted.is_some_and(|it| it.since <= now.saturating_sub(age));
+            if noted != place.absence {
+                absences.notes.push((place.part.clone(), noted));
+            }
+            if is_gone && !place.is_disabled {
+                absences.gone.push(place.part);
+            } else {
+                waited_for.push(place.frontier);
+            }
+        }
+        absences.frontier = waited_for.into_iter().min().unwrap_or(0);
+        Ok(absences)
+    }
+
+    /// Writes down what has changed.
+    pub(crate) fn note(&self, conn: &Connection) -> rusqlite::Result<()> {
+        for (part, absence) in &self.notes {
+            let Some(absence) = absence else {
+                let mut back = conn.prepare_cached(query!("delivery/note_back"))?;
+                back.execute([part])?;
+                continue;
+            };
+            let Absence {
+                epoch,
+                written_at,
+                since,
+                noted_at,
+            } = absence;
+            let mut note = conn.prepare_cached(query!("delivery/note_absent"))?;
+            note.execute(params![part, epoch, written_at, since, noted_at])?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is anything to write down.
+    pub(crate) fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
+    }
+}
+
+impl Place {
+    /// Its absence as of now: the one that was noted before, unless somebody has carried it since, or
+    /// nobody has looked for a day.
+    fn absent(&self, now: i64) -> Absence {
+        let goes_on = |old: &Absence| {
+            (old.epoch, old.written_at) == (self.epoch, self.written_at)
+                && old.since <= now
+                && old.noted_at > now.saturating_sub(DAY_MS)
+        };
+        match self.absence.filter(goes_on) {
+            Some(old) if (now.saturating_sub(HOUR_MS)..=now).contains(&old.noted_at) => old,
+            Some(old) => Absence {
+                noted_at: now,
+                ..old
+            },
+            None => Absence {
+                epoch: self.epoch,
+                written_at: self.written_at,
+                since: now,
+                noted_at: now,
+            },
+        }
+    }
+}
+
+fn place(row: &Row<'_>) -> rusqlite::Result<Place> {
+    let epoch: Option<i64> = row.get(6)?;
+    let absence = match epoch {
+        None => None,
+        Some(epoch) => Some(Absence {
+            epoch,
+            written_at: row.get(7)?,
+            since: row.get(8)?,
+            noted_at: row.get(9)?,
+        }),
+    };
+    Ok(Place {
+        part: row.get(0)?,
+        epoch: row.get(1)?,
+        written_at: row.get(2)?,
+        frontier: row.get(3)?,
+        is_held: row.get(4)?,
+        is_disabled: row.get(5)?,
+        absence,
+    })
+}
