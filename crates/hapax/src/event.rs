@@ -204,4 +204,15 @@ impl Event {
         let Aggregate { kind, id } = self.aggregate.as_ref()?;
         Some(format!("{kind}\n{id}"))
     }
+
+    /// About how many bytes it is stored in, and takes in memory: its payload, its headers and its
+    /// names.
+    pub fn stored_bytes(&self) -> usize {
+        let aggregate = self.aggregate.iter();
+        let about: usize = aggregate.map(|it| it.kind.len() + it.id.len()).sum();
+        let headers = self.headers.iter();
+        let headers: usize = headers.map(|(name, value)| name.len() + value.len()).sum();
+        let tenant = self.tenant.as_ref().map_or(0, |it| it.as_str().len());
+        self.payload.bytes().len() + headers + self.kind.len() + tenant + about
+    }
 }

@@ -90,7 +90,7 @@ pub const READ_EVENTS: usize = 4_000;
 /// Deliveries that are read together with the one that holds them up: each is one turn less to its
 /// store, and a place less for others that fall due.
 pub const BEHIND: usize = 16;
-/// Bytes of payload after which one read of the outbox ends.
+/// Stored bytes of events (payload, headers, names) after which one read of the outbox ends.
 pub const READ_BYTES: usize = 2 * 1024 * 1024;
 /// Events of one destination that are in memory: waiting for their turn or on the wire.
 pub const WINDOW_EVENTS: usize = 10_000;
@@ -99,11 +99,13 @@ pub const WINDOW_EVENTS: usize = 10_000;
 pub const CROWD_EVENTS: usize = 2_000;
 /// Events of others that are taken in past a crowd, and remembered until the crowd has passed.
 pub const PAST_EVENTS: usize = 4_000;
+/// Stored bytes of events beyond a full window after which no more are taken in past a crowd.
+pub const PAST_BYTES: usize = 8 * 1024 * 1024;
 /// Events that one look past a crowd finds at most.
 pub const PAST_READ: usize = 200;
 /// How often it is looked past a crowd.
 pub const PAST_LOOK: Duration = Duration::from_millis(25);
-/// Bytes of payload in one destination's window; at least one event always fits.
+/// Stored bytes of events in one destination's window; at least one event always fits.
 pub const WINDOW_BYTES: usize = 8 * 1024 * 1024;
 /// Events that are read and not yet behind the checkpoint: what a crash may repeat at most.
 pub const UNSETTLED_EVENTS: usize = 16_000;

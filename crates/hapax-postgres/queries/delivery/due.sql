@@ -46,17 +46,24 @@ WITH due AS MATERIALIZED (
 SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
        created_at, available_at, state, attempt, next_at, order_key, coalesce(asked, false)
 FROM (
-    SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
-           event.aggregate_id, event.sequence, coalesce(parked.payload, event.payload) AS payload,
-           coalesce(parked.headers, event.headers) AS headers, event.created_at,
-           event.available_at, parked.state, parked.attempt, parked.next_at, parked.order_key,
-           parked.asked, parked.place,
-           sum(octet_length(coalesce(parked.payload, event.payload)))
-               OVER (ORDER BY parked.place, parked.next_at, event.id ROWS UNBOUNDED PRECEDING)
-               - octet_length(coalesce(parked.payload, event.payload)) AS before
-    FROM parked
-    JOIN hapax.outbox_event AS event ON event.id = parked.position
-        AND event.segment IN ((parked.position >> 36 & 7)::int2, -1::int2)
+    SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
+           created_at, available_at, state, attempt, next_at, order_key, asked, place,
+           sum(bytes) OVER (ORDER BY place, next_at, id ROWS UNBOUNDED PRECEDING) - bytes AS before
+    FROM (
+        SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
+               event.aggregate_id, event.sequence,
+               coalesce(parked.payload, event.payload) AS payload,
+               coalesce(parked.headers, event.headers) AS headers, event.created_at,
+               event.available_at, parked.state, parked.attempt, parked.next_at,
+               parked.order_key, parked.asked, parked.place,
+               octet_length(coalesce(parked.payload, event.payload))
+                   + octet_length(coalesce(parked.headers, event.headers))
+                   + octet_length(concat(event.type, event.tenant, event.aggregate_type,
+                                         event.aggregate_id)) AS bytes
+        FROM parked
+        JOIN hapax.outbox_event AS event ON event.id = parked.position
+            AND event.segment IN ((parked.position >> 36 & 7)::int2, -1::int2)
+    ) AS sized
 ) AS event
 WHERE before <= $5::int8
 ORDER BY place, next_at, id

@@ -6,7 +6,7 @@
 -- drawn ($4), over at most so many rows ($6), and here only while that id is of this turn. What
 -- lies beyond the highest id follows when nothing late is left to look for: up to so many rows ($7),
 -- or with the first beyond so many bytes ($8), which are only added up one by one when all of it is
--- more; of some shards ($9) over at most $6 rows, and then the first row says how far. Last
+-- more (what an event is stored in counts, its headers and names too); of some shards ($9) over at most $6 rows, and then the first row says how far. Last
 -- it says in which history all this was seen. It is run with the name of any of the segments.
 WITH drawn AS MATERIALIZED (
     SELECT last_value - (NOT is_called)::int4 AS last
@@ -53,12 +53,13 @@ WITH drawn AS MATERIALIZED (
                LIMIT 1
            ), $1::int8) END AS until
 ), cut AS MATERIALIZED (
-    SELECT CASE WHEN sum(octet_length(payload)) > $8::int8 THEN (
+    SELECT CASE WHEN sum(bytes) > $8::int8 THEN (
         SELECT min(id)
         FROM (
-            SELECT id, sum(octet_length(payload)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS bytes
+            SELECT id, sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS bytes
             FROM (
-                SELECT id, payload
+                SELECT id, octet_length(payload) + octet_length(headers)
+                    + octet_length(concat(type, tenant, aggregate_type, aggregate_id)) AS bytes
                 FROM hapax.outbox_event_0
                 WHERE id > (SELECT high FROM ahead)
                   AND id <= (SELECT until FROM ahead)
@@ -70,7 +71,8 @@ WITH drawn AS MATERIALIZED (
         WHERE bytes > $8::int8
     ) ELSE (SELECT until FROM ahead) END AS until
     FROM (
-        SELECT payload
+        SELECT octet_length(payload) + octet_length(headers)
+            + octet_length(concat(type, tenant, aggregate_type, aggregate_id)) AS bytes
         FROM hapax.outbox_event_0
         WHERE id > (SELECT high FROM ahead)
           AND id <= (SELECT until FROM ahead)
@@ -97,11 +99,12 @@ UNION ALL
       FROM (
           SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
                  headers, created_at, available_at,
-                 sum(octet_length(payload)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING)
-                     - octet_length(payload) AS before
+                 sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - bytes AS before
           FROM (
               SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
-                     headers, created_at, available_at
+                     headers, created_at, available_at,
+                     octet_length(payload) + octet_length(headers)
+                         + octet_length(concat(type, tenant, aggregate_type, aggregate_id)) AS bytes
               FROM hapax.outbox_event_0
               WHERE id > (SELECT floor FROM late)
                 AND id <= (SELECT until FROM late)

@@ -24,11 +24,12 @@ UNION ALL
  FROM (
      SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
             created_at, available_at,
-            sum(octet_length(payload)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING)
-                - octet_length(payload) AS before
+            sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - bytes AS before
      FROM (
          SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
-                headers, created_at, available_at
+                headers, created_at, available_at,
+                octet_length(payload) + octet_length(headers)
+                    + octet_length(concat(type, tenant, aggregate_type, aggregate_id)) AS bytes
          FROM hapax.outbox_event_0
          WHERE id > $1::int8
            AND id <= (SELECT until FROM looked)

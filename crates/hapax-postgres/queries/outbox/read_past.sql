@@ -34,12 +34,17 @@ UNION ALL
 (SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
         created_at, available_at, NULL
  FROM (
-     SELECT event.id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
-            headers, created_at, available_at,
-            sum(octet_length(payload)) OVER (ORDER BY event.id ROWS UNBOUNDED PRECEDING)
-                - octet_length(payload) AS before
-     FROM others
-     JOIN hapax.outbox_event_0 AS event ON event.id = others.id
+     SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
+            created_at, available_at,
+            sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - bytes AS before
+     FROM (
+         SELECT event.id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
+                headers, created_at, available_at,
+                octet_length(payload) + octet_length(headers)
+                    + octet_length(concat(type, tenant, aggregate_type, aggregate_id)) AS bytes
+         FROM others
+         JOIN hapax.outbox_event_0 AS event ON event.id = others.id
+     ) AS sized
  ) AS found
  WHERE before <= $4::int8
  ORDER BY id)

@@ -192,7 +192,11 @@ impl Writer<'_> {
             String::new()
         };
         // What is too large is not carried, and what is missing weighs nothing.
-        let bytes = format!("CASE WHEN size <= {PAYLOAD_BYTES_MAX} THEN size ELSE 0 END");
+        let bytes = format!(
+            "(CASE WHEN size <= {PAYLOAD_BYTES_MAX} THEN size ELSE 0 END \
+             + coalesce(octet_length(headers), 0) \
+             + octet_length(concat(type, tenant, aggregate_type, aggregate_id)))"
+        );
         format!(
             "SELECT {} FROM (SELECT {}, sum({bytes}) OVER (ORDER BY {order} \
              ROWS UNBOUNDED PRECEDING) - {bytes} AS before FROM claimed) AS counted \

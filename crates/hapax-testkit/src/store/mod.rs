@@ -175,6 +175,7 @@ macro_rules! store_suite {
                 a_frontier_stays_good_across_a_restart
                 a_reader_among_writers_loses_and_repeats_nothing
                 a_read_of_large_events_ends_early
+                a_read_of_large_headers_ends_early
                 no_event_goes_that_a_destination_has_not_passed
                 no_event_goes_before_its_retention
                 a_purge_deletes_many_events_batch_by_batch

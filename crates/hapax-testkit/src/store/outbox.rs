@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use hapax::{
     delivery::{Frontier, ParkedState, Settlement, Shards},
     event::{Headers, NewEvent, Payload},
-    limits::{PAYLOAD_BYTES_MAX, READ_BYTES},
+    limits::{EVENT_HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, READ_BYTES},
     outbox::OutboxEvent,
     store::{Deliveries, Keys, Outbox, Source, Transaction},
 };
@@ -232,6 +232,47 @@ pub async fn a_read_of_large_events_ends_early<S: StoreUnderTest>() {
         .map(|one| one.event.id)
         .collect();
     assert_eq!(read, ids);
+}
+
+/// What counts is all that an event is stored in: many headers end a read as a large payload does,
+/// of the outbox and of what fell due.
+pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let large = (0..16).fold(event("large"), |event, number| {
+        event.header(
+            format!("h{number:02}"),
+            "x".repeat(EVENT_HEADER_BYTES_MAX - 3),
+        )
+    });
+    let bytes = 16 * EVENT_HEADER_BYTES_MAX;
+    let count = 2 * READ_BYTES / bytes + 2;
+    let ids = bench.emit(vec![large; count]).await;
+    let first = bench
+        .store()
+        .read(&Frontier::default(), Shards::ALL, 1_000)
+        .await
+        .expect("it is read");
+    let most = READ_BYTES / bytes + 1;
+    assert!(
+        (1..=most).contains(&first.events.len()),
+        "{}",
+        first.events.len()
+    );
+    let (rest, behind) = bench.events_beyond(first.frontier).await;
+    let all: Vec<_> = first.events.iter().chain(&rest).collect();
+    let read: Vec<_> = all.iter().map(|one| one.event.id).collect();
+    assert_eq!(read, ids);
+    let opened = bench.open("d").await;
+    let mut parks = steps::settlement("d", opened.epoch);
+    parks.checkpoint = Some(steps::checkpoint(behind, &[], &[]));
+    let now = bench.clock.now();
+    let park =
+        |one: &&Arc<OutboxEvent>| steps::park_key(one.position, ParkedState::Retrying, now, "key");
+    parks.park = all.iter().map(park).collect();
+    bench.settle(parks).await;
+    let due = bench.store().due("d", &[], 1_000, 0).await;
+    let due = due.expect("what is due is read").len();
+    assert!((1..=most).contains(&due), "{due} are due at once");
 }
 
 /// An event stays until every destination has passed it, however old it is.

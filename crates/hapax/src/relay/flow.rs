@@ -163,7 +163,7 @@ impl Flow {
         let room = self.progress.room_ahead().min(PAST_READ);
         // A key's earlier event may be committed behind where it was looked.
         let keeps_order = self.destination.order != Order::None;
-        if room == 0 || keeps_order || self.wants_more() {
+        if room == 0 || keeps_order || self.wants_more() || self.lane.is_stuffed() {
             return None;
         }
         let high = self.progress.head().high;

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     key::Tenant,
-    limits::{CROWD_EVENTS, WINDOW_BYTES, WINDOW_EVENTS},
+    limits::{CROWD_EVENTS, PAST_BYTES, WINDOW_BYTES, WINDOW_EVENTS},
     outbox::OutboxEvent,
 };
 
@@ -43,7 +43,7 @@ impl Item {
     }
 
     fn bytes(&self) -> usize {
-        self.event.event.payload.bytes().len()
+        self.event.event.stored_bytes()
     }
 }
 
@@ -62,6 +62,11 @@ impl Lane {
     /// Whether nothing more should be read into memory.
     pub(super) fn is_full(&self) -> bool {
         self.events >= WINDOW_EVENTS || self.bytes >= WINDOW_BYTES
+    }
+
+    /// Whether no more events of others should be read past a crowd.
+    pub(super) fn is_stuffed(&self) -> bool {
+        self.bytes >= WINDOW_BYTES + PAST_BYTES
     }
 
     /// Whether an event could be offered now.
@@ -256,6 +261,23 @@ mod tests {
         let taken = large.take(1);
         large.go_on(&taken[0]);
         assert!(!large.is_full());
+    }
+
+    #[test]
+    fn it_is_full_by_the_headers_too() {
+        let mut lane = Lane::default();
+        for position in 0..8 {
+            assert!(!lane.is_full());
+            let event = (0..16).fold(NewEvent::json("a", &position), |event, number| {
+                event.header(format!("h{number}"), "x".repeat(4_000))
+            });
+            let mut item = sealed(position, event, None);
+            let sealed = Arc::make_mut(&mut item.event);
+            let large = "x".repeat(WINDOW_BYTES / 8);
+            sealed.event.headers.insert("large".to_owned(), large);
+            lane.push(item);
+        }
+        assert!(lane.is_full() && !lane.is_stuffed());
     }
 
     #[test]
