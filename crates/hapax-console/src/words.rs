@@ -83,7 +83,7 @@ pub(crate) fn size(bytes: u64) -> String {
 pub(crate) fn badge(state: &str) -> Element {
     let tone = match state {
         "dead" | "failed" | "rejected" | "gone" | "disabled" | "refused" | "needs_attention"
-        | "unowned" | "owner_silent" | "nobody_knows" | "behind_dead_letter" => "bad",
+        | "unowned" | "owner_silent" | "nobody_knows" | "behind_dead_letter" | "declined" => "bad",
         "retrying" | "blocked" | "paused" | "unavailable" | "interrupted" | "in_progress"
         | "removing" | "waiting" | "held_back" | "not_settling" | "waits_for_retry" | "breaker" => {
             "slow"

@@ -240,11 +240,11 @@ where
     prepare
 }
 
-/// Runs a step; a panic is a failure like any other.
+/// Runs a step; a panic is a failure of this event, and says nothing about others.
 async fn caught<R>(step: impl Future<Output = Result<R, HandlerError>>) -> Result<R, SinkError> {
     match AssertUnwindSafe(step).catch_unwind().await {
         Ok(verdict) => verdict.map_err(SinkError::from),
-        Err(_) => Err(SinkError::unavailable("panic", Panicked)),
+        Err(_) => Err(SinkError::declined("panic", Panicked)),
     }
 }
 

@@ -45,6 +45,14 @@ pub const CONNECT: Duration = Duration::from_secs(5);
 /// Messages of one batch to NATS, and those that wait for its connection: they fill the pipe.
 #[cfg(feature = "nats")]
 pub const NATS_BATCH: usize = 1_000;
+/// Subjects of one batch that no stream took and of which is asked whether a stream lists them: a
+/// batch has few, and what is beyond them is taken for such a subject.
+#[cfg(feature = "nats")]
+pub const NATS_SUBJECTS_ASKED: usize = 16;
+/// How long NATS may take to say which streams list a subject: it answers at once, or never where
+/// the user may not ask.
+#[cfg(feature = "nats")]
+pub const NATS_ASK: Duration = Duration::from_secs(1);
 /// How often a silent NATS server is asked whether it lives.
 #[cfg(feature = "nats")]
 pub const NATS_PING: Duration = Duration::from_secs(10);

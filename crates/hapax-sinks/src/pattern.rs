@@ -49,6 +49,12 @@ impl Pattern {
         (!pieces.is_empty()).then_some(Self(pieces))
     }
 
+    /// Whether all events have the same name: what is wrong with it is wrong for all of them.
+    #[cfg(any(test, feature = "nats", feature = "redis", feature = "kafka"))]
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.0.iter().all(|piece| matches!(piece, Piece::Text(_)))
+    }
+
     /// The name for an event, each hole filled with what `spell` makes of it.
     pub(crate) fn fill(&self, event: &Event, spell: impl Fn(Hole, &str) -> String) -> String {
         let mut name = String::new();

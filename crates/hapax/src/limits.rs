@@ -148,6 +148,9 @@ pub const SHOWN_BYTES_MAX: usize = 256 * 1024;
 pub const BREAKER_FAILURES: u32 = 10;
 /// How long a destination may fail every single offer before it is disabled.
 pub const FAILING_MAX: Duration = Duration::from_hours(5 * 24);
+/// How much of the time between two failures counts as failing: a destination that is open is probed
+/// every few seconds, and while nothing is offered nothing fails.
+pub const FAILING_GAP: Duration = Duration::from_hours(1);
 /// How long an open breaker waits before it probes.
 pub const BREAKER_OPEN: Duration = Duration::from_secs(10);
 /// Bytes of a saga's id, of its kind and of a signal's name: they are index columns.

@@ -79,11 +79,13 @@ pub struct Receipt {
 
 /// Why a sink did not take an event.
 ///
-/// The variant answers the one question the relay asks: again, or never?
+/// The variant answers what the relay asks: again, or never? And is it the far side, or this event?
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// The far side may take the same event later.
+    /// The far side may take the same event later; it would not have taken another one either.
+    ///
+    /// Ten of these in a row open the destination's breaker.
     #[error("sink is unavailable")]
     Unavailable {
         /// The least it asked us to wait.
@@ -93,6 +95,22 @@ pub enum SinkError {
         /// What the far side said, if it said anything.
         receipt: Receipt,
         /// What went wrong.
+        source: BoxError,
+    },
+    /// The far side is there, and does not take this event now: no queue listens for its type, the
+    /// endpoint calls its content wrong.
+    ///
+    /// It may be taken later, and is offered again by the destination's schedule. Nothing follows for
+    /// other events: it never opens the destination's breaker.
+    #[error("sink declined the event")]
+    Declined {
+        /// The least it asked us to wait.
+        retry_after: Option<Duration>,
+        /// What kind of failure it was: a word for metrics, from a small set.
+        error_type: &'static str,
+        /// What the far side said, if it said anything.
+        receipt: Receipt,
+        /// What it objected to.
         source: BoxError,
     },
     /// The far side will never take this event.
@@ -126,6 +144,16 @@ impl SinkError {
         }
     }
 
+    /// A failure of this event alone that may pass, with no word from the far side.
+    pub fn declined(error_type: &'static str, source: impl Into<BoxError>) -> Self {
+        Self::Declined {
+            retry_after: None,
+            error_type,
+            receipt: Receipt::default(),
+            source: source.into(),
+        }
+    }
+
     /// A failure that will not pass, with no word from the far side.
     pub fn rejected(error_type: &'static str, source: impl Into<BoxError>) -> Self {
         Self::Rejected {
@@ -138,7 +166,9 @@ impl SinkError {
     /// The word for this failure in metrics.
     pub fn error_type(&self) -> &'static str {
         match self {
-            Self::Unavailable { error_type, .. } | Self::Rejected { error_type, .. } => error_type,
+            Self::Unavailable { error_type, .. }
+            | Self::Declined { error_type, .. }
+            | Self::Rejected { error_type, .. } => error_type,
             Self::Gone { .. } => "gone",
         }
     }
@@ -147,6 +177,7 @@ impl SinkError {
     pub fn receipt(&self) -> &Receipt {
         match self {
             Self::Unavailable { receipt, .. }
+            | Self::Declined { receipt, .. }
             | Self::Rejected { receipt, .. }
             | Self::Gone { receipt, .. } => receipt,
         }

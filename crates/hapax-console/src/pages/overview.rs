@@ -72,7 +72,9 @@ fn why(look: &Look) -> Html {
 /// The lines that say why one destination stands still.
 pub(crate) fn why_of(look: &Look, destination: &str) -> Option<Element> {
     let own = |it: &&Stalled| match &it.what {
-        What::Part(part) | What::OrderKey { part, .. } => destination_of(part) == destination,
+        What::Part(part) | What::OrderKey { part, .. } | What::EventType { part, .. } => {
+            destination_of(part) == destination
+        }
         What::Sagas { .. } | What::Outbox => false,
     };
     let lines: Vec<Element> = look
@@ -106,6 +108,10 @@ fn stalled(it: &Stalled, now: Timestamp) -> Element {
             format!("{aggregate_type}/{aggregate_id} at {part}"),
             path_of("/console/destinations", destination_of(part)),
         ),
+        What::EventType { part, kind } => (
+            format!("{kind} at {part}"),
+            path_of("/console/destinations", destination_of(part)),
+        ),
         What::Sagas { name, version } => {
             let q = term(Qualifier::Saga, name);
             (
@@ -126,7 +132,9 @@ fn stalled(it: &Stalled, now: Timestamp) -> Element {
         said = format!("{said}. {} wait", number(it.waiting));
     }
     let to = match &it.cause {
-        Cause::WaitsForRetry { position, .. } | Cause::BehindDeadLetter { position, .. } => {
+        Cause::WaitsForRetry { position, .. }
+        | Cause::BehindDeadLetter { position, .. }
+        | Cause::Declined { position, .. } => {
             path_of("/console/events", &position.to_string())
         }
         Cause::NeedsAttention => match &it.what {

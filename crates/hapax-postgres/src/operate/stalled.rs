@@ -46,6 +46,13 @@ pub enum What {
         /// Which one.
         aggregate_id: String,
     },
+    /// Events of one type at a part of a destination: events of other types move.
+    EventType {
+        /// The part.
+        part: String,
+        /// The type.
+        kind: String,
+    },
     /// Sagas of one kind.
     Sagas {
         /// The name of their definition.
@@ -104,6 +111,15 @@ pub enum Cause {
         /// What it died of.
         error: Option<String>,
     },
+    /// The far side takes others and declines these: no queue or stream listens for them, or it objects
+    /// to their content. They are tried again on the destination's schedule, and are dead letters after
+    /// it.
+    Declined {
+        /// The first of them.
+        position: i64,
+        /// What one of them was declined for.
+        error: Option<String>,
+    },
     /// Only a person can say how these sagas go on.
     NeedsAttention,
     /// These sagas are due, and no worker takes them: none that runs knows their version.
@@ -144,6 +160,7 @@ pub(super) async fn of_parts(
     let moving: Vec<String> = moving.map(|(part, _)| part.name.clone()).collect();
     let mut all: Vec<Stalled> = told.into_iter().filter_map(|(_, told)| told).collect();
     all.extend(order_keys(store, &moving).await?);
+    all.extend(event_types(store, &moving).await?);
     all.extend(of_sagas(store, actor).await?);
     if actor.tenant.is_none() {
         all.extend(writers(store).await?);
@@ -163,6 +180,7 @@ impl Cause {
             Self::WaitsForRetry { .. } => "waits_for_retry",
             Self::NotSettling => "not_settling",
             Self::BehindDeadLetter { .. } => "behind_dead_letter",
+            Self::Declined { .. } => "declined",
             Self::NeedsAttention => "needs_attention",
             Self::NobodyKnows => "nobody_knows",
             Self::HeldBack { .. } => "held_back",
@@ -179,10 +197,11 @@ impl Cause {
             Self::NeedsAttention => 3,
             Self::NobodyKnows => 4,
             Self::BehindDeadLetter { .. } => 5,
-            Self::NotSettling => 6,
-            Self::HeldBack { .. } => 7,
-            Self::Paused { .. } => 8,
-            Self::WaitsForRetry { .. } => 9,
+            Self::Declined { .. } => 6,
+            Self::NotSettling => 7,
+            Self::HeldBack { .. } => 8,
+            Self::Paused { .. } => 9,
+            Self::WaitsForRetry { .. } => 10,
         }
     }
 
@@ -230,6 +249,9 @@ impl fmt::Display for Cause {
             Self::BehindDeadLetter { position, error } => {
                 write!(f, "behind dead letter {position}{}", said(error))
             }
+            Self::Declined { error, .. } => {
+                write!(f, "the far side declines them{}", said(error))
+            }
             Self::NeedsAttention => write!(f, "only a person can say how they go on"),
             Self::NobodyKnows => write!(f, "due, and no worker that knows them takes them"),
             Self::HeldBack { holder } => {
@@ -248,6 +270,7 @@ impl fmt::Display for What {
                 aggregate_type,
                 aggregate_id,
             } => write!(f, "{aggregate_type} {aggregate_id} at {part}"),
+            Self::EventType { part, kind } => write!(f, "events {kind} at {part}"),
             Self::Sagas { name, version } => write!(f, "sagas {name} version {version}"),
             Self::Outbox => write!(f, "the outbox"),
         }
@@ -256,6 +279,8 @@ impl fmt::Display for What {
 
 /// Order keys that are told of at most.
 const KEYS: i64 = 50;
+/// Event types that are told of at most.
+const TYPES: i64 = 20;
 /// Deliveries of each kind that are looked at for what they hold up, and of each key behind them.
 const HEADS: i64 = 100;
 /// Sagas of one kind that are counted.
@@ -350,6 +375,28 @@ fn held_up(row: &Row) -> Stalled {
         since: Some(row.get::<_, Moment>(7).0),
         waiting: row.get::<_, i64>(8).unsigned_abs(),
     }
+}
+
+async fn event_types(store: &Postgres, parts: &[String]) -> Result<Vec<Stalled>, OperateError> {
+    if parts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let parts = parts.to_vec();
+    let params: [&dyn Param; 3] = [&parts, &HEADS, &TYPES];
+    let found = store.ask(query!("operate/declined"), &params).await?;
+    let declined = |row: &Row| Stalled {
+        what: What::EventType {
+            part: row.get(0),
+            kind: row.get(1),
+        },
+        cause: Cause::Declined {
+            position: row.get(2),
+            error: row.get(4),
+        },
+        since: Some(row.get::<_, Moment>(5).0),
+        waiting: row.get::<_, i64>(3).unsigned_abs(),
+    };
+    Ok(found.iter().map(declined).collect())
 }
 
 async fn of_sagas(store: &Postgres, actor: &Actor) -> Result<Vec<Stalled>, OperateError> {

@@ -160,6 +160,7 @@ const HOT: &[(&str, &str)] = hot!(
     "operate/sagas_waiting"
     "operate/tenant_sagas"
     "operate/held_up"
+    "operate/declined"
     "operate/lately"
 );
 

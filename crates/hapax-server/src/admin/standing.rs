@@ -18,7 +18,7 @@ use super::{
 /// Something that stands still.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct StalledView {
-    /// What does: `part`, `order_key`, `sagas` or `outbox`.
+    /// What does: `part`, `order_key`, `event_type`, `sagas` or `outbox`.
     pub(crate) what: &'static str,
     /// The same, in words.
     pub(crate) name: String,
@@ -31,6 +31,9 @@ pub(crate) struct StalledView {
     /// Which one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) aggregate_id: Option<String>,
+    /// The type of the events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) event_type: Option<String>,
     /// The name of the sagas' definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) saga: Option<String>,
@@ -38,7 +41,7 @@ pub(crate) struct StalledView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<u32>,
     /// Why: `paused`, `disabled`, `unowned`, `owner_silent`, `waits_for_retry`, `not_settling`,
-    /// `behind_dead_letter`, `needs_attention`, `nobody_knows` or `held_back`.
+    /// `behind_dead_letter`, `declined`, `needs_attention`, `nobody_knows` or `held_back`.
     pub(crate) cause: &'static str,
     /// The same, in words.
     pub(crate) detail: String,
@@ -185,6 +188,9 @@ impl From<Stalled> for StalledView {
                 view.aggregate_type = Some(aggregate_type);
                 view.aggregate_id = Some(aggregate_id);
             }
+            What::EventType { part, kind } => {
+                (view.what, view.part, view.event_type) = ("event_type", Some(part), Some(kind));
+            }
             What::Sagas { name, version } => {
                 (view.what, view.saga, view.version) = ("sagas", Some(name), Some(version));
             }
@@ -198,7 +204,9 @@ impl From<Stalled> for StalledView {
             } => {
                 (view.position, view.next_at) = (Some(position), Some(moment(next_at)));
             }
-            Cause::BehindDeadLetter { position, .. } => view.position = Some(position),
+            Cause::BehindDeadLetter { position, .. } | Cause::Declined { position, .. } => {
+                view.position = Some(position);
+            }
             _ => {}
         }
         view

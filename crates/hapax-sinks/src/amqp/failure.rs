@@ -1,4 +1,8 @@
 //! Why the broker did not take an event now, in its own words where it had any.
+//!
+//! A message that no queue listens for, or that stood behind others which were
+//! refused, says nothing about the broker. What closes a channel for all, a
+//! full queue and a lost connection do.
 
 use std::io;
 
@@ -48,6 +52,20 @@ impl Failure {
         let code = self.said().map(AMQPError::get_id);
         matches!(code, Some(ACCESS_REFUSED | PRECONDITION_FAILED))
             && matches!(self, Self::Closed(_))
+    }
+
+    /// Whether the broker judged this event alone, and takes others: it has no place for it, or may
+    /// write to the exchange, but not under this routing key.
+    fn is_of_one(&self) -> bool {
+        let is_of_topic = |said: &AMQPError| {
+            said.get_id() == ACCESS_REFUSED
+                && said.get_message().as_str().contains("access to topic")
+        };
+        match self {
+            Self::Unroutable { .. } | Self::CutOff => true,
+            Self::Closed(_) => self.said().is_some_and(is_of_topic),
+            _ => false,
+        }
     }
 
     /// Whether the broker will never take the event: it is larger than its bound.
@@ -102,9 +120,18 @@ impl From<Failure> for SinkError {
                 source: failure.into(),
             };
         }
+        let error_type = failure.error_type();
+        if failure.is_of_one() {
+            return Self::Declined {
+                retry_after: None,
+                error_type,
+                receipt,
+                source: failure.into(),
+            };
+        }
         Self::Unavailable {
             retry_after: None,
-            error_type: failure.error_type(),
+            error_type,
             receipt,
             source: failure.into(),
         }

@@ -46,6 +46,18 @@ impl Failure {
         )
     }
 
+    /// The failure of a record whose topic is its own, where other events go to other topics.
+    pub(super) fn of_event(self) -> SinkError {
+        match &self {
+            Self::Topic { .. }
+            | Self::Refused {
+                code: Code::TopicAuthorizationFailed | Code::InvalidTopic,
+                ..
+            } => SinkError::declined(self.error_type(), self),
+            _ => self.into(),
+        }
+    }
+
     fn error_type(&self) -> &'static str {
         match self {
             Self::Client(_) => "client",

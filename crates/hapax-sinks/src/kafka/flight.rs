@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use hapax::sink::{Outcome, Receipt};
+use hapax::sink::{Outcome, Receipt, SinkError};
 use rdkafka::{
     error::KafkaError as ClientError,
     producer::{DeliveryFuture, FutureRecord},
@@ -38,7 +38,7 @@ pub(super) async fn fly(
         };
         match hand_over(client, record, deadline).await {
             Ok(acknowledgement) => legs.push((*index, record, acknowledgement)),
-            Err(failure) => outcomes[*index] = Some(Err(failure.into())),
+            Err(failure) => outcomes[*index] = Some(Err(blamed(failure, record))),
         }
     }
     let mut suspects = Vec::new();
@@ -57,10 +57,19 @@ pub(super) async fn fly(
         if failure.concerns_one() && !client.is_alone {
             suspects.push(index);
         } else {
-            outcomes[index] = Some(Err(failure.into()));
+            outcomes[index] = Some(Err(blamed(failure, record)));
         }
     }
     suspects
+}
+
+/// What an event failed for: where topics differ, one that is missing is no fault of the cluster.
+fn blamed(failure: Failure, record: &Record) -> SinkError {
+    if record.has_own_topic {
+        failure.of_event()
+    } else {
+        failure.into()
+    }
 }
 
 /// Hands a record to the producer's queue, behind those before it.

@@ -24,6 +24,8 @@ pub(super) struct Layout {
 /// A record that can be produced.
 pub(super) struct Record {
     pub(super) topic: String,
+    /// Whether other events go to other topics.
+    pub(super) has_own_topic: bool,
     pub(super) key: Option<String>,
     pub(super) headers: OwnedHeaders,
     pub(super) timestamp: i64,
@@ -62,6 +64,7 @@ impl Layout {
         let aggregate = event.aggregate.as_ref();
         Ok(Record {
             topic,
+            has_own_topic: !self.topic.is_fixed(),
             key: aggregate.map(|aggregate| aggregate.id.clone()),
             headers,
             timestamp: event.created_at.as_millis(),

@@ -2,7 +2,9 @@
 //!
 //! Only what lies in the event itself is for good: a message larger than the
 //! server or the stream takes, a subject that is too long. A stream that is
-//! missing or full, a permission, a lost connection can be mended by somebody.
+//! missing or full, a permission, a lost connection can be mended by somebody;
+//! a subject that no stream lists, or that is forbidden, says nothing about
+//! events under other subjects.
 
 use std::sync::Arc;
 
@@ -27,6 +29,10 @@ pub(super) enum Failure {
     Silent(Option<Arc<str>>),
     #[error("no stream takes subject {0}: create one on that server that lists it")]
     NoStream(String),
+    #[error("no stream takes subject {0} now: {1}")]
+    Away(String, &'static str),
+    #[error("nats does not let this user publish to subject {0}")]
+    Forbidden(String),
     #[error("stream did not store the message: {description} (error {code})")]
     Refused { code: u64, description: String },
     #[error("message is larger than the stream takes: {0}")]
@@ -49,7 +55,8 @@ impl From<Failure> for SinkError {
             F::Connect(error) => connect_type(error.kind()),
             F::Connecting | F::Silent(_) => "timeout",
             F::Lost(_) => "disconnected",
-            F::NoStream(_) => "no_stream",
+            F::NoStream(_) | F::Away(..) => "no_stream",
+            F::Forbidden(_) => "forbidden",
             F::Refused { .. } => "refused",
             F::LargerThanStream(_) | F::LargerThanServer { .. } => "too_large",
             F::Subject(_) => "subject",
@@ -60,6 +67,7 @@ impl From<Failure> for SinkError {
             F::LargerThanStream(_) | F::LargerThanServer { .. } | F::Subject(_) => {
                 Self::rejected(error_type, failure)
             }
+            F::NoStream(_) | F::Forbidden(_) => Self::declined(error_type, failure),
             _ => Self::unavailable(error_type, failure),
         }
     }
@@ -67,7 +75,7 @@ impl From<Failure> for SinkError {
 
 /// Judges the answer to what was published to `subject`.
 pub(super) fn judge(message: &async_nats::Message, subject: &str) -> Outcome {
-    if message.status == Some(async_nats::StatusCode::NO_RESPONDERS) {
+    if is_nobodys(message) {
         return Err(Failure::NoStream(subject.to_owned()).into());
     }
     // A duplicate is acknowledged like a first: the stream has it. Of nearly every answer no more needs
@@ -94,6 +102,11 @@ pub(super) fn judge(message: &async_nats::Message, subject: &str) -> Outcome {
         }
         Err(error) => Err(Failure::Answer(error.to_string()).into()),
     }
+}
+
+/// Whether nobody listened to the subject.
+pub(super) fn is_nobodys(message: &async_nats::Message) -> bool {
+    message.status == Some(async_nats::StatusCode::NO_RESPONDERS)
 }
 
 /// What an acknowledgement says first of all.

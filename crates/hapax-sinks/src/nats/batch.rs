@@ -4,8 +4,10 @@
 //! event: one that comes late, or twice, concerns nobody else, and a batch
 //! that is dropped leaves nothing behind.
 
+use std::collections::{BTreeSet, HashMap};
+
 use async_nats::{Subscriber, client::PublishErrorKind};
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, StreamExt as _, future::join_all};
 use hapax::sink::Outcome;
 use tokio::time::{Instant, sleep_until};
 
@@ -14,6 +16,7 @@ use super::{
     link::Link,
     message::Message,
 };
+use crate::limits::NATS_SUBJECTS_ASKED;
 
 /// A batch that is being published.
 pub(super) struct Batch<'a> {
@@ -23,13 +26,17 @@ pub(super) struct Batch<'a> {
     answers: Option<Subscriber>,
     subjects: Vec<String>,
     outcomes: Vec<Option<Outcome>>,
+    /// Events whose subject nobody listened to.
+    strays: Vec<usize>,
+    /// Whether all events have one subject.
+    is_fixed: bool,
     open: usize,
     failure: Option<Failure>,
     done: bool,
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn open(link: &'a Link, events: usize, deadline: Instant) -> Self {
+    pub(super) fn open(link: &'a Link, events: usize, is_fixed: bool, deadline: Instant) -> Self {
         Self {
             link,
             deadline,
@@ -37,6 +44,8 @@ impl<'a> Batch<'a> {
             answers: None,
             subjects: vec![String::new(); events],
             outcomes: (0..events).map(|_| None).collect(),
+            strays: Vec::new(),
+            is_fixed,
             open: events,
             failure: None,
             done: false,
@@ -109,11 +118,50 @@ impl<'a> Batch<'a> {
                 self.take(&message);
             }
         }
+        self.judge_strays().await;
         self.done = self.failure.is_none();
         let failure = self.failure.take().unwrap_or(Failure::Silent(None));
-        let unanswered = || Err(failure.clone().into());
-        let outcomes = std::mem::take(&mut self.outcomes).into_iter();
-        outcomes.map(|it| it.unwrap_or_else(unanswered)).collect()
+        let subjects = std::mem::take(&mut self.subjects);
+        let unanswered = |subject: String| match &failure {
+            Failure::Silent(Some(words)) if !self.is_fixed && forbids(words, &subject) => {
+                Err(Failure::Forbidden(subject).into())
+            }
+            failure => Err(failure.clone().into()),
+        };
+        let outcomes = std::mem::take(&mut self.outcomes).into_iter().zip(subjects);
+        outcomes
+            .map(|(it, subject)| it.unwrap_or_else(|| unanswered(subject)))
+            .collect()
+    }
+
+    /// Finds out whether no stream lists the subjects that nobody listened to, or whether the far side
+    /// is not there: its stream has no leader, JetStream is off. Where all events have one subject it
+    /// makes no difference.
+    async fn judge_strays(&mut self) {
+        let strays = std::mem::take(&mut self.strays);
+        if self.is_fixed {
+            for index in strays {
+                let subject = self.subjects[index].clone();
+                let away = Failure::Away(subject, "no stream lists it, or it has no leader");
+                self.outcomes[index] = Some(Err(away.into()));
+            }
+            return;
+        }
+        let subjects: BTreeSet<&String> = strays.iter().map(|it| &self.subjects[*it]).collect();
+        let asked = subjects.into_iter().take(NATS_SUBJECTS_ASKED);
+        let asked = asked.map(async |subject| {
+            let away = self.link.why_away(subject, self.deadline).await?;
+            Some((subject.clone(), away))
+        });
+        let away: HashMap<String, &'static str> =
+            join_all(asked).await.into_iter().flatten().collect();
+        for index in strays {
+            let subject = &self.subjects[index];
+            if let Some(why) = away.get(subject) {
+                let failure = Failure::Away(subject.clone(), why);
+                self.outcomes[index] = Some(Err(failure.into()));
+            }
+        }
     }
 
     fn take(&mut self, message: &async_nats::Message) {
@@ -123,6 +171,9 @@ impl<'a> Batch<'a> {
         };
         if let Some(subject) = self.subjects.get(index).map(String::as_str) {
             let outcome = answer::judge(message, subject);
+            if answer::is_nobodys(message) {
+                self.strays.push(index);
+            }
             self.answer(index, outcome);
         }
     }
@@ -145,6 +196,13 @@ impl Drop for Batch<'_> {
             self.link.give_up();
         }
     }
+}
+
+/// Whether the server complained that it does not let us publish to a subject.
+fn forbids(words: &str, subject: &str) -> bool {
+    let words = words.to_ascii_lowercase();
+    let named = format!("publish to \"{}\"", subject.to_ascii_lowercase());
+    words.contains("permissions violation") && words.contains(&named)
 }
 
 /// About what a message counts against `max_payload`.

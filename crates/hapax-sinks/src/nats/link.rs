@@ -4,15 +4,25 @@
 //! and given up as soon as it is lost: a message that waits in a dead
 //! connection would be sent behind the back of the relay that offers it again.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use async_nats::{Client, ConnectOptions, Event, ServerAddr};
+use async_nats::{Client, ConnectOptions, Event, ServerAddr, client::RequestErrorKind};
 use rustls::ClientConfig;
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::sync::{Mutex, watch};
+use tokio::{
+    sync::{Mutex, watch},
+    time::{Instant, timeout_at},
+};
 
 use super::answer::Failure;
-use crate::limits::{CONNECT, NATS_BATCH, NATS_PING};
+use crate::limits::{CONNECT, NATS_ASK, NATS_BATCH, NATS_PING};
 
 /// How a server is told who we are.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +91,12 @@ impl Links {
         };
         let connected = options.connect(self.servers.as_slice()).await;
         let client = connected.map_err(|error| Failure::Connect(Arc::new(error)))?;
-        Ok(Link { client, fate, seen })
+        Ok(Link {
+            client,
+            fate,
+            seen,
+            answers_no_questions: AtomicBool::new(false),
+        })
     }
 }
 
@@ -98,6 +113,14 @@ pub(super) struct Link {
     pub(super) client: Client,
     fate: Arc<watch::Sender<Fate>>,
     seen: watch::Receiver<Fate>,
+    /// Whether it was asked about a stream and did not answer: the user may not ask.
+    answers_no_questions: AtomicBool,
+}
+
+/// Which streams list a subject.
+#[derive(serde::Deserialize)]
+struct Streams {
+    streams: Option<Vec<serde::de::IgnoredAny>>,
 }
 
 /// What became of a connection.
@@ -118,6 +141,31 @@ impl Link {
     /// Makes this the last batch that uses the connection.
     pub(super) fn give_up(&self) {
         self.fate.send_modify(|fate| fate.ended = true);
+    }
+
+    /// Why nobody listens to a subject although a stream takes it; nothing where no stream lists it,
+    /// and where that cannot be found out.
+    pub(super) async fn why_away(&self, subject: &str, deadline: Instant) -> Option<&'static str> {
+        if self.answers_no_questions.load(Ordering::Relaxed) {
+            return None;
+        }
+        let question = serde_json::json!({ "subject": subject }).to_string();
+        let asking = self.client.request("$JS.API.STREAM.NAMES", question.into());
+        let until = deadline.min(Instant::now() + NATS_ASK);
+        match timeout_at(until, asking).await {
+            Ok(Ok(answer)) => {
+                let listed: Streams = serde_json::from_slice(&answer.payload).ok()?;
+                let is_listed = listed.streams.is_some_and(|streams| !streams.is_empty());
+                is_listed.then_some("the stream that lists it has no leader")
+            }
+            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => {
+                Some("JetStream does not answer")
+            }
+            Ok(Err(_)) | Err(_) => {
+                self.answers_no_questions.store(true, Ordering::Relaxed);
+                None
+            }
+        }
     }
 
     /// The last thing that the server complained about.

@@ -56,7 +56,8 @@ impl Nats {
             Ok(Err(failure)) => return all(offers, || failure.clone().into()),
             Err(_) => return all(offers, || answer::Failure::Connecting.into()),
         };
-        let mut batch = batch::Batch::open(&link, offers.len(), deadline);
+        let is_fixed = self.subject.is_fixed();
+        let mut batch = batch::Batch::open(&link, offers.len(), is_fixed, deadline);
         if let Err(failure) = batch.listen().await {
             return all(offers, || failure.clone().into());
         }

@@ -109,6 +109,9 @@ impl From<Failure> for SinkError {
         let error_type = failure.error_type();
         if failure.is_for_good() {
             Self::rejected(error_type, failure)
+        } else if failure.concerns_a_row() || matches!(failure, Failure::Forgotten) {
+            // Rows are tried one by one before one of them is blamed.
+            Self::declined(error_type, failure)
         } else {
             Self::unavailable(error_type, failure)
         }

@@ -40,18 +40,41 @@ impl From<RedisError> for Failure {
     }
 }
 
+impl Failure {
+    /// Whether it is the stream that this event goes to, where other events go to other streams.
+    pub(super) fn is_of_stream(&self) -> bool {
+        match self {
+            Self::WrongType(_) => true,
+            Self::Login(detail) => detail.contains("key"),
+            _ => false,
+        }
+    }
+
+    /// The failure of an event that goes to a stream of its own kind.
+    pub(super) fn of_event(self) -> SinkError {
+        if self.is_of_stream() {
+            SinkError::declined(self.error_type(), self)
+        } else {
+            self.into()
+        }
+    }
+
+    fn error_type(&self) -> &'static str {
+        match self {
+            Self::Link(error) => link_type(error),
+            Self::Silent => "timeout",
+            Self::Answers | Self::NoId => "answer",
+            Self::WrongType(_) => "wrong_type",
+            Self::Full(_) => "full",
+            Self::Login(_) => "login",
+            Self::Refused { code, .. } => refusal_type(code),
+        }
+    }
+}
+
 impl From<Failure> for SinkError {
     fn from(failure: Failure) -> Self {
-        let error_type = match &failure {
-            Failure::Link(error) => link_type(error),
-            Failure::Silent => "timeout",
-            Failure::Answers | Failure::NoId => "answer",
-            Failure::WrongType(_) => "wrong_type",
-            Failure::Full(_) => "full",
-            Failure::Login(_) => "login",
-            Failure::Refused { code, .. } => refusal_type(code),
-        };
-        Self::unavailable(error_type, failure)
+        Self::unavailable(failure.error_type(), failure)
     }
 }
 

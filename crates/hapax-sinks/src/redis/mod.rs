@@ -85,8 +85,14 @@ impl Redis {
         }
         let answers = answers.iter().zip(&streams);
         let judged = answers.map(|(answer, stream)| answer::judge(answer, stream));
-        let outcome =
-            |it: Result<(), Failure>| it.map(|()| Receipt::default()).map_err(SinkError::from);
+        let failed = |failure: Failure| {
+            if self.stream.is_fixed() {
+                SinkError::from(failure)
+            } else {
+                failure.of_event()
+            }
+        };
+        let outcome = |it: Result<(), Failure>| it.map(|()| Receipt::default()).map_err(failed);
         judged.map(outcome).collect()
     }
 }

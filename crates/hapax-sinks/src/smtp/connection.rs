@@ -174,13 +174,23 @@ fn judge(step: Step, error: Error) -> SinkError {
             source,
         };
     }
+    let error_type = match status {
+        400..=499 => "status_4xx",
+        530 | 534 | 535 | 538 => "auth",
+        _ => "status_5xx",
+    };
+    // A mailbox that is busy, or whose mail is greylisted: others take theirs.
+    if step == Step::Mail && status == 450 {
+        return SinkError::Declined {
+            retry_after: None,
+            error_type,
+            receipt,
+            source,
+        };
+    }
     SinkError::Unavailable {
         retry_after: None,
-        error_type: match status {
-            400..=499 => "status_4xx",
-            530 | 534 | 535 | 538 => "auth",
-            _ => "status_5xx",
-        },
+        error_type,
         receipt,
         source,
     }

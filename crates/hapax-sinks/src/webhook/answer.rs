@@ -45,12 +45,28 @@ pub(super) async fn judge(
         500..=599 => "status_5xx",
         _ => "status_other",
     };
+    let retry_after = retry_after(&parts.headers, now);
+    let source = refused.into();
+    if is_about_the_event(parts.status) {
+        return Err(SinkError::Declined {
+            retry_after,
+            error_type,
+            receipt,
+            source,
+        });
+    }
     Err(SinkError::Unavailable {
-        retry_after: retry_after(&parts.headers, now),
+        retry_after,
         error_type,
         receipt,
-        source: refused.into(),
+        source,
     })
+}
+
+/// Whether an endpoint that answers like this has read the event and objects to its content: another
+/// event may fare better.
+fn is_about_the_event(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 400 | 409 | 413 | 422)
 }
 
 /// The status of an answer that was no success.

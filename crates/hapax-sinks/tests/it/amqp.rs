@@ -363,7 +363,7 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
         rejected(outcome, "too_large");
     }
     let error = outcomes[8].as_ref().unwrap_err();
-    assert!(matches!(error, SinkError::Unavailable { .. }), "{error:?}");
+    assert!(matches!(error, SinkError::Declined { .. }), "{error:?}");
     assert_eq!(error.error_type(), "cut_off");
     deliver(&sink, crowd.remove(8)).await.unwrap();
 }
@@ -529,9 +529,10 @@ fn at(broker: &str) -> AmqpBuilder {
 #[track_caller]
 fn unavailable(outcome: &Outcome, expected: &str) -> String {
     match outcome {
-        Err(error @ SinkError::Unavailable { error_type, .. }) if *error_type == expected => {
-            error.story()
-        }
+        Err(
+            error @ (SinkError::Unavailable { error_type, .. }
+            | SinkError::Declined { error_type, .. }),
+        ) if *error_type == expected => error.story(),
         other => panic!("not unavailable for {expected}: {other:?}"),
     }
 }

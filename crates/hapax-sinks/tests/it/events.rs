@@ -6,7 +6,7 @@ use hapax::{
     Clock, Random, Timestamp,
     event::{Headers, NewEvent},
     outbox::{OutboxEvent, seal},
-    sink::{Offer, Outcome, Sink},
+    sink::{Offer, Outcome, Sink, SinkError},
 };
 
 /// `Tue, 14 Nov 2023 22:13:20 GMT`.
@@ -68,7 +68,7 @@ pub(crate) fn ids(offers: &[Offer]) -> Vec<String> {
 }
 
 /// Offers what was not taken again, as the relay does, until all is; each other outcome must be
-/// `Unavailable`.
+/// one that may pass.
 pub(crate) async fn deliver_all(sink: &impl Sink, offers: &[Offer]) {
     let patience = hapax_testkit::wait::Patience::within(crate::server::PATIENCE);
     let mut left = offers.to_vec();
@@ -88,7 +88,7 @@ pub(crate) fn unavailable(offers: &[Offer], outcomes: Vec<Outcome>) -> Vec<Offer
     for (offer, outcome) in offers.iter().zip(outcomes) {
         match outcome {
             Ok(_) => {}
-            Err(hapax::sink::SinkError::Unavailable { .. }) => left.push(Offer {
+            Err(SinkError::Unavailable { .. } | SinkError::Declined { .. }) => left.push(Offer {
                 event: Arc::clone(&offer.event),
                 attempt: offer.attempt + 1,
                 trace: None,
@@ -103,7 +103,10 @@ pub(crate) fn unavailable(offers: &[Offer], outcomes: Vec<Outcome>) -> Vec<Offer
 #[track_caller]
 pub(crate) fn check_failure(outcome: &Outcome, again: bool, error_type: &str, story: &str) {
     let error = outcome.as_ref().unwrap_err();
-    let is_again = matches!(error, hapax::sink::SinkError::Unavailable { .. });
+    let is_again = matches!(
+        error,
+        SinkError::Unavailable { .. } | SinkError::Declined { .. }
+    );
     let told = error.story();
     assert_eq!(
         (is_again, error.error_type()),

@@ -156,7 +156,7 @@ async fn a_panic_undoes_the_effect_and_the_event_comes_again() {
         let error = deliver(&handler, any_offer()).await.unwrap_err();
         assert!(matches!(
             error,
-            SinkError::Unavailable {
+            SinkError::Declined {
                 error_type: "panic",
                 ..
             }

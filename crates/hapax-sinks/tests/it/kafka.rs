@@ -345,9 +345,10 @@ pub(crate) fn to(cluster: &Cluster) -> KafkaBuilder {
 #[track_caller]
 fn unavailable(outcome: &Outcome, expected: &str) -> String {
     match outcome {
-        Err(error @ SinkError::Unavailable { error_type, .. }) if *error_type == expected => {
-            error.story()
-        }
+        Err(
+            error @ (SinkError::Unavailable { error_type, .. }
+            | SinkError::Declined { error_type, .. }),
+        ) if *error_type == expected => error.story(),
         other => panic!("not unavailable for {expected}: {other:?}"),
     }
 }

@@ -25,4 +25,5 @@ mod amqp;
 mod kafka_cluster;
 mod kafka;
 mod kafka_neighbours;
+mod strays;
 mod law;

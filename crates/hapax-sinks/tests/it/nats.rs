@@ -6,7 +6,7 @@ use async_nats::jetstream::{self, consumer::pull, stream};
 use futures_util::StreamExt as _;
 use hapax::{
     event::{NewEvent, Payload},
-    sink::Sink as _,
+    sink::{Sink as _, SinkError},
 };
 use hapax_sinks::{
     format::Format,
@@ -122,6 +122,33 @@ async fn a_missing_stream_says_what_to_create_and_is_found_when_it_is_there() {
     assert_eq!(count(&direct).await, 3);
 }
 
+/// It is the server then, and not the subject of one event.
+#[tokio::test]
+async fn a_server_without_jetstream_declines_nothing_and_is_unavailable() {
+    let server = Server::nats("max_payload: 2MB").await;
+    let sink = to(&server).build().unwrap();
+    for outcome in sink.deliver(&offers(3, 10)).await {
+        check_failure(&outcome, true, "no_stream", "JetStream does not answer");
+        assert!(matches!(outcome, Err(SinkError::Unavailable { .. })));
+    }
+}
+
+/// A user that may not ask which streams there are learns no more, and waits for no answer twice.
+#[tokio::test]
+async fn a_user_that_may_not_ask_for_streams_has_its_events_declined() {
+    let lines = format!(
+        "{JETSTREAM}\nauthorization {{ users = [ {{ user: shop, password: p, permissions: {{ \
+         publish: 'events.>', subscribe: '>' }} }} ] }}"
+    );
+    let server = Server::nats(&lines).await;
+    let sink = to(&server).user("shop", "p").build().unwrap();
+    for _ in 0..2 {
+        let outcome = deliver(&sink, offer_number(1)).await;
+        check_failure(&outcome, true, "no_stream", "no stream takes subject");
+        assert!(matches!(outcome, Err(SinkError::Declined { .. })));
+    }
+}
+
 #[tokio::test]
 async fn one_event_that_is_too_large_fails_alone_and_one_of_a_mebibyte_fits_two() {
     let server = Server::nats(JETSTREAM).await;
@@ -185,7 +212,15 @@ async fn a_login_that_is_wrong_or_a_subject_that_is_forbidden_says_so() {
     let forbidden = to(&server).user("reader", "r");
     let forbidden = forbidden.timeout(Duration::from_secs(1)).build().unwrap();
     let outcome = deliver(&forbidden, offer_number(1)).await;
+    let story = "does not let this user publish to subject events.order.created";
+    check_failure(&outcome, true, "forbidden", story);
+    assert!(matches!(outcome, Err(SinkError::Declined { .. })));
+    // Where all go to one subject, nothing is wrong with the event.
+    let forbidden = to(&server).user("reader", "r").subject("events.all");
+    let forbidden = forbidden.timeout(Duration::from_secs(1)).build().unwrap();
+    let outcome = deliver(&forbidden, offer_number(1)).await;
     check_failure(&outcome, true, "timeout", "Permissions Violation");
+    assert!(matches!(outcome, Err(SinkError::Unavailable { .. })));
 }
 
 #[tokio::test]

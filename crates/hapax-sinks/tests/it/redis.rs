@@ -3,7 +3,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use ::redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
-use hapax::{event::NewEvent, sink::Sink as _};
+use hapax::{
+    event::NewEvent,
+    sink::{Sink as _, SinkError},
+};
 use hapax_sinks::{
     format::Format,
     redis::{Redis, RedisBuilder},
@@ -16,7 +19,7 @@ use hapax_testkit::{
 
 use crate::{
     consumer::effects,
-    events::{check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
+    events::{any_offer, check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
     server::{PATIENCE, Server},
 };
 
@@ -137,6 +140,12 @@ async fn a_key_that_is_no_stream_fails_its_own_events_and_says_which_it_is() {
         "wrong_type",
         "key b holds something that is no stream",
     );
+    assert!(matches!(outcomes[1], Err(SinkError::Declined { .. })));
+    // Where all go to one stream, nothing is wrong with the event.
+    let sink = to(&server).stream("b").build().unwrap();
+    let outcome = deliver(&sink, any_offer()).await;
+    check_failure(&outcome, true, "wrong_type", "key b holds");
+    assert!(matches!(outcome, Err(SinkError::Unavailable { .. })));
 }
 
 #[tokio::test]

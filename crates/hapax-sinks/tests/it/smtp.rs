@@ -143,6 +143,18 @@ async fn a_lasting_refusal_of_the_mail_rejects_it_and_of_ourselves_does_not() {
     join_all(lasting.into_iter().chain(passing)).await;
 }
 
+/// A mailbox that is busy, or greylists us, says nothing about the server.
+#[tokio::test]
+async fn a_mailbox_that_takes_nothing_now_declines_its_own_mail() {
+    let (server, sink, _directory) = start().await;
+    server.fail(Some(SmtpFault::Refuse(Stage::Recipient, 450)));
+    let outcome = deliver(&sink, signup(1, "n", "a@example.com")).await;
+    assert!(matches!(outcome, Err(SinkError::Declined { .. })));
+    server.fail(Some(SmtpFault::Refuse(Stage::Mail, 450)));
+    let outcome = deliver(&sink, signup(2, "n", "a@example.com")).await;
+    assert!(matches!(outcome, Err(SinkError::Unavailable { .. })));
+}
+
 #[tokio::test]
 async fn a_connection_that_breaks_at_any_stage_is_unavailable_and_the_next_mail_goes() {
     for stage in [

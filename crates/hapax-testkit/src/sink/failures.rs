@@ -7,11 +7,13 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     Mood, SinkUnderTest,
-    bench::{Bench, offers},
+    bench::{Bench, offers, offers_of},
 };
 
 /// What a busy machine may add to a sink's timeout.
 const GRACE: Duration = Duration::from_secs(5);
+/// More than the failures in a row that open a destination's breaker.
+const STRAYS: usize = 12;
 /// Long enough for an offer to be on its way.
 const HALF_WAY: Duration = Duration::from_millis(50);
 
@@ -69,7 +71,7 @@ pub async fn a_hang_ends_within_the_timeout<S: SinkUnderTest>() {
     let offers = offers(3);
     let start = Instant::now();
     for outcome in bench.deliver(&offers).await {
-        check_unavailable(&outcome);
+        check_may_pass(&outcome);
     }
     let calls = u32::try_from(offers.len()).unwrap_or(u32::MAX);
     let took = start.elapsed();
@@ -109,7 +111,7 @@ pub async fn an_offer_that_fails_fails_no_other<S: SinkUnderTest>() {
         }
     }
     let outcomes = bench.deliver(&offers).await;
-    check_unavailable(&outcomes[1]);
+    check_may_pass(&outcomes[1]);
     assert!(
         matches!(outcomes[3], Err(SinkError::Rejected { .. })),
         "{:?}",
@@ -124,6 +126,36 @@ pub async fn an_offer_that_fails_fails_no_other<S: SinkUnderTest>() {
     }
 }
 
+/// What has no place at the far side is blamed for that itself, however many such events there are:
+/// nothing in the answers says that the far side is away, and the others are there.
+pub async fn an_event_that_the_far_side_has_no_place_for_is_declined_alone<S: SinkUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let Some(stray) = bench.under_test.stray().await else {
+        return;
+    };
+    let is_stray = |index: usize| index != STRAYS && index != 2 * STRAYS;
+    let events = (0..=2 * STRAYS).map(|index| {
+        if is_stray(index) {
+            stray.clone()
+        } else {
+            crate::events::event(&index.to_string())
+        }
+    });
+    let offers = offers_of(events);
+    let outcomes = bench.deliver(&offers).await;
+    for (index, (offer, outcome)) in offers.iter().zip(&outcomes).enumerate() {
+        let arrived = bench.arrived(offer.event().id).await.len();
+        if is_stray(index) {
+            let is_declined = matches!(outcome, Err(SinkError::Declined { .. }));
+            assert!(is_declined, "{index}: {outcome:?}");
+            assert_eq!(arrived, 0, "{index}");
+        } else {
+            assert!(outcome.is_ok(), "{index}: {outcome:?}");
+            assert_eq!(arrived, 1, "{index}");
+        }
+    }
+}
+
 async fn check_passing<S: SinkUnderTest>(mood: Mood) {
     let bench = Bench::<S>::fresh().await;
     if !bench.under_test.tell(mood).await {
@@ -131,7 +163,7 @@ async fn check_passing<S: SinkUnderTest>(mood: Mood) {
     }
     let offers = offers(2);
     for outcome in bench.deliver(&offers).await {
-        check_unavailable(&outcome);
+        check_may_pass(&outcome);
     }
     assert_eq!(bench.under_test.arrivals().await, []);
     for offer in &offers {
@@ -140,9 +172,12 @@ async fn check_passing<S: SinkUnderTest>(mood: Mood) {
 }
 
 #[track_caller]
-fn check_unavailable(outcome: &Outcome) {
+fn check_may_pass(outcome: &Outcome) {
     assert!(
-        matches!(outcome, Err(SinkError::Unavailable { .. })),
+        matches!(
+            outcome,
+            Err(SinkError::Unavailable { .. } | SinkError::Declined { .. })
+        ),
         "{outcome:?}"
     );
 }

@@ -17,7 +17,10 @@ mod bench;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use hapax::{event::EventId, sink::Sink};
+use hapax::{
+    event::{EventId, NewEvent},
+    sink::Sink,
+};
 
 /// A sink and the real far side that it delivers to.
 pub trait SinkUnderTest: Sized + Send + Sync + 'static {
@@ -41,6 +44,12 @@ pub trait SinkUnderTest: Sized + Send + Sync + 'static {
     fn tell_about(&self, event: EventId, mood: Mood) -> impl Future<Output = bool> + Send {
         let _ = (event, mood);
         std::future::ready(false)
+    }
+
+    /// Has the far side take every event but those of one kind, which it has no place for: no queue
+    /// listens, the content is wrong. Gives one of these; nothing where there is no such thing.
+    fn stray(&self) -> impl Future<Output = Option<NewEvent>> + Send {
+        std::future::ready(None)
     }
 
     /// All that has arrived for good, in order.
@@ -102,6 +111,7 @@ macro_rules! sink_suite {
                 a_hang_ends_within_the_timeout
                 a_call_that_is_dropped_half_way_harms_no_later_one
                 an_offer_that_fails_fails_no_other
+                an_event_that_the_far_side_has_no_place_for_is_declined_alone
             }
         }
     };

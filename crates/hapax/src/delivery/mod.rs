@@ -152,6 +152,8 @@ pub enum AttemptOutcome {
     Delivered,
     /// It may be taken later.
     Unavailable,
+    /// It may be taken later, and only this event was refused.
+    Declined,
     /// It will never be taken.
     Rejected,
     /// The destination wants nothing any more.
@@ -166,6 +168,7 @@ impl AttemptOutcome {
         match self {
             Self::Delivered => "delivered",
             Self::Unavailable => "unavailable",
+            Self::Declined => "declined",
             Self::Rejected => "rejected",
             Self::Gone => "gone",
             Self::Interrupted => "interrupted",
@@ -174,10 +177,16 @@ impl AttemptOutcome {
 
     /// Reads back what [`AttemptOutcome::as_str`] wrote.
     pub fn parse(text: &str) -> Option<Self> {
-        use AttemptOutcome::{Delivered, Gone, Interrupted, Rejected, Unavailable};
-        [Delivered, Unavailable, Rejected, Gone, Interrupted]
-            .into_iter()
-            .find(|outcome| outcome.as_str() == text)
+        use AttemptOutcome::{Declined, Delivered, Gone, Interrupted, Rejected, Unavailable};
+        let all = [
+            Delivered,
+            Unavailable,
+            Declined,
+            Rejected,
+            Gone,
+            Interrupted,
+        ];
+        all.into_iter().find(|outcome| outcome.as_str() == text)
     }
 }
 

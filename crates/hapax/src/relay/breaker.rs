@@ -2,17 +2,22 @@
 //!
 //! Ten failures in a row open the breaker: nothing is offered and no attempt
 //! is spent. After a wait one event probes; its success closes the breaker,
-//! its failure opens it again. A destination that fails for days is given up.
+//! its failure opens it again. A destination that fails for days is given up;
+//! days on which nothing was offered are none of them.
+
+use std::time::Duration;
 
 use crate::{
     clock::Timestamp,
-    limits::{BREAKER_FAILURES, BREAKER_OPEN, FAILING_MAX},
+    limits::{BREAKER_FAILURES, BREAKER_OPEN, FAILING_GAP, FAILING_MAX},
 };
 
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     failures: u32,
-    failing_since: Option<Timestamp>,
+    /// How long all offers have failed, without the time in which nothing was offered.
+    failing_for: Duration,
+    failed_at: Option<Timestamp>,
     open_until: Option<Timestamp>,
 }
 
@@ -46,7 +51,8 @@ impl Breaker {
     }
 
     pub(super) fn failed(&mut self, now: Timestamp) {
-        self.failing_since.get_or_insert(now);
+        let since = self.failed_at.replace(now).unwrap_or(now);
+        self.failing_for += now.since(since).min(FAILING_GAP);
         self.failures = self.failures.saturating_add(1);
         if self.failures >= BREAKER_FAILURES {
             self.open_until = Some(now.after(BREAKER_OPEN));
@@ -54,11 +60,8 @@ impl Breaker {
     }
 
     /// Whether everything has failed for so long that the destination is to be disabled.
-    pub(super) fn is_hopeless(&self, now: Timestamp) -> bool {
-        self.is_open()
-            && self
-                .failing_since
-                .is_some_and(|since| now.since(since) >= FAILING_MAX)
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.is_open() && self.failing_for >= FAILING_MAX
     }
 }
 
@@ -105,12 +108,37 @@ mod tests {
     #[test]
     fn five_days_of_failures_are_hopeless() {
         let mut breaker = failed(10);
-        let days = |days: i64| at(days * 86_400_000);
-        assert!(!breaker.is_hopeless(days(4)));
-        assert!(breaker.is_hopeless(days(5)));
+        for hours in 1..5 * 24 {
+            breaker.failed(at(hours * 3_600_000));
+            assert!(!breaker.is_hopeless(), "after {hours} hours");
+        }
+        breaker.failed(at(5 * DAY));
+        assert!(breaker.is_hopeless());
         breaker.succeeded();
-        assert!(!breaker.is_hopeless(days(5)));
+        assert!(!breaker.is_hopeless());
     }
+
+    #[test]
+    fn days_on_which_nothing_was_offered_are_no_failures() {
+        let mut breaker = failed(1);
+        for _ in 0..10 {
+            breaker.failed(at(5 * DAY));
+        }
+        assert!(breaker.is_open());
+        assert!(!breaker.is_hopeless());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_and_forth_makes_nothing_hopeless() {
+        let mut breaker = failed(10);
+        for _ in 0..20 {
+            breaker.failed(at(30 * DAY));
+            breaker.failed(at(0));
+        }
+        assert!(!breaker.is_hopeless());
+    }
+
+    const DAY: i64 = 86_400_000;
 
     fn failed(times: u32) -> Breaker {
         let mut breaker = Breaker::default();

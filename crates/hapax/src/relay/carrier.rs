@@ -451,7 +451,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             self.judge(&tried, now);
             self.flow.conclude(tried, now, self.settings.random.unit());
         }
-        if self.breaker.is_hopeless(now) {
+        if self.breaker.is_hopeless() {
             let reason = "every offer has failed for five days";
             self.flow
                 .pending
@@ -466,7 +466,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         match &tried.outcome {
             Ok(_) => self.breaker.succeeded(),
             Err(SinkError::Unavailable { .. }) => self.breaker.failed(now),
-            // The event is at fault, not the destination.
+            // What is wrong is one event, not the destination.
             Err(_) => {}
         }
         let is_open = self.breaker.is_open();

@@ -46,7 +46,7 @@ impl Flow {
                 self.pending.disable = Some(one_line(&error));
                 self.failed(item, ParkedState::Retrying, attempt, now, &error);
             }
-            SinkError::Unavailable { retry_after, .. } => {
+            SinkError::Unavailable { retry_after, .. } | SinkError::Declined { retry_after, .. } => {
                 match self.destination.schedule.after(attempt, unit, *retry_after) {
                     Next::Retry(wait) => {
                         self.failed(
@@ -355,6 +355,7 @@ impl Arrivals {
 pub(super) fn outcome_of(error: &SinkError) -> AttemptOutcome {
     match error {
         SinkError::Unavailable { .. } => AttemptOutcome::Unavailable,
+        SinkError::Declined { .. } => AttemptOutcome::Declined,
         SinkError::Rejected { .. } => AttemptOutcome::Rejected,
         SinkError::Gone { .. } => AttemptOutcome::Gone,
     }

@@ -16,6 +16,7 @@ use hapax::{
     limits::{STORE_BACKOFF, UNSETTLED_EVENTS},
     relay::{Order, Relay, Settings},
     sink::{Receipt, SinkError},
+    store::Deliveries as _,
 };
 use hapax_testkit::{clock::seeded_random, wait::eventually};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -125,6 +126,31 @@ async fn what_arrived_is_written_down_at_once_however_long_nothing_could_be_read
         "it took {:?}",
         arrived.elapsed()
     );
+    relay.drain().await;
+}
+
+/// However many there are ahead: the clock stands still, so a breaker that opened would stay open.
+#[tokio::test]
+async fn events_that_the_far_side_declines_hold_up_none_of_those_behind_them() {
+    let stage = Stage::new();
+    stage.emit_many(90, 90).await;
+    stage.emit(&["good", "better"]).await;
+    let sink = Recorder::new(|offer| match offer.event.position {
+        ..=90 => Reply::Fail(SinkError::declined("unroutable", "no queue listens")),
+        _ => Reply::Take,
+    });
+    let destination = Stage::destination("d", &sink).concurrency(1);
+    let relay = stage.relay(vec![destination]);
+    eventually(PATIENCE, async || sink.taken() == [91, 92]).await;
+    // They come again by the schedule, and end as dead letters.
+    eventually(PATIENCE, async || {
+        stage.clock.advance(Duration::from_millis(500));
+        stage.dead("d").await.len() == 90
+    })
+    .await;
+    let tried = stage.store.attempts("d", 1).await.unwrap();
+    let outcomes: Vec<_> = tried.iter().map(|it| it.outcome.as_str()).collect();
+    assert_eq!(outcomes, ["declined"; 3]);
     relay.drain().await;
 }
 

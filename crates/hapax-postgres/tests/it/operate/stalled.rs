@@ -144,6 +144,48 @@ async fn what_is_in_the_way_of_a_key_is_told_with_how_much_waits_behind_it() {
 }
 
 #[tokio::test]
+async fn events_that_the_far_side_declines_are_told_by_type() {
+    let scene = Scene::new().await;
+    scene.emit("seq.next", None, 3).await;
+    scene.emit("order.created", None, 1).await;
+    let at: Vec<i64> = scene.events().await.iter().map(|it| it.position).collect();
+    let later = |position| {
+        let mut parked = park(position, ParkedState::Retrying, None);
+        parked.next_at = hapax::Timestamp::from_millis(4_000_000_000_000);
+        parked
+    };
+    let dead = park(at[2], ParkedState::Dead, None);
+    scene
+        .settle("orders", vec![later(at[0]), later(at[1]), dead, later(at[3])])
+        .await;
+    scene.fixture.plain.batch_execute(LIVES).await.unwrap();
+    let tried = format!(
+        "INSERT INTO hapax.attempt
+             (destination, position, number, started_at, duration_ms, outcome, error, response_head)
+         SELECT 'orders', position, 1, now(), 5, 'declined', 'no queue', ''
+         FROM unnest('{{{},{},{}}}'::int8[]) AS tried (position);
+         INSERT INTO hapax.attempt
+             (destination, position, number, started_at, duration_ms, outcome, error, response_head)
+         VALUES ('orders', {3}, 1, now(), 5, 'declined', '', ''),
+                ('orders', {3}, 2, now(), 5, 'unavailable', 'away', '')",
+        at[0], at[1], at[2], at[3]
+    );
+    scene.fixture.plain.batch_execute(&tried).await.unwrap();
+    let all = told(&scene).await;
+    let declined = all.iter().find(|it| it.cause.as_str() == "declined");
+    let declined = declined.unwrap_or_else(|| panic!("{all:?}"));
+    let kind = |kind: &str| What::EventType {
+        part: "orders".to_owned(),
+        kind: kind.to_owned(),
+    };
+    assert_eq!((&declined.what, declined.waiting), (&kind("seq.next"), 3));
+    let error = Some("no queue".to_owned());
+    let position = at[0];
+    assert_eq!(declined.cause, Cause::Declined { position, error });
+    assert!(!all.iter().any(|it| it.what == kind("order.created")));
+}
+
+#[tokio::test]
 async fn sagas_that_need_a_person_or_a_worker_are_told_by_kind() {
     let scene = Scene::new().await;
     for (id, tenant) in [("s1", "alice"), ("s2", "bob"), ("s3", "bob")] {

@@ -63,6 +63,10 @@ fn finding(it: &Stalled) -> Option<Finding> {
         Cause::BehindDeadLetter { .. } => {
             "hapax dead-letters show its position, then replay or discard it"
         }
+        Cause::Declined { .. } => {
+            "have a queue or a stream take these events, or leave their type out of the \
+             destination's `events`; then hapax dead-letters list"
+        }
         Cause::NotSettling => "look at its relay's log and at hapax_relay_breaker_open",
         Cause::Paused { .. } => return Some(Finding::note("standing", found, "")),
         Cause::WaitsForRetry { next_at, .. } => {

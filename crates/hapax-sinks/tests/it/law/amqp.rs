@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hapax::sink::Sink;
+use hapax::{event::NewEvent, sink::Sink};
 use hapax_sinks::amqp::Amqp;
 use hapax_testkit::{
     proxy::Proxy,
@@ -79,6 +79,12 @@ impl SinkUnderTest for Exchange {
             Mood::Refuse | Mood::Gone | Mood::Talk => return false,
         }
         true
+    }
+
+    async fn stray(&self) -> Option<NewEvent> {
+        self.corner.bind("all", "order.#").await;
+        self.corner.unbind("all", "#").await;
+        Some(NewEvent::json("seq.next", &1))
     }
 
     async fn arrivals(&self) -> Vec<Arrival> {

@@ -9,7 +9,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use hapax::{Random, event::EventId, sink::Sink};
+use hapax::{
+    Random,
+    event::{EventId, NewEvent},
+    sink::Sink,
+};
 use hapax_sinks::handler::{Handler, HandlerError};
 use hapax_sqlite::{Settings, Sqlite, Tx};
 use hapax_testkit::{
@@ -39,11 +43,13 @@ impl SinkUnderTest for Function {
         let sink = Handler::new(store.clone(), "law", move |tx: &mut Tx, event| {
             let special = special.lock().unwrap().get(&event.id).copied();
             let mood = special.unwrap_or(*usual.lock().unwrap());
+            let is_stray = event.kind == "seq.next";
             Box::pin(async move {
                 let row = (event.id.to_string(), event.payload.bytes().to_vec());
                 let insert = "INSERT INTO arrivals (id, payload) VALUES (?1, ?2)";
                 let written = tx.with(move |rows| rows.execute(insert, row)).await;
                 written.map_err(HandlerError::again)?;
+                assert!(!is_stray, "as told");
                 match mood {
                     Mood::Fail => Err(HandlerError::again("not now")),
                     Mood::Refuse => Err(HandlerError::never("never")),
@@ -73,6 +79,10 @@ impl SinkUnderTest for Function {
     async fn tell_about(&self, event: EventId, mood: Mood) -> bool {
         self.moods.lock().unwrap().insert(event, mood);
         is_known(mood)
+    }
+
+    async fn stray(&self) -> Option<NewEvent> {
+        Some(NewEvent::json("seq.next", &1))
     }
 
     async fn arrivals(&self) -> Vec<Arrival> {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use hapax::sink::Sink;
+use hapax::{event::NewEvent, sink::Sink};
 use hapax_sinks::kafka::Kafka;
 use hapax_testkit::{
     sink::{Arrival, Mood, SinkUnderTest},
@@ -66,6 +66,13 @@ impl SinkUnderTest for Topic {
             Mood::Gone | Mood::Talk => return false,
         }
         true
+    }
+
+    async fn stray(&self) -> Option<NewEvent> {
+        let missing = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+        self.cluster
+            .tell(move |broker| broker.topic_error("seq.next", missing).unwrap());
+        Some(NewEvent::json("seq.next", &1))
     }
 
     async fn arrivals(&self) -> Vec<Arrival> {

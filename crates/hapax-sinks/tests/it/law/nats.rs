@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::{self, stream};
-use hapax::sink::Sink;
+use hapax::{event::NewEvent, sink::Sink};
 use hapax_sinks::nats::Nats;
 use hapax_testkit::{
     name::unused,
@@ -73,6 +73,13 @@ impl SinkUnderTest for Stream {
         }
         self.direct.update_stream(settings).await.unwrap();
         true
+    }
+
+    async fn stray(&self) -> Option<NewEvent> {
+        let mut settings = config(&self.name);
+        settings.subjects = vec![format!("{}.order.>", self.name)];
+        self.direct.update_stream(settings).await.unwrap();
+        Some(NewEvent::json("seq.next", &1))
     }
 
     async fn arrivals(&self) -> Vec<Arrival> {

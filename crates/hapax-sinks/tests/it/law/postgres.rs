@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hapax::{event::EventId, sink::Sink};
+use hapax::{
+    event::{EventId, NewEvent},
+    sink::Sink,
+};
 use hapax_sinks::postgres::Postgres;
 use hapax_testkit::{
     postgres::Database,
@@ -22,6 +25,7 @@ CREATE FUNCTION moody() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE its text := (SELECT mood FROM mood WHERE event_id = NEW.event_id OR event_id IS NULL
                      ORDER BY event_id LIMIT 1);
 BEGIN
+    IF NEW.type = 'seq.next' THEN RAISE 'no place for it'; END IF;
     IF its = 'Fail' THEN RAISE 'not now'; END IF;
     IF its = 'Refuse' THEN RAISE 'never'
         USING ERRCODE = 'check_violation', CONSTRAINT = 'mood'; END IF;
@@ -84,6 +88,10 @@ impl SinkUnderTest for Table {
     async fn tell_about(&self, event: EventId, mood: Mood) -> bool {
         self.say(Some(event.to_string()), mood).await;
         true
+    }
+
+    async fn stray(&self) -> Option<NewEvent> {
+        Some(NewEvent::json("seq.next", &1))
     }
 
     async fn arrivals(&self) -> Vec<Arrival> {

@@ -8,7 +8,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use hapax::{event::EventId, sink::Sink};
+use hapax::{
+    event::{EventId, NewEvent},
+    sink::Sink,
+};
 use hapax_sinks::webhook::Webhook;
 use hapax_testkit::{
     http::{HttpReceiver, HttpReply, Received},
@@ -81,6 +84,17 @@ impl SinkUnderTest for Endpoint {
             });
         }
         reply(mood).is_some()
+    }
+
+    async fn stray(&self) -> Option<NewEvent> {
+        if let Some(receiver) = &*self.receiver.lock().unwrap() {
+            receiver.reply_with(|request| {
+                let body = std::str::from_utf8(&request.body).unwrap();
+                let is_stray = body.contains("\"seq.next\"");
+                HttpReply::status(if is_stray { 422 } else { 204 })
+            });
+        }
+        Some(NewEvent::json("seq.next", &1))
     }
 
     async fn arrivals(&self) -> Vec<Arrival> {

@@ -1,0 +1,84 @@
+//! Events that the far side has no place for, ahead of those that it takes: real brokers, a real relay.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_nats::jetstream::stream;
+use hapax::{
+    Random,
+    event::{Headers, NewEvent},
+    relay::{Destination, Relay},
+    sink::Sink,
+    store::{Keys as _, Transaction as _},
+};
+use hapax_sinks::{amqp::Amqp, nats::Nats};
+use hapax_sqlite::Sqlite;
+use hapax_testkit::{name::unused, wait::eventually};
+
+use crate::{
+    amqp_broker::{BROKER, Corner},
+    events::clock,
+    nats::{context, read},
+};
+
+const STRAYS: usize = 90;
+const OTHERS: usize = 5;
+/// The clock stands still: a breaker that opens stays open.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn events_that_no_queue_listens_for_hold_up_none_of_those_behind_them() {
+    let corner = Corner::empty(BROKER).await;
+    corner.queue("all", &[]).await;
+    corner.bind("all", "order.#").await;
+    let sink = Amqp::to(format!("amqp://guest:guest@{BROKER}"))
+        .source("/test")
+        .exchange(&corner.name)
+        .build()
+        .unwrap();
+    check(Arc::new(sink), async || corner.taken().await.len()).await;
+}
+
+#[tokio::test]
+async fn events_that_no_stream_takes_hold_up_none_of_those_behind_them() {
+    let (server, name) = ("127.0.0.1:4222", unused("hapax-strays"));
+    let direct = context(server).await;
+    let settings = stream::Config {
+        name: name.clone(),
+        subjects: vec![format!("{name}.order.>")],
+        storage: stream::StorageType::Memory,
+        ..stream::Config::default()
+    };
+    direct.create_stream(settings).await.unwrap();
+    let sink = Nats::to(format!("nats://{server}"))
+        .subject(format!("{name}.{{type}}"))
+        .build()
+        .unwrap();
+    check(Arc::new(sink), async || read(&direct, &name).await.len()).await;
+    direct.delete_stream(name).await.unwrap();
+}
+
+async fn check(sink: Arc<dyn Sink>, arrived: impl AsyncFn() -> usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let bits = AtomicU64::new(1);
+    let random = Random::new(move || bits.fetch_add(1, Ordering::SeqCst));
+    let path = directory.path().join("strays.db");
+    let store = Sqlite::open(hapax_sqlite::Settings::new(path, clock(), random.clone())).unwrap();
+    for (kind, count) in [("seq.next", STRAYS), ("order.created", OTHERS)] {
+        for number in 0..count {
+            let mut tx = store.begin(None, Headers::new()).await.unwrap();
+            tx.emit(NewEvent::json(kind, &number)).unwrap();
+            tx.commit().await.unwrap();
+        }
+    }
+    let settings = hapax::relay::Settings::new(clock(), random);
+    let destination = Destination::new("broker", sink).concurrency(1);
+    let relay = Relay::spawn(&store, vec![destination], &settings, &store.wake());
+    eventually(PATIENCE, async || arrived().await == OTHERS).await;
+    relay.drain().await;
+}
