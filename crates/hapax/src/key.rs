@@ -15,6 +15,10 @@ use crate::{
     limits::{KEY_BYTES_MAX, SCOPE_PART_BYTES_MAX},
 };
 
+mod header;
+
+pub use header::{HeaderError, parse_header};
+
 /// The client's name for one intent: 1 to 255 bytes of `0x20..=0x7E`, case-sensitive.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdempotencyKey(Arc<str>);

@@ -4,7 +4,7 @@
 //! goes on where it was, and does nothing twice. Of many relays that ask for work one has each
 //! job, for it holds the job's row; the row is free again when that relay's connection ends.
 
-use hapax::{Timestamp, store::StoreError};
+use hapax::{Timestamp, key::IdempotencyKey, store::StoreError};
 use serde_json::{Value, json};
 use tokio_postgres::Row;
 
@@ -22,9 +22,6 @@ use crate::{
 };
 
 pub use super::run::{Ran, run_one};
-
-/// Bytes of the key under which a job is asked for.
-const REQUEST_KEY_BYTES_MAX: usize = 255;
 
 /// What a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -346,9 +343,8 @@ async fn begin(store: &Postgres, actor: &Actor, new: NewJob<'_>) -> Result<Job, 
         return Err(OperateError::invalid("per_second", "is at least 1"));
     }
     let key = new.request_key;
-    if key.is_some_and(|it| it.is_empty() || it.len() > REQUEST_KEY_BYTES_MAX) {
-        let problem = format!("is 1 to {REQUEST_KEY_BYTES_MAX} bytes");
-        return Err(OperateError::invalid("request_key", problem));
+    if let Some(Err(problem)) = key.map(IdempotencyKey::new) {
+        return Err(OperateError::invalid("request_key", problem.to_string()));
     }
     if destinations::parts(store, Some(new.destination))
         .await?

@@ -6,6 +6,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse as _, Response},
 };
+use hapax::key::parse_header;
 use hapax_postgres::{
     Postgres,
     operate::{
@@ -204,11 +205,7 @@ async fn answer(
         let count = count(store, &admin.0.declare, &caller.actor, many, act).await?;
         return Ok(Json(Counted { count }).into_response());
     }
-    let request_key = match headers.get("idempotency-key").map(|key| key.to_str()) {
-        None => None,
-        Some(Ok(key)) => Some(key.trim_matches('"').to_owned()),
-        Some(Err(_)) => return Err(Problem::member("Idempotency-Key", "is no visible ASCII")),
-    };
+    let request_key = request_key(headers)?;
     let job = begin(
         store,
         &admin.0.declare,
@@ -219,6 +216,21 @@ async fn answer(
     )
     .await?;
     Ok((StatusCode::ACCEPTED, Json(JobView::from(job))).into_response())
+}
+
+/// The key under which a job is begun once, read as every `Idempotency-Key` is.
+fn request_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    const NAME: &str = "Idempotency-Key";
+    let mut values = headers.get_all("idempotency-key").iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    if values.next().is_some() {
+        return Err(Problem::member(NAME, "is given twice"));
+    }
+    let key = parse_header(value.as_bytes());
+    let key = key.map_err(|error| Problem::member(NAME, &format!("cannot be read: {error}")))?;
+    Ok(Some(key.into_owned()))
 }
 
 /// How many a job would be about.

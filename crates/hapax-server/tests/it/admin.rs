@@ -453,22 +453,29 @@ async fn dead_letters_are_listed_replayed_and_discarded_over_http() {
     assert_eq!(counted.json().unwrap(), json!({"count": 2}));
     many["dry_run"] = json!(false);
     let bearer = format!("Bearer {OPERATOR}");
-    let headers = [
-        ("authorization", bearer.as_str()),
-        ("content-type", "application/json"),
-        ("idempotency-key", "once"),
-    ];
     let url = format!("{}/dead-letters/replay", served.url);
-    let mut jobs = Vec::new();
-    for _ in 0..2 {
+    let asked = async |keys: &[&str]| {
+        let mut headers = vec![
+            ("authorization", bearer.as_str()),
+            ("content-type", "application/json"),
+        ];
+        headers.extend(keys.iter().map(|key| ("idempotency-key", *key)));
         let sent = served
             .client
             .send(Method::POST, &url, &headers, many.to_string().into());
-        let begun = sent.await.unwrap();
+        sent.await.unwrap()
+    };
+    // They are read as those of every request are: these name one key.
+    let mut jobs = Vec::new();
+    for key in ["once", "\"once\"", "\"once\";a=1"] {
+        let begun = asked(&[key]).await;
         assert_eq!(begun.status, 202, "{}", begun.text());
         jobs.push(begun.json().unwrap()["id"].clone());
     }
-    assert_eq!(jobs[0], jobs[1]);
+    assert_eq!((&jobs[1], &jobs[2]), (&jobs[0], &jobs[0]));
+    for keys in [&["a b"][..], &["\"once"], &["\"once\"x"], &["once", "once"]] {
+        check(&asked(keys).await, 400, "VALIDATION.member");
+    }
     receiver.received_at_least(7).await;
     eventually(PATIENCE, async || {
         served.get(&format!("/jobs/{}", jobs[0])).await["state"] == "done"

@@ -1,0 +1,213 @@
+//! A key as a header says it: one grammar, wherever a key comes in by a header.
+//!
+//! What does not parse is refused, never guessed at: two readings of one key
+//! would be two effects.
+
+use std::borrow::Cow;
+
+use crate::limits::KEY_BYTES_MAX;
+
+/// Reads a key as a header says it: a structured-field string (RFC 8941), whose parameters are
+/// ignored, or the same text bare. `"abc"` and `abc` are one key.
+///
+/// # Errors
+/// Fails when it breaks the grammar, is empty or is too long.
+pub fn parse_header(value: &[u8]) -> Result<Cow<'_, str>, HeaderError> {
+    read(value).map_err(HeaderError)
+}
+
+/// Why a header's text is no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct HeaderError(&'static str);
+
+type Parsed<T> = Result<T, &'static str>;
+
+fn read(value: &[u8]) -> Parsed<Cow<'_, str>> {
+    let value = value.trim_ascii();
+    let key = if value.first() == Some(&b'"') {
+        let (key, rest) = quoted(value)?;
+        parameters(rest)?;
+        key
+    } else {
+        Cow::Borrowed(bare(value)?)
+    };
+    match key.len() {
+        0 => Err("the key is empty"),
+        1..=KEY_BYTES_MAX => Ok(key),
+        _ => Err("the key is longer than 255 bytes"),
+    }
+}
+
+fn bare(value: &[u8]) -> Parsed<&str> {
+    if !value
+        .iter()
+        .all(|b| (0x21..=0x7e).contains(b) && *b != b'"')
+    {
+        return Err("a bare key holds visible ASCII without spaces and quotes");
+    }
+    std::str::from_utf8(value).map_err(|_| "the key is not ASCII")
+}
+
+/// Reads a structured-field string and what follows it.
+fn quoted(value: &[u8]) -> Parsed<(Cow<'_, str>, &[u8])> {
+    const UNTERMINATED: &str = "the quoted key is not terminated";
+    let inner = &value[1..];
+    let stop = inner.iter().position(|b| matches!(b, b'"' | b'\\'));
+    let stop = stop.ok_or(UNTERMINATED)?;
+    if inner[stop] == b'"' {
+        return Ok((
+            Cow::Borrowed(printable(&inner[..stop])?),
+            &inner[stop + 1..],
+        ));
+    }
+    let mut text = printable(&inner[..stop])?.to_owned();
+    let mut bytes = inner[stop..].iter().enumerate();
+    while let Some((place, byte)) = bytes.next() {
+        match byte {
+            b'"' => return Ok((Cow::Owned(text), &inner[stop + place + 1..])),
+            b'\\' => match bytes.next() {
+                Some((_, escaped @ (b'"' | b'\\'))) => text.push(char::from(*escaped)),
+                _ => return Err("only a quote and a backslash can be escaped"),
+            },
+            0x20..=0x7e => text.push(char::from(*byte)),
+            _ => return Err(NOT_PRINTABLE),
+        }
+    }
+    Err(UNTERMINATED)
+}
+
+const NOT_PRINTABLE: &str = "a quoted key holds visible ASCII and spaces";
+
+fn printable(bytes: &[u8]) -> Parsed<&str> {
+    if !bytes.iter().all(|b| (0x20..=0x7e).contains(b)) {
+        return Err(NOT_PRINTABLE);
+    }
+    std::str::from_utf8(bytes).map_err(|_| NOT_PRINTABLE)
+}
+
+/// Checks that what follows the key is structured-field parameters, which are ignored.
+fn parameters(mut rest: &[u8]) -> Parsed<()> {
+    const MALFORMED: &str = "what follows the quoted key is no parameter";
+    while !rest.is_empty() {
+        rest = rest.strip_prefix(b";").ok_or(MALFORMED)?.trim_ascii_start();
+        let name = span(rest, |b| {
+            b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.*".contains(&b)
+        });
+        let starts = rest
+            .first()
+            .is_some_and(|b| b.is_ascii_lowercase() || *b == b'*');
+        if !starts {
+            return Err(MALFORMED);
+        }
+        rest = &rest[name..];
+        if let Some(value) = rest.strip_prefix(b"=") {
+            rest = parameter_value(value).ok_or(MALFORMED)?;
+        }
+    }
+    Ok(())
+}
+
+fn parameter_value(value: &[u8]) -> Option<&[u8]> {
+    match value.first()? {
+        b'"' => quoted(value).ok().map(|(_, rest)| rest),
+        b':' => {
+            let inner = &value[1..];
+            let end = span(inner, |b| b.is_ascii_alphanumeric() || b"+/=".contains(&b));
+            inner[end..].strip_prefix(b":")
+        }
+        _ => {
+            let end = span(value, |b| {
+                b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/?".contains(&b)
+            });
+            (end > 0).then(|| &value[end..])
+        }
+    }
+}
+
+fn span(bytes: &[u8], wanted: impl Fn(u8) -> bool) -> usize {
+    bytes
+        .iter()
+        .position(|b| !wanted(*b))
+        .unwrap_or(bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quoted_key_and_a_bare_one_are_the_same() {
+        check("abc", Some("abc"));
+        check("\"abc\"", Some("abc"));
+        check("a,b;c", Some("a,b;c"));
+        check("\"a b,c;d\"", Some("a b,c;d"));
+        check(
+            "8e03978e-40d5-43dd-bc93-6894a57f9324",
+            Some("8e03978e-40d5-43dd-bc93-6894a57f9324"),
+        );
+    }
+
+    #[test]
+    fn escapes_count_as_the_character_they_stand_for() {
+        check(r#""a\"b\\c""#, Some(r#"a"b\c"#));
+        check(r#""\\""#, Some(r"\"));
+        check(r#""a\b""#, None);
+        check(r#""a\""#, None);
+        let longest = format!("\"{}\"", r"\\".repeat(255));
+        check(&longest, Some(&r"\".repeat(255)));
+    }
+
+    #[test]
+    fn parameters_are_ignored_and_anything_else_behind_the_key_is_refused() {
+        check("\"k\";a=1", Some("k"));
+        check(
+            "\"k\"; a=1;b;c=\"x;\\\"y\";d=:aGk=:;e=?1;*f=tok/en",
+            Some("k"),
+        );
+        for bad in [
+            "\"k\"x",
+            "\"k\" ;a",
+            "\"k\";",
+            "\"k\";A=1",
+            "\"k\";a=",
+            "\"k\", \"l\"",
+        ] {
+            check(bad, None);
+        }
+    }
+
+    #[test]
+    fn a_key_that_breaks_the_grammar_is_refused() {
+        for bad in ["", "\"\"", "\"abc", "a b", "a\"b", "\"", "abc\"", "\t"] {
+            check(bad, None);
+        }
+        check(&"k".repeat(255), Some(&"k".repeat(255)));
+        check(&"k".repeat(256), None);
+        check(&format!("\"{}\"", "k".repeat(256)), None);
+    }
+
+    #[test]
+    fn control_and_non_ascii_characters_are_refused() {
+        for bad in [
+            &b"a\tb"[..],
+            b"\"a\tb\"",
+            b"caf\xc3\xa9",
+            b"\"caf\xe9\"",
+            b"\"a\\\"\xff\"",
+        ] {
+            assert!(parse_header(bad).is_err(), "{bad:?}");
+        }
+        assert!(parse_header(b"a\x7f").is_err());
+        assert!(parse_header(b"a\0").is_err());
+    }
+
+    #[track_caller]
+    fn check(value: &str, key: Option<&str>) {
+        assert_eq!(
+            parse_header(value.as_bytes()).ok().as_deref(),
+            key,
+            "{value:?}"
+        );
+    }
+}
