@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Inner;
 use crate::{
     body::Kept,
+    header::OWN_HEADERS,
     problem::{self, ANSWER_TOO_LARGE, Problem, TIMEOUT},
     request_id::RequestId,
     stored,
@@ -87,7 +88,12 @@ impl<S: Inner> Run<S> {
         let Ok(()) = poll_fn(|context| self.inner.poll_ready(context)).await;
         let Ok(response) = self.inner.call(request).await;
         let (rest, response) = split(response);
-        let (parts, body) = problem::settle(response, &self.id).into_parts();
+        let (mut parts, body) = problem::settle(response, &self.id).into_parts();
+        // How an answer came about is the layer's to say: a client that is told of a stored answer
+        // where there is none forgets a key that is in doubt.
+        for name in OWN_HEADERS {
+            parts.headers.remove(name);
+        }
         let body = collect(body).await?;
         Ok((rest, Finished { parts, body }))
     }

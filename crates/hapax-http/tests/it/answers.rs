@@ -186,6 +186,39 @@ async fn a_replay_from_the_store_fills_the_cache() {
     }
 }
 
+#[tokio::test]
+async fn a_handler_does_not_say_how_its_answer_came_about() {
+    let mut stage = Stage::new().await;
+    for (status, said) in [
+        (StatusCode::CREATED, Some("stored")),
+        (StatusCode::CONFLICT, Some("stored")),
+        // Nothing is stored: a client that read otherwise would forget a key that is in doubt.
+        (StatusCode::INTERNAL_SERVER_ERROR, None),
+    ] {
+        let path = format!("/claims/{}", status.as_u16());
+        let answer = move || async move {
+            let claims = [
+                ("idempotency-status", "replayed"),
+                ("idempotent-replayed", "true"),
+                ("idempotency-key", "other"),
+                ("x-mine", "1"),
+            ];
+            (status, claims, "{}")
+        };
+        let layer = stage.idempotency.operation(&path).optional();
+        stage.route(&path, post(answer).layer(layer));
+        for (key, said) in [("k", said), ("", Some("bypassed"))] {
+            let sent = stage.send(post_json(&path, key, "{}")).await;
+            assert_eq!((sent.status, sent.idempotency()), (status, said), "{key:?}");
+            assert_eq!(sent.header("idempotent-replayed"), None);
+            assert_ne!(sent.header("idempotency-key"), Some("other"));
+            assert_eq!(sent.header("x-mine"), Some("1"));
+        }
+        let again = stage.send(post_json(&path, "k", "{}")).await;
+        assert_eq!(again.idempotency(), said.map(|_| "replayed"));
+    }
+}
+
 #[test]
 fn cors_users_are_told_which_headers_to_expose() {
     for name in [
