@@ -25,7 +25,7 @@ use cipher::{Cipher, Key};
 use crate::{
     event::{EventId, Headers},
     idempotency::{Answer, Known},
-    key::Scope,
+    key::{Scope, hex},
 };
 
 /// The header of an answer or an event that names the key it is encrypted under. Reserved.
@@ -212,21 +212,53 @@ impl Keyring {
     }
 
     /// The payload that a column keeps, decrypted where its headers say that it is encrypted.
+    ///
+    /// A payload that no key will ever decrypt stays as it is, and keeps the header: no keyring wrote
+    /// it for this event, or it was changed since. A key that is missing is an error: it may come.
     pub(crate) fn decrypt_payload(
         &self,
         event: EventId,
         headers: &mut Headers,
         payload: String,
     ) -> Result<String, KeyringError> {
-        if headers.remove(ENCRYPTED_UNDER).is_none() {
+        let Some(id) = headers.get(ENCRYPTED_UNDER) else {
             return Ok(payload);
+        };
+        let Some(encrypted) = encrypted(id, &payload) else {
+            return Ok(payload);
+        };
+        let text = self.decrypt(&["event", &event.to_string()], &encrypted);
+        let text = text.and_then(|text| String::from_utf8(text).map_err(|_| KeyringError::Changed));
+        match text {
+            Err(KeyringError::Changed) => Ok(payload),
+            Err(error) => Err(error),
+            Ok(text) => {
+                headers.remove(ENCRYPTED_UNDER);
+                Ok(text)
+            }
         }
-        let encrypted = STANDARD
-            .decode(payload)
-            .map_err(|_| KeyringError::Changed)?;
-        let text = self.decrypt(&["event", &event.to_string()], &encrypted)?;
-        String::from_utf8(text).map_err(|_| KeyringError::Changed)
     }
+}
+
+/// The number of the form: form, key id, salt, nonce, then the text with its tag.
+const FORM: u8 = 1;
+/// What the number of a later form may be. Whatever begins with another byte is no form.
+const FORM_MAX: u8 = 15;
+const ID_BYTES: usize = 8;
+const SALT_BYTES: usize = 12;
+const NONCE_BYTES: usize = 12;
+const HEAD_BYTES: usize = 1 + ID_BYTES + SALT_BYTES + NONCE_BYTES;
+
+/// The bytes that a column's text stands for, if a keyring may have written them under the key of
+/// this id.
+fn encrypted(id: &str, text: &str) -> Option<Vec<u8>> {
+    let bytes = STANDARD.decode(text).ok()?;
+    let (head, _) = bytes.split_at_checked(HEAD_BYTES)?;
+    let is_written = match head[0] {
+        FORM => hex(&head[1..=ID_BYTES]) == id,
+        form => form <= FORM_MAX,
+    };
+    is_written.then_some(bytes)
 }
 
 /// Whether an answer is one that a keyring encrypted.

@@ -30,10 +30,10 @@ fuzz_target!(|text: &str| {
         Ok(read) => read,
         Err(wrong) => return assert!(!wrong.is_empty(), "an error says what is wrong"),
     };
-    assert!(
-        !headers.contains_key(ENCRYPTED_UNDER),
-        "without a key nothing is decrypted"
-    );
+    if headers.contains_key(ENCRYPTED_UNDER) {
+        // No keyring wrote it: it is kept as it is, and the relay makes a dead letter of it.
+        return;
+    }
     let mut new = NewEvent::new(kind, payload.clone());
     if !about.is_empty() {
         new = new.about(about, of);

@@ -68,13 +68,16 @@ fn edited(store: &Postgres, row: &Row, patch: &str) -> Result<Sealed, OperateErr
     let headers: Headers = serde_json::from_str(row.get(8)).unwrap_or_default();
     let event = outbox::event(row, store.keyring())
         .map_err(|error| OperateError::conflict(format!("it cannot be read here: {error}")))?;
-    let Payload::Json(payload) = &event.event.payload else {
+    let mut event = event.event.clone();
+    // What was marked and is not encrypted is an event like any other without the mark.
+    let is_mistaken = event.headers.remove(ENCRYPTED_UNDER).is_some();
+    let Payload::Json(payload) = &event.payload else {
         return Err(OperateError::conflict("what it says is no JSON"));
     };
     let payload =
         patch::merged(payload, patch).map_err(|problem| OperateError::invalid("patch", problem))?;
-    let is_encrypted = headers.contains_key(ENCRYPTED_UNDER);
-    Sealed::anew(&event.event, payload, is_encrypted, store.keyring())
+    let is_encrypted = headers.contains_key(ENCRYPTED_UNDER) && !is_mistaken;
+    Sealed::anew(&event, payload, is_encrypted, store.keyring())
         .map_err(|error| OperateError::invalid("patch", error.to_string()))
 }
 

@@ -17,7 +17,10 @@ use hapax::{
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
     store::{Deliveries, Keys, Transaction},
 };
-use hapax_postgres::Postgres;
+use hapax_postgres::{
+    Postgres,
+    operate::{Actor, dead_letters},
+};
 use hapax_testkit::{clock::seeded_random, wait::eventually};
 
 use crate::fixture::{Fixture, PATIENCE, clock};
@@ -216,6 +219,46 @@ async fn nodes_whose_clocks_are_hours_apart_go_by_one_schedule() {
         eventually(PATIENCE, async || taking.count() == 1).await;
         second.drain().await;
     }
+}
+
+/// Rows of an existing outbox whose headers say what only the keyring says, as versions before
+/// migration 15 moved them. Behind them comes a good one.
+const MARKED: &str = r#"
+    INSERT INTO hapax.outbox_event
+        (event_id, type, aggregate_type, aggregate_id, sequence, payload, headers, created_at)
+    VALUES
+        (gen_random_uuid(), 'a', 'order', 'json', 1, '{"card": 4242}',
+         '{"hapax-encrypted-under": "k1"}', now()),
+        (gen_random_uuid(), 'a', 'order', 'bytes', 1, encode(sha256('x') || sha256('y'), 'base64'),
+         '{"content-type": "x/y", "hapax-encrypted-under": "0011223344556677"}', now()),
+        (gen_random_uuid(), 'a', 'order', 'good', 1, '{}', '{}', now())"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_event_that_says_it_is_encrypted_and_is_not_is_a_dead_letter_and_stops_nobody() {
+    let fixture = Fixture::new().await;
+    fixture.plain.batch_execute(MARKED).await.unwrap();
+    let far = Far::default();
+    let relay = spawn(&fixture.store, &far, None);
+    eventually(PATIENCE, async || {
+        let dead = fixture.count("SELECT count(*) FROM hapax.delivery WHERE state = 'dead'");
+        far.count() == 1 && dead.await == 2
+    })
+    .await;
+    assert_eq!(far.count_of("good"), 1);
+    let letters = fixture.store.dead_letters("far", 0, 10).await.unwrap();
+    assert_eq!(letters.len(), 2);
+    for letter in &letters {
+        let reason = &letter.last_error;
+        assert!(reason.contains("hapax-encrypted-under"), "{reason}");
+        assert_eq!(letter.attempts, 1, "{letter:?}");
+    }
+    // An operator who has looked at it sends it as it is: the header goes, the payload stays.
+    let (ops, position) = (Actor::new("ops"), letters[0].event.position);
+    dead_letters::edit_and_replay(&fixture.store, &ops, "far", position, "{}")
+        .await
+        .unwrap();
+    eventually(PATIENCE, async || far.count_of("json") == 1).await;
+    relay.drain().await;
 }
 
 fn spawn_at(store: &Postgres, far: &Far, wait: &str, node: &str) -> RelayHandle {

@@ -9,14 +9,10 @@ use ring::{
     rand::{SecureRandom as _, SystemRandom},
 };
 
-use super::{KEY_BYTES, KeyringError};
+use super::{FORM, HEAD_BYTES, ID_BYTES, KEY_BYTES, KeyringError, NONCE_BYTES, SALT_BYTES};
 use crate::key::hex;
 
-/// The number of the form: form, key id, salt, nonce, then the text with its tag.
-const FORM: u8 = 1;
-const ID_BYTES: usize = 8;
-const SALT_BYTES: usize = 12;
-const HEAD_BYTES: usize = 1 + ID_BYTES + SALT_BYTES + NONCE_LEN;
+const _: () = assert!(NONCE_BYTES == NONCE_LEN, "the form has the cipher's nonce");
 /// What a text's own key is derived for.
 const PURPOSE: &[u8] = b"hapax at rest 1";
 

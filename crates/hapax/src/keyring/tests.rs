@@ -154,6 +154,51 @@ fn a_payload_is_read_back_by_whoever_has_the_key() {
     }
 }
 
+/// A row that another program marked, and one that was changed, stop nobody; one whose key is missing
+/// here, or whose form is newer, waits for whoever can read it.
+#[test]
+fn a_payload_that_no_key_will_decrypt_keeps_its_mark_and_is_no_error() {
+    let (id, other) = ids();
+    let (keyring, mut headers) = (keys(&[1]), Headers::new());
+    let row = keyring.encrypt_payload(id, &mut headers, "{\"a\": 1}");
+    let (key, row) = (headers[ENCRYPTED_UNDER].clone(), row.unwrap().unwrap());
+    let altered = |place: usize, by: u8| {
+        let mut bytes = STANDARD.decode(&row).unwrap();
+        bytes[place] ^= by;
+        STANDARD.encode(bytes)
+    };
+    let quoted = |text: &str| serde_json::Value::String(text.to_owned()).to_string();
+    let (torn, text) = (altered(40, 1), altered(0, 0x40));
+    for (event, under, kept, shown) in [
+        (id, "k1", "{\"a\": 1}", "{\"a\": 1}".to_owned()),
+        (id, &*key, "{\"a\": 1}", "{\"a\": 1}".to_owned()),
+        (id, &*key, "1234", "1234".to_owned()),
+        (id, "0011223344556677", &*row, quoted(&row)),
+        (other, &*key, &*row, quoted(&row)),
+        (id, &*key, &*torn, quoted(&torn)),
+        (id, &*key, &*text, quoted(&text)),
+    ] {
+        let marked = Headers::from([(ENCRYPTED_UNDER.to_owned(), under.to_owned())]);
+        let columns = serde_json::to_string(&marked).unwrap();
+        let read = unseal(event, &columns, kept.to_owned(), &keyring);
+        assert_eq!(read, Ok((marked, Payload::Json(shown))), "{under} {kept}");
+    }
+    let columns = serde_json::to_string(&headers).unwrap();
+    for (kept, keyring, why) in [
+        (row.clone(), keys(&[2]), "not among the keys here"),
+        (row.clone(), Keyring::default(), "not among the keys here"),
+        (altered(0, 3), keys(&[1]), "newer version"),
+    ] {
+        let error = unseal(id, &columns, kept, &keyring).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+fn ids() -> (EventId, EventId) {
+    let mint = |seed| EventId::mint(crate::Timestamp::from_millis(1), &Random::new(move || seed));
+    (mint(7), mint(8))
+}
+
 #[test]
 fn nobody_states_the_header_of_the_keyring() {
     let new = NewEvent::json("a", &1).header(ENCRYPTED_UNDER, "x");

@@ -200,6 +200,9 @@ impl Sealed {
 
 /// Reads an event's headers and payload back from their columns; an error says what is wrong.
 ///
+/// An event whose payload no key will ever decrypt keeps the header [`ENCRYPTED_UNDER`], and its
+/// payload as the column has it: the relay makes a dead letter of it.
+///
 /// # Errors
 /// Fails when the headers are no JSON object of texts, or a payload is not the base64 it should be,
 /// or is encrypted under a key that is not in the keyring.
@@ -213,6 +216,9 @@ pub fn unseal(
     let payload = keyring
         .decrypt_payload(event, &mut headers, payload)
         .map_err(|error| format!("payload: {error}"))?;
+    if headers.contains_key(ENCRYPTED_UNDER) {
+        return Ok((headers, Payload::Json(as_json(payload))));
+    }
     let Some(content_type) = headers.remove(CONTENT_TYPE) else {
         return Ok((headers, Payload::Json(payload)));
     };
@@ -227,4 +233,12 @@ pub fn unseal(
             bytes,
         },
     ))
+}
+
+/// A column's text, in quotes where it is no JSON.
+fn as_json(text: String) -> String {
+    match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
+        Ok(_) => text,
+        Err(_) => serde_json::Value::String(text).to_string(),
+    }
 }

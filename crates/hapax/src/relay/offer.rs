@@ -11,6 +11,7 @@ use crate::{
     clock::Clock,
     delivery::AttemptOutcome,
     failpoint::Failpoints,
+    keyring::ENCRYPTED_UNDER,
     sink::{Offer, Outcome, SinkError},
     trace::{Place, Traces},
 };
@@ -105,7 +106,34 @@ fn conclude(span: &Span, outcome: &Outcome) {
     }
 }
 
+/// An event whose payload no key will ever decrypt: what it says is nobody's to read.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the header {ENCRYPTED_UNDER} says that the payload is encrypted, and it is not what a keyring \
+     wrote for this event: it was changed, or moved here from an existing outbox"
+)]
+struct Undecryptable;
+
+/// Offers what can be offered; what cannot is refused for good, and keeps nothing else back.
 async fn outcomes(destination: &Destination, offers: &[Offer]) -> Vec<Outcome> {
+    let is_readable = |offer: &&Offer| !offer.event.event.headers.contains_key(ENCRYPTED_UNDER);
+    if offers.iter().all(|offer| is_readable(&offer)) {
+        return sent(destination, offers).await;
+    }
+    let readable: Vec<Offer> = offers.iter().filter(is_readable).cloned().collect();
+    let sent = match readable[..] {
+        [] => Vec::new(),
+        _ => sent(destination, &readable).await,
+    };
+    let mut sent = sent.into_iter();
+    let each = offers.iter().map(|offer| {
+        let sent = is_readable(&offer).then(|| sent.next()).flatten();
+        sent.unwrap_or_else(|| Err(SinkError::rejected("encrypted", Undecryptable)))
+    });
+    each.collect()
+}
+
+async fn sent(destination: &Destination, offers: &[Offer]) -> Vec<Outcome> {
     let all_fail = |error_type, why: &'static str| {
         offers
             .iter()
@@ -145,6 +173,49 @@ mod tests {
         check(Misbehaviour::PanicsWhenCalled, "panic").await;
         check(Misbehaviour::PanicsWhenDropped, "panic").await;
         check(Misbehaviour::Miscounts, "miscount").await;
+    }
+
+    #[tokio::test]
+    async fn what_nobody_can_decrypt_is_refused_and_the_rest_is_offered() {
+        check_marked(&[false, true, false, true, true], 2).await;
+        check_marked(&[true], 0).await;
+        check_marked(&[false, false], 2).await;
+    }
+
+    /// Takes what comes, if it is so many.
+    struct Takes(usize);
+
+    impl Sink for Takes {
+        fn kind(&self) -> &'static str {
+            "takes"
+        }
+
+        fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+            assert_eq!(offers.len(), self.0);
+            Box::pin(async move { offers.iter().map(|_| Ok(Receipt::default())).collect() })
+        }
+    }
+
+    async fn check_marked(marked: &[bool], taken: usize) {
+        let destination = Arc::new(Destination::new("d", Arc::new(Takes(taken))));
+        let clock = Clock::new(|| Timestamp::from_millis(0));
+        let mut items: Vec<_> = (1..).take(marked.len()).map(item).collect();
+        for (item, _) in items
+            .iter_mut()
+            .zip(marked)
+            .filter(|(_, is_marked)| **is_marked)
+        {
+            let event = Arc::get_mut(&mut item.event).unwrap();
+            let header = (ENCRYPTED_UNDER.to_owned(), "k1".to_owned());
+            event.event.headers.extend([header]);
+        }
+        let tried = offer(destination, items, clock, Failpoints::none(), Traces::off()).await;
+        let refused: Vec<_> = tried.iter().map(|it| it.outcome.is_err()).collect();
+        assert_eq!(refused, marked);
+        for error in tried.into_iter().filter_map(|it| it.outcome.err()) {
+            assert!(matches!(error, SinkError::Rejected { .. }), "{error:?}");
+            assert_eq!(error.error_type(), "encrypted");
+        }
     }
 
     #[derive(Clone, Copy)]
