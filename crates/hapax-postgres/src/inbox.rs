@@ -25,7 +25,9 @@ pub(crate) async fn accept(
         if !link.ask(query!("inbox/accept"), &params).await?.is_empty() {
             return Ok(Acceptance::First);
         }
-        let known = link.ask(query!("inbox/find"), &[&consumer, &id]).await?;
+        let known = link
+            .ask(query!("inbox/find"), &[&consumer, &id, &source])
+            .await?;
         // A row that retention deletes between the two is free to be taken.
         if let Some(row) = known.first() {
             return Ok(if row.get::<_, &[u8]>(0) == hash {

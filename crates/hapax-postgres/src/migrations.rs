@@ -56,6 +56,11 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         include_str!("../migrations/0014_settlements.sql"),
     ),
     (15, "epochs", include_str!("../migrations/0015_epochs.sql")),
+    (
+        16,
+        "message_source",
+        include_str!("../migrations/0016_message_source.sql"),
+    ),
 ];
 
 const NAMESPACE: &str = "hapax";

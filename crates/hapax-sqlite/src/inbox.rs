@@ -28,8 +28,8 @@ pub(crate) fn accept(desk: &Desk, message: &Message) -> Result<Acceptance, Store
             return Ok(Acceptance::First);
         }
         let mut find = desk.conn.prepare_cached(query!("inbox/find"))?;
-        let hash: Vec<u8> =
-            find.query_row([&message.consumer, &message.message_id], |row| row.get(0))?;
+        let known = [&message.consumer, &message.message_id, &message.source];
+        let hash: Vec<u8> = find.query_row(known, |row| row.get(0))?;
         Ok(if hash == message.payload_hash {
             Acceptance::Duplicate
         } else {

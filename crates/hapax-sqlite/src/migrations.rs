@@ -43,6 +43,11 @@ const OWN: &[Migration<'static>] = &[
         "absences",
         include_str!("../migrations/0007_absences.sql"),
     ),
+    (
+        8,
+        "message_source",
+        include_str!("../migrations/0008_message_source.sql"),
+    ),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,

@@ -15,10 +15,12 @@ pub struct Message {
     /// Who takes it: each consumer takes every message once.
     pub consumer: String,
     /// The sender's name for it: `webhook-id`, `event_id`, a broker's message id.
-    ///
-    /// Consumer and message id together are what is taken once; the source only says who sent it.
     pub message_id: String,
-    /// Who sent it.
+    /// Who sent it. Ids are unique at their sender only: a message is identified by its source, its
+    /// id and its consumer, and the same id from another source is another message.
+    ///
+    /// It is stored, so it must not change while messages may still come again, and one sender must
+    /// have one source: under two it would be taken twice.
     pub source: String,
     /// SHA-256 of what it said.
     pub payload_hash: [u8; 32],
@@ -66,6 +68,6 @@ pub enum Acceptance {
     /// It was taken before: commit, acknowledge it and stop. Before the commit it may have been
     /// taken by somebody whose own commit is still to come, and fails.
     Duplicate,
-    /// Its id was taken before with another payload: look into it, and do nothing.
+    /// Its source's id was taken before with another payload: look into it, and do nothing.
     Mismatch,
 }

@@ -1,7 +1,8 @@
 // A shop in Node: every retry is safe, because the effect and its record are one commit.
 //
-//   POST /orders    once per Idempotency-Key: the order, its event and the answer
-//   POST /webhooks  once per webhook-id: the mark that it was taken, and the ledger entry
+//   POST /orders           once per Idempotency-Key: the order, its event and the answer
+//   POST /webhooks/:source once per source and webhook-id: the mark that it was taken, and the
+//                          ledger entry
 //
 // DATABASE_URL names a database with the schema `hapax` and the tables of ../migrations.
 import { createHash, randomUUID } from "node:crypto";
@@ -54,8 +55,14 @@ async function createOrder(tx, tenant, body) {
   };
 }
 
-// A real service verifies the sender's signature first.
-app.post("/webhooks", guarded(async (request, response) => {
+// Who may send webhooks. Ids are unique at their sender only: the source is part of what a message is
+// known by, so every sender has one name here, which never changes.
+const SOURCES = new Set(["bank", "marketplace"]);
+
+app.post("/webhooks/:source", guarded(async (request, response) => {
+  const { source } = request.params;
+  if (!SOURCES.has(source)) throw new Problem("NOT_FOUND", "this source is not known", 404);
+  // A real service verifies the signature first, with the key of this source.
   const messageId = request.get("webhook-id") ?? "";
   const body = request.body ?? Buffer.alloc(0);
   const { amount } = objectIn(body);
@@ -66,7 +73,7 @@ app.post("/webhooks", guarded(async (request, response) => {
   const acceptance = await transaction(pool, async (tx) => {
     const hash = createHash("sha256").update(body).digest();
     const { rows: [taken] } = await tx.query(
-      "SELECT hapax.accept('ledger', $1, $2, 'bank') AS acceptance", [messageId, hash]);
+      "SELECT hapax.accept('ledger', $1, $2, $3) AS acceptance", [messageId, hash, source]);
     if (taken.acceptance === "first") {
       await tx.query("INSERT INTO ledger_entry (message_id, amount) VALUES ($1, $2)", [
         messageId, amount,

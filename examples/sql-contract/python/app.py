@@ -1,7 +1,8 @@
 """A shop in Python: every retry is safe, because the effect and its record are one commit.
 
-    POST /orders    once per Idempotency-Key: the order, its event and the answer
-    POST /webhooks  once per webhook-id: the mark that it was taken, and the ledger entry
+    POST /orders             once per Idempotency-Key: the order, its event and the answer
+    POST /webhooks/{source}  once per source and webhook-id: the mark that it was taken, and the
+                             ledger entry
 
 DATABASE_URL names a database with the schema `hapax` and the tables of ../migrations.
 """
@@ -35,6 +36,10 @@ async def lifespan(_: FastAPI):
 
 app = FastAPI(lifespan=lifespan)
 
+# Who may send webhooks. Ids are unique at their sender only: the source is part of what a message is
+# known by, so every sender has one name here, which never changes.
+SOURCES = {"bank", "marketplace"}
+
 
 @app.post("/orders")
 async def post_order(request: Request) -> Response:
@@ -66,17 +71,21 @@ async def create_order(tx: AsyncConnection, tenant: str, body: bytes) -> Respons
     return Response(created, 201, {"Location": f"/orders/{order_id}"}, "application/json")
 
 
-@app.post("/webhooks")
+@app.post("/webhooks/{source}")
 @guarded
 async def post_webhook(request: Request) -> Response:
-    # A real service verifies the sender's signature first.
+    source = request.path_params["source"]
+    if source not in SOURCES:
+        raise Problem("NOT_FOUND", "this source is not known", status=404)
+    # A real service verifies the signature first, with the key of this source.
     body, message_id = await body_of(request), request.headers.get("webhook-id", "")
     amount = json_of(body).get("amount")
     if not (0 < len(message_id.encode()) <= 255 and is_amount(amount)):
         raise Problem("VALIDATION.request", "a payment has a webhook-id and an amount")
     async with pool.connection() as tx:
         taken = await tx.execute(
-            "SELECT hapax.accept('ledger', %s, %s, 'bank')", (message_id, sha256(body).digest())
+            "SELECT hapax.accept('ledger', %s, %s, %s)",
+            (message_id, sha256(body).digest(), source),
         )
         (acceptance,) = await taken.fetchone()
         if acceptance == "first":

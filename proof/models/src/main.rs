@@ -8,6 +8,7 @@
 
 mod explore;
 mod frontier;
+mod inbox;
 mod key;
 mod outbox;
 mod saga;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     let mut table = table::Table::new(arguments.model, arguments.large, arguments.traces);
     table.add::<key::Key>();
     table.add::<outbox::Outbox>();
+    table.add::<inbox::Inbox>();
     table.add::<frontier::Frontier>();
     table.add::<saga::Sagas>();
     if table.is_as_said() {

@@ -55,7 +55,7 @@ fn taken_before<K>(inbox: &Inbox<K>, acceptance: Acceptance, id: &RequestId) -> 
     if acceptance == Acceptance::Mismatch {
         count(&inbox.consumer, "mismatch");
         let problem = Problem::new(INBOX_MISMATCH)
-            .detail("this webhook-id was taken before, with another payload");
+            .detail("this source's webhook-id was taken before, with another payload");
         return problem::write_out(&problem, id);
     }
     count(&inbox.consumer, "duplicate");

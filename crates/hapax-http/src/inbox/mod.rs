@@ -2,8 +2,9 @@
 //!
 //! A [`WebhookLayer`] verifies Standard Webhooks and accepts each message in the
 //! transaction that its handler writes in: the effect and the mark that it was
-//! taken are one commit. A message that comes again is answered 200 and does
-//! nothing; one whose id was taken with another payload is refused.
+//! taken are one commit. A message is known by its source, its id and the
+//! layer's consumer. One that comes again is answered 200 and does nothing; one
+//! whose id this source has used with another payload is refused.
 //!
 //! Nothing of a message is looked at before its signature is verified.
 
@@ -34,6 +35,9 @@ pub struct WebhookLayer<K: Keys>(Arc<Inbox<K>>);
 
 impl<K: Keys> WebhookLayer<K> {
     /// Receives for `consumer`, from the sources whose keys `sources` knows.
+    ///
+    /// A sender must have one source: a message that is signed with a key that two sources share
+    /// can be sent to both, and is taken once from each.
     pub fn new(
         store: K,
         clock: Clock,

@@ -2,7 +2,13 @@
 
 use std::sync::{Arc, OnceLock, atomic::Ordering, mpsc};
 
-use axum::{Extension, body::Body, extract::State, routing::post};
+use axum::{
+    Extension,
+    body::Body,
+    extract::State,
+    response::{IntoResponse, Response},
+    routing::post,
+};
 use hapax::{
     failpoint::Failpoints,
     inbox::Message,
@@ -46,6 +52,27 @@ async fn a_known_id_with_another_payload_is_refused() {
     let other = receive(&stage, "msg_1", "{\"n\":2}", SECRET).await;
     other.check_problem(409, "CONFLICT.inbox.payload_mismatch");
     assert_eq!(stage.effects().await, 1);
+}
+
+#[tokio::test]
+async fn two_sources_may_give_their_messages_one_id() {
+    let stage = stage().await;
+    for (id, of_pay, of_bank) in [
+        ("evt_1", "{\"n\":1}", "{\"n\":2}"),
+        ("evt_2", "{\"n\":3}", "{\"n\":3}"),
+    ] {
+        let sent = [("pay", of_pay, SECRET), ("bank", of_bank, OTHER)];
+        for (source, body, secret) in sent {
+            let first = receive_from(&stage, source, id, body, secret).await;
+            assert_eq!((first.status, first.idempotency()), (StatusCode::OK, None));
+            assert_eq!(first.body, format!("{source} {id}").into_bytes());
+        }
+        for (source, body, secret) in sent {
+            let again = receive_from(&stage, source, id, body, secret).await;
+            assert_eq!(again.idempotency(), Some("replayed"), "{source} {id}");
+        }
+    }
+    assert_eq!((stage.runs(), stage.effects().await), (4, 4));
 }
 
 #[tokio::test]
@@ -189,8 +216,12 @@ async fn stage() -> Stage {
 
 fn stage_on(mut stage: Stage) -> Stage {
     let keys = |source: &str| {
-        let secret: Verifier = SECRET.parse().unwrap();
-        (source == "pay").then(|| vec![secret])
+        let secret = match source {
+            "pay" => SECRET,
+            "bank" => OTHER,
+            _ => return None,
+        };
+        Some(vec![secret.parse::<Verifier>().unwrap()])
     };
     let (store, clock, random) = (
         stage.store.clone(),
@@ -203,12 +234,19 @@ fn stage_on(mut stage: Stage) -> Stage {
     stage
 }
 
+#[tokio::test]
+async fn a_handler_does_not_say_that_its_message_was_taken_before() {
+    let stage = stage().await;
+    let first = receive(&stage, "msg_1", "say replayed", SECRET).await;
+    assert_eq!((first.status, first.idempotency()), (StatusCode::OK, None));
+}
+
 async fn take(
     State(props): State<Props>,
     Extension(message): Extension<Message>,
     mut tx: Tx<hapax_sqlite::Tx>,
     body: String,
-) -> Result<String, hapax_http::Problem> {
+) -> Result<Response, hapax_http::Problem> {
     props.runs.fetch_add(1, Ordering::SeqCst);
     tx.with(|db| db.execute("INSERT INTO effect DEFAULT VALUES", []))
         .await?;
@@ -216,14 +254,18 @@ async fn take(
         "fail" => Err(hapax_http::Problem::internal("asked to")),
         "refuse" => Err(hapax_http::Problem::invalid("type", "is unknown")),
         "panic" => panic!("asked to"),
-        _ => Ok(format!("{} {}", message.source, message.message_id)),
+        "say replayed" => Ok([("idempotency-status", "replayed")].into_response()),
+        _ => Ok(format!("{} {}", message.source, message.message_id).into_response()),
     }
 }
 
 async fn receive(stage: &Stage, id: &str, body: &str, secret: &str) -> Sent {
-    stage
-        .send(signed(stage, "/webhooks/pay", id, body, secret, 0))
-        .await
+    receive_from(stage, "pay", id, body, secret).await
+}
+
+async fn receive_from(stage: &Stage, source: &str, id: &str, body: &str, secret: &str) -> Sent {
+    let path = format!("/webhooks/{source}");
+    stage.send(signed(stage, &path, id, body, secret, 0)).await
 }
 
 fn signed(

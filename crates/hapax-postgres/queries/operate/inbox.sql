@@ -1,15 +1,15 @@
 -- Lists messages that were taken, the newest first, looking at so many ($7) and no more: see keys. A
--- page begins behind a moment ($4, microseconds) and a number made of the message's id and its
--- consumer ($5). Where the look ended comes with every row, and alone when nothing fits.
+-- page begins behind a moment ($4, microseconds) and a number made of the message's id, its
+-- consumer and its source ($5). Where the look ended comes with every row, and alone when nothing fits.
 -- Only here: the other store has one process, and nobody beside it who operates.
 WITH looked AS MATERIALIZED (
     SELECT consumer, message_id, source, payload_hash, received_at, processed_at, result,
            (extract(epoch FROM received_at) / 0.000001)::int8 AS micros,
-           hashtextextended(message_id || E'\n' || consumer, 0) AS tie
+           hashtextextended(message_id || E'\n' || consumer || E'\n' || source, 0) AS tie
     FROM hapax.inbox_message
     WHERE received_at <= 'epoch'::timestamptz + $4::int8 * interval '1 microsecond'
       AND (received_at < 'epoch'::timestamptz + $4::int8 * interval '1 microsecond'
-           OR hashtextextended(message_id || E'\n' || consumer, 0) < $5::int8)
+           OR hashtextextended(message_id || E'\n' || consumer || E'\n' || source, 0) < $5::int8)
     ORDER BY received_at DESC
     FETCH FIRST ($7::int8) ROWS WITH TIES
 ), matching AS (

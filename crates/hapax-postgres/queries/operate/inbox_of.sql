@@ -1,4 +1,5 @@
--- Reads who took some messages: a few consumers each.
+-- Reads who took some messages, from whom: of each a few, by consumer ($2) and source ($3) where
+-- these are asked for.
 -- Only here: the other store has one process, and nobody beside it who operates.
 SELECT asked.message_id, consumer, source, encode(payload_hash, 'hex'), received_at, processed_at,
        result
@@ -7,7 +8,9 @@ CROSS JOIN LATERAL (
     SELECT consumer, message_id, source, payload_hash, received_at, processed_at, result
     FROM hapax.inbox_message AS taken
     WHERE taken.message_id = asked.message_id
-    ORDER BY consumer
+      AND ($2::text IS NULL OR taken.consumer = $2::text)
+      AND ($3::text IS NULL OR taken.source = $3::text)
+    ORDER BY consumer, source
     LIMIT 100
 ) AS taken
-ORDER BY asked.message_id, consumer
+ORDER BY asked.message_id, consumer, source

@@ -68,9 +68,10 @@ pub async fn list(
         });
     }
     if let Some(id) = &messages.message_id {
-        // Of one message there is a row for each consumer: they are one page.
-        let taken = of(store, actor, id).await?.into_iter();
-        let items = taken.filter(|it| messages.fits(it)).collect();
+        // Of one id there is a row for each consumer and source: they are one page.
+        let (consumer, source) = (messages.consumer.as_ref(), messages.source.as_ref());
+        let taken = taken(store, vec![text(id)], consumer, source).await?;
+        let items = taken.into_iter().filter(|it| messages.fits(it)).collect();
         return Ok(Page { items, next: None });
     }
     let limit = limit.clamp(1, PAGE_MAX);
@@ -107,7 +108,7 @@ pub async fn list(
     })
 }
 
-/// Every consumer's message of this id, by consumer.
+/// Every consumer's messages of this id, by consumer and source.
 ///
 /// # Errors
 /// Fails when the store cannot be read.
@@ -119,17 +120,19 @@ pub async fn of(
     if actor.tenant.is_some() {
         return Ok(Vec::new());
     }
-    Ok(taken(store, vec![text(message_id)]).await?)
+    Ok(taken(store, vec![text(message_id)], None, None).await?)
 }
 
-/// Who took these messages, by message and consumer.
+/// Who took these messages, by message, consumer and source.
 pub(super) async fn taken(
     store: &Postgres,
     message_ids: Vec<String>,
+    consumer: Option<&String>,
+    source: Option<&String>,
 ) -> Result<Vec<Message>, StoreError> {
-    let found = store
-        .ask(query!("operate/inbox_of"), &[&message_ids])
-        .await?;
+    let (consumer, source) = (word(consumer), word(source));
+    let params: [&dyn Param; 3] = [&message_ids, &consumer, &source];
+    let found = store.ask(query!("operate/inbox_of"), &params).await?;
     Ok(found
         .iter()
         .map(|row| message(row, [1, 0, 2, 3, 4, 5, 6]))

@@ -302,7 +302,7 @@ async fn ways(
 ) -> Result<Vec<Emitted>, OperateError> {
     let own = own_destinations(store, actor).await?;
     let ids = found.iter().map(|(event, _)| event.event.id.to_string());
-    let mut taken = inbox::taken(store, ids.collect()).await?;
+    let mut taken = inbox::taken(store, ids.collect(), None, None).await?;
     let answered = key.filter(|key| key.summary.completed_at.is_some());
     let positions: Vec<i64> = found.iter().map(|(event, _)| event.position).collect();
     let mut ways = events::traces(store, &positions).await?;

@@ -34,7 +34,10 @@ pub(super) enum Failure {
     Binary,
     #[error("event id was taken before with another payload")]
     Mismatch,
-    #[error("inbox forgot the event while it was looked up")]
+    #[error(
+        "far inbox forgot the event while it was looked up, or has it from another source: run \
+         `hapax migrate` on the far database"
+    )]
     Forgotten,
 }
 

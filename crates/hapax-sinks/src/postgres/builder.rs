@@ -79,7 +79,8 @@ impl PostgresBuilder {
         self
     }
 
-    /// Says in the inbox who sent the events; `hapax` when not said.
+    /// Says in the inbox who sent the events; `hapax` when not said. It must never change: the inbox
+    /// knows an event by its source, its id and its consumer.
     #[must_use]
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.source = source.into();

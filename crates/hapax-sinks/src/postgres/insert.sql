@@ -1,6 +1,8 @@
 -- Accepts a batch of events and inserts those that are new, in one transaction: this statement.
 -- The inbox is written in the order of the ids, so that two relays with the same events wait for
--- each other and never in a circle; the table in the order of the batch.
+-- each other and never in a circle; the table in the order of the batch. The inbox has one unique
+-- key; it goes unnamed here because a far database that is not upgraded yet has it without the
+-- source.
 WITH offered AS MATERIALIZED (
     SELECT event_id, hash, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
            created_at, number
@@ -15,7 +17,7 @@ WITH offered AS MATERIALIZED (
     SELECT $1::text, event_id, $2::text, hash, at, at
     FROM offered, (SELECT clock_timestamp() AS at) AS clock
     ORDER BY event_id
-    ON CONFLICT (message_id, consumer) DO NOTHING
+    ON CONFLICT DO NOTHING
     RETURNING message_id
 ), written AS (
     INSERT INTO {table} ({columns})

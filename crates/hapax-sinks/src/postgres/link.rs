@@ -123,8 +123,11 @@ impl Link {
     /// The hashes of those rows that the inbox knows, by id.
     pub(super) async fn find(&self, rows: &[Row<'_>]) -> Result<HashMap<String, Vec<u8>>, Failure> {
         let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-        let params: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&self.consumer, Type::TEXT), (&ids, Type::TEXT_ARRAY)];
+        let params: [(&(dyn ToSql + Sync), Type); 3] = [
+            (&self.consumer, Type::TEXT),
+            (&self.source, Type::TEXT),
+            (&ids, Type::TEXT_ARRAY),
+        ];
         let found = self.client.query_typed(include_str!("find.sql"), &params);
         Ok(found
             .await?

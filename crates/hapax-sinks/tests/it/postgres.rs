@@ -22,6 +22,8 @@ use crate::{
 /// What `hapax migrate` makes of the inbox.
 const MIGRATION: &str =
     include_str!("../../../hapax-postgres/migrations/0001_keys_outbox_inbox_deliveries.sql");
+/// What it makes of it since a source has ids of its own.
+const OF_SOURCES: &str = include_str!("../../../hapax-postgres/migrations/0016_message_source.sql");
 
 #[tokio::test]
 async fn a_batch_of_5000_is_inserted_in_order_with_every_field() {
@@ -78,6 +80,63 @@ async fn what_was_taken_before_is_taken_and_another_payload_under_its_id_is_refu
     check_failure(&outcomes[2], false, "mismatch", "another payload");
     assert_eq!(names(&direct).await, ids(&[known, new]));
 }
+
+#[tokio::test]
+async fn each_source_has_ids_of_its_own() {
+    let database = Database::empty().await;
+    let direct = prepare(&database, "jsonb").await;
+    direct.batch_execute(ANY_ID).await.unwrap();
+    let (one, two) = (
+        to(&database).build().unwrap(),
+        to(&database).source("two").build().unwrap(),
+    );
+    let (hello, other) = (
+        offer(1, NewEvent::json("a", &1)),
+        offer(1, NewEvent::json("a", &2)),
+    );
+    for (sink, said, not_said) in [(&one, &hello, &other), (&two, &other, &hello)] {
+        for _ in 0..2 {
+            deliver(sink, said.clone()).await.unwrap();
+        }
+        let outcomes = sink.deliver(&[not_said.clone()]).await;
+        check_failure(&outcomes[0], false, "mismatch", "another payload");
+    }
+    assert_eq!(names(&direct).await.len(), 2);
+}
+
+/// Relays are upgraded before the far database is.
+#[tokio::test]
+async fn a_far_database_of_the_version_before_goes_on_taking_events() {
+    let database = Database::empty().await;
+    let direct = database.client().await;
+    direct.batch_execute("CREATE SCHEMA hapax").await.unwrap();
+    direct.batch_execute(MIGRATION).await.unwrap();
+    make_table(&direct, "jsonb").await;
+    direct.batch_execute(ANY_ID).await.unwrap();
+    let sink = to(&database).build().unwrap();
+    let batch = offers(20, 10);
+    for _ in 0..2 {
+        assert!(sink.deliver(&batch).await.iter().all(Result::is_ok));
+    }
+    let other = [offer(1, NewEvent::json("a", &"another"))];
+    check_failure(
+        &sink.deliver(&other).await[0],
+        false,
+        "mismatch",
+        "another payload",
+    );
+    let elsewhere = to(&database).source("two").build().unwrap();
+    let told = elsewhere.deliver(&batch[..1]).await;
+    check_failure(&told[0], true, "forgotten", "run `hapax migrate`");
+    direct.batch_execute(OF_SOURCES).await.unwrap();
+    for sink in [&sink, &elsewhere] {
+        assert!(sink.deliver(&batch).await.iter().all(Result::is_ok));
+    }
+    assert_eq!(names(&direct).await.len(), 40);
+}
+
+/// A table that leaves telling events apart to the inbox.
+const ANY_ID: &str = "ALTER TABLE inbox_event DROP CONSTRAINT inbox_event_event_id_key";
 
 #[tokio::test]
 async fn two_relays_with_the_same_events_insert_each_once() {
@@ -348,7 +407,9 @@ async fn migrate(direct: &Client) {
         .batch_execute("CREATE SCHEMA IF NOT EXISTS hapax")
         .await
         .unwrap();
-    direct.batch_execute(MIGRATION).await.unwrap();
+    for sql in [MIGRATION, OF_SOURCES] {
+        direct.batch_execute(sql).await.unwrap();
+    }
 }
 
 async fn make_table(direct: &Client, payload: &str) {

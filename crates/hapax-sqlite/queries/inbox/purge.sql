@@ -1,7 +1,7 @@
 -- Deletes a batch of messages that no sender will send again.
 DELETE FROM hapax_inbox_message
-WHERE (consumer, message_id) IN (
-    SELECT consumer, message_id
+WHERE (consumer, message_id, source) IN (
+    SELECT consumer, message_id, source
     FROM hapax_inbox_message
     WHERE received_at <= ?1
     ORDER BY received_at

@@ -13,5 +13,6 @@ mod sagas;
 mod encryption;
 mod retention;
 mod reading;
+mod inbox;
 mod opening;
 mod queries;

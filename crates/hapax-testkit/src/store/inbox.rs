@@ -77,12 +77,48 @@ pub async fn each_consumer_knows_its_own_messages<S: StoreUnderTest>() {
     }
 }
 
-/// Consumer and id say which message it is, whoever says to have sent it.
-pub async fn a_message_from_another_source_is_the_same_message<S: StoreUnderTest>() {
+/// An id is unique at its sender only: another source's message of the same id is another message.
+pub async fn each_source_has_ids_of_its_own<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
-    let from = |source| Message::new("mailer", source, "m1", b"hello").expect("well formed");
-    assert_eq!(take(&bench, &from("one")).await, Acceptance::First);
-    assert_eq!(take(&bench, &from("two")).await, Acceptance::Duplicate);
+    let sent = [
+        ("bank", "m1", "hello"),
+        ("marketplace", "m1", "hello"),
+        ("marketplace", "m2", "other"),
+        ("bank", "m2", "hello"),
+        ("Bank", "m1", "hello"),
+        ("m1", "bank", "hello"),
+    ];
+    for expected in [Acceptance::First, Acceptance::Duplicate] {
+        for (source, id, payload) in sent {
+            let message = Message::new("ledger", source, id, payload.as_bytes());
+            let accepted = take(&bench, &message.expect("well formed")).await;
+            assert_eq!(accepted, expected, "{id:?} of {source:?}");
+        }
+    }
+    let other = Message::new("ledger", "bank", "m1", b"other").expect("well formed");
+    assert_eq!(take(&bench, &other).await, Acceptance::Mismatch);
+}
+
+/// Two sources that send one id at once have one effect each.
+pub async fn two_sources_with_one_id_have_an_effect_each<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let takers = (0..40).map(|number| {
+        let store = bench.store().clone();
+        tokio::spawn(async move {
+            let source = ["bank", "marketplace"][number % 2];
+            let message = Message::new("ledger", source, "m1", b"hello").expect("well formed");
+            let mut tx = store.begin(None, Headers::new()).await.expect("it opens");
+            let accepted = tx.accept(&message).await.expect("it is judged");
+            if accepted == Acceptance::First {
+                S::write_row(&mut tx, source).await;
+            }
+            tx.commit().await.expect("it is committed");
+        })
+    });
+    for taken in join_all(takers).await {
+        taken.expect("no panic");
+    }
+    assert_eq!(bench.rows().await, ["bank", "marketplace"]);
 }
 
 /// A message whose effect was rolled back was not taken.

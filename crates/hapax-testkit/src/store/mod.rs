@@ -188,7 +188,8 @@ macro_rules! store_suite {
                 a_known_id_with_another_payload_is_a_mismatch
                 each_consumer_takes_each_message
                 each_consumer_knows_its_own_messages
-                a_message_from_another_source_is_the_same_message
+                each_source_has_ids_of_its_own
+                two_sources_with_one_id_have_an_effect_each
                 a_message_that_was_rolled_back_is_first_again
                 a_keyed_transaction_takes_messages_too
                 of_many_that_take_one_message_one_commits

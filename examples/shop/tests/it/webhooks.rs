@@ -12,6 +12,7 @@ use http::Method;
 use crate::shop::{JSON, Shop, Store, on_both_stores, problem};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const OTHER: &str = "whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const SOURCE: [&str; 2] = [
     "--inbox-secret",
     "psp=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
@@ -21,6 +22,7 @@ on_both_stores! {
     a_webhook_is_one_ledger_entry_however_often_it_comes,
     a_webhook_about_a_known_charge_goes_to_its_tenants_ledger,
     a_known_id_with_another_payload_is_a_conflict,
+    two_senders_may_give_their_webhooks_one_id,
     another_type_is_accepted_and_ignored,
     an_unknown_source_is_not_there_and_a_bad_signature_is_no_entry,
     a_malformed_webhook_is_refused_and_can_come_again,
@@ -92,6 +94,47 @@ async fn a_known_id_with_another_payload_is_a_conflict(on: Store) {
     problem(&other, 409, "CONFLICT.inbox.payload_mismatch");
     let ledger = shop.get("/ledger?charge_id=ch_1").await.json().unwrap();
     assert_eq!(ledger["entries"].as_array().unwrap().len(), 1);
+}
+
+async fn two_senders_may_give_their_webhooks_one_id(on: Store) {
+    let (bank, marketplace) = (format!("bank={SECRET}"), format!("marketplace={OTHER}"));
+    let secrets = [
+        "--inbox-secret",
+        bank.as_str(),
+        "--inbox-secret",
+        marketplace.as_str(),
+    ];
+    let shop = Shop::start(on, &secrets).await;
+    let ping = r#"{"type":"ping","timestamp":"2026-01-01T00:00:00Z","data":{}}"#;
+    let one = succeeded("payment.succeeded", "ch_1", 900);
+    let two = succeeded("payment.succeeded", "ch_2", 700);
+    let sent = [
+        ("marketplace", OTHER, "evt_1", ping),
+        ("bank", SECRET, "evt_1", &one),
+        ("marketplace", OTHER, "evt_2", &two),
+        ("bank", SECRET, "evt_2", &two),
+    ];
+    for came in [None, Some("replayed")] {
+        for (source, secret, id, body) in sent {
+            let answer = signed_by(&shop, secret, source, id, now(), body).await;
+            assert_eq!(answer.status, 200, "{source} {id}: {}", answer.text());
+            let status = answer.header("idempotency-status");
+            assert_eq!(status, came, "{source} {id}");
+        }
+    }
+    let other = signed_by(&shop, SECRET, "bank", "evt_1", now(), &two).await;
+    problem(&other, 409, "CONFLICT.inbox.payload_mismatch");
+    for (charge, expected) in [
+        ("ch_1", vec!["bank"]),
+        ("ch_2", vec!["bank", "marketplace"]),
+    ] {
+        let path = format!("/ledger?charge_id={charge}");
+        let ledger = shop.get(&path).await.json().unwrap();
+        let entries = ledger["entries"].as_array().unwrap().iter();
+        let mut sources: Vec<_> = entries.filter_map(|it| it["source"].as_str()).collect();
+        sources.sort_unstable();
+        assert_eq!(sources, expected, "{ledger}");
+    }
 }
 
 async fn another_type_is_accepted_and_ignored(on: Store) {
@@ -166,11 +209,22 @@ async fn post(shop: &Shop, source: &str, id: &str, body: &str) -> HttpAnswer {
 }
 
 async fn signed(shop: &Shop, source: &str, id: &str, stamp: i64, body: &str) -> HttpAnswer {
+    signed_by(shop, SECRET, source, id, stamp, body).await
+}
+
+async fn signed_by(
+    shop: &Shop,
+    secret: &str,
+    source: &str,
+    id: &str,
+    stamp: i64,
+    body: &str,
+) -> HttpAnswer {
     let signature = sign(
         id,
         stamp,
         body.as_bytes(),
-        [&Signer::V1(SECRET.parse().unwrap())],
+        [&Signer::V1(secret.parse().unwrap())],
     );
     let stamp = stamp.to_string();
     let headers = [

@@ -18,16 +18,17 @@ async fn node_takes_a_webhook_once() {
 async fn check_webhooks(language: Language) {
     let shop = Shop::open(&[language; 2]).await;
     let urls = shop.urls();
-    let posts = (0..100).map(|number| post(&shop, &urls[number % 2], "msg_1", "{\"amount\": 5}"));
+    let posts =
+        (0..100).map(|number| post(&shop, &urls[number % 2], "bank", "msg_1", "{\"amount\": 5}"));
     for answer in join_all(posts).await {
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
-    let other = post(&shop, &urls[0], "msg_1", "{\"amount\": 6}").await;
+    let other = post(&shop, &urls[0], "bank", "msg_1", "{\"amount\": 6}").await;
     assert_eq!(other.status, 409);
     let code = &other.json().expect("a problem is JSON")["code"];
     assert_eq!(code, "CONFLICT.inbox.payload_mismatch");
     assert_eq!(
-        post(&shop, &urls[1], "msg_2", "{\"amount\": 6}")
+        post(&shop, &urls[1], "bank", "msg_2", "{\"amount\": 6}")
             .await
             .status,
         200
@@ -38,29 +39,41 @@ async fn check_webhooks(language: Language) {
         ("x", "{\"amount\": 1.5}"),
     ] {
         assert_eq!(
-            post(&shop, &urls[1], id, body).await.status,
+            post(&shop, &urls[1], "bank", id, body).await.status,
             400,
             "{id} {body}"
         );
     }
     let long = "m".repeat(256);
     assert_eq!(
-        post(&shop, &urls[1], &long, "{\"amount\": 1}").await.status,
+        post(&shop, &urls[1], "bank", &long, "{\"amount\": 1}")
+            .await
+            .status,
         400
     );
+    // Another sender's message of the same id is another message, whatever it says.
+    for (id, amount) in [("msg_1", 20), ("msg_2", 6)] {
+        let body = format!("{{\"amount\": {amount}}}");
+        for url in &urls {
+            let answer = post(&shop, url, "marketplace", id, &body).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+    }
+    let nobody = post(&shop, &urls[0], "nobody", "msg_9", "{\"amount\": 1}").await;
+    assert_eq!(nobody.status, 404, "{}", nobody.text());
     let entries = shop
         .count("SELECT count(*) + 10 * sum(amount)::bigint FROM ledger_entry")
         .await;
-    assert_eq!(entries, 2 + 10 * (5 + 6));
+    assert_eq!(entries, 4 + 10 * (5 + 6 + 20 + 6));
     assert_eq!(
         shop.count("SELECT count(*) FROM hapax.inbox_message").await,
-        2
+        4
     );
 }
 
-async fn post(shop: &Shop, url: &str, id: &str, body: &str) -> HttpAnswer {
+async fn post(shop: &Shop, url: &str, source: &str, id: &str, body: &str) -> HttpAnswer {
     let headers = [("webhook-id", id), ("content-type", "application/json")];
-    let url = format!("{url}/webhooks");
+    let url = format!("{url}/webhooks/{source}");
     let answer = shop.http.post(&url, &headers, body.to_owned()).await;
     answer.expect("the service answers")
 }

@@ -31,6 +31,28 @@ async fn a_message_is_taken_once_by_each_consumer() {
 }
 
 #[tokio::test]
+async fn each_source_has_ids_of_its_own() {
+    let fixture = Fixture::new().await;
+    let accept = "SELECT hapax.accept('ledger', $1, sha256($2), $3)";
+    for (id, payload, source, told) in [
+        ("evt_1", "x", "marketplace", "first"),
+        ("evt_1", "y", "bank", "first"),
+        ("evt_1", "x", "marketplace", "duplicate"),
+        ("evt_1", "y", "bank", "duplicate"),
+        ("evt_1", "x", "bank", "mismatch"),
+        ("evt_2", "x", "marketplace", "first"),
+        ("evt_2", "x", "bank", "first"),
+    ] {
+        let row = fixture
+            .plain
+            .query_one(accept, &[&id, &payload.as_bytes(), &source])
+            .await;
+        let accepted: String = row.unwrap().get(0);
+        assert_eq!(accepted, told, "{id} {payload} of {source}");
+    }
+}
+
+#[tokio::test]
 async fn a_message_that_another_session_is_taking_is_waited_for() {
     let fixture = Fixture::new().await;
     for (commits, told) in [(false, "first"), (true, "duplicate")] {

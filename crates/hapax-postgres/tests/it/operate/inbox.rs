@@ -46,6 +46,30 @@ async fn messages_are_listed_by_a_filter_in_pages_the_newest_first() {
     }
 }
 
+/// A marketplace where each shop is a source: hundreds of messages have one id, and one moment.
+const CROWD: &str = "
+    INSERT INTO hapax.inbox_message
+        (consumer, message_id, source, payload_hash, received_at, processed_at)
+    SELECT 'ledger', 'evt_1', 'shop-' || to_char(number, 'FM000'), '\\x00ff', '2026-01-01Z',
+           '2026-01-01Z'
+    FROM generate_series(1, 250) AS number";
+
+#[tokio::test]
+async fn messages_of_many_sources_and_one_id_are_all_found() {
+    let scene = Scene::new().await;
+    scene.fixture.plain.batch_execute(CROWD).await.unwrap();
+    let mut all: Vec<_> = pages(&scene, &Messages::default(), 7).await;
+    all.sort_by(|one, next| one.source.cmp(&next.source));
+    all.dedup();
+    assert_eq!(all.len(), 250);
+    for source in ["shop-001", "shop-150", "shop-250"] {
+        check(&scene, 1, |it| {
+            (it.message_id, it.source) = (Some("evt_1".to_owned()), Some(source.to_owned()));
+        })
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn messages_belong_to_no_tenant_and_an_actor_of_one_sees_none() {
     let scene = Scene::new().await;
