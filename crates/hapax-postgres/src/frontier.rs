@@ -28,7 +28,7 @@ const STEPS_MAX: usize = 64;
 pub(crate) struct Mark {
     pub(crate) high: i64,
     /// The history that it was read in, where it has a name: the cluster that counts the xids, or
-    /// `-` where it does not say who it is, and its timeline.
+    /// `-` where it does not say who it is, its timeline, and the database that counts the ids.
     history: Option<Box<str>>,
     /// A bit for each shard that is read.
     mask: u16,
@@ -71,7 +71,7 @@ pub(crate) enum History {
     Same,
     /// The same cluster went on from an earlier moment, without what came after it.
     Branched,
-    /// Another cluster's.
+    /// Another cluster's, or another database's.
     Foreign,
 }
 
@@ -198,16 +198,21 @@ impl Mark {
     }
 
     /// Whether its xids are those that are counted now, as `hapax.is_read_in` says: of the same
-    /// cluster and timeline, as far as both have names.
+    /// cluster, timeline and database, as far as both have names.
     pub(crate) fn history(&self, now: &str) -> History {
         let Some(then) = self.history.as_deref() else {
             return History::Same;
         };
-        let split = |name| str::split_once(name, '/').map_or((name, None), |(a, b)| (a, Some(b)));
-        let ((their_cluster, their_line), (cluster, line)) = (split(then), split(now));
-        if their_cluster != cluster && their_cluster != "-" && cluster != "-" {
+        let (mut then, mut now) = (then.split('/'), now.split('/'));
+        let mut next = || (then.next(), now.next());
+        let (cluster, line, database) = (next(), next(), next());
+        let differ = |(then, now): (Option<&str>, Option<&str>)| {
+            then.zip(now)
+                .is_some_and(|(then, now)| then != now && then != "-" && now != "-")
+        };
+        if differ(cluster) || differ(database) {
             History::Foreign
-        } else if their_line.is_some() && their_line != line {
+        } else if line.0.is_some() && line.0 != line.1 {
             History::Branched
         } else {
             History::Same
@@ -220,9 +225,9 @@ impl Mark {
         self
     }
 
-    /// The same mark on a cluster that the database was restored on.
+    /// The same mark in another database, which was restored from that one.
     ///
-    /// The rows kept the xids of the old cluster, and none of its transactions runs any more: what
+    /// The rows kept the xids of the old one, and none of its transactions runs any more: what
     /// was not visible then is late now, in one last pass. The new ones draw higher ids.
     pub(crate) fn restored(self) -> Self {
         let mut restored = Self {
@@ -521,6 +526,12 @@ mod tests {
         use History::{Branched, Foreign, Same};
         for (then, now, other) in [
             ("1/00000001", "1/00000001", Same),
+            ("1/00000001", "1/00000001/5", Same),
+            ("1/00000001/5", "1/00000001/5", Same),
+            ("1/00000001/5", "1/00000001/6", Foreign),
+            ("-/00000001/5", "1/00000001/6", Foreign),
+            ("1/00000001/5", "1/00000002/5", Branched),
+            ("1/00000001/5", "2/00000001/5", Foreign),
             ("1/00000001", "1/00000002", Branched),
             ("1/00000001", "2/00000001", Foreign),
             ("1/00000001", "1/-", Branched),

@@ -61,6 +61,11 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "message_source",
         include_str!("../migrations/0016_message_source.sql"),
     ),
+    (
+        17,
+        "history",
+        include_str!("../migrations/0017_history.sql"),
+    ),
 ];
 
 const NAMESPACE: &str = "hapax";

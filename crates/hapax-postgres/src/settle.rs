@@ -61,8 +61,26 @@ pub(crate) async fn settle(
         }
         Err(error) => {
             session.rollback().await;
-            Err(error)
+            match error {
+                StoreError::Fenced => Err(refused(store, settlement).await),
+                error => Err(error),
+            }
         }
+    }
+}
+
+/// Why a settlement was refused: somebody else has the part, or the database was set back.
+async fn refused(store: &Postgres, settlement: &Settlement) -> StoreError {
+    let Some(follows) = settlement.follows else {
+        return StoreError::Fenced;
+    };
+    let params: [&dyn Param; 2] = [&settlement.destination, &settlement.epoch];
+    match store.ask(query!("delivery/is_fenced"), &params).await {
+        Ok(rows) if rows.first().is_some_and(|row| row.get(0)) => StoreError::Fenced,
+        Ok(_) => StoreError::SetBack {
+            what: format!("it does not hold the checkpoint {follows}"),
+        },
+        Err(error) => error,
     }
 }
 
@@ -161,13 +179,23 @@ async fn write(
     let Settlement { epoch, number, .. } = *settlement;
     let moved = moved.map(|it| Moved::of(destination, epoch, number, it, now));
     let (highs, snapshots) = read(settlement);
-    let owner: [&dyn Param; 6] = [
+    let follows = settlement.follows;
+    let follows = [
+        follows.map(|it| it.epoch),
+        follows.map(|it| it.settlement),
+        follows.map(|it| it.high),
+    ];
+    let owner: [&dyn Param; 10] = [
         &destination,
         &settlement.epoch,
         &highs,
         &snapshots,
         &moved.as_ref().map(|moved| &*moved.settled),
         &moved.as_ref().map(|moved| &*moved.offered),
+        &follows[0],
+        &follows[1],
+        &follows[2],
+        &number,
     ];
     let moved = moved.as_ref().map(Moved::params);
     let asks = number > 0 && settlement.is_once();

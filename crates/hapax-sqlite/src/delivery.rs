@@ -16,12 +16,12 @@ use hapax::{
     Timestamp,
     dead_letter::DeadLetter,
     delivery::{
-        Attempt, AttemptOutcome, Attendance, Checkpoint, Frontier, KnownDestinations, Opened,
-        Parked, ParkedState, Settlement, Standing, positions,
+        Attempt, AttemptOutcome, Attendance, Checkpoint, CheckpointId, Frontier, KnownDestinations,
+        Opened, Parked, ParkedState, Settlement, Standing, positions,
     },
     store::{Deliveries, StoreError},
 };
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::{
     dead_letter,
@@ -226,6 +226,11 @@ fn open(desk: &Desk, destination: &str) -> Result<Opened, StoreError> {
     let blocked_keys = blocked_keys(&desk.conn, destination).map_err(store_error)?;
     Ok(Opened {
         epoch,
+        newest: CheckpointId {
+            epoch,
+            settlement: 0,
+            high,
+        },
         checkpoint,
         blocked_keys,
         interrupted,
@@ -315,7 +320,8 @@ fn disabled_reason(conn: &Connection, destination: &str) -> rusqlite::Result<Opt
 
 fn standing(conn: &Connection, destination: &str) -> Result<Standing, StoreError> {
     let found = find_checkpoint(conn, destination).map_err(store_error)?;
-    let (high, settled) = found.unwrap_or_default();
+    let newest = found.as_ref().map(|(newest, _)| *newest);
+    let (CheckpointId { high, .. }, settled) = found.unwrap_or_default();
     let settled = positions::parse(&settled)
         .ok_or_else(|| corrupt(format!("checkpoint of {destination}")))?;
     let stand = || {
@@ -335,6 +341,7 @@ fn standing(conn: &Connection, destination: &str) -> Result<Standing, StoreError
             parked: parked.unsigned_abs(),
             dead: dead.unsigned_abs(),
             oldest_at: oldest_parked.into_iter().chain(oldest_beyond).min(),
+            newest,
         })
     };
     stand().map_err(store_error)
@@ -343,11 +350,17 @@ fn standing(conn: &Connection, destination: &str) -> Result<Standing, StoreError
 fn find_checkpoint(
     conn: &Connection,
     destination: &str,
-) -> rusqlite::Result<Option<(i64, String)>> {
+) -> rusqlite::Result<Option<(CheckpointId, String)>> {
     let mut statement = conn.prepare_cached(query!("delivery/find_checkpoint"))?;
-    statement
-        .query_row([destination], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()
+    let found = |row: &Row<'_>| {
+        let newest = CheckpointId {
+            epoch: row.get(2)?,
+            settlement: row.get(3)?,
+            high: row.get(0)?,
+        };
+        Ok((newest, row.get(1)?))
+    };
+    statement.query_row([destination], found).optional()
 }
 
 /// Exact for a short way; for a long one the ids that were skipped are counted too.

@@ -40,6 +40,7 @@
 mod settings;
 mod sqlite;
 mod lock;
+mod place;
 mod connection;
 mod migrations;
 mod control;

@@ -5,11 +5,11 @@
 //! not written again.
 
 use hapax::{
-    delivery::{Checkpoint, Park, ParkedState, Settlement, positions},
+    delivery::{Checkpoint, CheckpointId, Park, ParkedState, Settlement, positions},
     seeded::{self, Bug},
     store::StoreError,
 };
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::{
     delivery::{arrival, log, word},
@@ -22,11 +22,11 @@ use crate::{
 ///
 /// Returns the released keys that nothing unfinished stands in the way of.
 pub(crate) fn settle(desk: &Desk, settlement: &Settlement) -> Result<Vec<String>, StoreError> {
-    let last = last(&desk.conn, &settlement.destination).map_err(store_error)?;
-    let (epoch, last) = last.unzip();
-    if epoch != Some(settlement.epoch) && !seeded::has(Bug::NoFence) {
-        return Err(StoreError::Fenced);
+    let newest = newest(&desk.conn, &settlement.destination).map_err(store_error)?;
+    if !seeded::has(Bug::NoFence) {
+        check_owner(newest, settlement)?;
     }
+    let last = newest.map(|newest| newest.settlement);
     let now = desk.now().as_millis();
     let written = if settlement.number > 0 && last >= Some(settlement.number) {
         let destination = &settlement.destination;
@@ -37,12 +37,38 @@ pub(crate) fn settle(desk: &Desk, settlement: &Settlement) -> Result<Vec<String>
     written.map_err(store_error)
 }
 
-/// The epoch of a destination, and the number of its last settlement that had one.
-fn last(conn: &Connection, destination: &str) -> rusqlite::Result<Option<(i64, i64)>> {
+/// Refuses a settlement of whoever owns the destination no longer, or whose store was set back to an
+/// earlier state under it: another program can restore a copy into the file.
+fn check_owner(newest: Option<CheckpointId>, settlement: &Settlement) -> Result<(), StoreError> {
+    let Settlement { epoch, number, .. } = *settlement;
+    let Some(follows) = settlement.follows else {
+        let is_owner = newest.is_some_and(|newest| newest.epoch == epoch);
+        return is_owner.then_some(()).ok_or(StoreError::Fenced);
+    };
+    match newest {
+        Some(newest) if newest.epoch > epoch => Err(StoreError::Fenced),
+        Some(newest) if newest.epoch == epoch && newest.settlement == number => Ok(()),
+        Some(newest) if newest == follows => Ok(()),
+        Some(newest) => Err(StoreError::SetBack {
+            what: format!("its newest checkpoint is {newest}, and {follows} was written"),
+        }),
+        None => Err(StoreError::SetBack {
+            what: format!("it holds no checkpoint, and {follows} was written"),
+        }),
+    }
+}
+
+/// The checkpoint of a destination, and the number of the settlement that wrote it.
+fn newest(conn: &Connection, destination: &str) -> rusqlite::Result<Option<CheckpointId>> {
     let mut statement = conn.prepare_cached(query!("delivery/epoch"))?;
-    statement
-        .query_row([destination], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()
+    let newest = |row: &Row<'_>| {
+        Ok(CheckpointId {
+            epoch: row.get(0)?,
+            settlement: row.get(1)?,
+            high: row.get(2)?,
+        })
+    };
+    statement.query_row([destination], newest).optional()
 }
 
 fn write(conn: &Connection, settlement: &Settlement, now: i64) -> rusqlite::Result<Vec<String>> {

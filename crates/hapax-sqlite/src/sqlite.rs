@@ -29,6 +29,7 @@ use crate::{
     job::{Brief, Job},
     lock::Lock,
     migrations::{self, Migration},
+    place::Place,
     query,
     readers::Readers,
     settings::Settings,
@@ -66,6 +67,10 @@ impl Sqlite {
         let position = conn
             .query_row(query!("outbox/last"), [], |row| row.get(0))
             .map_err(|error| OpenError::of(settings.path.clone(), error))?;
+        let place = Place::of(settings.path.clone()).map_err(|error| OpenError::Unavailable {
+            path: settings.path.clone(),
+            source: error.into(),
+        })?;
         let readers = Readers::open(&settings.path, settings.readers)?;
         let wake = Wake::new();
         let (queue, jobs) = group::queue(WRITER_JOBS, settings.group_max);
@@ -83,6 +88,7 @@ impl Sqlite {
             failpoints: settings.failpoints,
             wake: wake.clone(),
             logged: false,
+            place,
             lock,
         };
         let spawned = thread::Builder::new()

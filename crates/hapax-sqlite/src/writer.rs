@@ -29,6 +29,7 @@ use crate::{
     idempotency::rows,
     job::{Job, Verdict},
     lock::Lock,
+    place::Place,
 };
 
 /// How old a group may grow: the price of a neighbour, a fraction of a commit on a slow disk.
@@ -138,6 +139,8 @@ pub(crate) struct Writer {
     pub(crate) wake: Wake,
     /// Whether this group's failure is in the log already.
     pub(crate) logged: bool,
+    /// Where the database is: what was put elsewhere is not written to.
+    pub(crate) place: Place,
     /// Held until the last write is on disk.
     pub(crate) lock: Lock,
 }
@@ -206,6 +209,12 @@ impl Writer {
             next = if full { None } else { self.jobs.another() };
         }
         self.failpoints.hit("sqlite.commit.before");
+        if !self.place.is_there() {
+            return Err(unavailable(
+                "its file was replaced or deleted while it was open: what is written to it now would \
+                 be lost; restart to use the file that is there",
+            ));
+        }
         self.desk.run(control::COMMIT)?;
         self.failpoints.hit("sqlite.commit.after");
         Ok(())

@@ -65,6 +65,16 @@
 //!         });
 //!         rows.await.unwrap()
 //!     }
+//!
+//!     async fn keep_image(&self) {
+//!         # unimplemented!("copy the database, and in set_back restore the copy over it")
+//!         // ...
+//!     }
+//!
+//!     async fn set_back(&self) {
+//!         # unimplemented!()
+//!         // ...
+//!     }
 //! }
 //!
 //! hapax_testkit::store_suite!(Embedded);

@@ -567,6 +567,13 @@ pub enum StoreError {
     /// Another owner took over; nothing was written.
     #[error("ownership was lost to a later epoch")]
     Fenced,
+    /// The store is not in the history that was read: a backup was restored, or it was set back.
+    /// Nothing was written, and the owner begins again at the checkpoint that the store holds.
+    #[error("the store was set back: {what}")]
+    SetBack {
+        /// What the store holds, and what was read.
+        what: String,
+    },
     /// A statement failed; its transaction was rolled back.
     #[error("statement failed")]
     Statement {

@@ -23,6 +23,8 @@ pub const IDEMPOTENCY_FENCED: &str = "hapax_idempotency_fenced_total";
 pub const OUTBOX_SPILLED: &str = "hapax_outbox_spilled_total";
 /// Steps of purges that failed, by step.
 pub const OUTBOX_PURGE_FAILURES: &str = "hapax_outbox_purge_failures_total";
+/// Times that the sequence of events stood below an id that was given already, and was raised.
+pub const OUTBOX_RAISED: &str = "hapax_outbox_raised_sequences_total";
 /// Age in seconds of the oldest undelivered event, by destination.
 pub const OUTBOX_LAG: &str = "hapax_outbox_lag_seconds";
 /// Events not yet delivered, by destination.
@@ -43,6 +45,8 @@ pub const RELAY_BREAKER_OPEN: &str = "hapax_relay_breaker_open";
 pub const RELAY_LEASE_EPOCH: &str = "hapax_relay_lease_epoch";
 /// Times that the relay could not use its store, by destination.
 pub const RELAY_STORE_FAILURES: &str = "hapax_relay_store_failures_total";
+/// Times that the relay found its store set back to an earlier state, by destination.
+pub const RELAY_SET_BACKS: &str = "hapax_relay_set_backs_total";
 /// Rows of a service's own table that became events, by source.
 pub const SOURCE_MOVED: &str = "hapax_source_moved_rows_total";
 /// Rows of a service's own table that can be no events, by source.
@@ -125,6 +129,10 @@ pub fn describe() {
     );
     describe_counter!(OUTBOX_SPILLED, "Events parked in bulk for who lagged");
     describe_counter!(OUTBOX_PURGE_FAILURES, "Steps of purges that failed");
+    describe_counter!(
+        OUTBOX_RAISED,
+        "Times that the sequence of events stood too low and was raised"
+    );
     describe_gauge!(OUTBOX_BACKLOG, "Events not yet delivered");
     describe_histogram!(RELAY_DELIVERY, Unit::Seconds, "From commit to delivery");
     describe_counter!(RELAY_ATTEMPTS, "Attempts to deliver an event");
@@ -139,6 +147,10 @@ pub fn describe() {
     describe_counter!(
         RELAY_STORE_FAILURES,
         "Times that the relay could not use its store"
+    );
+    describe_counter!(
+        RELAY_SET_BACKS,
+        "Times that the relay found its store set back to an earlier state"
     );
     describe_counter!(SOURCE_MOVED, "Rows of a table that became events");
     describe_counter!(SOURCE_SET_ASIDE, "Rows of a table that can be no events");

@@ -2,7 +2,9 @@
 -- row itself and leaves no version behind. For anybody else it divides by zero, and what was sent
 -- behind it fails with it. So does what was read ($3, $4) in a history that is lost, where the
 -- lease may carry the same epoch: but for a frontier that stands in this database, of which nothing
--- new is said (no checkpoint, or $5 and $6 as they stand).
+-- new is said (no checkpoint, or $5 and $6 as they stand). And so it does where the part's newest
+-- checkpoint is neither the one that the owner knows ($7, $8, $9) nor that of this settlement ($10):
+-- the database was set back, whatever names it has.
 SELECT 1 / coalesce((
     SELECT (epoch = $2::int8)::int4
     FROM hapax.lease
@@ -20,4 +22,9 @@ SELECT 1 / coalesce((
           AND stands.snapshot = read.snapshot
           AND ($5::text IS NULL OR (stands.settled = $5::text AND stands.offered = $6::text))
     ) END
-)
+) / CASE WHEN $7::int8 IS NULL THEN 1 ELSE coalesce((
+    SELECT (checkpoint_epoch = $7::int8 AND checkpoint_settlement = $8::int8 AND frontier = $9::int8
+            OR checkpoint_epoch = $2::int8 AND checkpoint_settlement = $10::int8)::int4
+    FROM hapax.position
+    WHERE part = $1::text
+), 0) END

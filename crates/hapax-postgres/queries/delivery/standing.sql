@@ -1,12 +1,16 @@
 -- Says how far behind a part is, in one snapshot: the events beyond its frontier, counted up to so
 -- many ($2) and beyond that by what is known of the outbox, without those that are settled; what
--- waits and what is dead, counted up to so many ($3); and when the oldest of it was written.
+-- waits and what is dead, counted up to so many ($3); when the oldest of it was written; and which
+-- checkpoint is the newest, null where the part was never opened.
 -- Only here: the other store asks piece by piece, which costs it no round trips.
 WITH part AS MATERIALIZED (
     SELECT frontier, hapax.positions(settled) - int8multirange(int8range(NULL, frontier, '[]'))
-               AS settled
+               AS settled,
+           checkpoint_epoch, checkpoint_settlement
     FROM (
-        SELECT coalesce(max(frontier), 0) AS frontier, coalesce(max(settled), '') AS settled
+        SELECT coalesce(max(frontier), 0) AS frontier, coalesce(max(settled), '') AS settled,
+               max(checkpoint_epoch) AS checkpoint_epoch,
+               max(checkpoint_settlement) AS checkpoint_settlement
         FROM hapax.position
         WHERE part = $1::text
     ) AS found
@@ -59,5 +63,5 @@ END - (
     WHERE event.id > part.frontier AND segment <> -1 AND NOT part.settled @> event.id
     ORDER BY event.id
     LIMIT 1
-)
+), part.checkpoint_epoch, part.checkpoint_settlement, part.frontier
 FROM part, beyond

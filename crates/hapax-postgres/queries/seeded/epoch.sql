@@ -1,6 +1,7 @@
 -- The seeded bug `no-fence`: takes hold of a part for whoever asks, of whatever epoch and history.
 -- Only here: the other store drops the clause from the sound statement.
-SELECT (epoch = $2::int8 OR $3::int8[] IS NULL OR $4::text[] IS NULL OR $5::text = $6::text)::int4
+SELECT (epoch = $2::int8 OR $3::int8[] IS NULL OR $4::text[] IS NULL OR $5::text = $6::text
+        OR $7::int8 + $8::int8 + $9::int8 = $10::int8)::int4
 FROM hapax.lease
 WHERE part = $1::text
 FOR NO KEY UPDATE

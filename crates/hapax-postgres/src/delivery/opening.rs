@@ -6,7 +6,7 @@
 use std::mem::take;
 
 use hapax::{
-    delivery::{Checkpoint, Frontier, Opened, positions},
+    delivery::{Checkpoint, CheckpointId, Frontier, Opened, positions},
     store::StoreError,
 };
 use tokio_postgres::Row;
@@ -33,6 +33,18 @@ struct Found {
     checkpoint: Checkpoint,
     written_at: Moment,
     was_disabled: Option<String>,
+    newest: CheckpointId,
+    /// Whether a sequence stands below what was given already.
+    is_low: bool,
+}
+
+/// What came of an attempt to open a part.
+enum Taken {
+    Opened(Opened),
+    /// A claimant that does not wait is refused.
+    Refused,
+    /// Sequences have to be raised first.
+    Low,
 }
 
 /// Opens a part; `None` where a claimant that does not wait is refused.
@@ -41,17 +53,23 @@ pub(super) async fn open(
     part: &str,
     claimant: Option<Claimant<'_>>,
 ) -> Result<Option<Opened>, StoreError> {
-    let mut session = Session::open(store).await?;
-    match take_over(store, &mut session, part, claimant).await {
-        Ok(Some(opened)) => {
-            session.end();
-            Ok(Some(opened))
+    for _ in ["as it is", "with sequences that were raised"] {
+        let mut session = Session::open(store).await?;
+        match take_over(store, &mut session, part, claimant).await {
+            Ok(Taken::Opened(opened)) => {
+                session.end();
+                return Ok(Some(opened));
+            }
+            otherwise => {
+                session.rollback().await;
+                if let Taken::Refused = otherwise? {
+                    return Ok(None);
+                }
+            }
         }
-        otherwise => {
-            session.rollback().await;
-            otherwise
-        }
+        store.raise_sequences().await?;
     }
+    Err(corrupt(format!("{part} is beyond what was ever written")))
 }
 
 async fn take_over(
@@ -59,13 +77,17 @@ async fn take_over(
     session: &mut Session,
     part: &str,
     claimant: Option<Claimant<'_>>,
-) -> Result<Option<Opened>, StoreError> {
+) -> Result<Taken, StoreError> {
     let Some(mut found) = raise_epoch(store, session, part, claimant).await? else {
-        return Ok(None);
+        return Ok(Taken::Refused);
     };
+    if found.is_low {
+        return Ok(Taken::Low);
+    }
     let (interrupted, blocked_keys) = interrupt(store, session, part, &mut found).await?;
-    Ok(Some(Opened {
+    Ok(Taken::Opened(Opened {
         epoch: found.epoch,
+        newest: found.newest,
         checkpoint: found.checkpoint,
         blocked_keys,
         interrupted,
@@ -121,6 +143,12 @@ async fn raise_epoch(
         checkpoint: checkpoint(part, row)?,
         written_at: row.get(4),
         was_disabled,
+        newest: CheckpointId {
+            epoch: row.get(5),
+            settlement: row.get(6),
+            high: row.get(0),
+        },
+        is_low: row.get(7),
     }))
 }
 
@@ -152,6 +180,10 @@ async fn interrupt(
 ) -> Result<(u64, Vec<String>), StoreError> {
     let now = store.now();
     let offered: Vec<i64> = take(&mut found.checkpoint.offered).into_iter().collect();
+    if !offered.is_empty() {
+        // This writes one of its own.
+        (found.newest.epoch, found.newest.settlement) = (found.epoch, 0);
+    }
     found.checkpoint.settled.extend(&offered);
     let sql = [
         query!("delivery/interrupt_begun"),

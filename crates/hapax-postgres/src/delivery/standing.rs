@@ -1,6 +1,9 @@
 //! How far behind a part is, in one statement and one snapshot.
 
-use hapax::{delivery::Standing, store::StoreError};
+use hapax::{
+    delivery::{CheckpointId, Standing},
+    store::StoreError,
+};
 
 use crate::{
     postgres::Postgres,
@@ -27,5 +30,13 @@ pub(super) async fn read(store: &Postgres, part: &str) -> Result<Standing, Store
         parked: parked.unsigned_abs(),
         dead: dead.unsigned_abs(),
         oldest_at: moment(3).into_iter().chain(moment(4)).min(),
+        newest: row
+            .get::<_, Option<i64>>(5)
+            .zip(row.get(6))
+            .map(|(epoch, settlement)| CheckpointId {
+                epoch,
+                settlement,
+                high: row.get(7),
+            }),
     })
 }

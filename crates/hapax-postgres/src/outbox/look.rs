@@ -38,6 +38,8 @@ pub(super) enum Step {
     },
     /// Nothing was looked at: the mark is of another history than this one.
     Other(History, String),
+    /// Nothing was looked at: the sequence of events stands here, below what was read.
+    Low(i64, String),
 }
 
 impl Postgres {
@@ -67,6 +69,8 @@ impl Postgres {
         let (sight, until, reach) = sight(first)?;
         let history: String = first.get(18);
         match mark.history(&history) {
+            // A sequence is never set back in one history, and a crash takes back no id of an event.
+            History::Same if sight.last < mark.high => return Ok(Step::Low(sight.last, history)),
             History::Same => {}
             other => return Ok(Step::Other(other, history)),
         }

@@ -9,6 +9,7 @@ mod event;
 mod look;
 mod past;
 mod recycle;
+mod raise;
 mod segment;
 
 use std::{
@@ -114,6 +115,11 @@ impl Source for Postgres {
                     mark = rewritten.of_shards(shards);
                     continue;
                 }
+                Step::Low(drawn, history) => {
+                    self.raise(frontier, drawn, &history).await?;
+                    mark = Mark::of(frontier)?.of_shards(shards);
+                    continue;
+                }
                 Step::Read {
                     events,
                     mark: behind,
@@ -159,25 +165,47 @@ impl Postgres {
         other: History,
         history: &str,
     ) -> Result<Mark, StoreError> {
+        if !self.stands(frontier, history).await? {
+            return Err(StoreError::SetBack {
+                what: format!("it is in the history {history}, in which nobody has read this far"),
+            });
+        }
+        let mark = Mark::of(frontier)?;
+        if other == History::Foreign {
+            tracing::warn!(
+                history,
+                "the database was moved or restored: late events are looked for anew"
+            );
+            return Ok(mark.restored().on(history));
+        }
+        Ok(mark.on(history))
+    }
+
+    /// Raises the sequence of events, which stands at `drawn` and below a frontier that stands in this
+    /// database; where it does not, the database was set back since it was read.
+    async fn raise(
+        &self,
+        frontier: &Frontier,
+        drawn: i64,
+        history: &str,
+    ) -> Result<(), StoreError> {
+        if self.stands(frontier, history).await? {
+            return self.raise_sequences().await;
+        }
+        let high = frontier.high;
+        let what = format!("its sequence of events stands at {drawn}, and was read up to {high}");
+        Err(StoreError::SetBack { what })
+    }
+
+    /// Whether a frontier stands in this database, which is in this history.
+    async fn stands(&self, frontier: &Frontier, history: &str) -> Result<bool, StoreError> {
         self.looks().forget();
         // Some of the connections may lead to where the other history goes on.
         self.reconnect();
         let snapshot = frontier.snapshot.as_deref();
         let params: [&dyn Param; 3] = [&frontier.high, &snapshot, &history];
         let stands = self.ask(query!("outbox/stands"), &params).await?;
-        if !stands.first().is_some_and(|row| row.get(0)) {
-            tracing::warn!(
-                history,
-                "what was read is of another history: begin at the checkpoint"
-            );
-            return Err(StoreError::Fenced);
-        }
-        let mark = Mark::of(frontier)?;
-        if other == History::Foreign {
-            tracing::warn!("the database is on another cluster: late events are looked for anew");
-            return Ok(mark.restored().on(history));
-        }
-        Ok(mark.on(history))
+        Ok(stands.first().is_some_and(|row| row.get(0)))
     }
 }
 

@@ -158,7 +158,7 @@ impl Postgres {
     }
 
     /// Runs one step of a purge in a transaction of its own; `None` when somebody is in its way.
-    async fn purge_step(
+    pub(super) async fn purge_step(
         &self,
         step: &'static str,
         params: &[&dyn Param],

@@ -10,6 +10,43 @@ const ROWS: &[Migration<'static>] =
     &[(1, "business", "CREATE TABLE business (value text NOT NULL)")];
 const INSERT: &str = "INSERT INTO business (value) VALUES ($1)";
 
+/// Copies the rows of the schema, and where its sequences stand.
+const IMAGE: &str = "
+    DROP SCHEMA IF EXISTS image CASCADE;
+    CREATE SCHEMA image;
+    CREATE TABLE image.sequence (name text, stands bigint, is_called boolean);
+    DO $$ DECLARE name text; BEGIN
+        FOR name IN SELECT relname FROM pg_class
+            WHERE relnamespace = 'hapax'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+        LOOP
+            EXECUTE format('CREATE TABLE image.%I AS TABLE hapax.%1$I', name);
+        END LOOP;
+        FOR name IN SELECT relname FROM pg_class
+            WHERE relnamespace = 'hapax'::regnamespace AND relkind = 'S'
+        LOOP
+            EXECUTE format('INSERT INTO image.sequence
+                SELECT %L, last_value, is_called FROM hapax.%1$I', name);
+        END LOOP;
+    END $$";
+/// Puts them in the place of what is there, in one transaction, as a restored dump does.
+const SET_BACK: &str = "
+    BEGIN;
+    SET LOCAL session_replication_role = replica;
+    DO $$ DECLARE name text; BEGIN
+        FOR name IN SELECT relname FROM pg_class
+            WHERE relnamespace = 'hapax'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+        LOOP
+            EXECUTE format('TRUNCATE hapax.%I CASCADE', name);
+        END LOOP;
+        FOR name IN SELECT relname FROM pg_class
+            WHERE relnamespace = 'hapax'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+        LOOP
+            EXECUTE format('INSERT INTO hapax.%I OVERRIDING SYSTEM VALUE TABLE image.%1$I', name);
+        END LOOP;
+        PERFORM setval('hapax.' || sequence.name, stands, is_called) FROM image.sequence;
+    END $$;
+    COMMIT";
+
 /// A store on a database of its own, behind a pooler or as the environment asks.
 pub(crate) struct Server<const POOLED: bool = false, const ENCRYPTED: bool = false> {
     store: Postgres,
@@ -70,6 +107,22 @@ impl<const POOLED: bool, const ENCRYPTED: bool> StoreUnderTest for Server<POOLED
         let rows = self.store.read("SELECT value FROM business", &[]).await;
         let rows = rows.expect("the rows are read");
         rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    async fn keep_image(&self) {
+        let client = self.reached.client().await;
+        client
+            .batch_execute(IMAGE)
+            .await
+            .expect("the rows are copied");
+    }
+
+    async fn set_back(&self) {
+        let client = self.reached.client().await;
+        client
+            .batch_execute(SET_BACK)
+            .await
+            .expect("the rows are replaced");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The law of stores, held against this one.
 
-use std::sync::Arc;
+use std::{fs, path::Path, sync::Arc};
 
 use hapax::{Clock, Random};
 use hapax_sqlite::{
@@ -81,6 +81,41 @@ impl<const ENCRYPTED: bool> StoreUnderTest for Embedded<ENCRYPTED> {
         };
         self.store.read(read).await.expect("the rows are read")
     }
+
+    async fn keep_image(&self) {
+        image(&self.settings.path, &self.directory.path().join("image.db"));
+    }
+
+    async fn set_back(&self) {
+        set_back(&self.settings.path, &self.directory.path().join("image.db"));
+    }
+}
+
+/// Copies a database that is open, as `.backup` does.
+pub(crate) fn image(database: &Path, image: &Path) {
+    let _none = fs::remove_file(image);
+    let conn = Connection::open(database).expect("the database opens");
+    let copied = conn.execute("VACUUM INTO ?1", [image.to_str().expect("a path")]);
+    copied.expect("the database is copied");
+}
+
+/// Puts a copy in the place of what an open database holds, as `.restore` does: in one transaction of
+/// another connection.
+pub(crate) fn set_back(database: &Path, image: &Path) {
+    let conn = Connection::open(database).expect("the database opens");
+    let attach = conn.execute("ATTACH ?1 AS image", [image.to_str().expect("a path")]);
+    attach.expect("the copy is attached");
+    let mut tables = conn
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
+        .expect("the tables are listed");
+    let names = tables.query_map([], |row| row.get::<_, String>(0));
+    let replace = names.expect("the tables are listed").map(|name| {
+        let name = name.expect("a table has a name");
+        format!("DELETE FROM main.{name}; INSERT INTO main.{name} SELECT * FROM image.{name};")
+    });
+    let replace = replace.collect::<String>();
+    let all = format!("PRAGMA foreign_keys = off; BEGIN IMMEDIATE; {replace} COMMIT");
+    conn.execute_batch(&all).expect("the rows are replaced");
 }
 
 hapax_testkit::store_suite!(Embedded);

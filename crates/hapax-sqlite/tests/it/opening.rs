@@ -226,3 +226,30 @@ async fn a_migration_that_ends_its_transaction_is_refused() {
     assert!(matches!(bad, Err(SchemaError::Failed { .. })), "{bad:?}");
     store.write(|_| Ok(())).await.unwrap();
 }
+
+/// What is written to it now, nobody would find.
+#[tokio::test]
+async fn a_file_that_was_replaced_or_deleted_is_written_to_no_more() {
+    for is_replaced in [true, false] {
+        let fixture = Fixture::new().await;
+        fixture.store.write(|_| Ok(())).await.unwrap();
+        let copy = fixture.directory.path().join("copy.db");
+        crate::law::image(&fixture.path(), &copy);
+        if is_replaced {
+            std::fs::rename(&copy, fixture.path()).unwrap();
+        } else {
+            std::fs::remove_file(fixture.path()).unwrap();
+        }
+        let insert = "INSERT INTO note (text) VALUES ('lost')";
+        let refused = fixture.store.write(move |conn| conn.execute(insert, []));
+        let refused = refused.await.unwrap_err().story();
+        assert!(refused.contains("replaced or deleted"), "{refused}");
+        fixture.store.close().await.unwrap();
+        if is_replaced {
+            let store = Sqlite::open(fixture.settings()).unwrap();
+            let count = "SELECT count(*) FROM note";
+            let count = store.read(|conn| conn.query_row(count, [], |row| row.get::<_, i64>(0)));
+            assert_eq!(count.await.unwrap(), 0);
+        }
+    }
+}

@@ -6,9 +6,11 @@
 //! [`Cluster`] of its own.
 
 mod cluster;
+mod dump;
 mod programs;
 
 pub use cluster::Cluster;
+pub use dump::{Dump, programs};
 
 use std::thread;
 

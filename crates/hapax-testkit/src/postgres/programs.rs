@@ -51,6 +51,11 @@ impl Programs {
         }
     }
 
+    /// Where they are.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// A call of one of them.
     pub(super) fn command(&self, name: &str) -> Command {
         self.run_as_user(self.directory.join(name))

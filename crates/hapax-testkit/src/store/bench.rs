@@ -48,6 +48,14 @@ impl<S: StoreUnderTest> Bench<S> {
         self.under_test.store()
     }
 
+    pub(crate) async fn keep_image(&self) {
+        self.under_test.keep_image().await;
+    }
+
+    pub(crate) async fn set_back(&self) {
+        self.under_test.set_back().await;
+    }
+
     /// The committed rows, sorted.
     pub(crate) async fn rows(&self) -> Vec<String> {
         let mut rows = self.under_test.rows().await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{Frontier, ParkedState, Settlement, Shards},
+    delivery::{CheckpointId, Frontier, Opened, ParkedState, Settlement, Shards},
     store::{Deliveries, Source, StoreError},
 };
 
@@ -171,6 +171,108 @@ pub async fn a_settlement_is_seen_whole_or_not_at_all<S: StoreUnderTest>() {
         tokio::task::yield_now().await;
     }
     settler.await.expect("no panic");
+}
+
+/// The settlements of an owner, one after the other; one that comes again is taken again.
+pub async fn a_settlement_follows_the_newest_checkpoint<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(3).await;
+    let opened = bench.open(HOOK).await;
+    let (first, one) = numbered(&bench, &opened, 1, opened.newest).await;
+    let (second, two) = numbered(&bench, &opened, 2, one).await;
+    for (settlement, newest) in [(&first, one), (&first, one), (&second, two), (&second, two)] {
+        bench.settle(settlement.clone()).await;
+        assert_eq!(bench.standing(HOOK).await.newest, Some(newest));
+    }
+    // Without one of its own, it follows the same.
+    let (third, three) = numbered(&bench, &opened, 3, two).await;
+    let nothing = Settlement {
+        checkpoint: None,
+        ..third.clone()
+    };
+    bench.settle(nothing).await;
+    bench.settle(third).await;
+    let reopened = bench.open(HOOK).await;
+    assert_eq!(reopened.newest.high, three.high);
+    let (fourth, _) = numbered(&bench, &reopened, 1, reopened.newest).await;
+    bench.settle(fourth).await;
+}
+
+/// An owner that has written more than the store holds is told so, and nothing of it is written.
+pub async fn a_store_that_was_set_back_refuses_its_owner<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(4).await;
+    let opened = bench.open(HOOK).await;
+    let (first, one) = numbered(&bench, &opened, 1, opened.newest).await;
+    bench.settle(first.clone()).await;
+    bench.keep_image().await;
+    let (second, two) = numbered(&bench, &opened, 2, one).await;
+    bench.settle(second).await;
+    let (third, three) = numbered(&bench, &opened, 3, two).await;
+    let (fourth, _) = numbered(&bench, &opened, 4, three).await;
+    bench.settle(third.clone()).await;
+    bench.set_back().await;
+    for settlement in [third, fourth] {
+        let told = bench.store().settle(settlement).await;
+        check_error(told, "set back", |error| {
+            matches!(error, StoreError::SetBack { .. })
+        });
+    }
+    assert_eq!(bench.standing(HOOK).await.newest, Some(one));
+    let checkpoint = bench.open(HOOK).await.checkpoint;
+    assert_eq!(Some(checkpoint), first.checkpoint);
+    // One that took it since the image was kept holds a later epoch than the store knows.
+    bench.keep_image().await;
+    let later = bench.open(HOOK).await;
+    let (settlement, _) = numbered(&bench, &later, 1, later.newest).await;
+    bench.set_back().await;
+    let told = bench.store().settle(settlement).await;
+    check_error(told, "set back", |error| {
+        matches!(error, StoreError::SetBack { .. })
+    });
+}
+
+/// Whoever begins again at the checkpoint of the earlier state passes nothing over that was
+/// committed since, however far it had read before.
+pub async fn of_a_store_that_was_set_back_every_later_event_is_read<S: StoreUnderTest>() {
+    for later in [1, 5] {
+        let (bench, _) = Bench::<S>::with_events(2).await;
+        let opened = bench.open(HOOK).await;
+        let (first, _) = numbered(&bench, &opened, 2, opened.newest).await;
+        bench.settle(first).await;
+        bench.keep_image().await;
+        let lost = bench.emit((0..3).map(|it| event(&format!("lost {it}"))).collect());
+        lost.await;
+        bench.frontier(5).await;
+        bench.set_back().await;
+        let kept = (0..later).map(|it| event(&format!("kept {it}")));
+        let kept = bench.emit(kept.collect()).await;
+        let frontier = bench.open(HOOK).await.checkpoint.frontier;
+        let (beyond, _) = bench.events_beyond(frontier).await;
+        let ids: Vec<_> = beyond.iter().map(|event| event.event.id).collect();
+        assert_eq!(ids, kept);
+    }
+}
+
+/// A settlement with a number, whose checkpoint is behind as many events, and what that is then.
+async fn numbered<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    opened: &Opened,
+    number: i64,
+    follows: CheckpointId,
+) -> (Settlement, CheckpointId) {
+    let count = usize::try_from(number).expect("a small number");
+    let frontier = bench.frontier(count).await;
+    let newest = CheckpointId {
+        epoch: opened.epoch,
+        settlement: number,
+        high: frontier.high,
+    };
+    let settlement = Settlement {
+        number,
+        follows: Some(follows),
+        checkpoint: Some(checkpoint(frontier, &[], &[])),
+        ..settlement(HOOK, opened.epoch)
+    };
+    (settlement, newest)
 }
 
 /// A standing counts what lies ahead, what waits and what is dead, and finds the oldest.

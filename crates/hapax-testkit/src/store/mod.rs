@@ -69,6 +69,13 @@ pub trait StoreUnderTest: Sized + Send + Sync + 'static {
 
     /// The committed business rows, in any order.
     fn rows(&self) -> impl Future<Output = Vec<String>> + Send;
+
+    /// Notes everything that the store holds of its own.
+    fn keep_image(&self) -> impl Future<Output = ()> + Send;
+
+    /// Puts what was noted in the place of what the store holds, under the open store, as a backup that is
+    /// restored over it does.
+    fn set_back(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// Puts a store under the law: one test per law, named after it.
@@ -252,6 +259,9 @@ macro_rules! store_suite {
                 a_checkpoint_comes_back_as_it_was_written
                 a_settlement_is_seen_whole_or_not_at_all
                 a_settlement_that_comes_again_undoes_nothing
+                a_settlement_follows_the_newest_checkpoint
+                a_store_that_was_set_back_refuses_its_owner
+                of_a_store_that_was_set_back_every_later_event_is_read
                 a_standing_says_how_far_behind_a_destination_is
                 a_disabled_destination_is_enabled_by_opening_it
             }

@@ -10,6 +10,7 @@ mod shards;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -44,11 +45,35 @@ pub struct Checkpoint {
     pub offered: BTreeSet<i64>,
 }
 
+/// Tells a part's newest checkpoint from every other that it had or could have had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointId {
+    /// The ownership under which it was written; 0 where the part has no checkpoint.
+    pub epoch: i64,
+    /// The [number](Settlement::number) of the settlement that wrote it; 0 where none did.
+    pub settlement: i64,
+    /// The highest position of its frontier.
+    pub high: i64,
+}
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            epoch,
+            settlement,
+            high,
+        } = self;
+        write!(f, "at {high}, of epoch {epoch}, by settlement {settlement}")
+    }
+}
+
 /// A destination, taken.
 #[derive(Clone, Debug)]
 pub struct Opened {
     /// The number of this ownership: every settlement carries it.
     pub epoch: i64,
+    /// Which checkpoint the part had when that was committed.
+    pub newest: CheckpointId,
     /// Where to go on; its `offered` is empty, for those are parked now and so are settled.
     pub checkpoint: Checkpoint,
     /// Order keys that have an unfinished (`Retrying`, `Blocked`, `Dead`) delivery in the way.
@@ -231,9 +256,15 @@ pub struct Settlement {
     ///
     /// A store whose latest history can be lost (a standby takes over that had not heard of all of
     /// it, a backup is restored) refuses what was read in a lost one, as
-    /// [`Fenced`](crate::store::StoreError::Fenced): under the same positions, other events may
+    /// [`SetBack`](crate::store::StoreError::SetBack): under the same positions, other events may
     /// stand there now. Where this is empty, the checkpoint's frontier counts.
     pub read: Vec<Frontier>,
+    /// Which checkpoint its owner knows to be the part's newest.
+    ///
+    /// A store whose newest checkpoint is neither this one nor the one that this settlement writes
+    /// has been set back, whatever names it has: it refuses, as
+    /// [`SetBack`](crate::store::StoreError::SetBack). `None` asks for nothing.
+    pub follows: Option<CheckpointId>,
     /// The new checkpoint, when it moved.
     pub checkpoint: Option<Checkpoint>,
     /// Attempts at parked deliveries that begin now: position and the attempt's number. One that
@@ -285,4 +316,6 @@ pub struct Standing {
     pub dead: u64,
     /// When the oldest undelivered event was written.
     pub oldest_at: Option<Timestamp>,
+    /// Which checkpoint is the newest; `None` of a part that was never opened, or was removed.
+    pub newest: Option<CheckpointId>,
 }

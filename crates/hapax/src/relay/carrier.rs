@@ -29,24 +29,14 @@ use super::{
     destination::Destination,
     flow::Flow,
     frontier::Tail,
+    keeper::Stopped,
     lane::Item,
     offer::offer,
     rate::Rate,
     settle::Tried,
-    standing,
+    standing::{self, Known},
     wake::Bell,
 };
-
-/// Why a carrier stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stopped {
-    /// The relay is draining, and everything on the wire is settled.
-    Drained,
-    /// The destination wants no more events.
-    Disabled,
-    /// Another relay has the destination now.
-    Fenced,
-}
 
 #[derive(Debug)]
 pub(super) struct Carrier<S, D> {
@@ -140,6 +130,11 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         }
     }
 
+    /// What it knows of the checkpoint that the store holds.
+    pub(super) fn known(&self) -> Known {
+        self.flow.known.clone()
+    }
+
     pub(super) async fn run(mut self) -> Stopped {
         loop {
             match self.turn().await {
@@ -152,8 +147,10 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
                     };
                 }
                 Ok(Some(stopped)) => return stopped,
-                Err(StoreError::Fenced) => return Stopped::Fenced,
-                Err(error) => self.back_off(&error).await,
+                Err(error) => match Stopped::by(&self.flow.part, &error) {
+                    Some(stopped) => return stopped,
+                    None => self.back_off(&error).await,
+                },
             }
             if self.draining.borrow().is_some() {
                 return self.drain().await;
@@ -165,7 +162,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     async fn turn(&mut self) -> Result<Option<Stopped>, StoreError> {
         let disabled = self.flow.is_disabling();
         let read = if disabled { Ok(()) } else { self.read().await };
-        if let Err(error @ StoreError::Fenced) = read {
+        if let Err(error @ (StoreError::Fenced | StoreError::SetBack { .. })) = read {
             // Of a history that is lost: nothing of it can be settled, and the part is taken anew.
             return Err(error);
         }
@@ -503,8 +500,10 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             // What has come home does not wait for the last one: a crash would repeat it.
             match self.settle(false).await {
                 Ok(()) => {}
-                Err(StoreError::Fenced) => return Stopped::Fenced,
-                Err(_) => self.unsaid_since = Some(Instant::now() + STORE_BACKOFF.1),
+                Err(error) => match Stopped::by(&self.flow.part, &error) {
+                    Some(stopped) => return stopped,
+                    None => self.unsaid_since = Some(Instant::now() + STORE_BACKOFF.1),
+                },
             }
         }
         self.on_the_wire.abort_all();
@@ -518,9 +517,11 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         loop {
             let error = match self.settle(true).await {
                 Ok(()) => return Stopped::Drained,
-                Err(StoreError::Fenced) => return Stopped::Fenced,
                 Err(error) => error,
             };
+            if let Some(stopped) = Stopped::by(&self.flow.part, &error) {
+                return stopped;
+            }
             if Instant::now() + wait >= deadline {
                 tracing::error!(
                     destination = self.flow.part,

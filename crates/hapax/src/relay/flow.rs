@@ -11,7 +11,7 @@ use metrics::{Counter, Histogram, counter, histogram};
 
 use crate::{
     clock::Timestamp,
-    delivery::{AttemptOutcome, Opened, Park, Parked, ParkedState, Settlement},
+    delivery::{AttemptOutcome, CheckpointId, Opened, Park, Parked, ParkedState, Settlement},
     event::Event,
     key::Tenant,
     limits::{BEHIND, PAST_READ, READ_EVENTS, WINDOW_EVENTS},
@@ -27,6 +27,7 @@ use super::{
     progress::Progress,
     route,
     settle::Arrivals,
+    standing::Known,
 };
 
 #[derive(Debug)]
@@ -44,6 +45,10 @@ pub(super) struct Flow {
     pub(super) pending: Settlement,
     /// The settlement that the store was given last and has not said that it has.
     pub(super) sent: Option<Settlement>,
+    /// Which checkpoint the store is known to hold.
+    pub(super) newest: CheckpointId,
+    /// The same for others; nothing while a settlement is on its way.
+    pub(super) known: Known,
     /// First attempts that arrived and are not written down.
     pub(super) arrivals: Arrivals,
     pub(super) counted: Counted,
@@ -108,6 +113,8 @@ impl Flow {
             revived: HashSet::new(),
             pending,
             sent: None,
+            newest: opened.newest,
+            known: Known::of(opened.epoch, opened.newest),
             due_at: Some(Timestamp::default()),
         }
     }

@@ -25,18 +25,40 @@ use crate::{
 };
 
 use super::{
-    Settings,
-    carrier::{Carrier, Stopped},
-    destination::Destination,
-    frontier::Tail,
-    standing,
-    wake::Wake,
+    Settings, carrier::Carrier, destination::Destination, frontier::Tail, standing, wake::Wake,
 };
 
 pub(super) const DISABLED: &str = "disabled";
 const FENCED: &str = "fenced";
 const PAUSED: &str = "paused";
 const STANDBY: &str = "standby";
+
+/// Why a carrier stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// The relay is draining, and everything on the wire is settled.
+    Drained,
+    /// The destination wants no more events.
+    Disabled,
+    /// Another relay has the destination now.
+    Fenced,
+    /// The store was set back: what is in our hands is of a history that it does not have.
+    SetBack,
+}
+
+impl Stopped {
+    /// Whether an error ends the carrying of `part`, and as what.
+    pub(super) fn by(part: &str, error: &StoreError) -> Option<Self> {
+        match error {
+            StoreError::Fenced => Some(Self::Fenced),
+            StoreError::SetBack { what } => {
+                standing::set_back(part, what);
+                Some(Self::SetBack)
+            }
+            _ => None,
+        }
+    }
+}
 
 /// What the handle and the keeper of a part share.
 #[derive(Clone, Debug)]
@@ -109,6 +131,12 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
             match carried {
                 Ok(Stopped::Drained) => self.give_up(epoch).await,
                 Ok(Stopped::Disabled) => self.disabled(&destination, epoch).await,
+                Ok(Stopped::SetBack) => {
+                    self.tail.forget().await;
+                    // Where it is set back again at once, somebody has to mend it first.
+                    sleep(wait).await;
+                    wait = (wait * 2).min(longest);
+                }
                 Ok(Stopped::Fenced) if self.settings.node.is_none() => return self.fenced(),
                 Ok(Stopped::Fenced) => {
                     // What was read may belong to a history that the store has lost.
@@ -263,6 +291,7 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
             self.wake.listen(),
             draining.subscribe(),
         );
+        let known = carrier.known();
         let orders = &mut self.orders;
         let drain = async {
             called_off(orders, &destination).await;
@@ -274,8 +303,9 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
         tokio::select! {
             stopped = carrier.run() => stopped,
             () = drain => unreachable!("it waits for the carrier"),
-            () = standing::report(&self.store, &self.part, &self.settings.clock) => {
-                unreachable!("reporting never ends")
+            what = standing::watch(&self.store, &self.part, &self.settings.clock, &known) => {
+                standing::set_back(&self.part, &what);
+                Stopped::SetBack
             }
         }
     }

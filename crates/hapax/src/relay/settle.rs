@@ -10,7 +10,7 @@ use metrics::counter;
 
 use crate::{
     clock::Timestamp,
-    delivery::{Arrived, Attempt, AttemptOutcome, ParkedState, Settlement},
+    delivery::{Arrived, Attempt, AttemptOutcome, CheckpointId, ParkedState, Settlement},
     limits::ERROR_BYTES,
     retry::Next,
     seeded::{self, Bug},
@@ -88,12 +88,17 @@ impl Flow {
             let known_by = || pending.is_once().then(|| self.progress.checkpoint());
             self.sent = Some(Settlement {
                 read: self.progress.read_to(),
+                follows: Some(self.newest),
                 checkpoint: moved.or_else(known_by),
                 arrived: self.arrivals.said(),
                 ..pending
             });
             self.progress.kept();
             self.arrivals.0.clear();
+        }
+        if self.sent.is_some() {
+            // What the store holds until its answer is here, nobody knows.
+            self.known.set(None);
         }
         self.sent.clone()
     }
@@ -128,6 +133,14 @@ impl Flow {
     /// Notes that what was sent is written down, and which keys it found free.
     pub(super) fn settled(&mut self, mut freed: Vec<String>, now: Timestamp) {
         let Some(sent) = self.sent.take() else { return };
+        if let Some(checkpoint) = &sent.checkpoint {
+            self.newest = CheckpointId {
+                epoch: sent.epoch,
+                settlement: sent.number,
+                high: checkpoint.frontier.high,
+            };
+        }
+        self.known.set(Some(self.newest));
         let falls_due = |key: &String| !freed.contains(key) && !self.lane.has(key);
         if sent.release.iter().any(falls_due) {
             self.due_at = Some(now);

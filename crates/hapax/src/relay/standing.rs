@@ -3,11 +3,22 @@
 //! Who carries a part says it, or who would if nobody had stopped it. Whoever hands it over says
 //! zero from then on, so that over all processes the greatest value is the one that holds; of a
 //! part that is no more, nothing is said.
+//!
+//! Who carries a part also compares what the store holds with what it knows to have written there: a
+//! store that was set back would otherwise be noticed only with the next event.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use metrics::{counter, gauge};
 use tokio::time::sleep;
 
-use crate::{clock::Clock, limits, store::Deliveries, telemetry};
+use crate::{
+    clock::Clock,
+    delivery::{CheckpointId, Standing},
+    limits,
+    store::Deliveries,
+    telemetry,
+};
 
 /// What is told of how far behind a part is.
 const BEHIND: [&str; 4] = [
@@ -25,6 +36,64 @@ pub(super) async fn report<S: Deliveries>(store: &S, part: &str, clock: &Clock) 
         report_once(store, part, clock).await;
         sleep(limits::REPORT).await;
     }
+}
+
+/// As [`report`], until the store holds another checkpoint than the one that is `known`; says which.
+pub(super) async fn watch<S: Deliveries>(
+    store: &S,
+    part: &str,
+    clock: &Clock,
+    known: &Known,
+) -> String {
+    loop {
+        let before = known.get();
+        let standing = report_once(store, part, clock).await;
+        let newest = standing.and_then(|standing| standing.newest);
+        // Where both looks are alike, no settlement was on its way in between. A later owner's is
+        // what the carrier is told when it settles.
+        if let (Some(before), Some(newest)) = (before, newest)
+            && known.get() == Some(before)
+            && newest != before
+            && newest.epoch <= known.epoch
+        {
+            return format!("its newest checkpoint is {newest}, and {before} was written");
+        }
+        sleep(limits::REPORT).await;
+    }
+}
+
+/// Which checkpoint the store holds, as far as whoever carries the part knows.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    /// The ownership under which the part is carried.
+    epoch: i64,
+    newest: Arc<Mutex<Option<CheckpointId>>>,
+}
+
+impl Known {
+    pub(super) fn of(epoch: i64, newest: CheckpointId) -> Self {
+        let newest = Arc::new(Mutex::new(Some(newest)));
+        Self { epoch, newest }
+    }
+
+    pub(super) fn set(&self, newest: Option<CheckpointId>) {
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = newest;
+    }
+
+    fn get(&self) -> Option<CheckpointId> {
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says that the store was set back under `part`.
+pub(super) fn set_back(part: &str, what: &str) {
+    counter!(telemetry::RELAY_SET_BACKS, "destination" => part.to_owned()).increment(1);
+    tracing::error!(
+        destination = part,
+        what,
+        "the store was set back to an earlier state: the destination begins again at the \
+         checkpoint that the store holds"
+    );
 }
 
 /// Says that `part` is not carried here at the moment.
@@ -53,7 +122,7 @@ pub(super) fn store_failed(part: &str, times: u64) {
     clippy::cast_precision_loss,
     reason = "a gauge is a double; counts stay far below 2^53"
 )]
-async fn report_once<S: Deliveries>(store: &S, part: &str, clock: &Clock) {
+async fn report_once<S: Deliveries>(store: &S, part: &str, clock: &Clock) -> Option<Standing> {
     let standing = match store.standing(part).await {
         Ok(standing) => standing,
         Err(error) => {
@@ -62,7 +131,7 @@ async fn report_once<S: Deliveries>(store: &S, part: &str, clock: &Clock) {
                 error = error.story(),
                 "standing is not known"
             );
-            return;
+            return None;
         }
     };
     let lag = standing
@@ -73,6 +142,7 @@ async fn report_once<S: Deliveries>(store: &S, part: &str, clock: &Clock) {
     for (name, value) in BEHIND.into_iter().zip([lag, backlog, parked, dead]) {
         set(&[name], part, value);
     }
+    Some(standing)
 }
 
 fn set(names: &[&'static str], part: &str, value: f64) {

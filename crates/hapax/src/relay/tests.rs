@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 
 use crate::{
     clock::{Random, Timestamp},
-    delivery::{Checkpoint, Frontier, Opened, Parked, ParkedState, Settlement},
+    delivery::{Checkpoint, CheckpointId, Frontier, Opened, Parked, ParkedState, Settlement},
     event::{Headers, NewEvent},
     limits::{BEHIND, READ_EVENTS},
     outbox::{OutboxEvent, seal},
@@ -503,6 +503,7 @@ fn flow(order: Order) -> Flow {
         .schedule("0s,1s,1s".parse().unwrap());
     let opened = Opened {
         epoch: 1,
+        newest: CheckpointId::default(),
         checkpoint: Checkpoint::default(),
         blocked_keys: vec![],
         interrupted: 0,

@@ -7,6 +7,7 @@ mod relay;
 mod strain;
 mod changes;
 mod standby;
+mod set_back;
 mod sagas;
 mod saga_words;
 mod saga_metrics;

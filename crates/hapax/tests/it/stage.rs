@@ -1,6 +1,10 @@
 //! A fresh store, a clock that stands still, and relays over it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use hapax::{
     Timestamp,
@@ -9,7 +13,7 @@ use hapax::{
     relay::{Destination, Relay, RelayHandle, Settings},
     store::{Deliveries, Keys, Transaction},
 };
-use hapax_sqlite::Sqlite;
+use hapax_sqlite::{Sqlite, rusqlite::Connection};
 use hapax_testkit::{
     clock::{ManualClock, seeded_random},
     wait::eventually,
@@ -18,25 +22,26 @@ use tempfile::TempDir;
 
 use crate::recorder::Recorder;
 
+const FILE: &str = "hapax.db";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Stage {
     pub(crate) store: Sqlite,
     pub(crate) clock: ManualClock,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Stage {
     pub(crate) fn new() -> Self {
         let directory = TempDir::new().unwrap();
         let clock = ManualClock::new();
-        let path = directory.path().join("hapax.db");
+        let path = directory.path().join(FILE);
         let settings = hapax_sqlite::Settings::new(path, clock.clock(), seeded_random(1));
         let store = Sqlite::open(settings).unwrap();
         Self {
             store,
             clock,
-            _directory: directory,
+            directory: directory,
         }
     }
 
@@ -104,6 +109,34 @@ impl Stage {
     pub(crate) async fn rename(&self, from: &str, to: &str) {
         self.execute(&format!("ALTER TABLE {from} RENAME TO {to}"))
             .await;
+    }
+
+    /// Copies the store to a file beside it.
+    pub(crate) fn image(&self) -> PathBuf {
+        let image = self.directory.path().join("image.db");
+        let path = image.to_str().unwrap().to_owned();
+        let conn = Connection::open(self.directory.path().join(FILE)).unwrap();
+        conn.execute("VACUUM INTO ?1", [path]).unwrap();
+        image
+    }
+
+    /// Puts a copy in the place of what the store holds, by another connection, as `.restore` does.
+    pub(crate) fn set_back(&self, image: &Path) {
+        const TABLES: &str =
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'";
+        let conn = Connection::open(self.directory.path().join(FILE)).unwrap();
+        conn.execute("ATTACH ?1 AS image", [image.to_str().unwrap()])
+            .unwrap();
+        let mut replace = String::from("PRAGMA foreign_keys = off; BEGIN IMMEDIATE;");
+        let mut tables = conn.prepare(TABLES).unwrap();
+        for name in tables.query_map([], |row| row.get::<_, String>(0)).unwrap() {
+            let name = name.unwrap();
+            replace += &format!(
+                "DELETE FROM main.{name}; INSERT INTO main.{name} SELECT * FROM image.{name};"
+            );
+        }
+        conn.execute_batch(&(replace + "COMMIT")).unwrap();
+        self.store.wake().ring();
     }
 
     pub(crate) async fn execute(&self, sql: &str) {

@@ -2,6 +2,9 @@
 //! the lost history is read anew from the checkpoint, and what stands in the new one goes on.
 
 mod reading;
+mod guide;
+mod low;
+mod moved;
 mod relayed;
 mod settling;
 

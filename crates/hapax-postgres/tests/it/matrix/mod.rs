@@ -14,6 +14,7 @@ mod tls;
 use hapax::{Clock, Random};
 use hapax_postgres::{Migration, Postgres, Schema, Settings, Time};
 use hapax_testkit::postgres::{Database, connect, server};
+use tokio_postgres::Client;
 
 use pooler::Pooler;
 
@@ -90,6 +91,11 @@ impl Reached {
             settings.schema = Schema::Check;
         }
         settings
+    }
+
+    /// A connection past the store, as whoever owns the database.
+    pub(crate) async fn client(&self) -> Client {
+        self.database.client().await
     }
 
     /// Opens a store with tables of the service's own.

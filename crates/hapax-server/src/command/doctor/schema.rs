@@ -24,6 +24,10 @@ const LACKS: &str = "
        AND NOT (has_sequence_privilege(oid, 'USAGE') AND has_sequence_privilege(oid, 'SELECT'))";
 const CACHE: &str = "SELECT cache_size FROM pg_sequences
     WHERE schemaname = 'hapax' AND sequencename = 'outbox_event_id'";
+/// Before the migration that brings it there is nothing to ask.
+const IS_RAISABLE: &str = "SELECT to_regprocedure('hapax.low_sequences()') IS NOT NULL";
+const LOW: &str = "SELECT sequence, drawn, highest FROM hapax.low_sequences()";
+const MISPLACED: &str = "SELECT EXISTS (SELECT FROM hapax.misplaced)";
 const IS_THERE: &str = "SELECT to_regnamespace('hapax') IS NOT NULL";
 
 pub(super) async fn look(
@@ -54,6 +58,34 @@ pub(super) async fn look(
             let remedy = "ALTER SEQUENCE hapax.outbox_event_id CACHE 1";
             findings.push(Finding::error("sequence", found, remedy));
         }
+        if word(client, IS_RAISABLE).await? == "t" {
+            findings.extend(sequences(client).await?);
+        }
+    }
+    Ok(findings)
+}
+
+/// Sequences that stand below a number that was given already, and events that were written
+/// meanwhile: a restore or a replication did not bring them along.
+async fn sequences(client: &Client) -> Result<Vec<Finding>, Unanswered> {
+    let remedy = "as the owner: SELECT * FROM hapax.raise_sequences(), until it says is_all; a relay \
+                  that starts does the same";
+    let low = rows(client, LOW).await?;
+    let mut findings = Vec::new();
+    for row in &low {
+        let [name, drawn, highest] = [0, 1, 2].map(|column| row.get(column).unwrap_or_default());
+        let mut found = format!("the sequence {name} stands at {drawn}, and {highest} was given");
+        if name == "hapax.outbox_event_id" {
+            found += ": events that are committed now are passed over until it is raised";
+        }
+        findings.push(Finding::error("sequence", found, remedy));
+    }
+    if word(client, MISPLACED).await? == "t" {
+        let found = "events that were written while the sequence was too low are not all delivered";
+        findings.push(Finding::error("sequence", found, remedy));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("sequence", "none is behind what was given"));
     }
     Ok(findings)
 }

@@ -1,0 +1,174 @@
+//! Sequences that stand too low, as a logical replication leaves them: what is committed under ids that
+//! were passed already is delivered all the same.
+
+use hapax::{
+    delivery::{Frontier, Shards},
+    store::{Deliveries, Source},
+};
+use hapax_postgres::Postgres;
+use tokio_postgres::Client;
+
+use super::{EMIT, at, positions, read, settlement};
+use crate::fixture::{Fixture, settings};
+
+const PART: &str = "hook";
+
+/// A part that has read thirty events, of which ten are left.
+async fn passed() -> (Fixture, Frontier) {
+    let fixture = Fixture::new().await;
+    for _ in 0..30 {
+        emit(&fixture.plain).await;
+    }
+    let opened = fixture.store.open(PART).await.unwrap();
+    let from = &opened.checkpoint.frontier;
+    let batch = Source::read(&fixture.store, from, Shards::ALL, 100).await;
+    let head = batch.unwrap().frontier;
+    let settled = settlement(opened.epoch, Some(at(&head)));
+    fixture.store.settle(settled).await.unwrap();
+    let purge = "DELETE FROM hapax.outbox_event WHERE id <= 20";
+    fixture.plain.batch_execute(purge).await.unwrap();
+    (fixture, head)
+}
+
+async fn emit(client: &Client) {
+    client.batch_execute(EMIT).await.unwrap();
+}
+
+async fn set(client: &Client, sequence: &str, to: i64) {
+    let set = format!("SELECT setval('hapax.{sequence}', {to}, false)");
+    client.batch_execute(&set).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_committed_under_passed_ids_is_read_and_what_was_read_is_not_read_again() {
+    let (fixture, head) = passed().await;
+    set(&fixture.plain, "outbox_event_id", 1).await;
+    for _ in 0..5 {
+        emit(&fixture.plain).await;
+    }
+    let batch = read(&fixture.store, &head).await;
+    assert_eq!(positions(&batch), [31, 32, 33, 34, 35]);
+    emit(&fixture.plain).await;
+    assert_eq!(
+        positions(&read(&fixture.store, &batch.frontier).await),
+        [36]
+    );
+    assert_eq!(
+        fixture.count("SELECT count(*) FROM hapax.misplaced").await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn whoever_opens_a_part_raises_the_sequences_first() {
+    let (fixture, _) = passed().await;
+    for sequence in ["outbox_event_id", "checkpoint_number", "sign_number"] {
+        set(&fixture.plain, sequence, 1).await;
+    }
+    emit(&fixture.plain).await;
+    let opened = fixture.store.open(PART).await.unwrap();
+    assert_eq!(opened.checkpoint.frontier.high, 30);
+    let batch = read(&fixture.store, &opened.checkpoint.frontier).await;
+    assert_eq!(positions(&batch), [31]);
+    // Its checkpoint is the newest again.
+    let settled = settlement(opened.epoch, Some(at(&batch.frontier)));
+    fixture.store.settle(settled).await.unwrap();
+    let opened = fixture.store.open(PART).await.unwrap();
+    assert_eq!(opened.checkpoint.frontier, batch.frontier);
+    assert_eq!(fixture.count(LOW).await, 0);
+}
+
+const LOW: &str = "SELECT count(*) FROM hapax.low_sequences()";
+
+/// The ids have passed the highest one again when somebody looks: the checkpoints' number tells.
+#[tokio::test]
+async fn ids_that_have_caught_up_unseen_are_not_trusted() {
+    let (fixture, head) = passed().await;
+    let seen = "UPDATE hapax.checkpoint_log SET snapshot = replace(snapshot, '/0000', '/F000')";
+    fixture.plain.batch_execute(seen).await.unwrap();
+    for sequence in ["outbox_event_id", "checkpoint_number"] {
+        set(&fixture.plain, sequence, 1).await;
+    }
+    for _ in 0..3 {
+        emit(&fixture.plain).await;
+    }
+    set(&fixture.plain, "outbox_event_id", 31).await;
+    emit(&fixture.plain).await;
+    let opened = fixture.store.open(PART).await.unwrap();
+    assert_eq!(opened.checkpoint.frontier.high, head.high);
+    // Of the old ones nobody can say by whom they were read: they come again.
+    let batch = Source::read(
+        &fixture.store,
+        &opened.checkpoint.frontier,
+        Shards::ALL,
+        100,
+    )
+    .await;
+    assert_eq!(batch.unwrap().events.len(), 1 + 3 + 10);
+}
+
+/// It is waited for, not passed over.
+#[tokio::test]
+async fn a_writer_that_has_drawn_a_passed_id_is_waited_for() {
+    let (mut fixture, head) = passed().await;
+    set(&fixture.plain, "outbox_event_id", 1).await;
+    let beside = fixture.database.client().await;
+    let late = fixture.plain.transaction().await.unwrap();
+    late.batch_execute(EMIT).await.unwrap();
+    let told = Source::read(&fixture.store, &head, Shards::ALL, 10).await;
+    assert!(told.is_err(), "{told:?}");
+    late.commit().await.unwrap();
+    emit(&beside).await;
+    let batch = read(&fixture.store, &head).await;
+    assert_eq!(positions(&batch), [31, 32]);
+}
+
+/// What a delivery waits for keeps its position.
+#[tokio::test]
+async fn parked_deliveries_keep_their_events() {
+    let (fixture, head) = passed().await;
+    const PARK: &str = "
+        INSERT INTO hapax.delivery (destination, position, state, attempt, next_at, changed_at)
+        VALUES ('hook', 25, 'dead', 3, now(), now())";
+    fixture.plain.batch_execute(PARK).await.unwrap();
+    let unknown = "UPDATE hapax.checkpoint_log SET snapshot = replace(snapshot, '/0000', '/F000')";
+    fixture.plain.batch_execute(unknown).await.unwrap();
+    set(&fixture.plain, "outbox_event_id", 29).await;
+    let opened = fixture.store.open(PART).await.unwrap();
+    assert_eq!(opened.checkpoint.frontier.high, head.high);
+    let dead = fixture.store.dead_letters(PART, 0, 10).await.unwrap();
+    let dead: Vec<i64> = dead.iter().map(|dead| dead.event.position).collect();
+    assert_eq!(dead, [25]);
+}
+
+/// Frontiers of before the upgrade name no database: nothing is read again for that.
+#[tokio::test]
+async fn a_frontier_that_names_no_database_goes_on() {
+    let (fixture, _) = passed().await;
+    let strip = r"UPDATE hapax.checkpoint_log
+        SET snapshot = regexp_replace(snapshot, '(\d+/[0-9A-F]{8})/\d+', '\1')";
+    fixture.plain.batch_execute(strip).await.unwrap();
+    let store = Postgres::open(settings(&fixture.database.url()))
+        .await
+        .unwrap();
+    let opened = store.open(PART).await.unwrap();
+    let old = opened.checkpoint.frontier;
+    assert_eq!(
+        old.snapshot
+            .as_ref()
+            .unwrap()
+            .split(' ')
+            .nth(2)
+            .unwrap()
+            .matches('/')
+            .count(),
+        1
+    );
+    emit(&fixture.plain).await;
+    let batch = read(&store, &old).await;
+    assert_eq!(positions(&batch), [31]);
+    let settled = settlement(opened.epoch, Some(at(&batch.frontier)));
+    store.settle(settled).await.unwrap();
+    let name = batch.frontier.snapshot.unwrap();
+    assert_eq!(name.split(' ').nth(2).unwrap().matches('/').count(), 2);
+}

@@ -1,0 +1,113 @@
+//! Dumps of a database, restored where a test asks: into another database, or over the same one.
+
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+use tokio_postgres::Client;
+
+use super::{
+    Cluster, connect,
+    programs::{Programs, succeed},
+    with_database,
+};
+
+/// A dump of one database, as `pg_dump` makes it; dropping it removes its file.
+#[derive(Debug)]
+pub struct Dump {
+    directory: TempDir,
+}
+
+impl Dump {
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("dump.sql")
+    }
+}
+
+/// The directory of PostgreSQL's own programs.
+///
+/// # Panics
+/// When PostgreSQL is not installed.
+pub fn programs() -> PathBuf {
+    Programs::find().directory().to_owned()
+}
+
+impl Cluster {
+    /// The address of one of its databases.
+    pub fn url_of(&self, database: &str) -> String {
+        with_database(&self.url(), database)
+    }
+
+    /// A plain connection to one of its databases.
+    ///
+    /// # Panics
+    /// When it cannot be reached.
+    pub async fn client_of(&self, database: &str) -> Client {
+        connect(&self.url_of(database)).await
+    }
+
+    /// Makes an empty database.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub async fn create(&self, database: &str) {
+        let create = format!("CREATE DATABASE {database} TEMPLATE template0");
+        self.run(&create).await;
+    }
+
+    /// Dumps a database.
+    ///
+    /// # Panics
+    /// When it cannot be dumped.
+    pub async fn dump(&self, database: &str) -> Dump {
+        let programs = Programs::find();
+        let mut directory = tempfile::Builder::new();
+        let directory = directory.prefix("hapax_dump_").tempdir();
+        let directory = directory.expect("a temporary directory can be made");
+        programs.own(directory.path());
+        let dumped = Dump { directory };
+        let mut dump = programs.command("pg_dump");
+        dump.args(["--clean", "--if-exists", "--dbname"]);
+        dump.arg(self.url_of(database));
+        dump.arg("--file").arg(dumped.file());
+        succeed(dump).await;
+        dumped
+    }
+
+    /// Restores a dump into a database; what that holds of the same names is replaced, in one
+    /// transaction.
+    ///
+    /// # Panics
+    /// When it cannot be restored.
+    pub async fn restore(&self, dump: &Dump, database: &str) {
+        let mut restore = Programs::find().command("psql");
+        restore.arg("--dbname").arg(self.url_of(database));
+        restore.args(["--quiet", "--no-psqlrc", "--single-transaction"]);
+        restore.args(["--set=ON_ERROR_STOP=1", "--file"]);
+        restore.arg(dump.file());
+        succeed(restore).await;
+    }
+
+    /// Gives `database` the name of another one, which becomes `away`; every connection to both is
+    /// ended.
+    ///
+    /// # Panics
+    /// When they cannot be renamed.
+    pub async fn swap(&self, database: &str, name: &str, away: &str) {
+        let end = format!(
+            "ALTER DATABASE {name} ALLOW_CONNECTIONS false;
+             SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+             WHERE datname IN ('{database}', '{name}') AND pid <> pg_backend_pid();
+             ALTER DATABASE {name} RENAME TO {away};
+             ALTER DATABASE {database} RENAME TO {name}"
+        );
+        for statement in end.split(';') {
+            self.run(statement).await;
+        }
+    }
+
+    /// Runs a statement in the database `postgres`.
+    async fn run(&self, statement: &str) {
+        let ran = self.client().await.batch_execute(statement).await;
+        ran.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+}
