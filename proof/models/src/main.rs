@@ -8,6 +8,7 @@
 
 mod explore;
 mod frontier;
+mod history;
 mod inbox;
 mod key;
 mod outbox;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     table.add::<outbox::Outbox>();
     table.add::<inbox::Inbox>();
     table.add::<frontier::Frontier>();
+    table.add::<history::History>();
     table.add::<saga::Sagas>();
     if table.is_as_said() {
         ExitCode::SUCCESS

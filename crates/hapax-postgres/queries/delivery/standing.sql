@@ -1,7 +1,8 @@
 -- Says how far behind a part is, in one snapshot: the events beyond its frontier, counted up to so
 -- many ($2) and beyond that by what is known of the outbox, without those that are settled; what
 -- waits and what is dead, counted up to so many ($3); when the oldest of it was written; and which
--- checkpoint is the newest, null where the part was never opened.
+-- checkpoint is the newest, null where the part was never opened, and by no settlement (-1) where its
+-- number is one that the sequence has still to give.
 -- Only here: the other store asks piece by piece, which costs it no round trips.
 WITH part AS MATERIALIZED (
     SELECT frontier, hapax.positions(settled) - int8multirange(int8range(NULL, frontier, '[]'))
@@ -10,7 +11,12 @@ WITH part AS MATERIALIZED (
     FROM (
         SELECT coalesce(max(frontier), 0) AS frontier, coalesce(max(settled), '') AS settled,
                max(checkpoint_epoch) AS checkpoint_epoch,
-               max(checkpoint_settlement) AS checkpoint_settlement
+               max(CASE
+                   WHEN checkpoint_number <= (
+                       SELECT last_value - (NOT is_called)::int4 FROM hapax.checkpoint_number
+                   ) THEN checkpoint_settlement
+                   ELSE -1
+               END) AS checkpoint_settlement
         FROM hapax.position
         WHERE part = $1::text
     ) AS found

@@ -170,6 +170,11 @@ impl Postgres {
                 what: format!("it is in the history {history}, in which nobody has read this far"),
             });
         }
+        // Ids may have been given anew here until they passed those that were read.
+        let is_low = self.ask(query!("outbox/is_low"), &[]).await?;
+        if is_low.first().is_some_and(|row| row.get(0)) {
+            self.raise_sequences().await?;
+        }
         let mark = Mark::of(frontier)?;
         if other == History::Foreign {
             tracing::warn!(

@@ -141,7 +141,7 @@ impl Stage {
 
     pub(crate) async fn execute(&self, sql: &str) {
         let sql = sql.to_owned();
-        let run = move |rows: &hapax_sqlite::rusqlite::Connection| rows.execute_batch(&sql);
+        let run = move |rows: &Connection| rows.execute_batch(&sql);
         self.store.write(run).await.unwrap();
     }
 
