@@ -411,7 +411,7 @@ impl State {
     /// Whether an event that was committed after the restore was not delivered.
     fn has_undelivered(&self) -> bool {
         let since = self.restored_after.unwrap_or(0);
-        let missing = |number| self.delivered & 1 << number == 0;
+        let missing = |number| self.delivered & (1_u16 << number) == 0;
         (since..self.committed).any(missing)
     }
 }
