@@ -53,6 +53,8 @@ pub(super) async fn open(
     part: &str,
     claimant: Option<Claimant<'_>>,
 ) -> Result<Option<Opened>, StoreError> {
+    // Of a history that was lost they would say which of the new transactions can be late.
+    store.looks().forget();
     for _ in ["as it is", "with sequences that were raised"] {
         let mut session = Session::open(store).await?;
         match take_over(store, &mut session, part, claimant).await {

@@ -83,7 +83,7 @@ impl Looks {
     }
 
     /// Forgets what was seen in another history.
-    fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let mut vain = self.vain.lock().unwrap_or_else(PoisonError::into_inner);
         vain.clear();
     }

@@ -116,6 +116,7 @@ const HOT: &[(&str, &str)] = hot!(
     "outbox/ages_beyond"
     "inbox/find"
     "inbox/purge"
+    "delivery/epoch"
     "delivery/is_written"
     "delivery/due"
     "delivery/next_due"
@@ -182,6 +183,8 @@ async fn check_plan(plain: &Client, name: &str, sql: &str) {
         "lease",
         "destination",
         "outbox_event_id",
+        "checkpoint_number",
+        "misplaced",
         "outbox_event_kept",
     ];
     // Only the first segment holds anything here.

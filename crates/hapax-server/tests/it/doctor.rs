@@ -114,6 +114,41 @@ async fn a_missing_grant_is_named_with_the_statement_that_gives_it() {
 }
 
 #[tokio::test]
+async fn a_sequence_below_what_was_given_is_an_error_with_the_statement_that_mends_it() {
+    let cluster = Cluster::start().await;
+    let database = Database::on(&cluster.url()).await;
+    migrate(&database.url());
+    let client = database.client().await;
+    let (_, findings) = examined(&database.url(), "", &[]);
+    has(&findings, "ok", "sequence", "");
+    let emit = "INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
+        SELECT gen_random_uuid(), 'a', '{}', '{}', now() FROM generate_series(1, 30)";
+    client.batch_execute(emit).await.unwrap();
+    let set_back = "SELECT setval('hapax.outbox_event_id', 20)";
+    client.batch_execute(set_back).await.unwrap();
+    let (code, findings) = examined(&database.url(), "", &[]);
+    assert_eq!(code, 2);
+    let finding = has(
+        &findings,
+        "error",
+        "sequence",
+        "stands at 20, and 30 was given",
+    );
+    let remedy = finding["remedy"].as_str().unwrap();
+    let statement = remedy
+        .split_once(": ")
+        .unwrap()
+        .1
+        .split(',')
+        .next()
+        .unwrap();
+    client.batch_execute(statement).await.unwrap();
+    let (code, findings) = examined(&database.url(), "", &[]);
+    assert!(code < 2, "{findings:#}");
+    has(&findings, "ok", "sequence", "");
+}
+
+#[tokio::test]
 async fn a_standby_and_an_unsafe_primary_are_errors() {
     let cluster = Cluster::start().await;
     migrate(&cluster.url());
