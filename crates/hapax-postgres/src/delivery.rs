@@ -77,6 +77,18 @@ impl Deliveries for Postgres {
         settle::settle(self, &settlement).await
     }
 
+    async fn blocked_keys(&self, part: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let params: [&dyn Param; 2] = [&part, &rows(limit)];
+        let keys = self.ask(query!("delivery/blocked_keys"), &params).await?;
+        Ok(keys.iter().map(|row| row.get(0)).collect())
+    }
+
+    async fn blocked(&self, part: &str, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        let params: [&dyn Param; 2] = [&part, &keys];
+        let blocked = self.ask(query!("delivery/blocked"), &params).await?;
+        Ok(blocked.iter().map(|row| row.get(0)).collect())
+    }
+
     async fn due(
         &self,
         destination: &str,

@@ -19,6 +19,7 @@ use hapax::{
         Attempt, AttemptOutcome, Attendance, Checkpoint, CheckpointId, Frontier, KnownDestinations,
         Opened, Parked, ParkedState, Settlement, Standing, positions,
     },
+    limits::BLOCKED_KEYS,
     store::{Deliveries, StoreError},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -26,6 +27,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::{
     dead_letter,
     error::{corrupt, store_error},
+    idempotency::rows,
     query, settle,
     sqlite::Sqlite,
     writer::Desk,
@@ -84,6 +86,29 @@ impl Deliveries for Sqlite {
     async fn settle(&self, settlement: Settlement) -> Result<Vec<String>, StoreError> {
         self.submit(move |desk| settle::settle(desk, &settlement))
             .await
+    }
+
+    async fn blocked_keys(&self, part: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let part = part.to_owned();
+        self.read(move |conn| blocked_keys(conn, &part, limit))
+            .await
+    }
+
+    async fn blocked(&self, part: &str, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        let (part, mut keys) = (part.to_owned(), keys.to_vec());
+        let look = move |conn: &Connection| {
+            let mut is_held = conn.prepare_cached(query!("delivery/is_held"))?;
+            let mut failed = None;
+            keys.retain(|key| {
+                let held = is_held.query_row([&part, key], |row| row.get(0));
+                held.unwrap_or_else(|error| {
+                    failed = Some(error);
+                    false
+                })
+            });
+            failed.map_or(Ok(keys), Err)
+        };
+        self.read(look).await
     }
 
     async fn due(
@@ -223,7 +248,8 @@ fn open(desk: &Desk, destination: &str) -> Result<Opened, StoreError> {
         Ok(begun + offered)
     };
     let interrupted = interrupt().map_err(store_error)?;
-    let blocked_keys = blocked_keys(&desk.conn, destination).map_err(store_error)?;
+    let blocked_keys = blocked_keys(&desk.conn, destination, BLOCKED_KEYS + 1);
+    let blocked_keys = blocked_keys.map_err(store_error)?;
     Ok(Opened {
         epoch,
         newest: CheckpointId {
@@ -304,10 +330,10 @@ fn interrupted(position: i64, number: u32, started_at: i64) -> Attempt {
     }
 }
 
-fn blocked_keys(conn: &Connection, destination: &str) -> rusqlite::Result<Vec<String>> {
+fn blocked_keys(conn: &Connection, part: &str, limit: usize) -> rusqlite::Result<Vec<String>> {
     let mut statement = conn.prepare_cached(query!("delivery/blocked_keys"))?;
     statement
-        .query_map([destination], |row| row.get(0))?
+        .query_map(params![part, rows(limit)], |row| row.get(0))?
         .collect()
 }
 

@@ -107,6 +107,11 @@ pub const PAST_READ: usize = 200;
 pub const PAST_LOOK: Duration = Duration::from_millis(25);
 /// Stored bytes of events in one destination's window; at least one event always fits.
 pub const WINDOW_BYTES: usize = 8 * 1024 * 1024;
+/// Order keys of one destination with a delivery in the way that are kept in memory; beyond them the
+/// store is asked about the keys of each batch that is read.
+pub const BLOCKED_KEYS: usize = 10_000;
+/// How often it is looked whether they fit into memory again.
+pub const BLOCKED_LOOK: Duration = Duration::from_secs(30);
 /// Events that are read and not yet behind the checkpoint: what a crash may repeat at most.
 pub const UNSETTLED_EVENTS: usize = 16_000;
 /// Reads that are kept for destinations at the head of the outbox.

@@ -5,6 +5,8 @@
 //! [`Outbox`] and [`Deliveries`] are the relay's side. The conformance suites of
 //! `hapax-testkit` are the law for all of them, method by method.
 
+mod error;
+
 use std::{
     future::Future,
     sync::{Arc, Weak},
@@ -26,9 +28,9 @@ use crate::{
     phases::{Entered, Entry, Lapsed, Ownership, TakenOver},
     quota::Usage,
     saga::{Filter, Kind, NewSaga, Owned, SagaRecord, Standing as SagaStanding, StepRecord},
-    sink::BoxError,
-    telemetry::story,
 };
+
+pub use error::StoreError;
 
 /// An open transaction: the handler's rows, the key, the answer and the events are one commit.
 ///
@@ -487,6 +489,21 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         settlement: Settlement,
     ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
+    /// Order keys of a part that have an unfinished delivery, each once and in order, at most `limit`.
+    fn blocked_keys(
+        &self,
+        part: &str,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+
+    /// Those of `keys` that have an unfinished delivery, in any order: whatever was settled before it
+    /// is asked counts.
+    fn blocked(
+        &self,
+        part: &str,
+        keys: &[String],
+    ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+
     /// Parked deliveries that are due, none of `except`: the longest due first, and by position
     /// where they fell due together. Blocked and dead ones never are.
     ///
@@ -540,60 +557,4 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         position: i64,
         reason: &str,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
-}
-
-/// Why a store did not do what it was asked.
-///
-/// The variant answers: may the same thing be tried again, and is it known that nothing happened?
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// The store cannot be reached or cannot write now (disk full, read-only, shut down).
-    #[error("store is unavailable")]
-    Unavailable {
-        /// What went wrong.
-        source: BoxError,
-    },
-    /// The transaction took too long and was rolled back.
-    #[error("transaction timed out and was rolled back")]
-    TimedOut,
-    /// The transaction lost against another one; nothing was committed, and it may run again at
-    /// once.
-    #[error("transaction lost against another one and was rolled back")]
-    Conflict {
-        /// What the database said.
-        source: BoxError,
-    },
-    /// Another owner took over; nothing was written.
-    #[error("ownership was lost to a later epoch")]
-    Fenced,
-    /// The store is not in the history that was read: a backup was restored, or it was set back.
-    /// Nothing was written, and the owner begins again at the checkpoint that the store holds.
-    #[error("the store was set back: {what}")]
-    SetBack {
-        /// What the store holds, and what was read.
-        what: String,
-    },
-    /// A statement failed; its transaction was rolled back.
-    #[error("statement failed")]
-    Statement {
-        /// What the database said.
-        source: BoxError,
-    },
-    /// The database holds something this version does not understand.
-    #[error("stored row is unreadable: {what}")]
-    Corrupt {
-        /// What could not be read.
-        what: String,
-    },
-    /// An event could not be carried.
-    #[error(transparent)]
-    Event(#[from] EventError),
-}
-
-impl StoreError {
-    /// The failure and what caused it, in one line.
-    pub fn story(&self) -> String {
-        story(self)
-    }
 }

@@ -1,8 +1,28 @@
--- Lists the order keys that something unfinished stands in the way of: a scheduled delivery does
--- not, for it has left its place in the order.
-SELECT DISTINCT order_key
-FROM hapax.delivery
-WHERE destination = $1::text
-  AND order_key IS NOT NULL
-  AND state IN ('retrying', 'blocked', 'dead')
-ORDER BY order_key
+-- Lists the order keys that something unfinished stands in the way of, so many of them ($2): a
+-- scheduled delivery does not, for it has left its place in the order. It goes from key to key, so
+-- that what waits behind one key is not gone through.
+WITH RECURSIVE blocked AS (
+    (SELECT order_key
+     FROM hapax.delivery
+     WHERE destination = $1::text
+       AND order_key IS NOT NULL
+       AND state IN ('retrying', 'blocked', 'dead')
+     ORDER BY order_key
+     LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT next.order_key
+        FROM hapax.delivery AS next
+        WHERE next.destination = $1::text
+          AND next.order_key > blocked.order_key
+          AND next.state IN ('retrying', 'blocked', 'dead')
+        ORDER BY next.order_key
+        LIMIT 1
+    )
+    FROM blocked
+    WHERE blocked.order_key IS NOT NULL
+)
+SELECT order_key
+FROM blocked
+WHERE order_key IS NOT NULL
+LIMIT $2::int8

@@ -7,6 +7,7 @@ use std::mem::take;
 
 use hapax::{
     delivery::{Checkpoint, CheckpointId, Frontier, Opened, positions},
+    limits::BLOCKED_KEYS,
     store::StoreError,
 };
 use tokio_postgres::Row;
@@ -15,7 +16,7 @@ use crate::{
     connection::{Link, Ready},
     error::corrupt,
     idempotency::millis,
-    outbox::{begin, is_refused},
+    outbox::{begin, is_refused, rows},
     postgres::Postgres,
     query,
     session::{Crash, Leg, Session},
@@ -199,12 +200,13 @@ async fn interrupt(
     let offered_params: [&dyn Param; 5] = [&part, &offered, &now, &INTERRUPTED, &found.written_at];
     let moved = Moved::of(part, found.epoch, 0, &found.checkpoint, now);
     let moved = moved.params();
-    let name: [&dyn Param; 1] = [&part];
+    let limit = rows(BLOCKED_KEYS + 1);
+    let some: [&dyn Param; 2] = [&part, &limit];
     store.settings().failpoints.hit("postgres.commit.before");
     let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
         let mut legs: Vec<Leg<'_>> = vec![
             Box::pin(link.rows(begun, &begun_params)),
-            Box::pin(link.rows(blocked_keys, &name)),
+            Box::pin(link.rows(blocked_keys, &some)),
         ];
         if !offered.is_empty() {
             legs.insert(1, Box::pin(link.rows(offers, &offered_params)));

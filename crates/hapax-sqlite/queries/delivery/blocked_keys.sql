@@ -1,8 +1,24 @@
--- Lists the order keys that something unfinished stands in the way of: a scheduled delivery does
--- not, for it has left its place in the order.
-SELECT DISTINCT order_key
-FROM hapax_delivery INDEXED BY hapax_delivery_unfinished
-WHERE destination = ?1
-  AND order_key IS NOT NULL
-  AND state IN ('retrying', 'blocked', 'dead')
-ORDER BY order_key
+-- Lists the order keys that something unfinished stands in the way of, so many of them (?2): a
+-- scheduled delivery does not, for it has left its place in the order. It goes from key to key, so
+-- that what waits behind one key is not gone through.
+WITH RECURSIVE blocked (order_key) AS (
+    SELECT min(order_key)
+    FROM hapax_delivery INDEXED BY hapax_delivery_unfinished
+    WHERE destination = ?1
+      AND order_key IS NOT NULL
+      AND state IN ('retrying', 'blocked', 'dead')
+    UNION ALL
+    SELECT (
+        SELECT min(next.order_key)
+        FROM hapax_delivery AS next INDEXED BY hapax_delivery_unfinished
+        WHERE next.destination = ?1
+          AND next.order_key > blocked.order_key
+          AND next.state IN ('retrying', 'blocked', 'dead')
+    )
+    FROM blocked
+    WHERE blocked.order_key IS NOT NULL
+)
+SELECT order_key
+FROM blocked
+WHERE order_key IS NOT NULL
+LIMIT ?2

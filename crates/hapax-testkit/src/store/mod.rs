@@ -283,6 +283,7 @@ macro_rules! store_suite {
                 a_delivery_blocked_by_nothing_is_due_at_once
                 a_settlement_happens_in_the_order_of_its_fields
                 an_opened_destination_says_which_keys_are_blocked
+                blocked_keys_are_asked_for_in_pages_and_one_by_one
             }
             recovery {
                 an_offer_cut_off_is_due_at_once_with_its_attempt_counted

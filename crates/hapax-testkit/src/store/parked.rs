@@ -337,3 +337,42 @@ pub async fn an_opened_destination_says_which_keys_are_blocked<S: StoreUnderTest
     opened.blocked_keys.sort();
     assert_eq!(opened.blocked_keys, ["b", "c"]);
 }
+
+/// However many keys are blocked, they are listed in pages, and one can ask for those that one needs.
+pub async fn blocked_keys_are_asked_for_in_pages_and_one_by_one<S: StoreUnderTest>() {
+    const KEYS: usize = 1_000;
+    let (bench, events) = Bench::<S>::with_events(2 * KEYS).await;
+    let (now, store) = (bench.clock.now(), bench.store());
+    let key = |number: usize| format!("order\nk{number:04}");
+    // Two of each, the first of them parked as all that can be in the way.
+    let states = [ParkedState::Retrying, ParkedState::Dead];
+    let (first, second) = events.split_at(KEYS);
+    let states = states.into_iter().cycle();
+    let firsts = first.iter().zip(states).enumerate();
+    let firsts = firsts.map(|(n, (event, state))| park_key(event.position, state, now, &key(n)));
+    let seconds = second.iter().enumerate();
+    let seconds =
+        seconds.map(|(n, event)| park_key(event.position, ParkedState::Blocked, now, &key(n)));
+    bench.park(HOOK, firsts.chain(seconds).collect()).await;
+    let all: Vec<_> = (0..KEYS).map(key).collect();
+    for limit in [0, 1, 7, KEYS, KEYS + 1] {
+        let keys = store.blocked_keys(HOOK, limit).await;
+        assert_eq!(keys.expect("they are listed"), all[..limit.min(KEYS)]);
+    }
+    let others = store.blocked_keys("other", 10).await;
+    assert_eq!(others.expect("they are listed"), [""; 0]);
+    let asked = [key(5), "order\nfree".to_owned(), key(KEYS - 1)];
+    let mut blocked = store.blocked(HOOK, &asked).await.expect("it is asked");
+    blocked.sort();
+    assert_eq!(blocked, [key(5), key(KEYS - 1)]);
+    // What is settled counts at once: of one key half has arrived, of the other all.
+    let opened = bench.open(HOOK).await;
+    let arrived = Settlement {
+        delivered: vec![first[6].position, first[8].position, second[8].position],
+        ..settlement(HOOK, opened.epoch)
+    };
+    bench.settle(arrived).await;
+    let asked = [key(6), key(8)];
+    let blocked = store.blocked(HOOK, &asked).await.expect("it is asked");
+    assert_eq!(blocked, [key(6)]);
+}

@@ -76,7 +76,9 @@ pub struct Opened {
     pub newest: CheckpointId,
     /// Where to go on; its `offered` is empty, for those are parked now and so are settled.
     pub checkpoint: Checkpoint,
-    /// Order keys that have an unfinished (`Retrying`, `Blocked`, `Dead`) delivery in the way.
+    /// Order keys that have an unfinished (`Retrying`, `Blocked`, `Dead`) delivery in the way, in
+    /// order; no more than one beyond [`BLOCKED_KEYS`](crate::limits::BLOCKED_KEYS). About the others
+    /// the store is asked.
     pub blocked_keys: Vec<String>,
     /// How many attempts the last owner did not see the end of.
     pub interrupted: u64,

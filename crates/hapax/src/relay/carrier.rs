@@ -20,7 +20,6 @@ use crate::{
     },
     sink::SinkError,
     store::{Batch, Deliveries, Past, Source, StoreError},
-    telemetry,
 };
 
 use super::{
@@ -61,6 +60,8 @@ pub(super) struct Carrier<S, D> {
     rung: bool,
     /// What is being read, while the rest goes on.
     reading: JoinSet<Result<Found, StoreError>>,
+    /// What was read and waits until the store has said which of its keys are blocked.
+    unasked: Option<Batch>,
     /// Why the last read failed.
     unread: Option<StoreError>,
     /// Since when outcomes wait to be written down.
@@ -103,8 +104,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             .per_second
             .map(|per_second| Rate::new(per_second, now));
         let first = first_number(settings.random.bits());
-        gauge(telemetry::RELAY_LEASE_EPOCH, &part, to_f64(opened.epoch));
-        gauge(telemetry::RELAY_BREAKER_OPEN, &part, 0.0);
+        standing::opened(&part, opened.epoch);
         Self {
             store,
             tail,
@@ -122,6 +122,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             more: true,
             rung: false,
             reading: JoinSet::new(),
+            unasked: None,
             unread: None,
             unsaid_since: None,
             look_at: Instant::now(),
@@ -194,6 +195,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             self.look_at = moment + self.settings.poll_idle;
             self.more = true;
         }
+        self.take_in().await?;
         self.read_on(moment);
         let looks = self.look_parked_at <= moment;
         if looks {
@@ -208,7 +210,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
 
     /// Begins to read the outbox beyond what was read, or past those who fill the window.
     fn read_on(&mut self, moment: Instant) {
-        if !self.more || !self.reading.is_empty() {
+        if !self.more || !self.reading.is_empty() || self.unasked.is_some() {
             return;
         }
         let (tail, shards) = (Arc::clone(&self.tail), self.shards);
@@ -230,6 +232,17 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         }
     }
 
+    /// Takes in what was read, with what the store says about its keys.
+    async fn take_in(&mut self) -> Result<(), StoreError> {
+        if let Some(batch) = &self.unasked {
+            self.flow.ask(&self.store, batch).await?;
+        }
+        if let Some(batch) = self.unasked.take() {
+            self.flow.admit(batch, self.settings.clock.now());
+        }
+        Ok(())
+    }
+
     /// Takes in what was read.
     fn admit(&mut self, read: Result<Result<Found, StoreError>, JoinError>) {
         let now = self.settings.clock.now();
@@ -245,8 +258,10 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
                     self.found_at = Some(read_at);
                 }
                 self.look_at = read_at + self.pause(read_at);
-                if moves {
+                if moves && self.flow.asks_about(&batch).is_empty() {
                     self.flow.admit(batch, now);
+                } else if moves {
+                    self.unasked = Some(batch);
                 }
             }
             Ok(Ok(Found::Past(past))) => self.flow.admit_past(past, now),
@@ -471,11 +486,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             return;
         }
         let word = |open| if open { "open" } else { "closed" };
-        gauge(
-            telemetry::RELAY_BREAKER_OPEN,
-            &self.flow.part,
-            f64::from(u8::from(is_open)),
-        );
+        standing::breaker(&self.flow.part, is_open);
         tracing::warn!(
             destination = self.flow.part,
             from_state = word(was_open),
@@ -578,13 +589,4 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
 /// The number of an ownership's first settlement: the upper half is its own.
 fn first_number(random: u64) -> i64 {
     ((random >> 33 << 32) | 1).cast_signed()
-}
-
-fn gauge(name: &'static str, part: &str, value: f64) {
-    metrics::gauge!(name, "destination" => part.to_owned()).set(value);
-}
-
-#[expect(clippy::cast_precision_loss, reason = "an epoch counts owners")]
-fn to_f64(epoch: i64) -> f64 {
-    epoch as f64
 }

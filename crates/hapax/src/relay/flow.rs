@@ -22,6 +22,7 @@ use crate::{
 };
 
 use super::{
+    blocked::Blocked,
     destination::{Destination, Order},
     lane::{Item, Lane},
     progress::Progress,
@@ -38,7 +39,7 @@ pub(super) struct Flow {
     pub(super) lane: Lane,
     pub(super) progress: Progress,
     /// Keys that a parked delivery holds up.
-    pub(super) blocked: HashSet<String>,
+    pub(super) blocked: Blocked,
     /// Parked deliveries in our hands: in the lane, on the wire, or not yet written down.
     pub(super) revived: HashSet<i64>,
     /// What is to be written down with the next settlement.
@@ -109,7 +110,7 @@ impl Flow {
             crowded: None,
             lane: Lane::default(),
             progress: Progress::new(opened.checkpoint),
-            blocked: opened.blocked_keys.into_iter().collect(),
+            blocked: Blocked::new(opened.blocked_keys),
             revived: HashSet::new(),
             pending,
             sent: None,
@@ -209,10 +210,7 @@ impl Flow {
             // An event that asks to wait holds nobody up: it has left its place in the order.
             return self.park(event.position, ParkedState::Scheduled, 0, later, None, None);
         }
-        if order_key
-            .as_ref()
-            .is_some_and(|key| self.blocked.contains(key))
-        {
+        if order_key.as_ref().is_some_and(|key| self.blocked.has(key)) {
             return self.park(
                 event.position,
                 ParkedState::Blocked,
@@ -351,6 +349,10 @@ impl Flow {
         self.progress.settle(position);
         // Where its commit is not heard of, its row is there all the same.
         self.revived.insert(position);
+        if let Some(key) = &order_key {
+            // Until the store has it, it knows of the key from us alone.
+            self.blocked.insert(key.clone());
+        }
         if state != ParkedState::Dead {
             // A blocked one may turn out to be due: the store knows what stands before it.
             self.due_at = Some(self.due_at.map_or(next_at, |due_at| due_at.min(next_at)));
@@ -367,7 +369,7 @@ impl Flow {
     }
 
     /// The key that `event` keeps order within, where this destination keeps any.
-    fn order_key(&self, event: &Event) -> Option<String> {
+    pub(super) fn order_key(&self, event: &Event) -> Option<String> {
         match self.destination.order {
             Order::None => None,
             Order::Key | Order::KeySkip => event.order_key(),

@@ -20,6 +20,7 @@ pub mod destination;
 mod frontier;
 pub mod route;
 mod flow;
+mod blocked;
 mod lane;
 mod breaker;
 mod rate;

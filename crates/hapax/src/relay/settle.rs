@@ -18,7 +18,7 @@ use crate::{
     telemetry,
 };
 
-use super::{destination::Order, flow::Flow, lane::Item};
+use super::{blocked::unsaid_keys, destination::Order, flow::Flow, lane::Item};
 
 /// One attempt, as it went.
 #[derive(Debug)]
@@ -154,6 +154,7 @@ impl Flow {
         for key in freed {
             self.blocked.remove(&key);
         }
+        self.blocked.keep(unsaid_keys(None, &self.pending));
         // Until now their rows would have looked due.
         let written = sent.park.iter().map(|park| park.position);
         for position in written.chain(sent.delivered) {
@@ -242,10 +243,9 @@ impl Flow {
             return self.park(item.position(), state, attempt, next_at, None, last_error);
         }
         let waiting = self.lane.hold_up(&item);
-        match &item.order_key {
-            Some(key) => drop(self.blocked.insert(key.clone())),
+        if item.order_key.is_none() {
             // It held a key up under another order: those behind it wait for it no longer.
-            None => self.release(&item),
+            self.release(&item);
         }
         let last_error = Some(one_line(error));
         let position = item.position();

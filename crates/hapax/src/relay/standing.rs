@@ -96,6 +96,22 @@ pub(super) fn set_back(part: &str, what: &str) {
     );
 }
 
+/// Says that `part` is carried here, under which epoch.
+#[expect(clippy::cast_precision_loss, reason = "an epoch counts owners")]
+pub(super) fn opened(part: &str, epoch: i64) {
+    set(&[telemetry::RELAY_LEASE_EPOCH], part, epoch as f64);
+    breaker(part, false);
+}
+
+/// Says whether the breaker of `part` is open.
+pub(super) fn breaker(part: &str, is_open: bool) {
+    set(
+        &[telemetry::RELAY_BREAKER_OPEN],
+        part,
+        f64::from(u8::from(is_open)),
+    );
+}
+
 /// Says that `part` is not carried here at the moment.
 pub(super) fn stopped(part: &str) {
     set(&CARRYING, part, 0.0);

@@ -4,6 +4,7 @@
 
 mod recorder;
 mod relay;
+mod blocked;
 mod strain;
 mod changes;
 mod standby;
