@@ -8,9 +8,12 @@ use super::{
 const JSON: &str = "application/json";
 
 impl Writer<'_> {
-    /// What may be moved: not published, and not set aside.
+    /// What may be moved: not published, not set aside, and of no aggregate that is passed over.
     pub(super) fn candidates(&self) -> String {
-        let aside = format!("{} NOT IN (SELECT row_key FROM aside)", self.row_key());
+        let mut aside = format!("{} NOT IN (SELECT row_key FROM aside)", self.row_key());
+        if let Some((kind, id)) = self.aggregate_columns() {
+            aside += &format!(" AND coalesce({kind} || E'\\n' || {id} <> ALL ($3::text[]), true)");
+        }
         match unpublished(self.table, self.described, "source.") {
             Some(unpublished) => format!("{unpublished} AND {aside}"),
             None => aside,
@@ -34,6 +37,11 @@ impl Writer<'_> {
 
     /// The columns that say which rows keep order, where any do.
     pub(super) fn aggregate(&self) -> Option<String> {
+        let (kind, id) = self.aggregate_columns()?;
+        Some(format!("{kind} AS aggregate_type, {id} AS aggregate_id"))
+    }
+
+    fn aggregate_columns(&self) -> Option<(String, String)> {
         let id = source(self.table.aggregate_id.as_deref()?);
         let kind = match (
             &self.table.aggregate_type,
@@ -42,9 +50,7 @@ impl Writer<'_> {
             (Some(name), _) => format!("{}::text", source(name)),
             (None, constant) => literal(constant.as_deref()?),
         };
-        Some(format!(
-            "{kind} AS aggregate_type, {id}::text AS aggregate_id"
-        ))
+        Some((kind, format!("{id}::text")))
     }
 
     pub(super) fn order(&self, of: &str) -> String {

@@ -17,6 +17,8 @@ pub(super) struct Described {
     columns: Vec<Column>,
     /// Whether an index leads to the rows that are not published.
     pub(super) is_served: bool,
+    /// Whether row-level security may hide rows of it from the role.
+    pub(super) hides_some: bool,
 }
 
 /// What the database says of a column.
@@ -59,7 +61,14 @@ impl Described {
             let grant = format!("GRANT USAGE ON SCHEMA {}", quoted(&schema));
             return Err(table.lacks(grant));
         }
-        let may_delete = row.get(5);
+        let (may_delete, hides_some) = (row.get(5), row.get(6));
+        let shows_some: bool = row.get(if table.delete { 8 } else { 7 });
+        if hides_some && !shows_some {
+            return Err(ExistingTableError::RowSecurity {
+                source_name: table.name.clone(),
+                table: spelled(Some(&schema), &table.table),
+            });
+        }
         let columns = store.ask(query!("existing/columns"), &[&number]).await;
         let columns: Vec<_> = columns.map_err(failed)?.iter().map(Column::of).collect();
         let indexes = store.ask(query!("existing/indexes"), &[&number]).await;
@@ -69,6 +78,7 @@ impl Described {
             of_table: format!("{schema}.{}", table.table),
             table: spelled(Some(&schema), &table.table),
             is_served: indexes.iter().any(|index| index.serves(table)),
+            hides_some,
             columns,
         };
         it.check_columns(table)?;

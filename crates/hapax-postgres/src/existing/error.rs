@@ -56,6 +56,18 @@ pub enum ExistingTableError {
         /// The statement that gives it.
         grant: String,
     },
+    /// Row-level security hides every row from the role.
+    #[error(
+        "source {source_name:?}: row-level security of table {table} hides every row from the role: \
+         give it BYPASSRLS, or policies by which it may select and update them (and delete them, \
+         where rows are deleted)"
+    )]
+    RowSecurity {
+        /// Which source.
+        source_name: String,
+        /// The table, as SQL spells it.
+        table: String,
+    },
     /// The database could not be asked.
     #[error("source {source_name:?} could not be looked at")]
     Store {

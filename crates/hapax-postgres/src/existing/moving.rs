@@ -17,6 +17,9 @@ use crate::{
     value::Param,
 };
 
+/// How often one batch is looked for past aggregates whose rows others hold.
+const PASSES: u32 = 32;
+
 /// What became of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
@@ -44,6 +47,14 @@ impl Mover {
         table: ExistingTable,
     ) -> Result<Self, ExistingTableError> {
         let described = Described::of(store, &table).await?;
+        if described.hides_some {
+            tracing::warn!(
+                source = table.name,
+                table = described.table,
+                "row-level security is on for this table: rows that its policies hide from the role \
+                 are not moved; a role with BYPASSRLS sees all of them"
+            );
+        }
         Ok(Self {
             index: statement::index(&table, &described),
             is_served: described.is_served,
@@ -53,7 +64,28 @@ impl Mover {
         })
     }
 
+    /// Moves one batch. Where all of it waits for rows that others hold, it is looked past the
+    /// aggregates of those: one that has many rows does not keep others from being moved.
     pub(super) async fn move_batch(&self, store: &Postgres) -> Result<Moved, StoreError> {
+        let mut passed = Vec::new();
+        for _ in 0..PASSES {
+            let (moved, waiting) = self.move_past(store, &passed).await?;
+            let is_new = |aggregate: &String| !passed.contains(aggregate);
+            if moved != Moved::default() || !waiting.iter().any(is_new) {
+                return Ok(moved);
+            }
+            passed.extend(waiting);
+        }
+        Ok(Moved::default())
+    }
+
+    /// Moves one batch of rows of other aggregates than `passed`; says which of them wait for rows
+    /// that others hold.
+    async fn move_past(
+        &self,
+        store: &Postgres,
+        passed: &[String],
+    ) -> Result<(Moved, Vec<String>), StoreError> {
         let mut session = Session::open(store).await?;
         let ready = session.run(async |link| {
             let hold = link.ready([query!("existing/hold")]).await?;
@@ -64,7 +96,7 @@ impl Mover {
         let (begin, now) = (begin(store), store.now());
         let source = self.name.as_str();
         let table: [&dyn Param; 1] = [&self.number];
-        let params: [&dyn Param; 2] = [&source, &now];
+        let params: [&dyn Param; 3] = [&source, &now, &passed];
         store.settings().failpoints.hit("postgres.commit.before");
         let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
             vec![
@@ -79,16 +111,18 @@ impl Mover {
             Ok(landed) => {
                 session.end();
                 store.settings().failpoints.hit("postgres.commit.after");
-                Ok(self.moved(&landed[2]))
+                let waiting = landed[2].first().map(|row| row.get(4));
+                Ok((self.moved(&landed[2]), waiting.unwrap_or_default()))
             }
             Err(crash) => {
                 let is_busy = crash.leg == 1 && is_refused(&crash.cause);
                 session.rollback().await;
                 if is_busy {
-                    return Ok(Moved {
+                    let moved = Moved {
                         is_busy,
                         ..Moved::default()
-                    });
+                    };
+                    return Ok((moved, Vec::new()));
                 }
                 Err(crash.cause.into())
             }

@@ -31,7 +31,8 @@ pub(super) fn index(table: &ExistingTable, described: &Described) -> String {
     format!("CREATE INDEX CONCURRENTLY ON {table} ({order}){rows}")
 }
 
-/// The statement that moves a batch: `$1` is the source's name, `$2` the time.
+/// The statement that moves a batch: `$1` is the source's name, `$2` the time, `$3` the aggregates
+/// that are passed over.
 pub(super) fn moving(table: &ExistingTable, described: &Described) -> String {
     let writer = Writer { table, described };
     let parts = [
@@ -54,7 +55,11 @@ pub(super) fn moving(table: &ExistingTable, described: &Described) -> String {
                 _ => format!("{name} AS MATERIALIZED ({text})"),
             });
     let parts: Vec<_> = parts.collect();
-    format!("WITH {} {COUNTS}", parts.join(", "))
+    let waiting = match writer.aggregate() {
+        Some(_) => WAITING,
+        None => "$3::text[]",
+    };
+    format!("WITH {} {COUNTS}, {waiting}", parts.join(", "))
 }
 
 const ASIDE: &str = "SELECT row_key FROM hapax.set_aside WHERE source = $1::text";
@@ -64,6 +69,13 @@ const REFUSED: &str = "
     SELECT $1::text, row_key, problem, $2::timestamptz FROM judged WHERE problem IS NOT NULL
     ON CONFLICT (source, row_key) DO NOTHING
     RETURNING row_key, problem";
+
+/// Aggregates that wait for a row which somebody else holds.
+const WAITING: &str = "ARRAY(
+    SELECT DISTINCT aggregate_type || E'\\n' || aggregate_id
+    FROM waiting
+    WHERE aggregate_type IS NOT NULL AND aggregate_id IS NOT NULL
+    LIMIT 1000)";
 
 const COUNTS: &str = "
     SELECT (SELECT count(*) FROM inserted),

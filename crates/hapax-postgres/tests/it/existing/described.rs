@@ -158,6 +158,42 @@ async fn a_right_that_is_missing_is_named_as_its_grant() {
     run(&fixture, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
+/// Row-level security hides rows without a word: where it hides all of them, that is said.
+#[tokio::test]
+async fn a_table_whose_rows_are_all_hidden_from_the_role_is_refused() {
+    let fixture = Fixture::new().await;
+    run(&fixture, TOPIC).await;
+    let role = format!("{}_mover", fixture.database.name());
+    run(
+        &fixture,
+        &format!(
+            "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA hapax TO {role};
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hapax TO {role};
+             GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA hapax TO {role};
+             GRANT SELECT, UPDATE ON outbox TO {role};
+             INSERT INTO outbox (topic, payload) VALUES ('a', '{{}}');
+             ALTER TABLE outbox ENABLE ROW LEVEL SECURITY;
+             CREATE POLICY others ON outbox TO postgres USING (true);
+             CREATE POLICY reads ON outbox FOR SELECT TO {role} USING (true)"
+        ),
+    )
+    .await;
+    let url = fixture.database.url();
+    let url = url.replace("postgres://postgres@", &format!("postgres://{role}@"));
+    let mut settings = settings(&url);
+    settings.schema = Schema::Check;
+    let store = Postgres::open(settings).await.unwrap();
+    let refused = Imported::open(&store, topic()).await.unwrap_err();
+    let refusal = refused.to_string();
+    assert!(refusal.contains("row-level security"), "{refusal}");
+    let marks = format!("CREATE POLICY marks ON outbox FOR UPDATE TO {role} USING (true)");
+    run(&fixture, &marks).await;
+    let imported = Imported::open(&store, topic()).await.unwrap();
+    assert_eq!(move_batch(&imported).await.rows, 1);
+    store.close();
+    run(&fixture, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
 #[tokio::test]
 async fn hostile_names_and_constants_are_names_and_constants() {
     let table = "out\"box; DROP TABLE note; --";

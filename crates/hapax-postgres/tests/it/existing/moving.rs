@@ -60,6 +60,38 @@ async fn a_row_that_somebody_holds_is_passed_and_its_key_waits_for_it() {
     assert_eq!(kinds(&fixture).await, ["a1", "b1", "b2", "b3", "a2", "a3"]);
 }
 
+/// However many rows wait behind one that somebody holds, rows of others are moved past them.
+#[tokio::test]
+async fn a_busy_aggregate_that_waits_stops_no_other() {
+    let (fixture, imported) = imported(&AGGREGATE.ddl(), AGGREGATE.table()).await;
+    run(
+        &fixture,
+        "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, sequence, payload)
+         SELECT 'order', aggregate, aggregate || number, number, '{}'
+         FROM unnest('{a,b}'::text[]) AS aggregate, generate_series(1, 600) AS number;
+         INSERT INTO outbox (aggregate_type, aggregate_id, event_type, sequence, payload)
+         SELECT 'order', 'c', 'c' || number, number + 600, '{}' FROM generate_series(1, 3) AS number",
+    )
+    .await;
+    let other = fixture.database.client().await;
+    let hold =
+        "BEGIN; SELECT FROM outbox WHERE sequence = 1 AND aggregate_id IN ('a', 'b') FOR UPDATE";
+    other.batch_execute(hold).await.unwrap();
+    assert_eq!(move_batch(&imported).await.rows, 3);
+    assert_eq!(kinds(&fixture).await, ["c1", "c2", "c3"]);
+    assert_eq!(move_batch(&imported).await, Moved::default());
+    other.batch_execute("COMMIT").await.unwrap();
+    while move_batch(&imported).await.rows > 0 {}
+    let all = kinds(&fixture).await;
+    for aggregate in ["a", "b"] {
+        let mine = all.iter().filter(|kind| kind.starts_with(aggregate));
+        let expected: Vec<_> = (1..=600)
+            .map(|number| format!("{aggregate}{number}"))
+            .collect();
+        assert!(mine.eq(&expected), "{aggregate} is out of order");
+    }
+}
+
 #[tokio::test]
 async fn a_row_that_another_publisher_took_meanwhile_is_not_moved() {
     let (fixture, imported) = imported(TOPIC, topic()).await;
