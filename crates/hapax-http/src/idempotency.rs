@@ -60,7 +60,7 @@ impl<K: Keys> Idempotency<K> {
     /// The key is required and the mode atomic, until the layer is told otherwise.
     ///
     /// # Panics
-    /// When the template is longer than a scope's part may be.
+    /// When the template is longer than a scope's part may be, or [`Settings::service`] is no name.
     pub fn operation(&self, template: &str) -> OperationLayer<K> {
         OperationLayer::new(self.clone(), template)
     }

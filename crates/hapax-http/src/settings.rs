@@ -10,11 +10,14 @@ use hapax::{
     quota::Quota,
     trace::Traces,
 };
-use http::StatusCode;
+use http::{Method, StatusCode};
 use tokio::time::Instant;
 
 /// What a caller is asked to wait when nothing better is known.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Bytes of a service's name: it shares an operation's with a route's template.
+const SERVICE_BYTES_MAX: usize = 64;
 
 /// Longer than any request; where a sum of times would be beyond time itself.
 const FOREVER: Duration = Duration::from_hours(24 * 365);
@@ -55,6 +58,11 @@ pub struct Settings {
     pub cache_bytes: u64,
     /// The tenant of every request, for a service that has only one; none is placed then.
     pub tenant: Option<Tenant>,
+    /// The service's name, where several services with routes of the same template share a database:
+    /// it stands before each operation (`billing:POST /orders`), so that the keys of one are not the
+    /// other's. Without one, services share keys. Keys that were stored under another name, or under
+    /// none, are not found. 1 to 64 letters, digits, `-`, `.` and `_`.
+    pub service: Option<String>,
     /// Whether requests are traced; a `traceparent` that comes in travels on in any case.
     pub traces: Traces,
 }
@@ -76,9 +84,26 @@ impl Settings {
             quota: Quota::default(),
             cache_bytes: limits::REPLAY_CACHE_BYTES,
             tenant: None,
+            service: None,
             traces: Traces::off(),
         }
     }
+}
+
+/// The name of the operation on a route, with that of the service before it.
+///
+/// # Panics
+/// When the service's name is not one.
+pub(crate) fn operation_name(service: Option<&str>, method: &Method, template: &str) -> String {
+    let Some(service) = service else {
+        return format!("{method} {template}");
+    };
+    let may_stand = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    assert!(
+        (1..=SERVICE_BYTES_MAX).contains(&service.len()) && service.chars().all(may_stand),
+        "a service's name is 1 to 64 letters, digits, '-', '.' and '_', not {service:?}"
+    );
+    format!("{service}:{method} {template}")
 }
 
 /// Whose names and statuses the answers use; the semantics are always the same.

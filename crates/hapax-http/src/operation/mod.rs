@@ -23,6 +23,7 @@ use crate::{
     idempotency::Idempotency,
     phased::{AnyPhases, is_credential},
     problem::Problem,
+    settings::operation_name,
     telemetry::Counts,
 };
 
@@ -260,7 +261,8 @@ struct Wired<K: Keys> {
 impl<K: Keys> Wired<K> {
     fn make_acts(&self) -> Acts<K> {
         let act = |method: &Method| {
-            let name = format!("{method} {}", self.template);
+            let service = self.idempotency.settings().service.as_deref();
+            let name = operation_name(service, method, &self.template);
             let operation = Operation::new(name).expect("method and template fit in a scope");
             Arc::new(Act {
                 idempotency: self.idempotency.clone(),

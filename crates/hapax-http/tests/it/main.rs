@@ -16,5 +16,6 @@ mod plans;
 mod phased;
 mod problems;
 mod webhooks;
+mod services;
 mod listener;
 mod metrics;

@@ -1,0 +1,87 @@
+//! Several services with the same routes on one database.
+
+use axum::{Router, routing::post};
+use hapax::{
+    key::{IdempotencyKey, Operation, Scope, Tenant},
+    store::Keys as _,
+};
+use hapax_http::{Idempotency, Settings, Tx};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use tower::ServiceExt as _;
+
+use crate::stage::Stage;
+
+#[tokio::test]
+async fn services_with_names_of_their_own_have_keys_of_their_own() {
+    let stage = Stage::new().await;
+    let (billing, shipping) = (
+        service(&stage, Some("billing")),
+        service(&stage, Some("shipping")),
+    );
+    for (router, name) in [(&billing, "billing"), (&shipping, "shipping")] {
+        for status in ["stored", "replayed"] {
+            assert_eq!(send(router).await, (status.to_owned(), name.to_owned()));
+        }
+    }
+    let keys = [
+        "billing:POST /orders",
+        "shipping:POST /orders",
+        "POST /orders",
+    ];
+    assert_eq!(stored(&stage, keys).await, [true, true, false]);
+}
+
+/// What was stored before there were names is found by a service without one.
+#[tokio::test]
+async fn a_service_without_a_name_keeps_its_keys() {
+    let stage = Stage::new().await;
+    let first = send(&service(&stage, None)).await;
+    assert_eq!(first.0, "stored");
+    let again = send(&service(&stage, None)).await;
+    assert_eq!(again, ("replayed".to_owned(), String::new()));
+    let keys = ["POST /orders", ":POST /orders", "billing:POST /orders"];
+    assert_eq!(stored(&stage, keys).await, [true, false, false]);
+}
+
+#[tokio::test]
+#[should_panic(expected = "a service's name is")]
+async fn what_is_no_name_is_refused_where_the_service_is_wired() {
+    let stage = Stage::new().await;
+    drop(service(&stage, Some("no name")));
+}
+
+/// A service whose handler answers with its name.
+fn service(stage: &Stage, name: Option<&'static str>) -> Router {
+    let mut settings = Settings::new(stage.clock.clone(), stage.random.clone());
+    settings.service = name.map(ToOwned::to_owned);
+    settings.tenant = Tenant::new("alice").ok();
+    let idempotency = Idempotency::new(stage.store.clone(), settings);
+    let answer = move |_: Tx<hapax_sqlite::Tx>| async move { name.unwrap_or_default() };
+    let layer = idempotency.operation("/orders");
+    Router::new().route("/orders", post(answer).layer(layer))
+}
+
+async fn send(router: &Router) -> (String, String) {
+    let request = Request::post("/orders").header("idempotency-key", "k");
+    let request = request.body(axum::body::Body::empty()).unwrap();
+    let answer = router.clone().oneshot(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let status = answer.headers()["idempotency-status"].to_str().unwrap();
+    let status = status.to_owned();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+async fn stored<const N: usize>(stage: &Stage, operations: [&str; N]) -> [bool; N] {
+    let mut found = [false; N];
+    for (found, operation) in found.iter_mut().zip(operations) {
+        let scope = Scope {
+            tenant: Tenant::new("alice").unwrap(),
+            operation: Operation::new(operation).unwrap(),
+            key: IdempotencyKey::new("k").unwrap(),
+        };
+        *found = stage.store.look_up(&scope).await.unwrap().is_some();
+    }
+    found
+}
