@@ -19,7 +19,7 @@ use http::{HeaderValue, Method, Request, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
-    client::legacy::{self, Client, connect::HttpConnector},
+    client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
@@ -30,9 +30,10 @@ use tokio::{
 };
 
 use crate::{
-    Endpoint, Headers, Spans, encode,
+    Endpoint, Headers, Spans, answer, encode,
     limits::{
-        ANSWER_BYTES_MAX, BATCH_SPANS, END_MAX, IDLE, LINGER, QUEUE_SPANS, RETRY, SEND_MAX, TRIES,
+        ANSWER_BYTES_MAX, BATCH_SPANS, BODY_MAX, END_MAX, IDLE, LINGER, QUEUE_SPANS, RETRY,
+        SEND_MAX, TRIES,
     },
     span::Ended,
 };
@@ -154,15 +155,24 @@ impl Exporter {
         let mut wait = RETRY;
         for left in (0..TRIES).rev() {
             match self.post(body.clone()).await {
-                Ok(()) => return self.arrived(),
+                Ok(0) => return self.arrived(),
+                Ok(rejected) => {
+                    let story = format!("the collector rejected {rejected} spans of a request");
+                    let failure = Failure {
+                        story,
+                        may_pass: false,
+                    };
+                    return self.gave_up(&failure, rejected.min(batch.len() as u64));
+                }
                 Err(failure) if failure.may_pass && left > 0 => sleep(wait).await,
-                Err(failure) => return self.gave_up(&failure, batch.len()),
+                Err(failure) => return self.gave_up(&failure, batch.len() as u64),
             }
             wait *= 2;
         }
     }
 
-    async fn post(&self, body: Bytes) -> Result<(), Failure> {
+    /// Sends one request; returns how many of its spans the collector says that it did not take.
+    async fn post(&self, body: Bytes) -> Result<u64, Failure> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.settings.endpoint.traces().clone();
@@ -170,19 +180,21 @@ impl Exporter {
         request
             .headers_mut()
             .extend(self.settings.headers.map().clone());
-        let exchange = async {
-            let (parts, body) = self.client.request(request).await?.into_parts();
-            // Read to its end, so that the connection can be used again; what it says is not kept.
-            drop(Limited::new(body, ANSWER_BYTES_MAX).collect().await);
-            Ok::<_, legacy::Error>(parts.status)
-        };
-        let status = match timeout(SEND_MAX, exchange).await {
-            Ok(Ok(status)) => status,
+        let answer = match timeout(SEND_MAX, self.client.request(request)).await {
+            Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(Failure::passing(story(&error))),
             Err(_) => return Err(Failure::passing("no answer in time".to_owned())),
         };
+        let (status, body) = (answer.status(), answer.into_body());
+        // Read to its end, so that the connection can be used again. The status has decided: one
+        // whose end does not come is no reason to send the spans again.
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect();
+        let said = match timeout(BODY_MAX, body).await {
+            Ok(Ok(said)) => said.to_bytes(),
+            Ok(Err(_)) | Err(_) => Bytes::new(),
+        };
         if status.is_success() {
-            return Ok(());
+            return Ok(answer::rejected(&said));
         }
         Err(Failure {
             story: format!("the collector answered {status}"),
@@ -208,8 +220,8 @@ impl Exporter {
         self.is_failing = false;
     }
 
-    fn gave_up(&mut self, failure: &Failure, spans: usize) {
-        self.dropped.fetch_add(spans as u64, Ordering::Relaxed);
+    fn gave_up(&mut self, failure: &Failure, spans: u64) {
+        self.dropped.fetch_add(spans, Ordering::Relaxed);
         if !self.is_failing {
             tracing::warn!(
                 error = failure.story,

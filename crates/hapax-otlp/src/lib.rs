@@ -26,6 +26,7 @@ mod endpoint;
 mod layer;
 mod span;
 mod encode;
+mod answer;
 mod export;
 mod limits;
 

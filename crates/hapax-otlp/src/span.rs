@@ -144,6 +144,17 @@ impl Open {
     }
 }
 
+fn is_told(field: &Field) -> bool {
+    let own = [
+        TRACEPARENT,
+        "parent_span_id",
+        "otel.name",
+        "otel.kind",
+        "otel.status_code",
+    ];
+    KNOWN.contains(&field.name()) || own.contains(&field.name())
+}
+
 impl Visit for Open {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.text(field, value);
@@ -165,7 +176,10 @@ impl Visit for Open {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.text(field, &format!("{value:?}"));
+        // What is not told is not written out: it may be large.
+        if is_told(field) {
+            self.text(field, &format!("{value:?}"));
+        }
     }
 }
 

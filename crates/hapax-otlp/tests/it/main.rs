@@ -8,15 +8,22 @@
 )]
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    fmt::Debug,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
 use hapax::{Random, trace::Traces};
 use hapax_otlp::{Exporter, Settings};
 use hapax_testkit::http::{HttpReceiver, HttpReply};
-use tracing::{Level, debug_span, field::Empty};
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing::{
+    Dispatch, Event, Level, Subscriber, debug_span, dispatcher,
+    field::{Empty, Field},
+};
+use tracing_subscriber::{Layer, layer::Context, layer::SubscriberExt as _};
 
 #[tokio::test]
 async fn spans_arrive_in_one_request_with_what_is_known_of_them_and_no_more() {
@@ -68,6 +75,37 @@ async fn what_the_collector_refuses_is_not_sent_again() {
     assert_eq!(receiver.received().len(), 1);
 }
 
+/// What a collector says behind its status decides nothing: however long that takes, it has the spans.
+#[tokio::test]
+async fn an_answer_without_end_has_nothing_sent_again() {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(200).endless_body(Duration::from_millis(50)));
+    let (subscriber, exporter) = exporter(&receiver.url(""));
+    let subscriber = Dispatch::new(subscriber);
+    dispatcher::with_default(&subscriber, || tell("first"));
+    let exporting = exporter.spawn();
+    receiver.received_at_least(1).await;
+    dispatcher::with_default(&subscriber, || tell("second"));
+    let requests = receiver.received_at_least(2).await;
+    assert_ne!(requests[0].body, requests[1].body);
+    exporting.end().await;
+    assert_eq!(receiver.received().len(), 2);
+}
+
+#[tokio::test]
+async fn spans_that_a_collector_rejects_are_told_of() {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(200).body(&b"\x0a\x02\x08\x01"[..]));
+    let (subscriber, exporter) = exporter(&receiver.url(""));
+    tracing::subscriber::with_default(subscriber, || tell("x"));
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    exporter.spawn().end().await;
+    let log = log.0.lock().unwrap().clone();
+    assert!(log.contains("rejected 1 spans"), "{log}");
+    assert_eq!(receiver.received().len(), 1, "it is not sent again");
+}
+
 #[tokio::test]
 async fn a_flood_keeps_what_fits_and_an_end_waits_for_nobody_long() {
     let receiver = HttpReceiver::start().await;
@@ -83,6 +121,19 @@ async fn a_flood_keeps_what_fits_and_an_end_waits_for_nobody_long() {
     assert!(began.elapsed() < Duration::from_secs(10));
     let body = receiver.received()[0].body.len();
     assert!(body < 1024 * 1024, "{body}");
+}
+
+/// What is logged, field by field.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl<S: Subscriber> Layer<S> for Log {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut log = self.0.lock().unwrap();
+        event.record(&mut |field: &Field, value: &dyn Debug| {
+            *log += &format!("{field}={value:?}\n");
+        });
+    }
 }
 
 /// Tells a span of a request, with a field that nobody knows.
@@ -105,7 +156,7 @@ fn tell(payload: &str) {
     assert_eq!(span.metadata().map(|it| *it.level()), Some(Level::DEBUG));
 }
 
-fn exporter(url: &str) -> (impl tracing::Subscriber + Send + Sync, Exporter) {
+fn exporter(url: &str) -> (impl Subscriber + Send + Sync, Exporter) {
     #[expect(clippy::disallowed_methods, reason = "the tests pass the time in")]
     let now: fn() -> SystemTime = SystemTime::now;
     let mut settings = Settings::new(url.parse().unwrap(), "test", now);
