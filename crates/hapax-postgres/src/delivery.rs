@@ -73,6 +73,26 @@ impl Deliveries for Postgres {
         lease::leave(self, node).await
     }
 
+    async fn outlived(&self, part: &str, positions: &[i64]) -> Result<Vec<(i64, u32)>, StoreError> {
+        let params: [&dyn Param; 2] = [&part, &positions];
+        let rows = self.ask(query!("delivery/outlived"), &params).await?;
+        let count = |row: &Row| u32::try_from(row.get::<_, i64>(1)).unwrap_or(u32::MAX);
+        Ok(rows.iter().map(|row| (row.get(0), count(row))).collect())
+    }
+
+    async fn ignore_keys(
+        &self,
+        part: &str,
+        epoch: i64,
+        after: i64,
+        limit: usize,
+    ) -> Result<Option<i64>, StoreError> {
+        let (now, limit) = (self.now(), rows(limit));
+        let params: [&dyn Param; 5] = [&part, &epoch, &after, &limit, &now];
+        let looked = self.ask(query!("delivery/ignore_keys"), &params).await?;
+        Ok(looked.first().and_then(|row| row.get(0)))
+    }
+
     async fn settle(&self, settlement: Settlement) -> Result<Vec<String>, StoreError> {
         settle::settle(self, &settlement).await
     }

@@ -66,6 +66,11 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "history",
         include_str!("../migrations/0017_history.sql"),
     ),
+    (
+        18,
+        "outlived",
+        include_str!("../migrations/0018_outlived.sql"),
+    ),
 ];
 
 const NAMESPACE: &str = "hapax";

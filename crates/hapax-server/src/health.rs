@@ -2,7 +2,8 @@
 //!
 //! `/healthz` says that the process lives, `/readyz` that it carries: its database answers and it
 //! does not stop. What each destination does stands in the answer and does not make it unready,
-//! for a far side that is down is not mended by ending the relay.
+//! for a far side that is down is not mended by ending the relay. Neither does another process of
+//! its name, which takes nothing from it.
 
 use std::{
     collections::BTreeMap,
@@ -43,12 +44,21 @@ struct Inner {
 struct Shown {
     draining: bool,
     destinations: BTreeMap<String, &'static str>,
+    namesakes: usize,
 }
 
 #[derive(Debug, Serialize)]
 struct Ready {
     status: &'static str,
     destinations: BTreeMap<String, &'static str>,
+    /// Other processes that live under this relay's name.
+    #[serde(skip_serializing_if = "is_none")]
+    namesakes: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Health {
@@ -73,7 +83,9 @@ impl Health {
             };
             (it.name.clone(), state)
         };
-        self.shown().destinations = destinations.iter().map(state).collect();
+        let mut shown = self.shown();
+        shown.destinations = destinations.iter().map(state).collect();
+        shown.namesakes = handle.namesakes();
     }
 
     /// Notes that the relay stops.
@@ -122,11 +134,13 @@ async fn ready(State(health): State<Health>) -> Response {
         (false, true) => (StatusCode::OK, "carrying"),
     };
     let destinations = shown.destinations.clone();
+    let namesakes = shown.namesakes;
     (
         code,
         Json(Ready {
             status,
             destinations,
+            namesakes,
         }),
     )
         .into_response()

@@ -128,7 +128,6 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let destinations = roster.destinations(&declared.and(&watch));
     let settings = settings(&context, store.database_clock());
     let exporting = context.exporter.take().map(Exporter::spawn);
-    let node = settings.node.as_ref().map(|node| node.name.clone());
     let handle = Relay::spawn(&store, destinations, &settings, &store.wake());
 
     let health = Health::new(store.clone(), metrics.clone());
@@ -152,7 +151,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let keeping = retention::spawn(&store, &config.retention, metrics);
 
     tracing::info!(
-        node,
+        node = handle.identity(),
         destinations = roster.all().len(),
         listen = address.map(tracing::field::display),
         admin_listen = admin_address.map(tracing::field::display),

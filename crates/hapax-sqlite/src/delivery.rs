@@ -83,6 +83,27 @@ impl Deliveries for Sqlite {
             .await
     }
 
+    async fn outlived(&self, part: &str, positions: &[i64]) -> Result<Vec<(i64, u32)>, StoreError> {
+        let (part, positions) = (part.to_owned(), positions.to_owned());
+        self.read(move |conn| lease::outlived(conn, &part, &positions))
+            .await
+    }
+
+    async fn ignore_keys(
+        &self,
+        part: &str,
+        epoch: i64,
+        after: i64,
+        limit: usize,
+    ) -> Result<Option<i64>, StoreError> {
+        let part = part.to_owned();
+        let ignore = move |desk: &mut Desk| {
+            let ignored = due::ignore_keys(desk, &part, epoch, after, limit);
+            ignored.map_err(store_error)
+        };
+        self.submit(ignore).await
+    }
+
     async fn settle(&self, settlement: Settlement) -> Result<Vec<String>, StoreError> {
         self.submit(move |desk| settle::settle(desk, &settlement))
             .await
@@ -218,6 +239,11 @@ pub(crate) fn log(
 }
 
 fn open(desk: &Desk, destination: &str) -> Result<Opened, StoreError> {
+    open_after(desk, destination, None)
+}
+
+/// Opens a part; what it finds on the wire is written down as that of `owner`, who had it.
+fn open_after(desk: &Desk, destination: &str, owner: Option<&str>) -> Result<Opened, StoreError> {
     let now = desk.now().as_millis();
     let was_disabled = disabled_reason(&desk.conn, destination).map_err(store_error)?;
     let take = || {
@@ -243,9 +269,18 @@ fn open(desk: &Desk, destination: &str) -> Result<Opened, StoreError> {
         offered: read(&offered)?,
     };
     let mut interrupt = || {
-        let begun = interrupt_begun(&desk.conn, destination, now)?;
-        let offered = interrupt_offered(&desk.conn, destination, &mut checkpoint, now, written_at)?;
-        Ok(begun + offered)
+        let mut cut_off = interrupt_begun(&desk.conn, destination, now)?;
+        cut_off.extend(interrupt_offered(
+            &desk.conn,
+            destination,
+            &mut checkpoint,
+            now,
+            written_at,
+        )?);
+        if let Some(owner) = owner {
+            lease::interrupt_owner(&desk.conn, destination, &cut_off, owner)?;
+        }
+        Ok(cut_off.len() as u64)
     };
     let interrupted = interrupt().map_err(store_error)?;
     let blocked_keys = blocked_keys(&desk.conn, destination, BLOCKED_KEYS + 1);
@@ -264,23 +299,23 @@ fn open(desk: &Desk, destination: &str) -> Result<Opened, StoreError> {
     })
 }
 
-/// Parks what was on the wire for the first time when the last owner ended.
+/// Parks what was on the wire for the first time when the last owner ended; says which attempts.
 fn interrupt_offered(
     conn: &Connection,
     destination: &str,
     checkpoint: &mut Checkpoint,
     now: i64,
     written_at: i64,
-) -> rusqlite::Result<u64> {
+) -> rusqlite::Result<Vec<(i64, u32)>> {
+    let mut cut_off = Vec::new();
     if checkpoint.offered.is_empty() {
-        return Ok(0);
+        return Ok(cut_off);
     }
-    let mut interrupts = 0;
     let mut park = conn.prepare_cached(query!("delivery/interrupt_offered"))?;
     for position in std::mem::take(&mut checkpoint.offered) {
         if park.execute(params![destination, position, now, INTERRUPTED])? == 1 {
             log(conn, destination, &[interrupted(position, 1, written_at)])?;
-            interrupts += 1;
+            cut_off.push((position, 1));
         }
         checkpoint.settled.insert(position);
     }
@@ -294,18 +329,23 @@ fn interrupt_offered(
         now,
         0
     ])?;
-    Ok(interrupts)
+    Ok(cut_off)
 }
 
-/// Makes due again what was on the wire once more when the last owner ended.
-fn interrupt_begun(conn: &Connection, destination: &str, now: i64) -> rusqlite::Result<u64> {
+/// Makes due again what was on the wire once more when the last owner ended; says which attempts.
+fn interrupt_begun(
+    conn: &Connection,
+    destination: &str,
+    now: i64,
+) -> rusqlite::Result<Vec<(i64, u32)>> {
     let mut begun = conn.prepare_cached(query!("delivery/begun"))?;
     let begun = begun.query_map([destination], |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?))
     })?;
     let begun: Vec<(i64, u32, i64)> = begun.collect::<Result<_, _>>()?;
-    let interrupts = begun.len() as u64;
+    let mut cut_off = Vec::with_capacity(begun.len());
     for (position, number, begun_at) in begun {
+        cut_off.push((position, number));
         conn.prepare_cached(query!("delivery/interrupt_begun"))?
             .execute(params![destination, position, now, INTERRUPTED])?;
         log(
@@ -314,7 +354,7 @@ fn interrupt_begun(conn: &Connection, destination: &str, now: i64) -> rusqlite::
             &[interrupted(position, number, begun_at)],
         )?;
     }
-    Ok(interrupts)
+    Ok(cut_off)
 }
 
 fn interrupted(position: i64, number: u32, started_at: i64) -> Attempt {

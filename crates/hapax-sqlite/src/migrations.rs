@@ -48,6 +48,11 @@ const OWN: &[Migration<'static>] = &[
         "message_source",
         include_str!("../migrations/0008_message_source.sql"),
     ),
+    (
+        9,
+        "outlived",
+        include_str!("../migrations/0009_outlived.sql"),
+    ),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,

@@ -427,7 +427,8 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     /// Takes a part for `node`, if nobody else holds it: as [`open`](Self::open), but `None` while
     /// another node holds it that gave a sign of life within `lease`, by the store's clock.
     ///
-    /// A part that `node` itself holds is taken anew. Nobody is asked about a part whose holder
+    /// A part that `node` itself holds is taken anew: a node is one process, and not all that were
+    /// ever started under a name. Nobody is asked about a part whose holder
     /// gave it up, or that was never opened.
     fn take(
         &self,
@@ -464,6 +465,32 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
 
     /// Forgets a node that ends: what it still holds may be taken at once.
     fn leave(&self, node: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// How many attempts at each of these deliveries were cut off while their relay lived on: another
+    /// node took the part because the relay was silent, and it has shown since that it lives. Nothing
+    /// is said of those without any.
+    ///
+    /// Such an attempt says nothing about its event. One that was cut off by a relay which took its own
+    /// part anew is not meant: it may have panicked over the event.
+    fn outlived(
+        &self,
+        part: &str,
+        positions: &[i64],
+    ) -> impl Future<Output = Result<Vec<(i64, u32)>, StoreError>> + Send;
+
+    /// Has what is `Blocked` at a part that `epoch` holds fall due now, without its order key: for a
+    /// destination that keeps no order. A store that parks in bulk does not know that, nor does what
+    /// was parked while it kept one.
+    ///
+    /// Looks at up to `limit` parked deliveries at positions after `after`, and says up to where; `None`
+    /// where there are none left, or the part is somebody else's.
+    fn ignore_keys(
+        &self,
+        part: &str,
+        epoch: i64,
+        after: i64,
+        limit: usize,
+    ) -> impl Future<Output = Result<Option<i64>, StoreError>> + Send;
 
     /// Every attempt at one delivery, in order, with the first that arrived.
     fn attempts(

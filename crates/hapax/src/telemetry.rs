@@ -47,6 +47,8 @@ pub const RELAY_LEASE_EPOCH: &str = "hapax_relay_lease_epoch";
 pub const RELAY_STORE_FAILURES: &str = "hapax_relay_store_failures_total";
 /// Times that the relay found its store set back to an earlier state, by destination.
 pub const RELAY_SET_BACKS: &str = "hapax_relay_set_backs_total";
+/// Other processes that live under the name of this relay.
+pub const RELAY_NAMESAKES: &str = "hapax_relay_namesakes";
 /// Rows of a service's own table that became events, by source.
 pub const SOURCE_MOVED: &str = "hapax_source_moved_rows_total";
 /// Rows of a service's own table that can be no events, by source.
@@ -151,6 +153,10 @@ pub fn describe() {
     describe_counter!(
         RELAY_SET_BACKS,
         "Times that the relay found its store set back to an earlier state"
+    );
+    describe_gauge!(
+        RELAY_NAMESAKES,
+        "Other processes that live under the name of this relay"
     );
     describe_counter!(SOURCE_MOVED, "Rows of a table that became events");
     describe_counter!(SOURCE_SET_ASIDE, "Rows of a table that can be no events");

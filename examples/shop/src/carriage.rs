@@ -23,6 +23,8 @@ pub(crate) enum Standing {
     Running,
     /// Another instance has a destination, and this one waits to take it over.
     Standby,
+    /// It carries or waits, and another process has its name.
+    Namesake,
     /// Another process took a destination over.
     Fenced,
 }
@@ -55,6 +57,8 @@ impl Carriage {
                 let all_stand_by = stopped.clone().all(|why| why == Some("standby"));
                 if stopped.any(|why| why == Some("fenced")) {
                     Standing::Fenced
+                } else if handle.namesakes() > 0 {
+                    Standing::Namesake
                 } else if all_stand_by && !destinations.is_empty() {
                     Standing::Standby
                 } else {

@@ -479,8 +479,8 @@ fn check_out<D: Database>(
     Some(Runner::spawn(store, vec![definition], settings, &wake))
 }
 
-/// Who this shop is among those that share its database: whoever listens at its address after it
-/// is the same.
+/// What people call this shop among those that share its database. Another one may have the same
+/// host name and port, at another address: the relay tells processes apart by more than this.
 fn node(address: SocketAddr) -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname");
     let host = host.unwrap_or_else(|_| "localhost".to_owned());

@@ -71,12 +71,7 @@ fn why(look: &Look) -> Html {
 
 /// The lines that say why one destination stands still.
 pub(crate) fn why_of(look: &Look, destination: &str) -> Option<Element> {
-    let own = |it: &&Stalled| match &it.what {
-        What::Part(part) | What::OrderKey { part, .. } | What::EventType { part, .. } => {
-            destination_of(part) == destination
-        }
-        What::Sagas { .. } | What::Outbox => false,
-    };
+    let own = |it: &&Stalled| it.what.destination() == Some(destination);
     let lines: Vec<Element> = look
         .stalled
         .iter()
@@ -134,9 +129,7 @@ fn stalled(it: &Stalled, now: Timestamp) -> Element {
     let to = match &it.cause {
         Cause::WaitsForRetry { position, .. }
         | Cause::BehindDeadLetter { position, .. }
-        | Cause::Declined { position, .. } => {
-            path_of("/console/events", &position.to_string())
-        }
+        | Cause::Declined { position, .. } => path_of("/console/events", &position.to_string()),
         Cause::NeedsAttention => match &it.what {
             What::Sagas { name, .. } => {
                 let q = format!("state:needs_attention {}", term(Qualifier::Saga, name));

@@ -1,6 +1,6 @@
 -- Makes parked deliveries due again whose attempt was begun and never settled, with that attempt
 -- counted and logged; says how many. One that was scheduled has left its place in the order, and what
--- was parked in bulk may have its key all the same.
+-- was parked in bulk may have its key all the same. $4 is the other node that had the part, if one had.
 WITH begun AS MATERIALIZED (
     SELECT destination, position, attempt, begun_at
     FROM hapax.delivery
@@ -17,8 +17,10 @@ WITH begun AS MATERIALIZED (
     WHERE delivery.destination = begun.destination AND delivery.position = begun.position
 ), logged AS (
     INSERT INTO hapax.attempt
-        (destination, position, number, started_at, duration_ms, outcome, error, response_head)
-    SELECT $1::text, position, attempt, begun_at, 0, 'interrupted', $3::text, ''
+        (destination, position, number, started_at, duration_ms, outcome, error, response_head,
+         owner, owner_sign)
+    SELECT $1::text, position, attempt, begun_at, 0, 'interrupted', $3::text, '', $4::text,
+           coalesce(pg_sequence_last_value('hapax.sign_number'::regclass), 0)
     FROM begun
     ORDER BY position
     RETURNING 1

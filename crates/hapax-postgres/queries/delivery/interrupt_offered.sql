@@ -1,6 +1,7 @@
 -- Parks events whose first attempt was cut off, due at once with that attempt counted and logged;
 -- says how many. They hold their order keys up: what comes behind them must not overtake them. The
--- key is spelled as hapax::event::Event::order_key spells it.
+-- key is spelled as hapax::event::Event::order_key spells it. $6 is the other node that had the part,
+-- if one had.
 WITH parked AS (
     INSERT INTO hapax.delivery
         (destination, position, state, attempt, next_at, order_key, last_error, changed_at)
@@ -13,8 +14,10 @@ WITH parked AS (
     RETURNING position
 ), logged AS (
     INSERT INTO hapax.attempt
-        (destination, position, number, started_at, duration_ms, outcome, error, response_head)
-    SELECT $1::text, position, 1, $5::timestamptz, 0, 'interrupted', $4::text, ''
+        (destination, position, number, started_at, duration_ms, outcome, error, response_head,
+         owner, owner_sign)
+    SELECT $1::text, position, 1, $5::timestamptz, 0, 'interrupted', $4::text, '', $6::text,
+           coalesce(pg_sequence_last_value('hapax.sign_number'::regclass), 0)
     FROM parked
     ORDER BY position
     RETURNING 1

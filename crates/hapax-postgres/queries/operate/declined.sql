@@ -28,8 +28,12 @@ CROSS JOIN LATERAL (
     ORDER BY number DESC
     LIMIT 1
 ) AS last
-JOIN hapax.outbox_event AS event ON event.id = head.position
-    AND event.segment IN ((head.position >> 36 & 7)::int2, -1::int2)
+CROSS JOIN LATERAL (
+    SELECT type
+    FROM hapax.outbox_event
+    WHERE id = head.position AND segment IN ((head.position >> 36 & 7)::int2, -1::int2)
+    LIMIT 1
+) AS event
 WHERE last.outcome = 'declined'
 GROUP BY head.destination, event.type
 ORDER BY count(*) DESC, head.destination, event.type

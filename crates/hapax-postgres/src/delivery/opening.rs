@@ -37,6 +37,8 @@ struct Found {
     newest: CheckpointId,
     /// Whether a sequence stands below what was given already.
     is_low: bool,
+    /// Another node that had the part until now: what it had on the wire it may still outlive.
+    owner: Option<String>,
 }
 
 /// What came of an attempt to open a part.
@@ -141,6 +143,8 @@ async fn raise_epoch(
     let epoch = landed[2].first().ok_or_else(missing)?.get(0);
     let was_disabled = landed[3].first().ok_or_else(missing)?.get(0);
     let row = landed[4].first().ok_or_else(missing)?;
+    let had = |row: &Row| row.get::<_, Option<String>>(1);
+    let owner = claimant.and_then(|_| landed[1].first().and_then(had));
     Ok(Some(Found {
         epoch,
         checkpoint: checkpoint(part, row)?,
@@ -152,6 +156,7 @@ async fn raise_epoch(
             high: row.get(0),
         },
         is_low: row.get(7),
+        owner: owner.filter(|owner| owner != node),
     }))
 }
 
@@ -196,8 +201,11 @@ async fn interrupt(
     ];
     let ready: [Ready; 4] = session.run(async |link| link.ready(sql).await).await?;
     let [begun, offers, move_checkpoint, blocked_keys] = &ready;
-    let begun_params: [&dyn Param; 3] = [&part, &now, &INTERRUPTED];
-    let offered_params: [&dyn Param; 5] = [&part, &offered, &now, &INTERRUPTED, &found.written_at];
+    let owner = found.owner.take();
+    let begun_params: [&dyn Param; 4] = [&part, &now, &INTERRUPTED, &owner];
+    let written_at = found.written_at;
+    let offered_params: [&dyn Param; 6] =
+        [&part, &offered, &now, &INTERRUPTED, &written_at, &owner];
     let moved = Moved::of(part, found.epoch, 0, &found.checkpoint, now);
     let moved = moved.params();
     let limit = rows(BLOCKED_KEYS + 1);

@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 use super::{
     Actor, OperateError,
     declared::moment,
+    destination_of,
     now::{self, PartNow},
 };
 use crate::{
@@ -167,6 +168,18 @@ pub(super) async fn of_parts(
     }
     all.sort_by_key(|it| it.cause.rank());
     Ok(all)
+}
+
+impl What {
+    /// The destination that it belongs to.
+    pub fn destination(&self) -> Option<&str> {
+        match self {
+            Self::Part(part) | Self::OrderKey { part, .. } | Self::EventType { part, .. } => {
+                Some(destination_of(part))
+            }
+            Self::Sagas { .. } | Self::Outbox => None,
+        }
+    }
 }
 
 impl Cause {

@@ -11,6 +11,7 @@ use std::{
 use hapax_postgres::operate::{
     audit::{self, Acts},
     destinations,
+    stalled::stalled,
 };
 use serde_json::{Value, json};
 
@@ -100,7 +101,10 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     let actor = &desk.actor;
     match args.verb {
         Verb::List => list(&desk).await?,
-        Verb::Show { name } => show(&desk, &desk.declare.show(actor, &name).await?)?,
+        Verb::Show { name } => {
+            show(&desk, &desk.declare.show(actor, &name).await?)?;
+            why(&desk, &name).await?;
+        }
         Verb::Create {
             name,
             spec,
@@ -207,6 +211,21 @@ fn show(desk: &Desk, it: &DestinationView) -> Result<(), Failure> {
         let spec = serde_json::to_string_pretty(spec).map_err(anyhow::Error::from)?;
         desk.output
             .line(format_args!("version {version}\n{spec}"))?;
+    }
+    Ok(())
+}
+
+/// Says what stands still at a destination and why, a line each.
+async fn why(desk: &Desk, name: &str) -> Result<(), Failure> {
+    if desk.output.json {
+        return Ok(());
+    }
+    for it in stalled(&desk.store, &desk.actor).await? {
+        if it.what.destination() == Some(name) {
+            let (what, cause, waiting) = (&it.what, &it.cause, it.waiting);
+            desk.output
+                .line(format_args!("{what}: {cause}; {waiting} wait"))?;
+        }
     }
     Ok(())
 }

@@ -174,7 +174,7 @@ impl Fleet {
     }
 
     async fn parts_of(&self, node: &str) -> Vec<String> {
-        let query = "SELECT part FROM hapax.lease WHERE node = $1";
+        let query = "SELECT part FROM hapax.lease WHERE starts_with(node, $1 || '#')";
         let rows = self.database.query(query, &[&node]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect()
     }

@@ -64,17 +64,17 @@ async fn a_part_that_somebody_has_hold_of_for_a_moment_is_taken_right_after() {
 }
 
 #[tokio::test]
-async fn one_that_comes_back_under_its_name_hands_over_what_it_held_before() {
+async fn what_a_killed_one_held_is_shared_after_its_lease_though_it_is_back_under_its_name() {
     let (database, receiver) = setting().await;
     let named = |name: &str| {
-        let relay = format!("[relay]\nnode = \"{name}\"\nlease = \"10s\"\n");
+        let relay = format!("[relay]\nnode = \"{name}\"\nlease = \"3s\"\n");
         relay + &many(&receiver)
     };
     let one = Relay::start(&database.url(), &named("one")).await;
     eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
     one.kill().await;
     let two = Relay::start(&database.url(), &named("two")).await;
-    // Before anybody takes it for dead it is there again, and does not know what it held.
+    // Before anybody takes it for dead another process has its name.
     let one = Relay::start(&database.url(), &named("one")).await;
     emit(&database.client().await, "order.created", 10).await;
     eventually(PATIENCE, async || {
@@ -83,6 +83,46 @@ async fn one_that_comes_back_under_its_name_hands_over_what_it_held_before() {
     })
     .await;
     eventually(PATIENCE, async || counted(&receiver).len() == 40).await;
+    let ready: Value = one.get("/readyz").await.json().unwrap();
+    assert_eq!(ready.get("namesakes"), None, "{ready}");
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn two_of_one_name_share_and_say_so_and_neither_takes_what_the_other_has() {
+    let (database, receiver) = setting().await;
+    let configuration = format!(
+        "[relay]\nnode = \"one\"\nlease = \"1s\"\n{}",
+        many(&receiver)
+    );
+    let one = Relay::start(&database.url(), &configuration).await;
+    eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
+    let two = Relay::start(&database.url(), &configuration).await;
+    eventually(PATIENCE, async || {
+        let (one, two) = (carried(&one).await, carried(&two).await);
+        one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
+    })
+    .await;
+    for relay in [&one, &two] {
+        eventually(PATIENCE, async || {
+            let ready = relay.get("/readyz").await;
+            assert_eq!(ready.status, 200);
+            ready.json().unwrap()["namesakes"] == 1
+        })
+        .await;
+    }
+    emit(&database.client().await, "order.created", 25).await;
+    eventually(PATIENCE, async || counted(&receiver).len() == 100).await;
+    assert!(counted(&receiver).values().all(|count| *count == 1));
+    let client = database.client().await;
+    let epochs = client
+        .query_one("SELECT max(epoch) FROM hapax.lease", &[])
+        .await;
+    assert!(
+        epochs.unwrap().get::<_, i64>(0) <= 3,
+        "parts went to and fro"
+    );
     one.stop().await;
     two.stop().await;
 }

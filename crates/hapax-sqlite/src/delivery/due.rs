@@ -14,7 +14,29 @@ use rusqlite::{Connection, Row, params};
 use crate::{
     error::{corrupt, store_error},
     outbox, query,
+    writer::Desk,
 };
+
+/// Has what is blocked fall due without its key, if `epoch` holds the part; says up to where it looked.
+pub(super) fn ignore_keys(
+    desk: &Desk,
+    part: &str,
+    epoch: i64,
+    after: i64,
+    limit: usize,
+) -> rusqlite::Result<Option<i64>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut until = desk.conn.prepare_cached(query!("delivery/parked_until"))?;
+    let until: Option<i64> =
+        until.query_row(params![part, epoch, after, limit], |row| row.get(0))?;
+    if let Some(until) = until {
+        let now = desk.now().as_millis();
+        desk.conn
+            .prepare_cached(query!("delivery/ignore_keys"))?
+            .execute(params![part, after, until, now])?;
+    }
+    Ok(until)
+}
 
 /// Parked deliveries that were found, up to the bounds of a read.
 pub(super) struct Found {

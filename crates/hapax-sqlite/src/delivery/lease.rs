@@ -9,7 +9,7 @@ use hapax::{
     delivery::{Attendance, Held, Opened},
     store::StoreError,
 };
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::{error::store_error, query, writer::Desk};
 
@@ -33,13 +33,54 @@ pub(super) fn take(
     if !is_free {
         return Ok(None);
     }
-    let opened = super::open(desk, part)?;
+    let owner = owner(conn, part).map_err(store_error)?;
+    // One that takes its own part anew may have panicked over what it had on the wire.
+    let other = owner.as_deref().filter(|owner| *owner != node);
+    let opened = super::open_after(desk, part, other)?;
     let take = || {
         let mut take = conn.prepare_cached(query!("delivery/take"))?;
         take.execute(params![part, node, desk.now().as_millis()])
     };
     take().map_err(store_error)?;
     Ok(Some(opened))
+}
+
+/// Which node holds a part.
+fn owner(conn: &Connection, part: &str) -> rusqlite::Result<Option<String>> {
+    let mut owner = conn.prepare_cached(query!("delivery/owner"))?;
+    let held = owner.query_row([part], |row| row.get(0)).optional()?;
+    Ok(held.flatten())
+}
+
+/// Writes down whose attempts were cut off.
+pub(super) fn interrupt_owner(
+    conn: &Connection,
+    part: &str,
+    attempts: &[(i64, u32)],
+    owner: &str,
+) -> rusqlite::Result<()> {
+    let mut interrupt = conn.prepare_cached(query!("delivery/interrupt_owner"))?;
+    for (position, number) in attempts {
+        interrupt.execute(params![position, part, number, owner])?;
+    }
+    Ok(())
+}
+
+/// Counts the attempts at these deliveries that were cut off while their owner lived on.
+pub(super) fn outlived(
+    conn: &Connection,
+    part: &str,
+    positions: &[i64],
+) -> rusqlite::Result<Vec<(i64, u32)>> {
+    let mut outlived = conn.prepare_cached(query!("delivery/outlived"))?;
+    let mut all = Vec::new();
+    for position in positions {
+        let count: u32 = outlived.query_row(params![position, part], |row| row.get(0))?;
+        if count > 0 {
+            all.push((*position, count));
+        }
+    }
+    Ok(all)
 }
 
 /// Writes a sign of life down, with a line for each destination that is known, and says who else

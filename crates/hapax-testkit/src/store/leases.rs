@@ -112,6 +112,49 @@ pub async fn a_node_takes_its_own_part_anew<S: StoreUnderTest>() {
     check_fenced(bench.store().settle(settlement(HOOK, first.epoch)).await);
 }
 
+/// Who took a part from a silent node learns later whether that node lived on: what it had on the wire
+/// was not what ended it. Of one that never shows itself again, and of one that takes its own part
+/// anew, nothing of the kind is known.
+pub async fn an_attempt_that_its_node_outlived_is_told<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(2).await;
+    let place = events[0].position;
+    let first = taken(&bench, HOOK, ONE).await;
+    attend(&bench, ONE).await;
+    bench
+        .settle(Settlement {
+            checkpoint: Some(checkpoint(Frontier::default(), &[], &[place])),
+            ..settlement(HOOK, first.epoch)
+        })
+        .await;
+    // It may have panicked over what it offered.
+    let again = taken(&bench, HOOK, ONE).await;
+    bench.clock.advance(MOMENT);
+    attend(&bench, ONE).await;
+    assert_eq!(outlived(&bench, place).await, []);
+    begin(&bench, again.epoch, place, 2).await;
+    bench.clock.advance(LEASE);
+    let second = taken(&bench, HOOK, TWO).await;
+    assert_eq!(second.interrupted, 1);
+    assert_eq!(outlived(&bench, place).await, []);
+    bench.clock.advance(MOMENT);
+    attend(&bench, TWO).await;
+    assert_eq!(outlived(&bench, place).await, [], "another one's sign");
+    attend(&bench, ONE).await;
+    assert_eq!(outlived(&bench, place).await, [(place, 1)]);
+    begin(&bench, second.epoch, place, 3).await;
+    bench.clock.advance(LEASE);
+    attend(&bench, ONE).await;
+    let third = taken(&bench, HOOK, ONE).await;
+    assert_eq!(third.interrupted, 1);
+    assert_eq!(outlived(&bench, place).await, [(place, 1)]);
+    bench.clock.advance(MOMENT);
+    attend(&bench, TWO).await;
+    assert_eq!(outlived(&bench, place).await, [(place, 2)]);
+    let store = bench.store();
+    let others = store.outlived(MAIL, &[place]).await;
+    assert_eq!(others.expect("attempts are counted"), []);
+}
+
 /// Whoever took a part later is its owner: the one before changes nothing, however it tries.
 pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(3).await;
@@ -289,6 +332,21 @@ async fn attend<S: StoreUnderTest>(bench: &Bench<S>, node: &str) -> Attendance {
 
 async fn give_up<S: StoreUnderTest>(bench: &Bench<S>, epoch: i64) -> Result<(), StoreError> {
     bench.store().give_up(HOOK, epoch).await
+}
+
+/// Begins an attempt at a parked delivery.
+async fn begin<S: StoreUnderTest>(bench: &Bench<S>, epoch: i64, place: i64, number: u32) {
+    bench
+        .settle(Settlement {
+            begin: vec![(place, number)],
+            ..settlement(HOOK, epoch)
+        })
+        .await;
+}
+
+async fn outlived<S: StoreUnderTest>(bench: &Bench<S>, place: i64) -> Vec<(i64, u32)> {
+    let counted = bench.store().outlived(HOOK, &[place]).await;
+    counted.expect("attempts are counted")
 }
 
 /// What is held, by the name of the part.

@@ -242,6 +242,7 @@ macro_rules! store_suite {
                 a_node_says_what_it_knows
                 a_part_that_is_given_up_is_free_at_once
                 a_node_takes_its_own_part_anew
+                an_attempt_that_its_node_outlived_is_told
                 a_fenced_owner_changes_nothing
                 of_many_that_take_at_once_one_gets_it
                 attendance_lists_the_living_and_what_they_hold
@@ -273,6 +274,7 @@ macro_rules! store_suite {
             }
             parked {
                 a_parked_delivery_falls_due_at_its_moment
+                what_is_blocked_falls_due_without_its_key_where_none_is_kept
                 the_longest_due_comes_first
                 the_next_due_moment_is_the_earliest
                 a_parked_delivery_is_parked_anew_or_arrives

@@ -42,6 +42,47 @@ pub async fn a_parked_delivery_falls_due_at_its_moment<S: StoreUnderTest>() {
     }
 }
 
+/// Where no order is kept nothing waits for its key: what is blocked falls due without it, so many at a
+/// time, for the owner alone.
+pub async fn what_is_blocked_falls_due_without_its_key_where_none_is_kept<S: StoreUnderTest>() {
+    let (bench, events) = Bench::<S>::with_events(5).await;
+    let (now, place) = (bench.clock.now(), |index: usize| events[index].position);
+    let epoch = bench.open(HOOK).await.epoch;
+    let key = |index, state| park_key(place(index), state, now, "key");
+    let mut later = key(0, ParkedState::Retrying);
+    later.next_at = now.after(LATER);
+    let parked = vec![
+        later,
+        key(1, ParkedState::Blocked),
+        key(2, ParkedState::Blocked),
+        park(place(3), ParkedState::Dead, now),
+        key(4, ParkedState::Blocked),
+    ];
+    bench
+        .settle(Settlement {
+            park: parked,
+            ..settlement(HOOK, epoch)
+        })
+        .await;
+    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
+    let ignore = async |epoch, after| {
+        let ignored = bench.store().ignore_keys(HOOK, epoch, after, 2).await;
+        ignored.expect("keys are ignored")
+    };
+    assert_eq!(ignore(epoch + 1, i64::MIN).await, None);
+    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
+    assert_eq!(ignore(epoch, i64::MIN).await, Some(place(1)));
+    assert_eq!(bench.due_positions(HOOK).await, [place(1)]);
+    assert_eq!(ignore(epoch, place(1)).await, Some(place(4)));
+    let due = bench.due(HOOK).await;
+    assert_eq!(positions(&due), [place(1), place(2), place(4)]);
+    for parked in &due {
+        assert_eq!((parked.state, parked.attempt), (ParkedState::Retrying, 1));
+        assert_eq!(parked.order_key, None);
+    }
+    assert_eq!(ignore(epoch, place(4)).await, None);
+}
+
 /// The longest due comes first, and by position where they fell due together.
 pub async fn the_longest_due_comes_first<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(4).await;

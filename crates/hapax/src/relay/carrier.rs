@@ -4,6 +4,8 @@
 //! about to be offered is on record before it leaves. Then the carrier waits
 //! for an outcome, a ring, a due time or the end.
 
+mod offering;
+
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
@@ -16,21 +18,19 @@ use crate::{
     clock::Timestamp,
     delivery::{Opened, Shards},
     limits::{
-        DRAIN, LADEN, PAST_LOOK, POLL_BUSY, POLL_LADEN, POLL_PART, SETTLE_LINGER, STORE_BACKOFF,
+        DRAIN, LADEN, PAST_LOOK, POLL_BUSY, POLL_LADEN, POLL_PART, READ_EVENTS, SETTLE_LINGER,
+        STORE_BACKOFF,
     },
-    sink::SinkError,
     store::{Batch, Deliveries, Past, Source, StoreError},
 };
 
 use super::{
     Settings,
     breaker::{Allowed, Breaker},
-    destination::Destination,
+    destination::{Destination, Order},
     flow::Flow,
     frontier::Tail,
     keeper::Stopped,
-    lane::Item,
-    offer::offer,
     rate::Rate,
     settle::Tried,
     standing::{self, Known},
@@ -74,6 +74,10 @@ pub(super) struct Carrier<S, D> {
     look_parked_at: Instant,
     /// When it was last looked past a crowd.
     past_at: Instant,
+    /// The type of the event that failed last.
+    failed_kind: Option<String>,
+    /// Behind which position something parked may be blocked that is not to be, as no order is kept.
+    keyed_after: Option<i64>,
 }
 
 /// What a read found.
@@ -105,6 +109,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             .map(|per_second| Rate::new(per_second, now));
         let first = first_number(settings.random.bits());
         standing::opened(&part, opened.epoch);
+        let keyed_after = (destination.order == Order::None).then_some(i64::MIN);
         Self {
             store,
             tail,
@@ -128,6 +133,8 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             look_at: Instant::now(),
             look_parked_at: Instant::now(),
             past_at: Instant::now(),
+            failed_kind: None,
+            keyed_after,
         }
     }
 
@@ -202,10 +209,30 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             self.look_parked_at = moment + self.settings.poll_idle;
         }
         let falls_due = self.flow.reads_parked_at().is_some_and(|at| at <= now);
+        if self.keyed_after.is_some() {
+            self.ignore_keys(moment).await?;
+        }
         if looks || falls_due {
             self.read_due().await?;
         }
         self.unread.take().map_or(Ok(()), Err)
+    }
+
+    /// Lets some of what is blocked go where no order is kept: a spill parks by key whatever the order
+    /// is, and order may have been kept before.
+    async fn ignore_keys(&mut self, moment: Instant) -> Result<(), StoreError> {
+        let Some(after) = self.keyed_after else {
+            return Ok(());
+        };
+        let (part, epoch) = (&self.flow.part, self.flow.pending.epoch);
+        let ignored = self.store.ignore_keys(part, epoch, after, READ_EVENTS);
+        self.keyed_after = ignored.await?;
+        if self.keyed_after.is_some() {
+            // The next turn goes on, and what fell due is read.
+            self.look_parked_at = moment;
+            self.flow.due_at = Some(self.settings.clock.now());
+        }
+        Ok(())
     }
 
     /// Begins to read the outbox beyond what was read, or past those who fill the window.
@@ -296,37 +323,18 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         let held: Vec<i64> = self.flow.revived.iter().copied().collect();
         let behind = self.flow.reads_behind();
         let due = self.store.due(name, &held, room, behind).await?;
+        let nearly_spent = self.flow.nearly_spent(&due);
+        if !nearly_spent.is_empty() {
+            let outlived = self.store.outlived(name, &nearly_spent).await?;
+            self.flow.spare(outlived);
+        }
+        let name = &self.flow.part;
         let next_due = self.store.next_due(name).await?;
         // What is in our hands is overdue by its row; nobody waits for that.
         let now = self.settings.clock.now();
         self.flow.due_at = next_due.filter(|at| *at > now || !due.is_empty());
         self.flow.admit_parked(due);
         Ok(())
-    }
-
-    fn choose(&mut self) -> Vec<Item> {
-        if !self.flow.lane.is_ready() {
-            return Vec::new();
-        }
-        let destination = &self.flow.destination;
-        let free = destination
-            .concurrency
-            .saturating_sub(self.on_the_wire.len());
-        let now = self.settings.clock.now();
-        let mut count = free * destination.sink.batch_max().max(1);
-        match self.breaker.allows(now) {
-            Allowed::All => {}
-            Allowed::Probe if self.on_the_wire.is_empty() => count = count.min(1),
-            Allowed::Probe | Allowed::NothingUntil(_) => count = 0,
-        }
-        if let Some(rate) = &mut self.rate {
-            count = count.min(rate.allows(now));
-        }
-        let chosen = self.flow.choose(count, now);
-        if let Some(rate) = &mut self.rate {
-            rate.spend(chosen.len());
-        }
-        chosen
     }
 
     /// Writes down what happened and what is about to; outcomes alone may linger a moment, so
@@ -348,33 +356,6 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         }
         self.unsaid_since = None;
         Ok(())
-    }
-
-    /// Sends the chosen events on their way, spread over the free places.
-    fn offer(&mut self, chosen: Vec<Item>) {
-        let destination = &self.flow.destination;
-        let free = destination
-            .concurrency
-            .saturating_sub(self.on_the_wire.len())
-            .max(1);
-        let size = chosen
-            .len()
-            .div_ceil(free)
-            .min(destination.sink.batch_max())
-            .max(1);
-        let mut chosen = chosen.into_iter().peekable();
-        while chosen.peek().is_some() {
-            let items = chosen.by_ref().take(size).collect();
-            let Settings {
-                clock,
-                failpoints,
-                traces,
-                ..
-            } = self.settings.clone();
-            let destination = Arc::clone(destination);
-            self.on_the_wire
-                .spawn(offer(destination, items, clock, failpoints, traces));
-        }
     }
 
     /// Waits until a turn has something to do.
@@ -453,46 +434,6 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         while let Some(finished) = self.on_the_wire.try_join_next() {
             self.conclude(finished);
         }
-    }
-
-    fn conclude(&mut self, finished: Result<Vec<Tried>, JoinError>) {
-        // A task that was aborted said nothing: its events are still on record as offered.
-        let Ok(tried) = finished else { return };
-        let now = self.settings.clock.now();
-        for tried in tried {
-            self.judge(&tried, now);
-            self.flow.conclude(tried, now, self.settings.random.unit());
-        }
-        if self.breaker.is_hopeless() {
-            let reason = "every offer has failed for five days";
-            self.flow
-                .pending
-                .disable
-                .get_or_insert_with(|| reason.to_owned());
-        }
-    }
-
-    /// Tells the breaker how an attempt went.
-    fn judge(&mut self, tried: &Tried, now: Timestamp) {
-        let was_open = self.breaker.is_open();
-        match &tried.outcome {
-            Ok(_) => self.breaker.succeeded(),
-            Err(SinkError::Unavailable { .. }) => self.breaker.failed(now),
-            // What is wrong is one event, not the destination.
-            Err(_) => {}
-        }
-        let is_open = self.breaker.is_open();
-        if was_open == is_open {
-            return;
-        }
-        let word = |open| if open { "open" } else { "closed" };
-        standing::breaker(&self.flow.part, is_open);
-        tracing::warn!(
-            destination = self.flow.part,
-            from_state = word(was_open),
-            to_state = word(is_open),
-            "breaker changed"
-        );
     }
 
     /// Lets what is on the wire come home, and writes it down.

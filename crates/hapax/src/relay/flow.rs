@@ -5,7 +5,10 @@
 //! `settle`. Everything that must be written down gathers in one pending
 //! [`Settlement`], so that a turn costs one transaction.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use metrics::{Counter, Histogram, counter, histogram};
 
@@ -54,6 +57,9 @@ pub(super) struct Flow {
     pub(super) arrivals: Arrivals,
     pub(super) counted: Counted,
     crowded: Option<Crowded>,
+    /// How many attempts of parked deliveries in our hands do not count: they were cut off while
+    /// their relay lived on.
+    spared: HashMap<i64, u32>,
     /// When a parked delivery may next fall due, as far as is known.
     pub(super) due_at: Option<Timestamp>,
 }
@@ -108,6 +114,7 @@ impl Flow {
             arrivals: Arrivals::default(),
             counted,
             crowded: None,
+            spared: HashMap::new(),
             lane: Lane::default(),
             progress: Progress::new(opened.checkpoint),
             blocked: Blocked::new(opened.blocked_keys),
@@ -238,6 +245,34 @@ impl Flow {
         if keeps_order && has_room { BEHIND } else { 0 }
     }
 
+    /// Of these deliveries, those of which it matters whether their attempts were cut off while their
+    /// relay lived on: they have had all but the last.
+    pub(super) fn nearly_spent(&self, due: &[Parked]) -> Vec<i64> {
+        let attempts_max = self.destination.schedule.attempts_max();
+        let nearly = |it: &&Parked| it.attempt > 0 && it.attempt + 1 >= attempts_max;
+        due.iter()
+            .filter(nearly)
+            .map(|it| it.event.position)
+            .collect()
+    }
+
+    /// Notes how many attempts do not count; at most as many as there are, so that an event which
+    /// stops its relay each time for longer than a lease runs out of attempts all the same.
+    pub(super) fn spare(&mut self, outlived: Vec<(i64, u32)>) {
+        let attempts_max = self.destination.schedule.attempts_max();
+        let Self {
+            spared, revived, ..
+        } = self;
+        spared.retain(|position, _| revived.contains(position));
+        let bounded = |(position, count): (i64, u32)| (position, count.min(attempts_max));
+        spared.extend(outlived.into_iter().map(bounded));
+    }
+
+    /// Of so many attempts, those that count.
+    pub(super) fn counted(&self, position: i64, attempts: u32) -> u32 {
+        attempts.saturating_sub(self.spared.get(&position).copied().unwrap_or(0))
+    }
+
     /// Takes in parked deliveries that fell due, and what waits behind them.
     pub(super) fn admit_parked(&mut self, due: Vec<Parked>) {
         for parked in due {
@@ -293,12 +328,25 @@ impl Flow {
     /// Nothing may be offered before the pending settlement is written down: it counts these
     /// attempts, so that an event which kills its relay still runs out of them.
     pub(super) fn choose(&mut self, count: usize, now: Timestamp) -> Vec<Item> {
+        let taken = self.lane.take(count);
+        self.begin(taken, now)
+    }
+
+    /// Chooses one event to see whether the far side is back: of another type than the one that failed
+    /// last, where there is one, as the failure may be about that type alone.
+    pub(super) fn choose_probe(&mut self, failed: Option<&str>, now: Timestamp) -> Vec<Item> {
+        let taken = match failed {
+            Some(kind) => self.lane.take_unlike(kind),
+            None => self.lane.take(1),
+        };
+        self.begin(taken, now)
+    }
+
+    fn begin(&mut self, taken: Vec<Item>, now: Timestamp) -> Vec<Item> {
         let attempts_max = self.destination.schedule.attempts_max();
-        let (chosen, spent): (Vec<_>, Vec<_>) = self
-            .lane
-            .take(count)
+        let (chosen, spent): (Vec<_>, Vec<_>) = taken
             .into_iter()
-            .partition(|item| item.attempts < attempts_max);
+            .partition(|item| self.counted(item.position(), item.attempts) < attempts_max);
         for item in &chosen {
             if seeded::has(Bug::MarkSentBeforeSend) {
                 self.progress.settle(item.position());

@@ -93,8 +93,8 @@ pub(super) struct Orders {
     pub(super) ends: bool,
     /// Whether that is because the process ends.
     pub(super) shuts: bool,
-    /// Under which epoch the store says that this node holds the part: it may have been taken by
-    /// an earlier process of the same name.
+    /// Under which epoch the store says that this node holds the part: nobody may know of it here,
+    /// where the answer to taking it was lost.
     pub(super) held: Option<i64>,
     /// How often it was looked who carries what.
     pub(super) look: u64,

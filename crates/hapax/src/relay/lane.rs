@@ -115,6 +115,14 @@ impl Lane {
         self.ready.take(count)
     }
 
+    /// The next event to offer of another type than `kind`; the next of all where there is none.
+    pub(super) fn take_unlike(&mut self, kind: &str) -> Vec<Item> {
+        match self.ready.take_unlike(kind) {
+            Some(item) => vec![item],
+            None => self.take(1),
+        }
+    }
+
     /// Puts back what was taken and not offered.
     pub(super) fn put_back(&mut self, items: Vec<Item>) {
         for item in items.into_iter().rev() {
@@ -186,6 +194,26 @@ impl Turns {
         let tenant = item.tenant().clone();
         self.order.push_front(tenant.clone());
         self.queues.insert(tenant, VecDeque::from([item]));
+    }
+
+    /// Goes through all that is ready: for a probe, once in a while.
+    fn take_unlike(&mut self, kind: &str) -> Option<Item> {
+        let is_unlike = |item: &Item| item.event.event.kind != kind;
+        let mut places = self.order.iter().enumerate();
+        let (turn, at) = places.find_map(|(turn, tenant)| {
+            let at = self.queues.get(tenant)?.iter().position(is_unlike)?;
+            Some((turn, at))
+        })?;
+        let tenant = self.order.remove(turn)?;
+        let queue = self.queues.get_mut(&tenant)?;
+        let item = queue.remove(at)?;
+        self.count -= 1;
+        if queue.is_empty() {
+            self.queues.remove(&tenant);
+        } else {
+            self.order.push_back(tenant);
+        }
+        Some(item)
     }
 
     fn take(&mut self, count: usize) -> Vec<Item> {

@@ -14,6 +14,7 @@
 
 mod steward;
 mod lease;
+mod namesake;
 mod keeper;
 mod carrier;
 pub mod destination;
@@ -32,7 +33,13 @@ pub mod wake;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{sync::watch, task::JoinSet};
 
@@ -48,6 +55,7 @@ use crate::{
 
 pub use destination::{Destination, Order};
 use keeper::{DISABLED, Place, Places, locked};
+use namesake::Namesakes;
 pub use route::Pattern;
 use steward::Steward;
 use wake::Wake;
@@ -76,8 +84,11 @@ pub struct Settings {
 /// A relay among others on one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name, which no other living relay has: one that comes again under its old name has at
-    /// once what it held.
+    /// Its name, for people: in lists and logs. The store knows a process by its name and a number
+    /// that it draws when it starts, so that two processes of one name are two nodes.
+    ///
+    /// No other living relay should have it: whoever finds one says so, as an error. A process that
+    /// was killed and comes again waits as anybody does until the lease of the one before is over.
     pub name: String,
     /// How long it may show no sign of life before the others take what it carries;
     /// [`limits::NODE_LEASE`] is a good choice. All relays of a store have the same.
@@ -151,6 +162,12 @@ impl Relay {
         S: Source,
         D: Deliveries,
     {
+        let mut settings = settings.clone();
+        if let Some(node) = &mut settings.node {
+            node.name = namesake::identity(&node.name, &settings.random);
+        }
+        let identity = settings.node.as_ref().map(|node| node.name.clone());
+        let namesakes = Arc::new(AtomicUsize::new(0));
         let places = Places::default();
         for destination in &destinations {
             let mut places = locked(&places);
@@ -164,9 +181,10 @@ impl Relay {
         let steward = Steward::new(
             source.clone(),
             store.clone(),
-            settings.clone(),
+            settings,
             wake.clone(),
             Arc::clone(&places),
+            Namesakes::counted_by(Arc::clone(&namesakes)),
         );
         let mut tasks = JoinSet::new();
         tasks.spawn(steward.run(destinations.subscribe(), draining.subscribe()));
@@ -175,6 +193,8 @@ impl Relay {
             destinations,
             tasks,
             places,
+            identity,
+            namesakes,
         }
     }
 }
@@ -186,6 +206,8 @@ pub struct RelayHandle {
     destinations: watch::Sender<Arc<[Destination]>>,
     tasks: JoinSet<()>,
     places: Places,
+    identity: Option<String>,
+    namesakes: Arc<AtomicUsize>,
 }
 
 impl RelayHandle {
@@ -202,6 +224,20 @@ impl RelayHandle {
     /// One that is the same, down to the same `Arc` of its sink, is not disturbed.
     pub fn set(&self, destinations: Vec<Destination>) {
         self.destinations.send_replace(destinations.into());
+    }
+
+    /// What the store knows this relay by: its node's name and a number of its own; `None` where it
+    /// shares its store with nobody.
+    pub fn identity(&self) -> Option<&str> {
+        self.identity.as_deref()
+    }
+
+    /// How many other processes live under the name of this relay's node.
+    ///
+    /// Neither takes what another carries; it is a mistake all the same, as nobody can tell them apart
+    /// by name.
+    pub fn namesakes(&self) -> usize {
+        self.namesakes.load(Ordering::Relaxed)
     }
 
     /// Enables a destination that was disabled; false when there is none of that name.

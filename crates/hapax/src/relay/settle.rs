@@ -46,8 +46,10 @@ impl Flow {
                 self.pending.disable = Some(one_line(&error));
                 self.failed(item, ParkedState::Retrying, attempt, now, &error);
             }
-            SinkError::Unavailable { retry_after, .. } | SinkError::Declined { retry_after, .. } => {
-                match self.destination.schedule.after(attempt, unit, *retry_after) {
+            SinkError::Unavailable { retry_after, .. }
+            | SinkError::Declined { retry_after, .. } => {
+                let counted = self.counted(item.position(), attempt);
+                match self.destination.schedule.after(counted, unit, *retry_after) {
                     Next::Retry(wait) => {
                         self.failed(
                             item,

@@ -28,6 +28,7 @@ use super::{
     frontier::Tail,
     keeper::{Keeper, Orders, Places, locked},
     lease::{LOOKS, Shares},
+    namesake::Namesakes,
     standing,
     wake::Wake,
 };
@@ -47,6 +48,7 @@ pub(super) struct Steward<S, D> {
     ending: HashMap<String, AbortHandle>,
     tasks: JoinSet<()>,
     shares: Shares,
+    namesakes: Namesakes,
     /// When it was last seen who is there.
     looked_at: Option<Instant>,
     /// Until when the silence of others says nothing, for we were away ourselves.
@@ -56,7 +58,14 @@ pub(super) struct Steward<S, D> {
 }
 
 impl<S: Source, D: Deliveries> Steward<S, D> {
-    pub(super) fn new(source: S, store: D, settings: Settings, wake: Wake, places: Places) -> Self {
+    pub(super) fn new(
+        source: S,
+        store: D,
+        settings: Settings,
+        wake: Wake,
+        places: Places,
+        namesakes: Namesakes,
+    ) -> Self {
         let known = Arc::new(KnownDestinations::default());
         if settings.node.is_none() {
             store.follow(Arc::downgrade(&known));
@@ -71,6 +80,7 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
             ending: HashMap::new(),
             tasks: JoinSet::new(),
             shares: Shares::default(),
+            namesakes,
             looked_at: None,
             away_until: None,
             known,
@@ -203,6 +213,7 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
                 return waiting.for_each(|part| standing::store_failed(part, 1));
             }
         };
+        self.namesakes.look(&name, &attendance, lease);
         // Back from being away it goes on with what it has, and takes nothing.
         let was_away = self.was_away(lease);
         let shares = (!was_away).then(|| self.shares.of(&name, &wanted, &attendance));

@@ -311,6 +311,31 @@ fn a_last_attempt_that_was_interrupted_is_not_made_again() {
     check_parked(&flow, &[(1, ParkedState::Dead, 3)]);
 }
 
+/// Whoever took the part found their relay silent; it has shown since that it lives.
+#[test]
+fn attempts_that_their_relay_outlived_do_not_count() {
+    let mut flow = flow(Order::None);
+    let due = vec![parked(1, 3, None), parked(2, 1, None), parked(3, 2, None)];
+    assert_eq!(flow.nearly_spent(&due), [1, 3]);
+    flow.spare(vec![(1, 2)]);
+    flow.admit_parked(due);
+    let mut chosen = flow.choose(9, at(0));
+    assert_eq!(positions(&chosen), [1, 2, 3]);
+    assert_eq!(flow.settlement().unwrap().begin, [(1, 4), (2, 2), (3, 3)]);
+    conclude(&mut flow, chosen.remove(0), unavailable());
+    check_parked(&flow, &[(1, ParkedState::Retrying, 4)]);
+}
+
+/// It stops its relay each time for longer than a lease, and never kills it.
+#[test]
+fn an_event_that_stops_its_relay_each_time_runs_out_of_attempts_all_the_same() {
+    let mut flow = flow(Order::None);
+    flow.spare(vec![(1, 6)]);
+    flow.admit_parked(vec![parked(1, 6, None)]);
+    assert!(flow.choose(9, at(0)).is_empty());
+    check_parked(&flow, &[(1, ParkedState::Dead, 6)]);
+}
+
 #[test]
 fn a_far_side_that_is_gone_disables_the_destination_and_keeps_the_event() {
     let mut flow = flow(Order::None);

@@ -202,8 +202,62 @@ async fn two_relays(stage: &Stage, sink: &Recorder) -> [RelayHandle; 2] {
     [first, second]
 }
 
+/// Two processes that were given one name.
+#[tokio::test]
+async fn a_relay_takes_nothing_from_another_that_lives_under_its_name() {
+    let stage = Stage::new();
+    let sink = Recorder::new(|_| Reply::Take);
+    let first = relay_of(&stage, "a", 2, &[(D, &sink)]);
+    stage.emit(&["a"]).await;
+    eventually(PATIENCE, async || stage.backlog(D).await == 0).await;
+    let second = relay_of(&stage, "a", 3, &[(D, &sink)]);
+    assert_ne!(first.identity(), second.identity());
+    eventually(PATIENCE, async || second.stopped(D) == Some("standby")).await;
+    sink.now(|_| Reply::TakeAndHang);
+    stage.emit(&["b"]).await;
+    eventually(PATIENCE, async || sink.taken() == [1, 2]).await;
+    time_passes(&stage, || {
+        assert_eq!(first.stopped(D), None);
+        assert_eq!(second.stopped(D), Some("standby"));
+        assert_eq!(sink.taken(), [1, 2]);
+    })
+    .await;
+    let both = || (first.namesakes(), second.namesakes());
+    eventually(PATIENCE, async || {
+        stage.clock.advance(MOMENT);
+        both() == (1, 1)
+    })
+    .await;
+    drop(second);
+    stage.execute("SELECT 1").await;
+    stage.clock.advance(LEASE);
+    eventually(PATIENCE, async || first.namesakes() == 0).await;
+}
+
+/// One that was killed and comes again: the sign of life of the process before it is the judge.
+#[tokio::test]
+async fn a_relay_that_comes_again_under_its_name_has_its_parts_after_a_lease() {
+    let stage = Stage::new();
+    let sink = Recorder::new(|_| Reply::Take);
+    let first = relay_of(&stage, "a", 2, &[(D, &sink)]);
+    stage.emit(&["a"]).await;
+    eventually(PATIENCE, async || stage.backlog(D).await == 0).await;
+    drop(first);
+    stage.emit(&["b"]).await;
+    let second = relay_of(&stage, "a", 3, &[(D, &sink)]);
+    eventually(PATIENCE, async || second.stopped(D) == Some("standby")).await;
+    stage.clock.advance(LEASE);
+    eventually(PATIENCE, async || sink.taken() == [1, 2]).await;
+    assert_eq!(second.namesakes(), 0);
+    second.drain().await;
+}
+
 fn relay(stage: &Stage, name: &str, places: &[(&str, &Recorder)]) -> RelayHandle {
-    let mut settings = Settings::new(stage.clock.clock(), seeded_random(2));
+    relay_of(stage, name, 2, places)
+}
+
+fn relay_of(stage: &Stage, name: &str, seed: u64, places: &[(&str, &Recorder)]) -> RelayHandle {
+    let mut settings = Settings::new(stage.clock.clock(), seeded_random(seed));
     settings.node = Some(Node {
         name: name.to_owned(),
         lease: LEASE,

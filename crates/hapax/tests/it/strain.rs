@@ -13,7 +13,7 @@ use std::{
 use hapax::{
     event::NewEvent,
     failpoint::Failpoints,
-    limits::{STORE_BACKOFF, UNSETTLED_EVENTS},
+    limits::{BREAKER_OPEN, FAILING_MAX, STORE_BACKOFF, UNSETTLED_EVENTS},
     relay::{Order, Relay, Settings},
     sink::{Receipt, SinkError},
     store::Deliveries as _,
@@ -154,6 +154,55 @@ async fn events_that_the_far_side_declines_hold_up_none_of_those_behind_them() {
     relay.drain().await;
 }
 
+/// Nobody can tell whether a far side that answers 500 is down or fails at one type: the probe asks with
+/// another one.
+#[tokio::test]
+async fn a_type_at_which_the_far_side_fails_holds_up_others_for_a_few_probes_at_most() {
+    let stage = Stage::new();
+    stage.emit_many(90, 90).await;
+    let good = NewEvent::json("order.paid", &1).about("order", "good");
+    stage.emit_event(good).await;
+    let sink = Recorder::new(|offer| match offer.event.event.kind.as_str() {
+        "order.created" => unavailable(),
+        _ => Reply::Take,
+    });
+    let destination = Stage::destination("d", &sink)
+        .concurrency(1)
+        .schedule("0s,1h".parse().unwrap());
+    let relay = stage.relay(vec![destination]);
+    eventually(PATIENCE, async || sink.offers().len() == 10).await;
+    stage.as_time_passes(|| sink.taken() == [91]).await;
+    let offers = sink.offers();
+    let before = offers.iter().position(|(position, _)| *position == 91);
+    assert!(before.unwrap() <= 10 + 3, "{offers:?}");
+    relay.drain().await;
+}
+
+/// As a spill leaves it, which parks by key: the first of the key hangs, and holds up none of the others.
+#[tokio::test]
+async fn what_was_blocked_by_its_key_does_not_wait_for_it_where_no_order_is_kept() {
+    let stage = Stage::new();
+    let sink = Recorder::new(|_| unavailable());
+    let destination = |order| {
+        Stage::destination("d", &sink)
+            .order(order)
+            .concurrency(64)
+            .schedule(["1s"; 60].join(",").parse().unwrap())
+            .timeout(Duration::from_hours(1))
+    };
+    let relay = stage.relay(vec![destination(Order::Key)]);
+    stage.emit(&["a"; 40]).await;
+    eventually(PATIENCE, async || stage.parked("d").await == 40).await;
+    relay.drain().await;
+    sink.now(|offer| match offer.event.position {
+        1 => Reply::Hang,
+        _ => Reply::Take,
+    });
+    let _relay = stage.relay(vec![destination(Order::None)]);
+    stage.as_time_passes(|| sink.counts().len() == 39).await;
+    eventually(PATIENCE, async || stage.backlog("d").await == 1).await;
+}
+
 #[tokio::test]
 async fn what_was_blocked_goes_on_when_order_is_no_longer_kept() {
     let stage = Stage::new();
@@ -276,13 +325,46 @@ async fn one_event_alone_probes_a_destination_that_was_down() {
 async fn a_destination_that_fails_for_days_is_disabled_and_keeps_its_events() {
     let stage = Stage::new();
     let sink = Recorder::new(|_| unavailable());
-    let patient = "0s,1s,1s,1s,1s".parse().unwrap();
+    let patient = ["1s"; 60].join(",").parse().unwrap();
     let relay = stage.relay(vec![Stage::destination("d", &sink).schedule(patient)]);
     stage.emit_many(20, 20).await;
+    stage.clock.advance(Duration::from_secs(2));
     eventually(PATIENCE, async || stage.parked("d").await == 20).await;
-    stage.clock.advance(Duration::from_hours(5 * 24));
-    eventually(PATIENCE, async || relay.stopped("d") == Some("disabled")).await;
+    let (half, begun) = (Duration::from_mins(30), stage.now());
+    // Twice an hour at least one event probes.
+    while relay.stopped("d").is_none() {
+        assert!(stage.now().since(begun) < FAILING_MAX + 4 * half);
+        let offers = sink.offers().len();
+        stage.clock.advance(half);
+        eventually(PATIENCE, async || {
+            // The failure before may have been heard of only now.
+            stage.clock.advance(BREAKER_OPEN / 2);
+            sink.offers().len() > offers || relay.stopped("d").is_some()
+        })
+        .await;
+    }
+    assert_eq!(relay.stopped("d"), Some("disabled"));
+    assert!(stage.now().since(begun) > FAILING_MAX - 4 * half);
     assert_eq!(stage.backlog("d").await, 20);
+    relay.drain().await;
+}
+
+/// While nothing was offered, nothing failed.
+#[tokio::test]
+async fn a_destination_that_had_nothing_to_deliver_for_days_is_not_disabled_for_a_few_failures() {
+    let stage = Stage::new();
+    let sink = Recorder::new(|_| unavailable());
+    let once = Stage::destination("d", &sink).schedule("0s".parse().unwrap());
+    let relay = stage.relay(vec![once]);
+    stage.emit(&["a"]).await;
+    eventually(PATIENCE, async || stage.dead("d").await.len() == 1).await;
+    stage.clock.advance(Duration::from_hours(5 * 24));
+    stage.emit_many(12, 12).await;
+    eventually(PATIENCE, async || sink.offers().len() >= 10).await;
+    sink.now(|_| Reply::Take);
+    stage.emit(&["b"]).await;
+    stage.as_time_passes(|| !sink.taken().is_empty()).await;
+    assert_eq!(relay.stopped("d"), None);
     relay.drain().await;
 }
 

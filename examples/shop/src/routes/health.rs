@@ -57,6 +57,8 @@ pub(super) async fn ready<D: Database>(
     let (relay, carries) = match shop.carriage.standing() {
         Standing::Running => ("running", true),
         Standing::Standby => ("standby", true),
+        // It harms no delivery, so it is no reason to take requests away from either of them.
+        Standing::Namesake => ("namesake", true),
         Standing::Absent => ("off", !shop.relays),
         Standing::Fenced => ("fenced", false),
     };

@@ -10,6 +10,7 @@ mod foreign;
 mod orders;
 mod storm;
 mod instances;
+mod namesakes;
 mod kill;
 mod payments;
 mod probed;

@@ -175,9 +175,14 @@ pub(crate) fn command(home: &Home, flags: &[&str]) -> Command {
 
 /// The shop's binary with these flags and a data directory, on a free port; not started.
 pub(crate) fn command_in(folder: &Path, flags: &[&str]) -> Command {
+    command_at("127.0.0.1:0", folder, flags)
+}
+
+/// The shop's binary with these flags and a data directory, at this address; not started.
+pub(crate) fn command_at(address: &str, folder: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shop"));
     command
-        .args(["--listen", "127.0.0.1:0", "--data-dir"])
+        .args(["--listen", address, "--data-dir"])
         .arg(folder)
         .args(flags)
         .env_clear()

@@ -33,6 +33,8 @@ pub(crate) enum Bug {
     OfferBeforeSettle,
     /// A settlement does not ask whose the part is.
     NoFence,
+    /// Both relays have one name, and whoever has the owner's name may take what it holds.
+    OneName,
     /// The checkpoint does not remember what is settled beyond the frontier.
     ForgetsSettled,
     /// An event that fails does not hold its key up.
@@ -72,6 +74,7 @@ const ONE_EFFECT: &str = "one effect for each message id";
 const EXPLAINED: &str = "every duplicate is explained";
 const ORDER: &str = "first deliveries of a key keep its order";
 const COUNTED: &str = "no offer leaves that is not on record";
+const ROBBED: &str = "nobody takes the part of a relay that lives";
 const FENCED: &str = "a fenced relay writes nothing";
 
 impl Design for Outbox {
@@ -85,6 +88,7 @@ impl Design for Outbox {
         (Bug::OfferBeforeSettle, Some(COUNTED)),
         (Bug::NoFence, Some(FENCED)),
         (Bug::NoFence, Some(ORDER)),
+        (Bug::OneName, Some(ROBBED)),
         (Bug::ForgetsSettled, Some(EXPLAINED)),
         (Bug::KeyNotHeld, Some(ORDER)),
         (Bug::InterruptedNotHeld, Some(ORDER)),
@@ -124,7 +128,8 @@ impl Model for Outbox {
         let lapses = part.held && (!is_owned || may_fail);
         actions.extend(lapses.then_some(Action::LapseLease));
         let idle = state.relays.iter().position(Option::is_none);
-        actions.extend(idle.filter(|_| !part.held).map(Action::Open));
+        let is_free = !part.held || self.bug == Bug::OneName;
+        actions.extend(idle.filter(|_| is_free).map(Action::Open));
         for (place, relay) in state.relays.iter().enumerate() {
             if let Some(relay) = relay {
                 self.work(state, place, relay, actions);
@@ -154,7 +159,12 @@ impl Model for Outbox {
                 state.faults -= u8::from(is_owned);
                 state.part.held = false;
             }
-            Action::Open(place) => state.relays[place] = Some(self.open(&mut state)),
+            Action::Open(place) => {
+                let mut relays = state.relays.iter().flatten();
+                let is_owned = relays.any(|relay| relay.epoch == state.part.epoch);
+                state.told.robbed |= is_owned && state.part.held;
+                state.relays[place] = Some(self.open(&mut state));
+            }
             Action::CrashRelay(place) => {
                 state.faults -= 1;
                 state.relays[place] = None;
@@ -214,6 +224,7 @@ impl Model for Outbox {
             Property::always(ORDER, |_, state: &State| !state.told.inverted),
             Property::always(COUNTED, |_, state: &State| !state.told.uncounted),
             Property::always(FENCED, |_, state: &State| !state.told.late),
+            Property::always(ROBBED, |_, state: &State| !state.told.robbed),
             Property::always(DELIVERED, |_, state: &State| {
                 !state.is_at_rest() || (0..EVENTS).all(|event| is_done_with(state, event))
             }),

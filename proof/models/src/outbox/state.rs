@@ -133,6 +133,8 @@ pub(crate) struct Told {
     pub(crate) unfounded: bool,
     /// A relay has written after another one took the part.
     pub(crate) late: bool,
+    /// A part was taken from a relay whose lease had not lapsed.
+    pub(crate) robbed: bool,
 }
 
 impl State {

@@ -156,7 +156,10 @@ async fn events_that_the_far_side_declines_are_told_by_type() {
     };
     let dead = park(at[2], ParkedState::Dead, None);
     scene
-        .settle("orders", vec![later(at[0]), later(at[1]), dead, later(at[3])])
+        .settle(
+            "orders",
+            vec![later(at[0]), later(at[1]), dead, later(at[3])],
+        )
         .await;
     scene.fixture.plain.batch_execute(LIVES).await.unwrap();
     let tried = format!(

@@ -1,0 +1,31 @@
+-- Lets so many ($4) of what a part has parked after a position ($3) go that is blocked: it falls due now
+-- ($5) without its key, for a destination that keeps no order. For its owner alone; says up to where
+-- it looked.
+WITH own AS MATERIALIZED (
+    SELECT part
+    FROM hapax.lease
+    WHERE part = $1::text AND epoch = $2::int8
+    FOR NO KEY UPDATE
+), looked AS MATERIALIZED (
+    SELECT delivery.position, delivery.state
+    FROM hapax.delivery AS delivery
+    CROSS JOIN own
+    WHERE delivery.destination = $1::text
+      AND delivery.state IN ('scheduled', 'retrying', 'blocked')
+      AND delivery.position > $3::int8
+    ORDER BY delivery.position
+    LIMIT $4::int8
+), freed AS (
+    UPDATE hapax.delivery AS delivery SET
+        state = 'retrying',
+        next_at = $5::timestamptz,
+        order_key = NULL,
+        changed_at = $5::timestamptz
+    FROM looked
+    WHERE delivery.destination = $1::text
+      AND delivery.position = looked.position
+      AND looked.state = 'blocked'
+      AND delivery.state = 'blocked'
+)
+SELECT max(position)
+FROM looked

@@ -1,0 +1,13 @@
+-- Counts, of these deliveries, the attempts that were cut off while their owner lived on: it has given
+-- a sign of life, or said that it ends, since another node took the part.
+SELECT attempt.position, count(*)
+FROM hapax.attempt AS attempt
+WHERE attempt.position = ANY ($2::int8[])
+  AND attempt.destination = $1::text
+  AND attempt.owner IS NOT NULL
+  AND EXISTS (
+      SELECT 1
+      FROM hapax.sign AS sign
+      WHERE sign.node = attempt.owner AND sign.number > attempt.owner_sign
+  )
+GROUP BY attempt.position

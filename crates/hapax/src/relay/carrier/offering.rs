@@ -1,0 +1,119 @@
+//! What a turn offers, and what comes of it: how much the breaker and the rate allow, and what each
+//! outcome tells the breaker.
+
+use std::sync::Arc;
+
+use tokio::task::JoinError;
+
+use crate::{
+    clock::Timestamp,
+    sink::SinkError,
+    store::{Deliveries, Source},
+};
+
+use super::{
+    super::{Settings, breaker::Allowed, lane::Item, offer::offer, settle::Tried, standing},
+    Carrier,
+};
+
+impl<S: Source, D: Deliveries> Carrier<S, D> {
+    pub(super) fn choose(&mut self) -> Vec<Item> {
+        if !self.flow.lane.is_ready() {
+            return Vec::new();
+        }
+        let destination = &self.flow.destination;
+        let free = destination
+            .concurrency
+            .saturating_sub(self.on_the_wire.len());
+        let now = self.settings.clock.now();
+        let mut count = free * destination.sink.batch_max().max(1);
+        let allowed = self.breaker.allows(now);
+        match allowed {
+            Allowed::All => {}
+            Allowed::Probe if self.on_the_wire.is_empty() => count = count.min(1),
+            Allowed::Probe | Allowed::NothingUntil(_) => count = 0,
+        }
+        if let Some(rate) = &mut self.rate {
+            count = count.min(rate.allows(now));
+        }
+        let chosen = if allowed == Allowed::Probe && count == 1 {
+            self.flow.choose_probe(self.failed_kind.as_deref(), now)
+        } else {
+            self.flow.choose(count, now)
+        };
+        if let Some(rate) = &mut self.rate {
+            rate.spend(chosen.len());
+        }
+        chosen
+    }
+
+    /// Sends the chosen events on their way, spread over the free places.
+    pub(super) fn offer(&mut self, chosen: Vec<Item>) {
+        let destination = &self.flow.destination;
+        let free = destination
+            .concurrency
+            .saturating_sub(self.on_the_wire.len())
+            .max(1);
+        let size = chosen
+            .len()
+            .div_ceil(free)
+            .min(destination.sink.batch_max())
+            .max(1);
+        let mut chosen = chosen.into_iter().peekable();
+        while chosen.peek().is_some() {
+            let items = chosen.by_ref().take(size).collect();
+            let Settings {
+                clock,
+                failpoints,
+                traces,
+                ..
+            } = self.settings.clone();
+            let destination = Arc::clone(destination);
+            self.on_the_wire
+                .spawn(offer(destination, items, clock, failpoints, traces));
+        }
+    }
+
+    pub(super) fn conclude(&mut self, finished: Result<Vec<Tried>, JoinError>) {
+        // A task that was aborted said nothing: its events are still on record as offered.
+        let Ok(tried) = finished else { return };
+        let now = self.settings.clock.now();
+        for tried in tried {
+            self.judge(&tried, now);
+            self.flow.conclude(tried, now, self.settings.random.unit());
+        }
+        if self.breaker.is_hopeless() {
+            let reason = "every offer has failed for five days";
+            self.flow
+                .pending
+                .disable
+                .get_or_insert_with(|| reason.to_owned());
+        }
+    }
+
+    /// Tells the breaker how an attempt went.
+    fn judge(&mut self, tried: &Tried, now: Timestamp) {
+        let was_open = self.breaker.is_open();
+        match &tried.outcome {
+            Ok(_) => self.breaker.succeeded(),
+            Err(SinkError::Unavailable { .. }) => {
+                self.failed_kind = Some(tried.item.event.event.kind.clone());
+                self.breaker.failed(now);
+            }
+            // What is wrong is one event, not the destination.
+            Err(_) => {}
+        }
+        let is_open = self.breaker.is_open();
+        if was_open == is_open {
+            return;
+        }
+        let word = |open| if open { "open" } else { "closed" };
+        standing::breaker(&self.flow.part, is_open);
+        tracing::warn!(
+            destination = self.flow.part,
+            from_state = word(was_open),
+            to_state = word(is_open),
+            "breaker changed"
+        );
+    }
+}

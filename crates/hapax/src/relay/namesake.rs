@@ -1,0 +1,156 @@
+//! Who this process is to its store, and whether another process has the same name.
+//!
+//! A name is given by people, and may be given twice: a machine is cloned, two
+//! services listen at one port of two addresses. So a process is known by its
+//! name and a number that it draws, and what one of them holds is never taken
+//! for the other's. That two live under one name is said all the same: whoever
+//! reads it in a log or a list cannot tell which is meant.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use metrics::gauge;
+use tokio::time::Instant;
+
+use crate::{clock::Random, delivery::Attendance, telemetry};
+
+use super::lease::LOOKS;
+
+/// Parts the name from the number, which has sixteen digits.
+const MARK: char = '#';
+const DIGITS: usize = 16;
+
+/// What the store knows a process by: its name, and a number of its own.
+pub(super) fn identity(name: &str, random: &Random) -> String {
+    format!("{name}{MARK}{:016x}", random.bits())
+}
+
+/// The name that an identity begins with; one of an older version is nothing else.
+pub(super) fn name_of(identity: &str) -> &str {
+    match identity.rsplit_once(MARK) {
+        Some((name, number)) if is_number(number) => name,
+        _ => identity,
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The others of our name, from look to look.
+#[derive(Debug, Default)]
+pub(super) struct Namesakes {
+    /// Since when each has been seen.
+    seen: HashMap<String, Instant>,
+    /// How many live, for whoever asks.
+    living: Arc<AtomicUsize>,
+}
+
+impl Namesakes {
+    /// Notes how many live where it can be asked for.
+    pub(super) fn counted_by(living: Arc<AtomicUsize>) -> Self {
+        gauge!(telemetry::RELAY_NAMESAKES).set(0.0);
+        Self {
+            seen: HashMap::new(),
+            living,
+        }
+    }
+
+    /// Looks for others of our name among those who attend, and says so when that changes.
+    ///
+    /// One that ended without a word is taken for alive until its lease is over, so that a process
+    /// which was killed and started again sees its predecessor: only who is seen for longer lives.
+    pub(super) fn look(&mut self, identity: &str, attendance: &Attendance, lease: Duration) {
+        let name = name_of(identity);
+        let is_other = |other: &&String| *other != identity && name_of(other) == name;
+        let others: Vec<&String> = attendance.nodes.iter().filter(is_other).collect();
+        self.seen.retain(|other, _| others.contains(&other));
+        let now = Instant::now();
+        for other in others {
+            self.seen.entry(other.clone()).or_insert(now);
+        }
+        let longest = lease + 2 * lease / LOOKS;
+        let living = self.seen.iter();
+        let living = living.filter(|(_, since)| now.duration_since(**since) > longest);
+        let living: Vec<&String> = living.map(|(other, _)| other).collect();
+        self.say(identity, name, &living);
+    }
+
+    fn say(&self, identity: &str, name: &str, living: &[&String]) {
+        let before = self.living.swap(living.len(), Ordering::Relaxed);
+        if before == living.len() {
+            return;
+        }
+        let count = u32::try_from(living.len()).unwrap_or(u32::MAX);
+        gauge!(telemetry::RELAY_NAMESAKES).set(f64::from(count));
+        match living.first() {
+            Some(other) => tracing::error!(
+                name,
+                node = identity,
+                other,
+                "another process that lives has the name of this relay: give each a name of its \
+                 own; neither takes what the other carries"
+            ),
+            None => tracing::info!(name, node = identity, "no other process has this name now"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn two_processes_of_one_name_are_two_nodes() {
+        let numbers = std::sync::atomic::AtomicU64::new(7);
+        let random = Random::new(move || numbers.fetch_add(1, Ordering::Relaxed));
+        let (one, two) = (identity("vm:80", &random), identity("vm:80", &random));
+        assert_ne!(one, two);
+        assert_eq!((name_of(&one), name_of(&two)), ("vm:80", "vm:80"));
+        for older in ["vm:80", "a#b", "#", "a#0123456789abcdeg", ""] {
+            assert_eq!(name_of(older), older);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_killed_and_started_again_is_no_namesake_of_itself() {
+        let mut namesakes = Namesakes::default();
+        for _ in 0..5 {
+            look(&mut namesakes, &["a#0000000000000001"], LEASE / LOOKS).await;
+        }
+        assert_eq!(look(&mut namesakes, &[], LEASE / LOOKS).await, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_lives_on_under_our_name_is_seen_and_gone_when_it_ends() {
+        let mut namesakes = Namesakes::default();
+        for other in ["a#0000000000000001", "a"] {
+            let mut seen = 0;
+            for _ in 0..9 {
+                seen = look(&mut namesakes, &["b", other], LEASE / LOOKS).await;
+            }
+            assert_eq!(seen, 1, "{other}");
+            assert_eq!(look(&mut namesakes, &["b"], LEASE / LOOKS).await, 0);
+        }
+    }
+
+    async fn look(namesakes: &mut Namesakes, others: &[&str], pause: Duration) -> usize {
+        const US: &str = "a#ffffffffffffffff";
+        let others = others.iter().copied().chain([US]);
+        let attendance = Attendance {
+            nodes: others.map(str::to_owned).collect(),
+            ..Attendance::default()
+        };
+        namesakes.look(US, &attendance, LEASE);
+        tokio::time::advance(pause).await;
+        namesakes.living.load(Ordering::Relaxed)
+    }
+}
