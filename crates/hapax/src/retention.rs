@@ -127,7 +127,9 @@ impl Retention {
 
 impl fmt::Debug for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kind").field("name", &self.name).finish()
+        f.debug_struct("Kind")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
