@@ -70,6 +70,14 @@ CREATE TABLE hapax.misplaced (
     noted_at timestamptz NOT NULL
 );
 
+-- Whether there are any left. Each opening of a part asks, with no right of its own to the table.
+CREATE FUNCTION hapax.has_misplaced() RETURNS boolean
+    LANGUAGE sql VOLATILE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (SELECT FROM hapax.misplaced)
+$$;
+
 -- The highest id that was ever given, as far as rows tell: that of an event, of a frontier, or of a
 -- turn that was begun.
 CREATE FUNCTION hapax.highest_id() RETURNS bigint

@@ -3,7 +3,7 @@
 -- Only here: the other store asks piece by piece, which costs it no round trips.
 SELECT frontier, snapshot, settled, offered, written_at, checkpoint_epoch, checkpoint_settlement,
        frontier > events.drawn OR checkpoint_number > checkpoints.drawn
-           OR EXISTS (SELECT 1 FROM hapax.misplaced)
+           OR hapax.has_misplaced()
 FROM hapax.position
 CROSS JOIN (
     SELECT last_value - (NOT is_called)::int4 AS drawn FROM hapax.outbox_event_id

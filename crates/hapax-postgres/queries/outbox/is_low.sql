@@ -1,4 +1,4 @@
 -- Says whether a sequence stands below a number that was given already, or events that were written
 -- while one did are still to be looked through.
 -- Only here: the other store counts by the rows that there are.
-SELECT EXISTS (SELECT 1 FROM hapax.low_sequences()) OR EXISTS (SELECT 1 FROM hapax.misplaced)
+SELECT EXISTS (SELECT 1 FROM hapax.low_sequences()) OR hapax.has_misplaced()

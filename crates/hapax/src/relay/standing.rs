@@ -45,19 +45,24 @@ pub(super) async fn watch<S: Deliveries>(
     clock: &Clock,
     known: &Known,
 ) -> String {
+    let mut other = None;
     loop {
         let before = known.get();
         let standing = report_once(store, part, clock).await;
         let newest = standing.and_then(|standing| standing.newest);
         // Where both looks are alike, no settlement was on its way in between. A later owner's is
         // what the carrier is told when it settles.
-        if let (Some(before), Some(newest)) = (before, newest)
-            && known.get() == Some(before)
-            && newest != before
-            && newest.epoch <= known.epoch
+        let found = newest.filter(|newest| {
+            let is_ours = before == Some(*newest);
+            before.is_some() && known.get() == before && !is_ours && newest.epoch <= known.epoch
+        });
+        if let (Some(before), Some(newest)) = (before, found)
+            && other == found
         {
             return format!("its newest checkpoint is {newest}, and {before} was written");
         }
+        // A store may be read while it clears up behind its checkpoints: two looks have to agree.
+        other = found;
         sleep(limits::REPORT).await;
     }
 }

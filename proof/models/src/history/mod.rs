@@ -52,8 +52,6 @@ struct Database {
     checkpoint: Checkpoint,
     /// Where the sequence of checkpoints stands.
     checkpoints: u8,
-    /// Up to which id events may have been passed over, since the sequence was raised.
-    misplaced: Option<u8>,
 }
 
 /// A committed event: its id, and which of all that were ever committed it is.
@@ -151,7 +149,6 @@ impl Model for History {
                 events: Vec::new(),
                 checkpoint: Checkpoint::default(),
                 checkpoints: 0,
-                misplaced: None,
             },
             image: None,
             restored_after: None,
@@ -168,12 +165,9 @@ impl Model for History {
         if state.committed < self.events() {
             actions.push(Action::Commit);
         }
-        // What is passed may be purged, and its id be given again.
-        if database
-            .events
-            .first()
-            .is_some_and(|event| event.id <= database.checkpoint.high)
-        {
+        // What is passed may be purged, and its id be given again. Of what came since it is too early.
+        let is_passed = |event: &Event| event.id <= database.checkpoint.high;
+        if state.restored_after.is_none() && database.events.first().is_some_and(is_passed) {
             actions.push(Action::Purge);
         }
         match (&state.image, state.restored_after) {
@@ -246,12 +240,15 @@ impl Model for History {
             Property::always(PASSED, |model: &Self, state: &State| {
                 !state.has_undelivered() || !model.is_at_rest(state)
             }),
-            Property::sometimes("an id is given twice", |_, state: &State| {
-                state
-                    .relay
-                    .as_ref()
-                    .is_some_and(|relay| relay.head.0 > state.database.last)
-            }),
+            Property::sometimes(
+                "a sequence stands below what was read",
+                |_, state: &State| {
+                    state
+                        .relay
+                        .as_ref()
+                        .is_some_and(|relay| relay.head.0 > state.database.last)
+                },
+            ),
             Property::sometimes(
                 "a sequence passes the highest id unseen",
                 |_, state: &State| {
@@ -265,9 +262,19 @@ impl Model for History {
                         })
                 },
             ),
-            Property::sometimes("events lie where nobody reads", |_, state: &State| {
-                state.database.misplaced.is_some()
-            }),
+            Property::sometimes(
+                "an event lies below what every part has passed",
+                |_, state: &State| {
+                    let database = &state.database;
+                    let since = state.restored_after;
+                    let is_new = |number| since.is_some_and(|since| number >= since);
+                    let passed = |id| id <= database.checkpoint.high;
+                    database
+                        .events
+                        .iter()
+                        .any(|event| is_new(event.number) && passed(event.id))
+                },
+            ),
         ]
     }
 }
@@ -305,17 +312,16 @@ impl History {
         let highest = database.events.iter().map(|event| event.id).max();
         let highest = highest.unwrap_or(0).max(checkpoint.high);
         let is_low = database.last < highest;
-        if is_low || opens && database.checkpoints < checkpoint.number {
-            database.misplaced = Some(database.last.min(highest));
-            database.last = database.last.max(highest);
-            database.checkpoints = database.checkpoints.max(checkpoint.number);
-        }
-        if self.bug == Bug::RaisedAlone {
-            database.misplaced = None;
-        }
-        let Some(until) = database.misplaced.take() else {
+        let is_uncounted = opens && database.checkpoints < checkpoint.number;
+        if !is_low && !is_uncounted {
             return;
-        };
+        }
+        let until = database.last.min(highest);
+        database.last = database.last.max(highest);
+        database.checkpoints = database.checkpoints.max(checkpoint.number);
+        if self.bug == Bug::RaisedAlone {
+            return;
+        }
         for event in database.events.iter_mut().filter(|event| event.id <= until) {
             database.last += 1;
             event.id = database.last;
@@ -361,7 +367,7 @@ impl History {
             return;
         }
         for number in relay.held.drain(..) {
-            state.delivered |= 1 << number;
+            state.delivered |= 1_u16 << number;
         }
         state.settlements += 1;
         database.checkpoints += 1;
@@ -411,7 +417,7 @@ impl State {
     /// Whether an event that was committed after the restore was not delivered.
     fn has_undelivered(&self) -> bool {
         let since = self.restored_after.unwrap_or(0);
-        let missing = |number| self.delivered & (1_u16 << number) == 0;
+        let missing = |number: u8| self.delivered & 1_u16 << number == 0;
         (since..self.committed).any(missing)
     }
 }

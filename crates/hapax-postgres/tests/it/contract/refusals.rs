@@ -128,7 +128,7 @@ async fn no_function_looks_where_its_caller_does() {
     // the two triggers that keep an epoch do nothing but that, for whoever may delete or insert a lease.
     let privileged = "SELECT count(*) FROM pg_proc
         WHERE pronamespace = 'hapax'::regnamespace AND prosecdef AND proname <> ALL ('{
-            empty_segment, go_on_counting, keep_epoch, lagging, look_anew, raise_sequences,
+            empty_segment, go_on_counting, has_misplaced, keep_epoch, lagging, look_anew, raise_sequences,
             refuse_removed, spill, sweep_checkpoints, sweep_signs,
             turn_on}')";
     assert_eq!(fixture.count(privileged).await, 0);

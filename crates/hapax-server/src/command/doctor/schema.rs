@@ -27,7 +27,7 @@ const CACHE: &str = "SELECT cache_size FROM pg_sequences
 /// Before the migration that brings it there is nothing to ask.
 const IS_RAISABLE: &str = "SELECT to_regprocedure('hapax.low_sequences()') IS NOT NULL";
 const LOW: &str = "SELECT sequence, drawn, highest FROM hapax.low_sequences()";
-const MISPLACED: &str = "SELECT EXISTS (SELECT FROM hapax.misplaced)";
+const MISPLACED: &str = "SELECT hapax.has_misplaced()";
 const IS_THERE: &str = "SELECT to_regnamespace('hapax') IS NOT NULL";
 
 pub(super) async fn look(
