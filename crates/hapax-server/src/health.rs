@@ -52,13 +52,8 @@ struct Ready {
     status: &'static str,
     destinations: BTreeMap<String, &'static str>,
     /// Other processes that live under this relay's name.
-    #[serde(skip_serializing_if = "is_none")]
-    namesakes: usize,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-fn is_none(count: &usize) -> bool {
-    *count == 0
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namesakes: Option<usize>,
 }
 
 impl Health {
@@ -134,7 +129,7 @@ async fn ready(State(health): State<Health>) -> Response {
         (false, true) => (StatusCode::OK, "carrying"),
     };
     let destinations = shown.destinations.clone();
-    let namesakes = shown.namesakes;
+    let namesakes = (shown.namesakes > 0).then_some(shown.namesakes);
     (
         code,
         Json(Ready {
