@@ -72,6 +72,8 @@ pub enum SmtpFault {
     Refuse(Stage, u16),
     /// It answers with this code and repeats the last address, as many servers do.
     Quote(Stage, u16),
+    /// It answers with this line, which starts with a 4 or a 5, and takes no mail.
+    Say(Stage, &'static str),
     /// It closes the connection without a word; at the final dot it has taken the mail.
     Drop(Stage),
     /// It says nothing more and keeps the connection; at the final dot it has taken the mail.
@@ -83,6 +85,7 @@ impl SmtpFault {
         match self {
             Self::Refuse(stage, _)
             | Self::Quote(stage, _)
+            | Self::Say(stage, _)
             | Self::Drop(stage)
             | Self::Hang(stage) => *stage,
         }
@@ -276,7 +279,10 @@ impl Conversation {
             content,
         };
         let fault = self.strike(Stage::Dot);
-        if !matches!(fault, Some(SmtpFault::Refuse(..) | SmtpFault::Quote(..))) {
+        if !matches!(
+            fault,
+            Some(SmtpFault::Refuse(..) | SmtpFault::Quote(..) | SmtpFault::Say(..))
+        ) {
             lock(&self.script).mails.push(mail);
         }
         if self.suffer(fault).await? {
@@ -319,6 +325,10 @@ impl Conversation {
             Some(SmtpFault::Quote(_, code)) => {
                 let heard = self.heard.clone();
                 self.say(&format!("{code} no: <{heard}>")).await?;
+                Ok(false)
+            }
+            Some(SmtpFault::Say(_, line)) => {
+                self.say(line).await?;
                 Ok(false)
             }
             Some(SmtpFault::Drop(_)) => Err(io::ErrorKind::ConnectionAborted.into()),

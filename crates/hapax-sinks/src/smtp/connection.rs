@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use super::{
     content::Content,
     receipt,
+    refusal::{Step, is_about_the_mail},
     server::{Server, StartTls},
 };
 use crate::limits::{IDLE_MAIL, IDLE_MAIL_TRUSTED, IDLE_MAILS_MAX};
@@ -39,15 +40,6 @@ pub(super) struct Connections {
     pub(super) hello: ClientId,
     pub(super) timeout: Duration,
     pub(super) idle: Mutex<Vec<(AsyncSmtpConnection, Instant)>>,
-}
-
-/// A step of the exchange, by what a lasting refusal (5xx) of it means.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// Opening, logging in, naming the sender: our settings or the server's state.
-    Ours,
-    /// Naming the recipient, handing over the content: this very mail.
-    Mail,
 }
 
 impl Connections {
@@ -74,10 +66,10 @@ impl Connections {
         connection
             .command(recipient)
             .await
-            .map_err(at(Step::Mail))?;
-        connection.command(Data).await.map_err(at(Step::Mail))?;
+            .map_err(at(Step::Recipient))?;
+        connection.command(Data).await.map_err(at(Step::Data))?;
         let said = connection.command(Content(mail)).await;
-        let said = said.map_err(at(Step::Mail))?;
+        let said = said.map_err(at(Step::Content))?;
         self.put_back(connection);
         let words: Vec<_> = said.message().collect();
         Ok(receipt(Some(said.code().into()), words.join(" ")))
@@ -164,10 +156,11 @@ fn judge(step: Step, error: Error) -> SinkError {
         return SinkError::unavailable(error_type, error);
     };
     let said = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
+    let is_about_the_mail = is_about_the_mail(step, status, &said);
     let receipt = receipt(Some(status), said);
     // What the server said stays in the receipt: many quote the recipient, and this is logged.
     let source = Replied(status).into();
-    if is_about_the_mail(step, status) {
+    if is_about_the_mail {
         return SinkError::Rejected {
             error_type: "status_5xx",
             receipt,
@@ -200,9 +193,3 @@ fn judge(step: Step, error: Error) -> SinkError {
 #[derive(Debug, thiserror::Error)]
 #[error("server answered {0}")]
 struct Replied(u16);
-
-/// Some lasting refusals are about us even when they come late.
-fn is_about_the_mail(step: Step, status: u16) -> bool {
-    let about_us = matches!(status, 500 | 502..=504 | 521 | 530 | 534 | 535 | 538);
-    step == Step::Mail && (500..=599).contains(&status) && !about_us
-}

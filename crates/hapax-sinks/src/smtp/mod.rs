@@ -3,8 +3,8 @@
 //! The event's type chooses a template, the template makes subject, text and
 //! HTML of the event, and an expression names the recipient. The same event
 //! is the same `Message-ID` however often it is sent. A server that cannot be
-//! reached, will not let us in or asks for patience is unavailable; a
-//! recipient or a content that it refuses for good is rejected.
+//! reached, will not let us in, does not take mail from us or asks for patience
+//! is unavailable; a recipient or a content that it refuses for good is rejected.
 //!
 //! A template `welcome` is three files: `welcome.subject.txt` and
 //! `welcome.text.txt`, which are needed, and `welcome.html`, in which what is
@@ -47,6 +47,7 @@ mod builder;
 mod server;
 mod template;
 mod connection;
+mod refusal;
 mod content;
 
 pub use builder::{SmtpBuilder, SmtpError};

@@ -156,6 +156,73 @@ async fn a_mailbox_that_takes_nothing_now_declines_its_own_mail() {
 }
 
 #[tokio::test]
+async fn a_refusal_of_ourselves_is_tried_again_whichever_command_it_answers() {
+    let ours = [
+        (Stage::Recipient, "550 5.7.1 Relaying denied"),
+        (
+            Stage::Recipient,
+            "554 5.7.1 <shop>: Client host rejected: Access denied",
+        ),
+        (
+            Stage::Recipient,
+            "553 5.7.1 <shop@example.com>: Sender address rejected",
+        ),
+        (
+            Stage::Recipient,
+            "550-5.7.26 Unauthenticated email is not accepted\r\n550 5.7.26 due to DMARC",
+        ),
+        (
+            Stage::Recipient,
+            "550 5.1.8 <shop@example.com>: Sender address rejected: Domain not found",
+        ),
+        (
+            Stage::Recipient,
+            "550 5.3.2 system not accepting network messages",
+        ),
+        (
+            Stage::Recipient,
+            "504 5.5.2 <shop>: Helo command rejected: need fully-qualified hostname",
+        ),
+        (Stage::Recipient, "530 5.7.0 Authentication required"),
+        (Stage::Recipient, "530 Authentication required"),
+        (Stage::Recipient, "550 relay not permitted"),
+        (
+            Stage::Recipient,
+            "553 sorry, that domain isn't in my list of allowed rcpthosts (#5.7.1)",
+        ),
+        (
+            Stage::Recipient,
+            "554 Service unavailable; Client host blocked",
+        ),
+        (Stage::Data, "554 5.7.1 <shop>: Client host rejected"),
+        (Stage::Dot, "550 5.7.26 this mail is unauthenticated"),
+        (Stage::Dot, "550 5.7.8 authentication credentials invalid"),
+        (Stage::Recipient, "450 4.1.1 try later"),
+    ];
+    let of_the_mail = [
+        (Stage::Recipient, "550 5.1.1 <b@example.com>: User unknown"),
+        (Stage::Recipient, "550 5.1.2 no such domain"),
+        (Stage::Recipient, "550 5.2.1 mailbox disabled"),
+        (Stage::Recipient, "552 5.2.2 mailbox full"),
+        (
+            Stage::Recipient,
+            "550 5.4.1 Recipient address rejected: Access denied",
+        ),
+        (Stage::Recipient, "550 no such user (#5.1.1)"),
+        (Stage::Recipient, "550 No such user here"),
+        (Stage::Recipient, "551 User not local"),
+        (Stage::Dot, "554 5.7.1 message content rejected"),
+        (Stage::Dot, "552 5.3.4 message too big"),
+        (Stage::Dot, "554 5.6.0 message is malformed"),
+        // A code of another class than the reply's own is a mistake, and is not listened to.
+        (Stage::Recipient, "550 4.7.1 no such user"),
+    ];
+    let ours = ours.map(|(stage, line)| refused(stage, line, false));
+    let of_the_mail = of_the_mail.map(|(stage, line)| refused(stage, line, true));
+    join_all(ours.into_iter().chain(of_the_mail)).await;
+}
+
+#[tokio::test]
 async fn a_connection_that_breaks_at_any_stage_is_unavailable_and_the_next_mail_goes() {
     for stage in [
         Stage::Greeting,
@@ -290,6 +357,20 @@ async fn check(stage: Stage, status: u16, rejected: bool, error_type: &str) {
         rejected,
         "{stage:?} {status}"
     );
+    deliver(&sink, signup(2, "n", "b@example.com"))
+        .await
+        .unwrap();
+}
+
+async fn refused(stage: Stage, line: &'static str, is_final: bool) {
+    let (server, sink, _directory) = start().await;
+    server.fail_next(SmtpFault::Say(stage, line));
+    let error = deliver(&sink, signup(1, "n", "a@example.com"))
+        .await
+        .unwrap_err();
+    let rejected = matches!(error, SinkError::Rejected { .. });
+    assert_eq!(rejected, is_final, "{stage:?} {line}: {error:?}");
+    // Whatever it was about, the next mail goes.
     deliver(&sink, signup(2, "n", "b@example.com"))
         .await
         .unwrap();

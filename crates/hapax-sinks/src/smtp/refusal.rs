@@ -1,0 +1,114 @@
+//! Whom a lasting refusal is about: this mail, or whoever sends it.
+//!
+//! Many servers say only when a recipient is named that they do not know the client, or do not take
+//! this sender: nothing is wrong with the mail then, and it goes when somebody has mended the
+//! settings. The enhanced status code (RFC 3463) tells them apart where there is one, the reply's
+//! own code otherwise.
+
+/// A step of the exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Opening, logging in, naming the sender: our settings or the server's state.
+    Ours,
+    /// Naming the recipient.
+    Recipient,
+    /// Asking whether the content may be handed over.
+    Data,
+    /// Having handed it over.
+    Content,
+}
+
+/// Whether a lasting refusal of a step is about this very mail: no further attempt would help.
+pub(super) fn is_about_the_mail(step: Step, status: u16, said: &str) -> bool {
+    if step == Step::Ours || !(500..=599).contains(&status) {
+        return false;
+    }
+    // A command that is not known, a login that is missing.
+    if matches!(status, 500 | 502..=504 | 521 | 530 | 534 | 535 | 538) {
+        return false;
+    }
+    match enhanced(said) {
+        Some((subject, detail)) => !is_about_us(step, subject, detail, said),
+        None => match step {
+            Step::Recipient => status != 554 && !speaks_of_us(said),
+            _ => true,
+        },
+    }
+}
+
+/// Whether an enhanced status code is about the sender or the server, and not about this mail.
+fn is_about_us(step: Step, subject: u16, detail: u16, said: &str) -> bool {
+    match (subject, detail) {
+        // The sender's address: its syntax, its host, its null MX.
+        (1, 7 | 8) => true,
+        (1, 0) => speaks_of_us(said),
+        // A message that is too large for the system; all else is the system's own state.
+        (3, 4) => false,
+        // The protocol.
+        (3 | 5, _) => true,
+        // Security and policy. Of the content, only what names the sender's login or domain.
+        (7, _) if step != Step::Content => true,
+        (7, 8..=14 | 20..=27 | 500..) => true,
+        _ => false,
+    }
+}
+
+/// Whether a refusal without a code for it is about relaying, or about the sender.
+fn speaks_of_us(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    ["relay", "sender", "authenticat"]
+        .iter()
+        .any(|word| said.contains(word))
+}
+
+/// The subject and detail of the enhanced status code `5.subject.detail`: at the beginning, or
+/// behind a `#` as some servers write it.
+fn enhanced(said: &str) -> Option<(u16, u16)> {
+    let start = said.trim_start();
+    let marked = said.split_once('#').map(|(_, rest)| rest);
+    [Some(start), marked].into_iter().flatten().find_map(code)
+}
+
+fn code(text: &str) -> Option<(u16, u16)> {
+    let is_part = |it: char| it.is_ascii_digit() || it == '.';
+    let end = text.find(|it| !is_part(it)).unwrap_or(text.len());
+    let mut parts = text[..end].split('.');
+    // A class that is not the reply's own is a mistake.
+    let class = parts.next()?;
+    let (subject, detail) = (parts.next()?, parts.next()?);
+    if class != "5" || parts.next().is_some() {
+        return None;
+    }
+    Some((subject.parse().ok()?, detail.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_enhanced_code_is_read_where_servers_write_it() {
+        for (said, expected) in [
+            ("5.7.1 Relaying denied", Some((7, 1))),
+            (" 5.1.10 null MX", Some((1, 10))),
+            ("no such user (#5.1.1)", Some((1, 1))),
+            ("5.1.1", Some((1, 1))),
+            ("4.7.1 later", None),
+            ("5.7.1.2 what", None),
+            ("5.7 what", None),
+            ("no 5.7.1 here", None),
+            ("5..1", None),
+            ("5.99999.1", None),
+            ("", None),
+        ] {
+            assert_eq!(enhanced(said), expected, "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_before_a_recipient_is_named_is_never_about_the_mail() {
+        for status in 400..600 {
+            assert!(!is_about_the_mail(Step::Ours, status, "5.1.1 no such user"));
+        }
+    }
+}
