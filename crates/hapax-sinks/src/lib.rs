@@ -43,6 +43,15 @@ pub mod postgres;
     feature = "kafka"
 ))]
 mod pattern;
+#[cfg(any(
+    feature = "webhook",
+    feature = "smtp",
+    feature = "nats",
+    feature = "redis",
+    feature = "amqp",
+    feature = "postgres"
+))]
+pub mod resolve;
 #[cfg(any(feature = "nats", feature = "redis", feature = "postgres"))]
 mod tls;
 

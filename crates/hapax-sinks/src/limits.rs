@@ -42,6 +42,67 @@ pub const SUBJECT_BYTES_MAX: usize = 900;
     feature = "amqp"
 ))]
 pub const CONNECT: Duration = Duration::from_secs(5);
+/// How long a look-up of a host is waited for: two tries of 5 s, as resolvers make them, and less
+/// than one offer has.
+#[cfg(any(
+    feature = "webhook",
+    feature = "smtp",
+    feature = "nats",
+    feature = "redis",
+    feature = "postgres",
+    feature = "amqp"
+))]
+pub const LOOKUP: Duration = Duration::from_secs(10);
+/// How long a look-up may take before it counts as slow: one that is answered takes far less.
+#[cfg(any(
+    feature = "webhook",
+    feature = "smtp",
+    feature = "nats",
+    feature = "redis",
+    feature = "postgres",
+    feature = "amqp"
+))]
+pub const LOOKUP_SLOW: Duration = Duration::from_secs(2);
+/// How long a look-up is waited for before another one of the same host begins beside it.
+#[cfg(any(
+    feature = "webhook",
+    feature = "smtp",
+    feature = "nats",
+    feature = "redis",
+    feature = "postgres",
+    feature = "amqp"
+))]
+pub const LOOKUP_LOST: Duration = Duration::from_mins(1);
+/// Look-ups that begin at once, each on a thread: those beyond wait until one is over or slow.
+#[cfg(any(
+    feature = "webhook",
+    feature = "smtp",
+    feature = "nats",
+    feature = "redis",
+    feature = "postgres",
+    feature = "amqp"
+))]
+pub const LOOKUPS: usize = 64;
+/// Slow look-ups under way at which no further one of a slow host begins.
+#[cfg(any(
+    feature = "webhook",
+    feature = "smtp",
+    feature = "nats",
+    feature = "redis",
+    feature = "postgres",
+    feature = "amqp"
+))]
+pub const LOOKUPS_SLOW: usize = 32;
+/// Hosts of which is remembered that they are slow.
+#[cfg(any(
+    feature = "webhook",
+    feature = "smtp",
+    feature = "nats",
+    feature = "redis",
+    feature = "postgres",
+    feature = "amqp"
+))]
+pub const LOOKUP_HOSTS: usize = 1_024;
 /// Messages of one batch to NATS, and those that wait for its connection: they fill the pipe.
 #[cfg(feature = "nats")]
 pub const NATS_BATCH: usize = 1_000;

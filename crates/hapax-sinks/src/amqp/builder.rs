@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tokio::sync::Mutex;
 
 use super::{Amqp, Layout, Server};
-use crate::{format::Format, pattern::Pattern};
+use crate::{format::Format, pattern::Pattern, resolve::Resolver};
 
 /// The settings of an [`Amqp`] sink.
 #[derive(Clone)]
@@ -24,6 +24,7 @@ pub struct AmqpBuilder {
     roots: String,
     heartbeat: Option<Duration>,
     timeout: Duration,
+    resolver: Resolver,
 }
 
 impl AmqpBuilder {
@@ -37,6 +38,7 @@ impl AmqpBuilder {
             roots: String::new(),
             heartbeat: None,
             timeout: OFFER,
+            resolver: Resolver::system(),
         }
     }
 
@@ -91,6 +93,13 @@ impl AmqpBuilder {
         self
     }
 
+    /// Looks names up by this resolver; by the one of the process when not said.
+    #[must_use]
+    pub fn resolver(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
     /// Makes the sink.
     ///
     /// # Errors
@@ -116,6 +125,7 @@ impl AmqpBuilder {
                 format: self.format,
             },
             timeout: self.timeout,
+            resolver: self.resolver,
             link: Mutex::default(),
         })
     }

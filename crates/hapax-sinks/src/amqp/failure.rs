@@ -11,6 +11,7 @@ use lapin::{Error, ErrorKind, protocol::AMQPError};
 use tokio::time::error::Elapsed;
 
 use super::receipt;
+use crate::resolve::LookupError;
 
 /// The code of `ACCESS_REFUSED`: to one topic or to a whole exchange.
 const ACCESS_REFUSED: u16 = 403;
@@ -22,6 +23,8 @@ const PRECONDITION_FAILED: u16 = 406;
 pub(super) enum Failure {
     #[error("broker cannot be reached")]
     Connect(#[source] Error),
+    #[error("broker has no address")]
+    Resolve(#[source] LookupError),
     #[error("broker closed the channel or the connection")]
     Closed(#[source] Error),
     #[error("broker takes nothing for now: {0}")]
@@ -90,6 +93,7 @@ impl Failure {
         match self {
             Self::Connect(_) if self.said().is_some() => "refused",
             Self::Connect(_) => "connect",
+            Self::Resolve(_) => "resolve",
             Self::Closed(_) if self.said().is_some() => "closed",
             Self::Closed(_) => "io",
             Self::Blocked(_) => "blocked",

@@ -31,7 +31,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::limits::{AMQP_BATCH, AMQP_CHANNELS_LOST_MAX};
+use crate::{
+    limits::{AMQP_BATCH, AMQP_CHANNELS_LOST_MAX},
+    resolve::Resolver,
+};
 
 mod builder;
 mod server;
@@ -52,6 +55,7 @@ pub struct Amqp {
     server: Server,
     layout: Layout,
     timeout: Duration,
+    resolver: Resolver,
     link: Mutex<Option<Arc<Link>>>,
 }
 
@@ -136,6 +140,9 @@ impl Amqp {
             return Ok(Arc::clone(link));
         }
         *current = None;
+        // The driver would look the name up on a thread that nobody else can have meanwhile.
+        let found = self.resolver.look_up(self.server.host()).await;
+        found.map_err(Failure::Resolve)?;
         let link = Arc::new(Link::open(&self.server, self.timeout).await?);
         *current = Some(Arc::clone(&link));
         Ok(link)

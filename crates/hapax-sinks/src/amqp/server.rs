@@ -48,6 +48,10 @@ impl Server {
         })
     }
 
+    pub(super) fn host(&self) -> &str {
+        &self.uri.authority.host
+    }
+
     pub(super) fn heartbeat(&mut self, heartbeat: Duration) {
         self.uri.query.heartbeat = Some(seconds(heartbeat));
     }

@@ -14,11 +14,13 @@ use async_nats::{
 };
 use hapax::sink::{Outcome, Receipt, SinkError};
 
-use crate::tls;
+use crate::{resolve::LookupError, tls};
 
 /// Why a message was not acknowledged.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Failure {
+    #[error("nats server has no address")]
+    Resolve(#[source] LookupError),
     #[error("cannot connect to nats")]
     Connect(#[source] Arc<ConnectError>),
     #[error("nats did not let us in in time")]
@@ -53,6 +55,7 @@ impl From<Failure> for SinkError {
         let error_type = match &failure {
             F::Connect(error) if tls::is_at_fault(&**error) => "tls",
             F::Connect(error) => connect_type(error.kind()),
+            F::Resolve(_) => "resolve",
             F::Connecting | F::Silent(_) => "timeout",
             F::Lost(_) => "disconnected",
             F::NoStream(_) | F::Away(..) => "no_stream",

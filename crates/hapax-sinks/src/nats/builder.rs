@@ -14,7 +14,7 @@ use super::{
     link::{Links, Login},
     subject,
 };
-use crate::{format::Format, pattern::Pattern, tls};
+use crate::{format::Format, pattern::Pattern, resolve::Resolver, tls};
 
 /// The settings of a [`Nats`].
 #[derive(Clone)]
@@ -26,6 +26,7 @@ pub struct NatsBuilder {
     source: String,
     trusted: Vec<Vec<u8>>,
     timeout: Duration,
+    resolver: Resolver,
 }
 
 impl NatsBuilder {
@@ -38,6 +39,7 @@ impl NatsBuilder {
             source: "hapax".to_owned(),
             trusted: Vec::new(),
             timeout: OFFER,
+            resolver: Resolver::system(),
         }
     }
 
@@ -91,6 +93,13 @@ impl NatsBuilder {
         self
     }
 
+    /// Looks names up by this resolver; by the one of the process when not said.
+    #[must_use]
+    pub fn resolver(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
     /// Makes the sink; it connects when it has something to deliver.
     ///
     /// # Errors
@@ -103,7 +112,7 @@ impl NatsBuilder {
         }
         let tls = tls::client(&self.trusted).map_err(|_| NatsError::Certificate)?;
         Ok(Nats {
-            links: Links::new(servers, self.login, tls),
+            links: Links::new(servers, self.login, tls, self.resolver),
             subject: pattern,
             format: self.format,
             source: self.source,

@@ -22,7 +22,10 @@ use tokio::{
 };
 
 use super::answer::Failure;
-use crate::limits::{CONNECT, NATS_ASK, NATS_BATCH, NATS_PING};
+use crate::{
+    limits::{CONNECT, NATS_ASK, NATS_BATCH, NATS_PING},
+    resolve::{Resolver, any_of},
+};
 
 /// How a server is told who we are.
 #[derive(Clone, Debug, Default)]
@@ -38,15 +41,22 @@ pub(super) struct Links {
     servers: Vec<ServerAddr>,
     login: Login,
     tls: ClientConfig,
+    resolver: Resolver,
     current: Mutex<Option<Arc<Link>>>,
 }
 
 impl Links {
-    pub(super) fn new(servers: Vec<ServerAddr>, login: Login, tls: ClientConfig) -> Self {
+    pub(super) fn new(
+        servers: Vec<ServerAddr>,
+        login: Login,
+        tls: ClientConfig,
+        resolver: Resolver,
+    ) -> Self {
         Self {
             servers,
             login,
             tls,
+            resolver,
             current: Mutex::new(None),
         }
     }
@@ -63,7 +73,20 @@ impl Links {
         Ok(link)
     }
 
+    /// The servers whose names lead anywhere: the driver would look them up on a thread that nobody
+    /// else can have meanwhile.
+    async fn resolve(&self) -> Result<Vec<ServerAddr>, Failure> {
+        let hosts: Vec<_> = self.servers.iter().map(ServerAddr::host).collect();
+        let found = any_of(&self.resolver, &hosts).await;
+        let found = found.map_err(Failure::Resolve)?;
+        Ok(found
+            .into_iter()
+            .map(|it| self.servers[it].clone())
+            .collect())
+    }
+
     async fn connect(&self) -> Result<Link, Failure> {
+        let servers = self.resolve().await?;
         let (fate, seen) = watch::channel(Fate::default());
         let fate = Arc::new(fate);
         let theirs = Arc::clone(&fate);
@@ -89,7 +112,7 @@ impl Links {
             }
             Login::Token(token) => options.token(token.expose_secret().to_owned()),
         };
-        let connected = options.connect(self.servers.as_slice()).await;
+        let connected = options.connect(servers.as_slice()).await;
         let client = connected.map_err(|error| Failure::Connect(Arc::new(error)))?;
         Ok(Link {
             client,

@@ -10,11 +10,15 @@ use std::sync::Arc;
 use hapax::sink::SinkError;
 use tokio_postgres::error::SqlState;
 
+use crate::resolve::LookupError;
+
 /// Why an event was not written.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error("connection to the far database failed")]
     Link(#[source] Arc<tokio_postgres::Error>),
+    #[error("far database has no address")]
+    Resolve(#[source] LookupError),
     #[error("far database did not answer in time")]
     Silent,
     #[error("far database has no hapax.inbox_message: run `hapax migrate` on it")]
@@ -71,6 +75,7 @@ impl Failure {
     fn error_type(&self) -> &'static str {
         match self {
             Self::Link(_) => "connect",
+            Self::Resolve(_) => "resolve",
             Self::Silent => "timeout",
             Self::NoInbox | Self::NoTable(_) | Self::NoColumn { .. } => "schema",
             Self::Binary => "payload",

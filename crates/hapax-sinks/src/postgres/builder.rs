@@ -19,7 +19,7 @@ use super::{
     link::Links,
     table::{Field, Table},
 };
-use crate::{limits::CONNECT, tls};
+use crate::{limits::CONNECT, resolve::Resolver, tls};
 
 /// How long an idle connection goes unasked whether it lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -34,6 +34,7 @@ pub struct PostgresBuilder {
     source: String,
     trusted: Vec<Vec<u8>>,
     timeout: Duration,
+    resolver: Resolver,
 }
 
 impl PostgresBuilder {
@@ -47,6 +48,7 @@ impl PostgresBuilder {
             source: "hapax".to_owned(),
             trusted: Vec::new(),
             timeout: OFFER,
+            resolver: Resolver::system(),
         }
     }
 
@@ -101,6 +103,13 @@ impl PostgresBuilder {
         self
     }
 
+    /// Looks names up by this resolver; by the one of the process when not said.
+    #[must_use]
+    pub fn resolver(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
     /// Makes the sink; it connects when it has something to deliver.
     ///
     /// # Errors
@@ -128,6 +137,7 @@ impl PostgresBuilder {
                 consumer: self.consumer,
                 source: self.source,
                 table: Table { name, columns },
+                resolver: self.resolver,
                 current: Mutex::new(None),
             },
             timeout: self.timeout,

@@ -27,6 +27,7 @@ use super::{
     rows::{Columns, Row},
     table::{Plan, Table},
 };
+use crate::resolve::{Resolver, any_of};
 
 /// The way to the database, and the connection while there is one.
 pub(super) struct Links {
@@ -35,6 +36,7 @@ pub(super) struct Links {
     pub(super) consumer: String,
     pub(super) source: String,
     pub(super) table: Table,
+    pub(super) resolver: Resolver,
     pub(super) current: Mutex<Option<Arc<Link>>>,
 }
 
@@ -62,7 +64,29 @@ impl Links {
         Ok(used)
     }
 
+    /// Looks the names of the hosts up before the driver does, which knows no bound for that.
+    async fn resolve(&self) -> Result<(), Failure> {
+        if !self.config.get_hostaddrs().is_empty() {
+            return Ok(());
+        }
+        let names = self
+            .config
+            .get_hosts()
+            .iter()
+            .filter_map(|host| match host {
+                Host::Tcp(name) => Some(name.as_str()),
+                Host::Unix(_) => None,
+            });
+        let names: Vec<_> = names.collect();
+        if names.len() < self.config.get_hosts().len() {
+            return Ok(());
+        }
+        let found = any_of(&self.resolver, &names).await;
+        found.map(drop).map_err(Failure::Resolve)
+    }
+
     async fn connect(&self) -> Result<Link, Failure> {
+        self.resolve().await?;
         let (client, connection) = self.config.connect(self.tls.clone()).await?;
         let driver = tokio::spawn(async move {
             // Whoever waits for an answer is told why there is none.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hapax::sink::SinkError;
 use redis::{ErrorKind, RedisError, ServerError, Value};
 
-use crate::tls;
+use crate::{resolve::LookupError, tls};
 
 const READ_ONLY: &str = "READONLY";
 
@@ -18,6 +18,8 @@ const READ_ONLY: &str = "READONLY";
 pub(super) enum Failure {
     #[error("connection to redis failed")]
     Link(#[source] Arc<RedisError>),
+    #[error("redis has no address")]
+    Resolve(#[source] LookupError),
     #[error("redis did not answer in time")]
     Silent,
     #[error("redis answered another number of commands than it was sent")]
@@ -62,6 +64,7 @@ impl Failure {
     fn error_type(&self) -> &'static str {
         match self {
             Self::Link(error) => link_type(error),
+            Self::Resolve(_) => "resolve",
             Self::Silent => "timeout",
             Self::Answers | Self::NoId => "answer",
             Self::WrongType(_) => "wrong_type",

@@ -10,7 +10,9 @@ use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, Tls
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Redis, link::Links};
-use crate::{format::Format, limits::STREAM_NAME_BYTES_MAX, pattern::Pattern, tls};
+use crate::{
+    format::Format, limits::STREAM_NAME_BYTES_MAX, pattern::Pattern, resolve::Resolver, tls,
+};
 
 /// The settings of a [`Redis`].
 #[derive(Clone)]
@@ -24,6 +26,7 @@ pub struct RedisBuilder {
     source: String,
     trusted: Vec<Vec<u8>>,
     timeout: Duration,
+    resolver: Resolver,
 }
 
 impl RedisBuilder {
@@ -38,6 +41,7 @@ impl RedisBuilder {
             source: "hapax".to_owned(),
             trusted: Vec::new(),
             timeout: OFFER,
+            resolver: Resolver::system(),
         }
     }
 
@@ -98,6 +102,13 @@ impl RedisBuilder {
         self
     }
 
+    /// Looks names up by this resolver; by the one of the process when not said.
+    #[must_use]
+    pub fn resolver(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
     /// Makes the sink; it connects when it has something to deliver.
     ///
     /// # Errors
@@ -111,7 +122,7 @@ impl RedisBuilder {
             return Err(RedisError::Length);
         }
         Ok(Redis {
-            links: Links::new(self.client()?),
+            links: Links::new(self.client()?, self.resolver),
             stream,
             length_max: self.length_max,
             format: self.format,

@@ -13,11 +13,12 @@ use redis::{AsyncConnectionConfig, Client, ConnectionAddr, aio::MultiplexedConne
 use tokio::sync::Mutex;
 
 use super::answer::Failure;
-use crate::limits::CONNECT;
+use crate::{limits::CONNECT, resolve::Resolver};
 
 /// The way to the server, and the connection while there is one.
 pub(super) struct Links {
     client: Client,
+    resolver: Resolver,
     current: Mutex<(u64, Option<MultiplexedConnection>)>,
     /// The last connection that is good for nothing any more.
     given_up: AtomicU64,
@@ -32,9 +33,10 @@ pub(super) struct Link<'a> {
 }
 
 impl Links {
-    pub(super) fn new(client: Client) -> Self {
+    pub(super) fn new(client: Client, resolver: Resolver) -> Self {
         Self {
             client,
+            resolver,
             current: Mutex::new((0, None)),
             given_up: AtomicU64::new(0),
         }
@@ -63,6 +65,13 @@ impl Links {
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
+        // The driver would look the name up on a thread that nobody else can have meanwhile.
+        if let ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } =
+            self.client.get_connection_info().addr()
+        {
+            let found = self.resolver.look_up(host).await;
+            found.map_err(Failure::Resolve)?;
+        }
         // The batch has a bound of its own for all its answers.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT))

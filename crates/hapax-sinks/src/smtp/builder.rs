@@ -21,6 +21,7 @@ use super::{
     server::{Server, StartTls},
     template::Templates,
 };
+use crate::resolve::Resolver;
 
 /// The settings of an [`Smtp`] sink.
 #[derive(Clone)]
@@ -33,6 +34,7 @@ pub struct SmtpBuilder {
     roots: Vec<Vec<u8>>,
     start_tls: Option<StartTls>,
     timeout: Duration,
+    resolver: Resolver,
 }
 
 impl SmtpBuilder {
@@ -46,6 +48,7 @@ impl SmtpBuilder {
             roots: Vec::new(),
             start_tls: None,
             timeout: OFFER,
+            resolver: Resolver::system(),
         }
     }
 
@@ -98,6 +101,13 @@ impl SmtpBuilder {
         self
     }
 
+    /// Looks names up by this resolver; by the one of the process when not said.
+    #[must_use]
+    pub fn resolver(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
     /// Makes the sink.
     ///
     /// # Errors
@@ -117,6 +127,7 @@ impl SmtpBuilder {
             hello: ClientId::Domain(from.email.domain().to_owned()),
             timeout: self.timeout,
             idle: Mutex::default(),
+            resolver: self.resolver,
             server,
         };
         Ok(Smtp {

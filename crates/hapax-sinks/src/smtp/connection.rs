@@ -7,6 +7,7 @@
 
 use std::{
     fmt,
+    net::{IpAddr, SocketAddr},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -30,7 +31,10 @@ use super::{
     refusal::{Step, is_about_the_mail},
     server::{Server, StartTls},
 };
-use crate::limits::{IDLE_MAIL, IDLE_MAIL_TRUSTED, IDLE_MAILS_MAX};
+use crate::{
+    limits::{IDLE_MAIL, IDLE_MAIL_TRUSTED, IDLE_MAILS_MAX},
+    resolve::Resolver,
+};
 
 /// The way to one mail server.
 pub(super) struct Connections {
@@ -39,6 +43,7 @@ pub(super) struct Connections {
     pub(super) tls: TlsParameters,
     pub(super) hello: ClientId,
     pub(super) timeout: Duration,
+    pub(super) resolver: Resolver,
     pub(super) idle: Mutex<Vec<(AsyncSmtpConnection, Instant)>>,
 }
 
@@ -100,10 +105,13 @@ impl Connections {
     }
 
     async fn open(&self) -> Result<AsyncSmtpConnection, SinkError> {
-        let place = (self.server.host.as_str(), self.server.port);
+        let found = self.resolver.look_up(&self.server.host).await;
+        let found = found.map_err(|error| SinkError::unavailable("resolve", error))?;
+        let place = |address: &IpAddr| SocketAddr::new(*address, self.server.port);
+        let places: Vec<_> = found.iter().map(place).collect();
         let wrapper = self.server.wrapped.then(|| self.tls.clone());
         let opened = AsyncSmtpConnection::connect_tokio1(
-            place,
+            places.as_slice(),
             Some(self.timeout),
             &self.hello,
             wrapper,

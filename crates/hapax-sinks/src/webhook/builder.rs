@@ -16,6 +16,7 @@ use super::{
     connect::Dial,
     guard::{Guard, Host},
 };
+use crate::resolve::Resolver;
 
 /// The settings of a [`Webhook`].
 #[derive(Clone)]
@@ -25,6 +26,7 @@ pub struct WebhookBuilder {
     allow: Vec<IpNet>,
     roots: Vec<Vec<u8>>,
     timeout: Duration,
+    resolver: Resolver,
 }
 
 impl WebhookBuilder {
@@ -35,6 +37,7 @@ impl WebhookBuilder {
             allow: Vec::new(),
             roots: Vec::new(),
             timeout: OFFER,
+            resolver: Resolver::system(),
         }
     }
 
@@ -75,6 +78,13 @@ impl WebhookBuilder {
         self
     }
 
+    /// Looks names up by this resolver; by the one of the process when not said.
+    #[must_use]
+    pub fn resolver(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
     /// Makes the webhook.
     ///
     /// # Errors
@@ -102,6 +112,7 @@ impl WebhookBuilder {
             Host::parse(authority.host()),
             port,
             Guard::allowing(self.allow),
+            self.resolver,
         );
         let mut roots = Vec::new();
         for text in &self.roots {

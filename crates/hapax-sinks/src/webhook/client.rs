@@ -54,7 +54,7 @@ pub(super) fn new(
 pub(super) fn failure(error: legacy::Error) -> SinkError {
     let error_type = match root_cause(&error) {
         Cause::Dial(DialError::Blocked(_)) => "blocked",
-        Cause::Dial(DialError::Resolve(_)) => "resolve",
+        Cause::Dial(DialError::Resolve(_) | DialError::Nowhere) => "resolve",
         Cause::Dial(DialError::Connect(_)) => "connect",
         Cause::Tls => "tls",
         Cause::Timeout => "timeout",

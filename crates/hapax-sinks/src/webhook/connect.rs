@@ -1,6 +1,6 @@
 //! From a webhook's host to a connection that was allowed.
 //!
-//! The name is resolved here, every address is judged here, and exactly an
+//! The name is resolved here (`resolve`: one look-up at a time, shared by all offers), every address is judged here, and exactly an
 //! address that was judged is dialled, so there is no moment between check
 //! and use. Addresses are tried in the resolver's order, the next one when
 //! the last has failed or is slow to answer. The whole way, TLS included, is
@@ -18,10 +18,11 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use hapax::sink::BoxError;
 use http::Uri;
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tower_service::Service;
 
 use super::guard::{Blocked, Guard, Host};
+use crate::resolve::{LookupError, Resolver};
 
 /// Addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -39,11 +40,22 @@ struct Place {
     host: Result<Host, Blocked>,
     port: u16,
     guard: Guard,
+    resolver: Resolver,
 }
 
 impl Dial {
-    pub(super) fn new(host: Result<Host, Blocked>, port: u16, guard: Guard) -> Self {
-        let place = Arc::new(Place { host, port, guard });
+    pub(super) fn new(
+        host: Result<Host, Blocked>,
+        port: u16,
+        guard: Guard,
+        resolver: Resolver,
+    ) -> Self {
+        let place = Arc::new(Place {
+            host,
+            port,
+            guard,
+            resolver,
+        });
         Self { place }
     }
 
@@ -82,17 +94,17 @@ impl Place {
     async fn open_addresses(&self) -> Result<Vec<SocketAddr>, DialError> {
         let found = match &self.host {
             Err(spelling) => return Err(DialError::Blocked(spelling.clone())),
-            Ok(Host::Address(address)) => vec![SocketAddr::new(*address, self.port)],
-            Ok(Host::Name(name)) => lookup_host((name.as_str(), self.port))
-                .await
-                .map_err(DialError::Resolve)?
-                .collect(),
+            Ok(Host::Address(address)) => Arc::new([*address]),
+            Ok(Host::Name(name)) => {
+                let looked_up = self.resolver.look_up(name).await;
+                looked_up.map_err(DialError::Resolve)?
+            }
         };
         let mut blocked = None;
         let mut open = Vec::new();
-        for address in found {
-            match self.guard.judge(address.ip()) {
-                Ok(()) => open.push(SocketAddr::new(address.ip(), self.port)),
+        for address in found.iter().copied() {
+            match self.guard.judge(address) {
+                Ok(()) => open.push(SocketAddr::new(address, self.port)),
                 Err(reason) => blocked = Some(reason),
             }
         }
@@ -100,7 +112,7 @@ impl Place {
         match blocked {
             _ if !open.is_empty() => Ok(open),
             Some(reason) => Err(DialError::Blocked(reason)),
-            None => Err(DialError::Resolve(io::ErrorKind::NotFound.into())),
+            None => Err(DialError::Nowhere),
         }
     }
 }
@@ -135,7 +147,10 @@ pub(super) enum DialError {
     Blocked(#[source] Blocked),
     /// The name leads nowhere.
     #[error("name cannot be resolved")]
-    Resolve(#[source] io::Error),
+    Resolve(#[source] LookupError),
+    /// The name has no address.
+    #[error("name has no address")]
+    Nowhere,
     /// Nobody answers there.
     #[error("cannot connect")]
     Connect(#[source] io::Error),

@@ -8,6 +8,7 @@ mod events;
 mod receiver;
 mod webhook;
 mod ssrf;
+mod resolve;
 mod tls;
 mod published;
 mod mail_server;

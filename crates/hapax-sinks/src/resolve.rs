@@ -1,0 +1,261 @@
+//! From a host's name to its addresses, without the runtime's own threads.
+//!
+//! The system's resolver blocks its thread until the name servers have answered, ten seconds and
+//! longer where they are silent. So a look-up has a thread of its own, and a host has one look-up
+//! at a time, which everybody who wants its addresses waits for. Look-ups that have just begun
+//! share `LOOKUPS` places; one that is slow gives its place back, and its host is remembered as
+//! slow: from then on it competes for places with other slow hosts alone. So hosts whose name
+//! servers are silent neither hold up others nor take threads without end.
+
+use std::{
+    collections::HashMap,
+    fmt, io,
+    net::{IpAddr, ToSocketAddrs as _},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Semaphore, watch},
+    time::{Instant, timeout, timeout_at},
+};
+
+use crate::limits::{LOOKUP, LOOKUP_HOSTS, LOOKUP_LOST, LOOKUP_SLOW, LOOKUPS, LOOKUPS_SLOW};
+
+type Ask = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
+type Answer = Result<Arc<[IpAddr]>, LookupError>;
+
+/// Looks hosts up; clones share their threads and what is known of slow hosts.
+#[derive(Clone)]
+pub struct Resolver(Arc<Inner>);
+
+struct Inner {
+    ask: Box<Ask>,
+    places: Arc<Semaphore>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    hosts: HashMap<String, Host>,
+    /// Slow look-ups under way.
+    slow: usize,
+    /// The number of the last look-up.
+    last: u64,
+}
+
+#[derive(Default)]
+struct Host {
+    is_slow: bool,
+    under_way: Option<UnderWay>,
+}
+
+#[derive(Clone)]
+struct UnderWay {
+    number: u64,
+    since: Instant,
+    told: watch::Receiver<Option<Answer>>,
+}
+
+/// Why a host has no addresses.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LookupError {
+    /// The resolver says so.
+    #[error("host {0} cannot be resolved")]
+    Failed(String, #[source] Arc<io::Error>),
+    /// The resolver has said nothing yet.
+    #[error("name server has not answered within {seconds} s for host {0}", seconds = LOOKUP.as_secs())]
+    Silent(String),
+    /// The host was slow before, and as many slow look-ups as may be are under way.
+    #[error("name server was silent about host {0} before, and {most} such look-ups are under way", most = LOOKUPS_SLOW)]
+    Busy(String),
+}
+
+impl Resolver {
+    /// The resolver of the system, one for the whole process.
+    pub fn system() -> Self {
+        static SYSTEM: LazyLock<Resolver> = LazyLock::new(|| {
+            Resolver::new(|host| Ok((host, 0).to_socket_addrs()?.map(|it| it.ip()).collect()))
+        });
+        SYSTEM.clone()
+    }
+
+    /// A resolver that asks `ask`, which may block its thread.
+    pub fn new(ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Inner {
+            ask: Box::new(ask),
+            places: Arc::new(Semaphore::new(LOOKUPS)),
+            known: Mutex::default(),
+        }))
+    }
+
+    /// The addresses of a host, in the resolver's order; an address is its own.
+    ///
+    /// # Errors
+    /// Fails when there are none, and when the resolver does not say within 10 seconds.
+    pub async fn look_up(&self, host: &str) -> Result<Arc<[IpAddr]>, LookupError> {
+        if let Ok(address) = host.parse() {
+            return Ok(Arc::new([address]));
+        }
+        let UnderWay {
+            since, mut told, ..
+        } = self.under_way(host)?;
+        let silent = || LookupError::Silent(host.to_owned());
+        let answer = timeout_at(since + LOOKUP, told.wait_for(Option::is_some)).await;
+        match answer.map_err(|_| silent())?.as_deref() {
+            Ok(Some(answer)) => answer.clone(),
+            // Its thread, or the runtime that waited for it, has gone.
+            Ok(None) | Err(_) => Err(silent()),
+        }
+    }
+
+    /// The look-up of a host that is under way, begun if there is none.
+    fn under_way(&self, host: &str) -> Result<UnderWay, LookupError> {
+        let mut known = self.0.known();
+        if known.hosts.len() >= LOOKUP_HOSTS {
+            known.hosts.retain(|_, host| host.under_way.is_some());
+        }
+        let Known { hosts, slow, last } = &mut *known;
+        let entry = hosts.entry(host.to_owned()).or_default();
+        if let Some(under_way) = &entry.under_way
+            && under_way.since.elapsed() < LOOKUP_LOST
+        {
+            return Ok(under_way.clone());
+        }
+        if entry.is_slow {
+            if *slow >= LOOKUPS_SLOW {
+                return Err(LookupError::Busy(host.to_owned()));
+            }
+            *slow += 1;
+        }
+        *last += 1;
+        let (tell, told) = watch::channel(None);
+        let turn = Turn {
+            inner: Arc::clone(&self.0),
+            host: host.to_owned(),
+            number: *last,
+            since: Instant::now(),
+            is_slow: entry.is_slow,
+        };
+        let under_way = UnderWay {
+            number: *last,
+            since: turn.since,
+            told,
+        };
+        entry.under_way = Some(under_way.clone());
+        drop(known);
+        tokio::spawn(turn.take(tell));
+        Ok(under_way)
+    }
+}
+
+/// One look-up; dropping it makes room for the next one of its host.
+struct Turn {
+    inner: Arc<Inner>,
+    host: String,
+    number: u64,
+    since: Instant,
+    is_slow: bool,
+}
+
+impl Turn {
+    async fn take(mut self, tell: watch::Sender<Option<Answer>>) {
+        let mut told = tell.subscribe();
+        let place = if self.is_slow {
+            None
+        } else {
+            Arc::clone(&self.inner.places).acquire_owned().await.ok()
+        };
+        let (inner, host) = (Arc::clone(&self.inner), self.host.clone());
+        let thread = thread::Builder::new().name("resolve".to_owned());
+        let began = thread.spawn(move || {
+            let found = (inner.ask)(&host).map(Arc::from);
+            let answer = found.map_err(|error| LookupError::Failed(host, Arc::new(error)));
+            tell.send_replace(Some(answer));
+        });
+        if began.is_err() {
+            // The sender has gone with the thread that could not begin.
+            return;
+        }
+        let mut ended = std::pin::pin!(told.wait_for(Option::is_some));
+        if timeout(LOOKUP_SLOW, ended.as_mut()).await.is_err() {
+            drop(place);
+            self.is_found_slow();
+            let _answer = ended.await;
+        }
+    }
+
+    /// It goes on beside the places that others wait for.
+    fn is_found_slow(&mut self) {
+        let mut known = self.inner.known();
+        if !std::mem::replace(&mut self.is_slow, true) {
+            known.slow += 1;
+        }
+        if let Some(host) = known.hosts.get_mut(&self.host) {
+            host.is_slow = true;
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let took = self.since.elapsed();
+        let mut known = self.inner.known();
+        known.slow -= usize::from(self.is_slow);
+        let is_this = |it: &UnderWay| it.number == self.number;
+        if let Some(host) = known.hosts.get_mut(&self.host)
+            && host.under_way.as_ref().is_some_and(is_this)
+        {
+            host.under_way = None;
+            // A slow one that was quick this time is slow no more.
+            host.is_slow = took >= LOOKUP_SLOW && self.is_slow;
+            if !host.is_slow {
+                known.hosts.remove(&self.host);
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Resolver")
+    }
+}
+
+/// Waits until one of these hosts has addresses; a moment longer for the others.
+///
+/// Returns the places of those that have, in their order.
+#[cfg(any(feature = "nats", feature = "postgres"))]
+pub(crate) async fn any_of(resolver: &Resolver, hosts: &[&str]) -> Result<Vec<usize>, LookupError> {
+    use futures_util::{StreamExt as _, stream::FuturesUnordered};
+
+    /// How long the others may take behind the first.
+    const MOMENT: Duration = Duration::from_millis(500);
+    let look_up = async |(index, host): (usize, &&str)| (index, resolver.look_up(host).await);
+    let mut looking: FuturesUnordered<_> = hosts.iter().enumerate().map(look_up).collect();
+    let (mut found, mut failed, mut until) = (Vec::new(), None, Instant::now() + LOOKUP_LOST);
+    while let Ok(Some((index, answer))) = timeout_at(until, looking.next()).await {
+        match answer {
+            Ok(_) => {
+                if found.is_empty() {
+                    until = Instant::now() + MOMENT;
+                }
+                found.push(index);
+            }
+            Err(error) => failed = Some(error),
+        }
+    }
+    found.sort_unstable();
+    match failed {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
+}

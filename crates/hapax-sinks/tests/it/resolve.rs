@@ -1,0 +1,231 @@
+//! Hosts whose name server says nothing, beside hosts that are well.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{IpAddr, Ipv4Addr},
+    sync::{Arc, Condvar, Mutex},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use hapax::{event::NewEvent, sink::Sink};
+use hapax_sinks::{
+    amqp::Amqp,
+    nats::Nats,
+    postgres::Postgres,
+    redis::Redis,
+    resolve::{LookupError, Resolver},
+    webhook::Webhook,
+};
+use hapax_testkit::{clock::ManualClock, http::HttpReceiver, wait::eventually};
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::{
+    events::{deliver, offer},
+    smtp,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+/// Name servers that say nothing about hosts that begin with `silent`, until they are told to speak.
+#[derive(Clone, Default)]
+struct Servers(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    speak: Mutex<bool>,
+    told: Condvar,
+    asked: Mutex<HashMap<String, usize>>,
+}
+
+impl Servers {
+    fn resolver(&self) -> Resolver {
+        let servers = self.clone();
+        Resolver::new(move |host| servers.answer(host))
+    }
+
+    fn answer(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        *self
+            .0
+            .asked
+            .lock()
+            .unwrap()
+            .entry(host.to_owned())
+            .or_default() += 1;
+        if host.starts_with("nowhere") {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if host.starts_with("silent") {
+            let mut speak = self.0.speak.lock().unwrap();
+            while !*speak {
+                speak = self.0.told.wait(speak).unwrap();
+            }
+        }
+        Ok(vec![Ipv4Addr::LOCALHOST.into()])
+    }
+
+    fn speak(&self, speak: bool) {
+        *self.0.speak.lock().unwrap() = speak;
+        self.0.told.notify_all();
+    }
+
+    /// How often it was asked about hosts that begin like this.
+    fn asked(&self, prefix: &str) -> usize {
+        let asked = self.0.asked.lock().unwrap();
+        let of_these = asked.iter().filter(|(host, _)| host.starts_with(prefix));
+        of_these.map(|(_, times)| times).sum()
+    }
+}
+
+fn webhook(host: &str, port: u16, servers: &Resolver) -> Arc<Webhook> {
+    let webhook = Webhook::to(format!("http://{host}:{port}/"))
+        .sign_with(SECRET.parse().unwrap())
+        .allow(["127.0.0.0/8".parse().unwrap()])
+        .resolver(servers.clone());
+    Arc::new(webhook.build(ManualClock::new().clock()).unwrap())
+}
+
+fn event(number: u64) -> hapax::sink::Offer {
+    offer(number, NewEvent::json("order.created", &json!({})))
+}
+
+#[tokio::test]
+async fn offers_to_a_host_of_which_nothing_is_heard_share_one_look_up_and_harm_nobody() {
+    let (servers, receiver) = (Servers::default(), HttpReceiver::start().await);
+    let (resolver, port) = (servers.resolver(), receiver.address().port());
+    let silent = webhook("silent.example", port, &resolver);
+    let offers = (0..600).map(|number| {
+        let silent = Arc::clone(&silent);
+        tokio::spawn(async move { deliver(&*silent, event(number)).await })
+    });
+    let offers: Vec<_> = offers.collect();
+    eventually(PATIENCE, async || servers.asked("silent") > 0).await;
+    // The runtime's own threads are free: 512 of them would have been taken.
+    tokio::task::spawn_blocking(|| ()).await.unwrap();
+    let well = webhook("well.example", port, &resolver);
+    let delivered = timeout(Duration::from_secs(5), deliver(&*well, event(1_000)));
+    delivered.await.unwrap().unwrap();
+    for (number, outcome) in join_all(offers).await.into_iter().enumerate() {
+        let error = outcome.unwrap().unwrap_err();
+        assert_eq!(error.error_type(), "resolve", "{number}: {error:?}");
+    }
+    assert_eq!(servers.asked("silent"), 1);
+    // While that look-up still hangs, an offer is told so at once.
+    let outcome = timeout(Duration::from_secs(2), deliver(&*silent, event(1_001)));
+    let error = outcome.await.unwrap().unwrap_err();
+    assert!(error.story().contains("has not answered"), "{error:?}");
+    servers.speak(true);
+    eventually(PATIENCE, async || {
+        deliver(&*silent, event(1_002)).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_hosts_of_which_nothing_is_heard_leave_room_for_those_that_are_well() {
+    let servers = Servers::default();
+    let resolver = servers.resolver();
+    let hosts = |kind| (0..64).map(move |n| format!("silent-{kind}-{n}.example"));
+    let look_up = |host: &str| {
+        let (resolver, host) = (resolver.clone(), host.to_owned());
+        tokio::spawn(async move { resolver.look_up(&host).await })
+    };
+    // None has been heard of before: they take all places, until it is seen that they are slow.
+    let mut first: Vec<_> = hosts("a").map(|host| look_up(&host)).collect();
+    eventually(PATIENCE, async || servers.asked("silent") == 64).await;
+    timeout(PATIENCE, look_up("well.example"))
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    first.extend(hosts("b").map(|host| look_up(&host)));
+    eventually(PATIENCE, async || servers.asked("silent") == 128).await;
+    servers.speak(true);
+    for looked_up in join_all(first).await {
+        looked_up.unwrap().unwrap();
+    }
+    // Now the former are known to be slow, and have the places of the slow alone.
+    servers.speak(false);
+    let again: Vec<_> = hosts("a").map(|host| look_up(&host)).collect();
+    eventually(PATIENCE, async || servers.asked("silent") == 128 + 32).await;
+    timeout(Duration::from_secs(5), look_up("well.example"))
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    servers.speak(true);
+    let again = join_all(again).await;
+    let refused = again
+        .iter()
+        .filter(|it| matches!(it, Ok(Err(LookupError::Busy(_)))));
+    assert_eq!(refused.count(), 32);
+    // One that is quick again is like any other.
+    eventually(PATIENCE, async || {
+        join_all(hosts("a").map(|host| look_up(&host)))
+            .await
+            .iter()
+            .all(|it| matches!(it, Ok(Ok(_))))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_name_that_leads_nowhere_is_told_by_every_sink() {
+    let servers = Servers::default();
+    let resolver = servers.resolver();
+    let templates = smtp::templates();
+    let mail = smtp::from(templates.path(), "smtp://nowhere-2.example:25");
+    let sinks: [Arc<dyn Sink>; 6] = [
+        webhook("nowhere-1.example", 1, &resolver),
+        Arc::new(mail.resolver(resolver.clone()).build().unwrap()),
+        Arc::new(
+            Nats::to("nats://nowhere-3.example,nats://nowhere.too")
+                .resolver(resolver.clone())
+                .build()
+                .unwrap(),
+        ),
+        Arc::new(
+            Amqp::to("amqp://nowhere-4.example")
+                .source("/shop")
+                .resolver(resolver.clone())
+                .build()
+                .unwrap(),
+        ),
+        Arc::new(
+            Redis::to("redis://nowhere-5.example")
+                .resolver(resolver.clone())
+                .build()
+                .unwrap(),
+        ),
+        Arc::new(
+            Postgres::to("postgres://shop@nowhere-6.example/shop")
+                .resolver(resolver.clone())
+                .build()
+                .unwrap(),
+        ),
+    ];
+    for sink in sinks {
+        let data = json!({"name": "n", "email": "a@example.com"});
+        let offers = [offer(1, NewEvent::json("user.signed_up", &data))];
+        let error = sink.deliver(&offers).await.remove(0).unwrap_err();
+        assert_eq!(error.error_type(), "resolve", "{}: {error:?}", sink.kind());
+    }
+    assert_eq!(servers.asked("nowhere"), 7);
+}
+
+#[tokio::test]
+async fn what_a_resolver_says_is_judged_by_the_guard() {
+    let receiver = HttpReceiver::start().await;
+    let port = receiver.address().port();
+    let inside = Webhook::to(format!("http://inside.example:{port}/"))
+        .sign_with(SECRET.parse().unwrap())
+        .resolver(Servers::default().resolver())
+        .build(ManualClock::new().clock())
+        .unwrap();
+    let error = deliver(&inside, event(1)).await.unwrap_err();
+    assert_eq!(error.error_type(), "blocked", "{error:?}");
+    assert!(receiver.received().is_empty());
+}
