@@ -198,6 +198,14 @@ pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
 pub const RECEIVED_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Destinations that have a retry budget of their own; those beyond share one.
 pub const BUDGETS: usize = 1_024;
+/// How long after it was written down a key of a client's journal is sent by default: as long as a
+/// service remembers it by default.
+pub const RESUME: Duration = RETENTION;
+/// How far ahead of the clock a line of a journal may be: a clock that was put right. One that is
+/// further ahead has no age that anybody knows.
+pub const JOURNAL_CLOCK: Duration = Duration::from_mins(1);
+/// How long the lock of a journal is waited for: whoever has it syncs a line.
+pub const JOURNAL_LOCK: Duration = Duration::from_secs(5);
 /// Bytes of a client's journal after which what is done is left out of it.
 pub const JOURNAL_BYTES: u64 = 1024 * 1024;
 /// Bytes of a client's journal beyond which it is refused: so much cannot be unfinished.

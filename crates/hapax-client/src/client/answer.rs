@@ -49,6 +49,18 @@ pub enum SendError {
     /// sent.
     #[error("the operation is unfinished under another key, by the journal")]
     OtherKey,
+    /// The journal has the operation unfinished for so long that the service may have forgotten its
+    /// key, and would do it a second time; nothing was sent.
+    #[error(
+        "the operation is unfinished under key {}, {}: a service may have forgotten that key by now",
+        key.quoted(), since(*age)
+    )]
+    Stale {
+        /// The key.
+        key: IdempotencyKey,
+        /// How long ago it was written down; `None` where its moment lies in the future.
+        age: Option<Duration>,
+    },
     /// No answer came.
     #[error("no answer came")]
     NoAnswer {
@@ -75,6 +87,13 @@ pub enum SendError {
     },
 }
 
+fn since(age: Option<Duration>) -> String {
+    match age {
+        Some(age) => format!("begun {} s ago", age.as_secs()),
+        None => "begun at a moment that is still to come by this machine's clock".to_owned(),
+    }
+}
+
 /// The `code` of a problem+json answer.
 pub(super) fn code(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
@@ -90,22 +109,39 @@ pub(super) fn code(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     problem.code.filter(|code| code.len() <= CODE_BYTES_MAX)
 }
 
-/// Whether an answer that stands says what became of the key, so that it may be forgotten.
+/// What an answer that stands says about its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// What became of it, whoever sent it: it may be forgotten.
+    Known,
+    /// That this attempt came to nothing: it may be forgotten where there is no other.
+    Nothing,
+    /// Nothing.
+    Unknown,
+}
+
+/// What an answer that stands says about its key.
 ///
-/// A 401 or a 404 says nothing about an earlier attempt whose answer was lost: only a success, or
-/// an answer of the protected operation itself, does. Where no earlier attempt is `in_doubt`,
-/// every answer does but a server's error: whoever stands before it may have given up on what happened.
-pub(super) fn settles(
+/// A 401 or a 404 says nothing about an attempt whose answer was lost, of this run or another: only
+/// a success, or an answer of the protected operation itself, does. Where no earlier attempt is
+/// `in_doubt`, it says that this one came to nothing; a server's error does not even say that:
+/// whoever stands before it may have given up on what happened.
+pub(super) fn fate(
     status: StatusCode,
     headers: &HeaderMap,
     code: Option<&str>,
     in_doubt: bool,
-) -> bool {
+) -> Fate {
     let by_operation = headers
         .get(IDEMPOTENCY_STATUS)
         .is_some_and(|value| value == "stored" || value == "replayed");
-    let is_about_this = !in_doubt && !status.is_server_error();
-    status.is_success() || by_operation || code == Some(PAYLOAD_MISMATCH) || is_about_this
+    if status.is_success() || by_operation || code == Some(PAYLOAD_MISMATCH) {
+        Fate::Known
+    } else if !in_doubt && !status.is_server_error() {
+        Fate::Nothing
+    } else {
+        Fate::Unknown
+    }
 }
 
 #[cfg(test)]
@@ -140,9 +176,14 @@ mod tests {
                 headers.insert(IDEMPOTENCY_STATUS, http::HeaderValue::from_static(said));
             }
             let status = StatusCode::from_u16(status).unwrap();
-            assert_eq!(settles(status, &headers, code, true), expected, "{status}");
-            let alone = expected || !status.is_server_error();
-            assert_eq!(settles(status, &headers, code, false), alone, "{status}");
+            let in_doubt = fate(status, &headers, code, true);
+            let alone = fate(status, &headers, code, false);
+            let (known, unknown) = match status.is_server_error() {
+                _ if expected => (Fate::Known, Fate::Known),
+                true => (Fate::Unknown, Fate::Unknown),
+                false => (Fate::Nothing, Fate::Unknown),
+            };
+            assert_eq!((alone, in_doubt), (known, unknown), "{status}");
         };
         check(201, None, None, true);
         check(402, Some("stored"), None, true);

@@ -11,7 +11,10 @@ mod tls;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use hapax::{Clock, Random, limits::RECEIVED_BYTES_MAX};
+use hapax::{
+    Clock, Random,
+    limits::{RECEIVED_BYTES_MAX, RESUME},
+};
 
 use crate::{attempt::Attempt, journal::Journal, policy::Policy, shared::Shared};
 
@@ -30,6 +33,9 @@ pub struct Settings {
     pub policy: Policy,
     /// Where it writes keys down, if anywhere.
     pub journal: Option<Arc<dyn Journal>>,
+    /// How long after it was written down a key of the journal may be sent: no longer than the
+    /// service keeps keys, for behind that it would do the same a second time.
+    pub resume_within: Duration,
     /// PEM certificates of authorities that it trusts beside those of the web.
     pub trusted: Vec<Vec<u8>>,
     /// Bytes of an answer that it takes in.
@@ -48,6 +54,7 @@ impl Settings {
             random,
             policy: Policy::default(),
             journal: None,
+            resume_within: RESUME,
             trusted: Vec::new(),
             received_bytes_max: RECEIVED_BYTES_MAX,
             user_agent: concat!("hapax/", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -81,6 +88,7 @@ pub struct Client {
     http: reqwest::Client,
     shared: Arc<Shared>,
     journal: Option<Arc<dyn Journal>>,
+    resume_within: Duration,
     received_bytes_max: usize,
     watch: Option<Watch>,
 }
@@ -107,6 +115,7 @@ impl Client {
                 settings.random,
             )),
             journal: settings.journal,
+            resume_within: settings.resume_within,
             received_bytes_max: settings.received_bytes_max,
             watch: settings.watch,
         })
@@ -118,7 +127,7 @@ impl Client {
     ///
     /// # Errors
     /// Fails when no answer came, when it could not be taken in, or when the journal could not be
-    /// written, in which case nothing was sent.
+    /// written or has a key that is too old, in which cases nothing was sent.
     pub async fn send(&self, request: Request) -> Result<Answer, SendError> {
         send::send(self, request).await
     }

@@ -22,6 +22,7 @@ pub struct Request {
     pub(super) destination: Arc<str>,
     key: Option<IdempotencyKey>,
     is_keyless: bool,
+    is_anew: bool,
     name: Option<String>,
 }
 
@@ -45,6 +46,7 @@ impl Request {
             body: Bytes::new(),
             key: None,
             is_keyless: false,
+            is_anew: false,
             name: None,
         })
     }
@@ -109,6 +111,15 @@ impl Request {
         self
     }
 
+    /// Strikes out what the journal has unfinished of this operation, and sends it under a new key.
+    ///
+    /// The service does it once more then, whatever became of the earlier run: find that out first.
+    #[must_use]
+    pub fn anew(mut self) -> Self {
+        self.is_anew = true;
+        self
+    }
+
     /// Gives the operation a name in the journal: what tells two equal requests apart.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
@@ -119,6 +130,11 @@ impl Request {
     /// The key that it was given.
     pub(super) fn given_key(&self) -> Option<&IdempotencyKey> {
         self.key.as_ref()
+    }
+
+    /// Whether an unfinished run of it is struck out.
+    pub(super) fn is_anew(&self) -> bool {
+        self.is_anew
     }
 
     /// Whether it is sent under a key.

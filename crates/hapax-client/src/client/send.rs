@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 
 use super::{
     Client, Request,
-    answer::{self, Answer, SendError, settles},
+    answer::{self, Answer, Fate, SendError, fate},
 };
 use crate::{
     attempt::Attempts,
@@ -54,14 +54,22 @@ async fn begin(
     let fresh = given.clone();
     let fresh = fresh.unwrap_or_else(|| IdempotencyKey::mint(&client.shared.random));
     let Some(journal) = &client.journal else {
-        let (key, is_resumed) = (fresh, false);
-        return Ok((Some(Begun { key, is_resumed }), None));
+        return Ok((Some(Begun::now(fresh)), None));
     };
     let intent = request.intent();
-    let begun = journal.begin(&intent, fresh).await;
-    let begun = begun.map_err(SendError::Journal)?;
+    let begin = async || journal.begin(&intent, fresh.clone()).await;
+    let mut begun = begin().await.map_err(SendError::Journal)?;
+    if begun.is_resumed && request.is_anew() {
+        let finished = journal.finish(&intent, &begun.key).await;
+        finished.map_err(SendError::Journal)?;
+        begun = begin().await.map_err(SendError::Journal)?;
+    }
     if given.is_some_and(|given| given != begun.key) {
         return Err(SendError::OtherKey);
+    }
+    if begun.age.is_none_or(|age| age >= client.resume_within) {
+        let Begun { key, age, .. } = begun;
+        return Err(SendError::Stale { key, age });
     }
     Ok((Some(begun), Some(intent)))
 }
@@ -75,6 +83,10 @@ async fn run(
     let (started, destination) = (Instant::now(), request.destination.clone());
     let key = begun.as_ref().map(|begun| &begun.key);
     let mut course = Course::begin(&client.shared, destination, request.is_repeatable());
+    if let Some(Begun { age: Some(age), .. }) = begun {
+        // No attempt is sent when the service may have forgotten the key.
+        course.end_within(client.resume_within.saturating_sub(age));
+    }
     loop {
         let (left, at_most) = course.time(started.elapsed());
         let came = attempt(client, request, key, left, at_most).await;
@@ -96,9 +108,9 @@ async fn run(
         };
         let in_doubt = course.is_in_doubt() || begun.as_ref().is_some_and(|it| it.is_resumed);
         if let (Ok(came), Stopped::Final, Some(key), Some(intent)) = (&came, stopped, key, &intent)
-            && settles(came.status, &came.headers, code.as_deref(), in_doubt)
         {
-            strike_out(client, intent, key).await;
+            let fate = fate(came.status, &came.headers, code.as_deref(), in_doubt);
+            strike_out(client, intent, key, fate).await;
         }
         let attempts = course.end(stopped);
         let retry_after = seen.asked();
@@ -107,11 +119,16 @@ async fn run(
 }
 
 /// The key's fate is known. If that cannot be written down, the answer is true all the same.
-async fn strike_out(client: &Client, intent: &Intent, key: &IdempotencyKey) {
+async fn strike_out(client: &Client, intent: &Intent, key: &IdempotencyKey, fate: Fate) {
     let Some(journal) = &client.journal else {
         return;
     };
-    if let Err(error) = journal.finish(intent, key).await {
+    let struck = match fate {
+        Fate::Known => journal.finish(intent, key).await,
+        Fate::Nothing => journal.withdraw(intent, key).await,
+        Fate::Unknown => return,
+    };
+    if let Err(error) = struck {
         tracing::warn!(
             error = &*error,
             "a finished key stays in the journal: the same request gets the same answer again"

@@ -68,6 +68,8 @@ pub(crate) struct Course {
     delay: Duration,
     sent_at: Duration,
     doubt: bool,
+    /// How long it may take.
+    total: Duration,
 }
 
 impl Course {
@@ -85,17 +87,24 @@ impl Course {
             delay: Duration::ZERO,
             sent_at: Duration::ZERO,
             doubt: false,
+            total: shared.policy.backoff.total,
         }
+    }
+
+    /// Has it end within so much time, however long the policy gives it.
+    #[cfg(feature = "reqwest")]
+    pub(crate) fn end_within(&mut self, most: Duration) {
+        self.total = self.total.min(most);
     }
 
     /// What is left of the time, and how much of it one attempt may take; never nothing, for
     /// whoever asks is about to send.
     pub(crate) fn time(&mut self, elapsed: Duration) -> (Duration, Duration) {
         self.sent_at = elapsed;
-        let policy = &self.shared.policy;
-        let left = policy.backoff.total.saturating_sub(elapsed);
+        let left = self.total.saturating_sub(elapsed);
         let left = left.max(Duration::from_millis(1));
-        (left, policy.attempt_max.unwrap_or(left).min(left))
+        let attempt_max = self.shared.policy.attempt_max;
+        (left, attempt_max.unwrap_or(left).min(left))
     }
 
     /// Whether an attempt before the last may have had its effect.
@@ -131,7 +140,7 @@ impl Course {
 
     /// After the wait: whether the retry may be sent, which takes it out of the budget.
     pub(crate) fn resume(&self, elapsed: Duration) -> Result<(), Stopped> {
-        if elapsed >= self.shared.policy.backoff.total {
+        if elapsed >= self.total {
             return Err(Stopped::Late);
         }
         let now = self.shared.clock.now();
@@ -166,7 +175,7 @@ impl Course {
             return Step::Stop(Stopped::Unrepeatable);
         }
         let backoff = &self.shared.policy.backoff;
-        let left = backoff.total.saturating_sub(elapsed);
+        let left = self.total.saturating_sub(elapsed);
         let unit = self.shared.random.unit();
         match backoff.after(number, left, unit, seen.asked()) {
             Again::TooLate(asked) => Step::Stop(Stopped::TooLate(asked)),

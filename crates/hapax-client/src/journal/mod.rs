@@ -8,7 +8,7 @@
 mod file;
 mod record;
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use futures_util::future::BoxFuture;
 use hapax::{
@@ -54,6 +54,20 @@ pub struct Begun {
     pub key: IdempotencyKey,
     /// Whether an earlier run may have sent it.
     pub is_resumed: bool,
+    /// How long ago the key was written down first; `None` where that cannot be known, as after a
+    /// clock was set back. A service forgets keys: one of an unknown age is not sent again.
+    pub age: Option<Duration>,
+}
+
+impl Begun {
+    /// A key that was written down now.
+    pub fn now(key: IdempotencyKey) -> Self {
+        Self {
+            key,
+            is_resumed: false,
+            age: Some(Duration::ZERO),
+        }
+    }
 }
 
 /// Where keys are written down before anything is sent under them.
@@ -70,6 +84,14 @@ pub trait Journal: Debug + Send + Sync + 'static {
 
     /// Strikes out an intent whose fate is known: the next one that equals it has a key of its own.
     fn finish<'a>(
+        &'a self,
+        intent: &'a Intent,
+        key: &'a IdempotencyKey,
+    ) -> BoxFuture<'a, Result<(), BoxError>>;
+
+    /// Strikes out an intent that came to nothing as far as whoever began it can know, unless
+    /// another run has gone on under its key since: what became of that one is not known.
+    fn withdraw<'a>(
         &'a self,
         intent: &'a Intent,
         key: &'a IdempotencyKey,

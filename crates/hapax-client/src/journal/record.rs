@@ -1,11 +1,14 @@
 //! The lines of a journal, and what they say together.
 //!
-//! A line is a JSON object: `open` with what is about to be sent, `done` with a key alone. A last
+//! A line is a JSON object: `open` with what is about to be sent, `done` with a key alone. A second
+//! `open` of one key says that another run goes on under it. A last
 //! line without its line break, or with zeros in it, was being written when its writer died, or the
 //! power went: nothing was sent for it, or it only says that a key is done, so it is left out. Any
 //! other line that is none is an error.
 
-use hapax::{Timestamp, key::hex};
+use std::time::Duration;
+
+use hapax::{Timestamp, key::hex, limits::JOURNAL_CLOCK};
 use serde::{Deserialize, Serialize};
 
 use super::Intent;
@@ -22,7 +25,7 @@ pub(super) enum Record {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Open {
     pub(super) key: String,
-    at_ms: i64,
+    pub(super) at_ms: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     method: String,
@@ -69,29 +72,61 @@ pub(super) struct NoRecord(usize);
 pub(super) struct Unfinished {
     pub(super) open: Vec<Open>,
     pub(super) whole: usize,
+    /// The latest moment that any line bears: it is later than that now.
+    newest_ms: i64,
 }
 
 impl Unfinished {
     /// Reads a journal.
     pub(super) fn read(text: &[u8]) -> Result<Self, NoRecord> {
         let whole = whole(text);
-        let mut open: Vec<Open> = Vec::new();
+        let (mut open, mut newest_ms): (Vec<Open>, _) = (Vec::new(), i64::MIN);
         for (line, number) in text[..whole].split(|byte| *byte == b'\n').zip(1..) {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            match serde_json::from_slice(line).map_err(|_| NoRecord(number))? {
-                Record::Open(it) => open.push(it),
-                Record::Done { key, .. } => open.retain(|it| it.key != key),
-            }
+            let at_ms = match serde_json::from_slice(line).map_err(|_| NoRecord(number))? {
+                Record::Open(it) => {
+                    let at_ms = it.at_ms;
+                    open.push(it);
+                    at_ms
+                }
+                Record::Done { key, at_ms } => {
+                    open.retain(|it| it.key != key);
+                    at_ms
+                }
+            };
+            newest_ms = newest_ms.max(at_ms);
         }
-        Ok(Self { open, whole })
+        Ok(Self {
+            open,
+            whole,
+            newest_ms,
+        })
     }
 
-    /// The key under which an intent is unfinished.
-    pub(super) fn key_of(&self, intent: &Intent) -> Option<&str> {
-        let mut found = self.open.iter().filter(|open| open.is_for(intent));
-        found.next().map(|open| open.key.as_str())
+    /// The first line that says that an intent is unfinished.
+    pub(super) fn first_of(&self, intent: &Intent) -> Option<&Open> {
+        self.open.iter().find(|open| open.is_for(intent))
+    }
+
+    /// Whether another run has gone on under a key.
+    pub(super) fn is_shared(&self, key: &str) -> bool {
+        self.open.iter().filter(|open| open.key == key).count() > 1
+    }
+
+    /// How long ago a line was written; `None` where it is of the future, and so nobody knows.
+    ///
+    /// A clock that was set back makes lines look younger than they are. The latest line tells at
+    /// least that it is later now.
+    pub(super) fn age(&self, open: &Open, now: Timestamp) -> Option<Duration> {
+        let now_ms = now.as_millis();
+        let ahead_ms = i64::try_from(JOURNAL_CLOCK.as_millis()).unwrap_or(i64::MAX);
+        if open.at_ms > now_ms.saturating_add(ahead_ms) {
+            return None;
+        }
+        let latest = Timestamp::from_millis(now_ms.max(self.newest_ms));
+        Some(latest.since(Timestamp::from_millis(open.at_ms)))
     }
 }
 
@@ -128,7 +163,8 @@ mod tests {
     fn check(text: &str, body: &str, expected: Option<&str>) {
         let read = Unfinished::read(text.as_bytes()).unwrap();
         let intent = Intent::new("POST", "http://a/b", body.as_bytes());
-        assert_eq!(read.key_of(&intent), expected, "{text}");
+        let key = read.first_of(&intent).map(|open| open.key.as_str());
+        assert_eq!(key, expected, "{text}");
     }
 
     #[test]
@@ -147,11 +183,31 @@ mod tests {
         let text = open("x", "k1");
         let read = Unfinished::read(text.as_bytes()).unwrap();
         let other = |method, url| Intent::new(method, url, b"x");
-        assert_eq!(read.key_of(&other("PATCH", "http://a/b")), None);
-        assert_eq!(read.key_of(&other("POST", "http://a/c")), None);
+        assert_eq!(read.first_of(&other("PATCH", "http://a/b")), None);
+        assert_eq!(read.first_of(&other("POST", "http://a/c")), None);
         let mut named = other("POST", "http://a/b");
         named.name = Some("order 7".to_owned());
-        assert_eq!(read.key_of(&named), None);
+        assert_eq!(read.first_of(&named), None);
+    }
+
+    #[test]
+    fn the_age_of_a_line_is_never_less_than_the_journal_proves() {
+        let line = |body: &str, key: &str, at_ms| {
+            let intent = Intent::new("POST", "http://a/b", body.as_bytes());
+            Record::Open(Open::new(&intent, key, Timestamp::from_millis(at_ms))).line()
+        };
+        let text = line("x", "k1", 1_000) + &line("y", "k2", 500_000);
+        let read = Unfinished::read(text.as_bytes()).unwrap();
+        let age = |line: usize, now| {
+            let age = read.age(&read.open[line], Timestamp::from_millis(now));
+            age.map(|age| age.as_millis())
+        };
+        assert_eq!(age(0, 601_000), Some(600_000));
+        // The clock was set back: the second line was written later than this.
+        assert_eq!(age(0, 2_000), Some(499_000));
+        // A little ahead is a clock that was put right; more is a clock that nobody can go by.
+        assert_eq!(age(1, 470_000), Some(0));
+        assert_eq!(age(1, 2_000), None);
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use std::{
     path::Path,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use futures_util::future::BoxFuture;
 use hapax::{key::IdempotencyKey, sink::BoxError};
 use hapax_client::{Begun, Client, FileJournal, Intent, Journal, SendError};
 use hapax_testkit::{
-    clock::seeded_random,
+    clock::{ManualClock, seeded_random},
     http::{HttpReceiver, HttpReply},
 };
 
@@ -142,12 +143,7 @@ impl Journal for Witness {
         key: IdempotencyKey,
     ) -> BoxFuture<'a, Result<Begun, BoxError>> {
         self.note("begin");
-        Box::pin(async {
-            Ok(Begun {
-                key,
-                is_resumed: false,
-            })
-        })
+        Box::pin(async { Ok(Begun::now(key)) })
     }
 
     fn finish<'a>(
@@ -156,6 +152,15 @@ impl Journal for Witness {
         _: &'a IdempotencyKey,
     ) -> BoxFuture<'a, Result<(), BoxError>> {
         self.note("finish");
+        Box::pin(async { Ok(()) })
+    }
+
+    fn withdraw<'a>(
+        &'a self,
+        _: &'a Intent,
+        _: &'a IdempotencyKey,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.note("withdraw");
         Box::pin(async { Ok(()) })
     }
 }
@@ -170,4 +175,54 @@ async fn the_key_is_written_down_before_the_first_byte_and_struck_out_after_the_
         .await
         .unwrap();
     assert_eq!(*witness.1.lock().unwrap(), [("begin", 0), ("finish", 2)]);
+}
+
+#[tokio::test]
+async fn a_key_that_is_older_than_a_service_remembers_is_not_sent() {
+    let (receiver, folder) = (HttpReceiver::start().await, tempfile::tempdir().unwrap());
+    let manual = ManualClock::new();
+    let kept = |seed, within| {
+        let mut settings = settings();
+        (settings.clock, settings.random) = (manual.clock(), seeded_random(seed));
+        settings.resume_within = within;
+        let journal = FileJournal::new(folder.path().join("journal"), manual.clock());
+        settings.journal = Some(Arc::new(journal));
+        Client::new(settings).unwrap()
+    };
+    let day = Duration::from_hours(24);
+    receiver.reply(HttpReply::status(503));
+    let first = kept(1, day).send(post(&receiver)).await.unwrap();
+    manual.advance(day - Duration::from_secs(1));
+    let again = kept(2, day).send(post(&receiver)).await.unwrap();
+    assert_eq!((&again.key, again.is_resumed), (&first.key, true));
+    // What is left of the day is all that the operation has.
+    let last = receiver.received().pop().unwrap();
+    let left: u64 = last.header("x-request-timeout").unwrap().parse().unwrap();
+    assert!(left <= 1_000, "{left} ms");
+    manual.advance(Duration::from_secs(1));
+    let sent = receiver.received().len();
+    let refused = kept(3, day).send(post(&receiver)).await.unwrap_err();
+    let SendError::Stale { key, age } = &refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((Some(key), *age), (first.key.as_ref(), Some(day)));
+    // A clock that was set back by hours says nothing about the age.
+    let began = hapax::Timestamp::from_millis(manual.now().as_millis() - 30 * 3_600_000);
+    manual.set(began);
+    let refused = kept(4, day).send(post(&receiver)).await.unwrap_err();
+    assert!(
+        matches!(refused, SendError::Stale { age: None, .. }),
+        "{refused:?}"
+    );
+    assert_eq!(receiver.received().len(), sent, "nothing was sent");
+    // Whoever knows that the service keeps keys for longer says so; whoever knows what became of it
+    // begins anew.
+    manual.advance(Duration::from_hours(31));
+    let again = kept(5, 2 * day).send(post(&receiver)).await.unwrap();
+    assert_eq!(again.key, first.key);
+    receiver.reply(HttpReply::status(201));
+    let anew = kept(6, day).send(post(&receiver).anew()).await.unwrap();
+    assert!(!anew.is_resumed && anew.key != first.key);
+    let next = kept(7, day).send(post(&receiver)).await.unwrap();
+    assert!(!next.is_resumed && next.key != anew.key);
 }

@@ -3,7 +3,8 @@
 use std::{
     collections::HashMap,
     fs,
-    io::Write as _,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
     process::{Command, Stdio},
     sync::{Arc, Mutex},
     time::Duration,
@@ -222,6 +223,203 @@ async fn every_end_has_an_exit_code() {
     send(&[&url, "-d", BODY, "--journal", "/no/such/folder/journal"])
         .await
         .ended(1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_told_to_run_it_again_is_told_under_which_key() {
+    let receiver = HttpReceiver::start().await;
+    let url = receiver.url("/orders");
+    let once = [&*url, "-d", BODY, "--attempts", "1"];
+    for status in [408, 425, 429, 500, 502, 503, 504, 0] {
+        receiver.reply(match status {
+            0 => HttpReply::closed(),
+            status => HttpReply::status(status),
+        });
+        let ran = send(&once).await;
+        let key = keys(&receiver).pop().unwrap();
+        let advice = format!("--key {key}");
+        assert!(ran.stderr.contains(&advice), "{status}: {}", ran.stderr);
+        receiver.reply(HttpReply::status(201));
+        send(&[&once[..], &["--key", &key]].concat()).await.ended(0);
+        assert_eq!(keys(&receiver).pop(), Some(key));
+    }
+    // A method that is idempotent by itself has no key, and needs none.
+    receiver.reply(HttpReply::status(503));
+    let ran = send(&[&url, "--attempts", "1"]).await.ended(14);
+    assert!(!ran.stderr.contains("--key"), "{}", ran.stderr);
+    // A key of one's own that a shell would take apart is written so that it does not.
+    let key = ["--key", "it's $HOME"];
+    let ran = send(&[&once[..], &key].concat()).await.ended(14);
+    assert!(
+        ran.stderr.contains(r"--key 'it'\''s $HOME'"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_the_service_may_have_forgotten_is_not_sent_again() {
+    let (receiver, folder) = (HttpReceiver::start().await, tempfile::tempdir().unwrap());
+    let journal = folder.path().join("journal");
+    receiver.reply(HttpReply::status(503));
+    let (url, path) = (receiver.url("/orders"), journal.display().to_string());
+    let common = [&*url, "-d", BODY, "--attempts", "1", "--journal", &path];
+    send(&common).await.ended(14);
+    let first = keys(&receiver).pop().unwrap();
+    let began = fs::read_to_string(&journal).unwrap();
+    for hours in [25, 24, -2] {
+        fs::write(&journal, moved_back(&began, hours)).unwrap();
+        let ran = send(&common).await.ended(4);
+        for part in [&*first, "--anew", "--resume-within"] {
+            assert!(ran.stderr.contains(part), "{hours} h: {}", ran.stderr);
+        }
+        assert_eq!(receiver.received().len(), 1, "{hours} h: it was sent");
+    }
+    // Half a day later it may: by default, and for a service that is known to keep keys for long.
+    fs::write(&journal, moved_back(&began, 12)).unwrap();
+    send(&common).await.ended(14);
+    fs::write(&journal, moved_back(&began, 25)).unwrap();
+    let longer = [&common[..], &["--resume-within", "48h"]].concat();
+    send(&longer).await.ended(14);
+    assert_eq!(keys(&receiver), [&*first, &first, &first]);
+    // Whoever knows what became of it begins anew.
+    receiver.reply(HttpReply::status(201));
+    send(&[&common[..], &["--anew"]].concat()).await.ended(0);
+    send(&common).await.ended(0);
+    let keys = keys(&receiver);
+    assert!(
+        keys[3] != first && keys[4] != first && keys[3] != keys[4],
+        "{keys:?}"
+    );
+}
+
+/// A journal as it would be had it been written so many hours earlier.
+fn moved_back(journal: &str, hours: i64) -> String {
+    let mut moved = String::new();
+    for line in journal.lines() {
+        let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let at = line["at_ms"].as_i64().unwrap();
+        line["at_ms"] = (at - hours * 3_600_000).into();
+        moved.push_str(&format!("{line}\n"));
+    }
+    moved
+}
+
+/// A service that answers when it is told to.
+struct Slow(TcpListener);
+
+impl Slow {
+    fn start() -> Self {
+        Self(TcpListener::bind("127.0.0.1:0").unwrap())
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/orders", self.0.local_addr().unwrap())
+    }
+
+    /// Takes the next request, and says under which key it came.
+    fn taken(&self) -> (TcpStream, String) {
+        let (mut stream, _) = self.0.accept().unwrap();
+        let (mut text, mut bytes) = (String::new(), [0; 4096]);
+        while !text.ends_with(BODY) {
+            let read = stream.read(&mut bytes).unwrap();
+            assert!(read > 0, "{text}");
+            text.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
+        }
+        let key = text
+            .lines()
+            .find_map(|line| line.strip_prefix("idempotency-key: "));
+        (stream, key.unwrap().to_owned())
+    }
+}
+
+fn answer(mut stream: TcpStream, status: u16) {
+    let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n");
+    stream.write_all(answer.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_refusal_of_one_process_does_not_strike_out_a_key_that_another_sent_too() {
+    let (service, folder) = (Slow::start(), tempfile::tempdir().unwrap());
+    let journal = folder.path().join("journal").display().to_string();
+    let url = service.url();
+    let start = || {
+        let mut command = hapax(&["send", &url, "-d", BODY, "--attempts", "1"]);
+        command.args(["--timeout", "60s", "--journal", &journal]);
+        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
+        quiet.spawn().unwrap()
+    };
+    let mut first = start();
+    let (waits, key) = service.taken();
+    let mut second = start();
+    let (lost, other) = service.taken();
+    assert_eq!(key, other, "both do the same");
+    // The second one may have had its effect, and nobody was told.
+    drop(lost);
+    assert_eq!(second.wait().unwrap().code(), Some(16));
+    // The first one's token has expired: that says nothing about the other.
+    answer(waits, 401);
+    assert_eq!(first.wait().unwrap().code(), Some(11));
+    let mut third = start();
+    let (waits, again) = service.taken();
+    answer(waits, 201);
+    assert_eq!(third.wait().unwrap().code(), Some(0));
+    assert_eq!(again, key, "the key was struck out");
+}
+
+#[test]
+fn a_process_that_is_killed_beside_another_leaves_the_journal_to_it() {
+    let (service, folder) = (Slow::start(), tempfile::tempdir().unwrap());
+    let journal = folder.path().join("journal").display().to_string();
+    let url = service.url();
+    let start = || {
+        let mut command = hapax(&["send", &url, "-d", BODY, "--attempts", "1"]);
+        command.args(["--timeout", "60s", "--journal", &journal]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let mut killed = start();
+    let (_lost, key) = service.taken();
+    let mut other = start();
+    let (waits, same) = service.taken();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    answer(waits, 401);
+    assert_eq!(other.wait().unwrap().code(), Some(11));
+    let mut last = start();
+    let (waits, again) = service.taken();
+    answer(waits, 201);
+    assert_eq!(last.wait().unwrap().code(), Some(0));
+    assert_eq!([same, again], [key.clone(), key]);
+}
+
+#[test]
+fn a_lock_of_the_journal_is_waited_for_and_does_not_outlive_whoever_holds_it() {
+    let (service, folder) = (Slow::start(), tempfile::tempdir().unwrap());
+    let journal = folder.path().join("journal").display().to_string();
+    let mut holder = Command::new("flock")
+        .args([
+            "--verbose",
+            "--no-fork",
+            &format!("{journal}.lock"),
+            "sleep",
+            "1000",
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 1];
+    holder.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    let url = service.url();
+    let arguments = ["send", &url, "-d", BODY, "--journal", &journal];
+    let ran = run_to_end(hapax(&arguments)).ended(1);
+    assert!(ran.stderr.contains("journal.lock"), "{}", ran.stderr);
+    let mut waits = hapax(&arguments).spawn().unwrap();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let (stream, _) = service.taken();
+    answer(stream, 201);
+    assert_eq!(waits.wait().unwrap().code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,20 +1,23 @@
 //! A journal in a file: one line for each key, synced before anything is sent under it.
 //!
 //! Every access takes the lock of `FILE.lock`, so that processes may share a journal; two that do the
-//! same at the same time have the same key. The file is read as a whole each time, which suits a
+//! same at the same time have the same key, and neither strikes it out over the other. The lock is the
+//! system's and ends with whoever holds it; it is not waited for longer than [`JOURNAL_LOCK`]. The file is read as a whole each time, which suits a
 //! program that sends now and then; what is done is left out of it when it has grown.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use futures_util::future::BoxFuture;
 use hapax::{
     Clock, Timestamp,
     key::IdempotencyKey,
-    limits::{JOURNAL_BYTES, JOURNAL_BYTES_MAX},
+    limits::{JOURNAL_BYTES, JOURNAL_BYTES_MAX, JOURNAL_LOCK},
     sink::BoxError,
 };
 use tokio::task::spawn_blocking;
@@ -57,6 +60,15 @@ impl Journal for FileJournal {
         let (path, key, now) = (self.path.clone(), key.clone(), self.clock.now());
         Box::pin(async move { spawn_blocking(move || finish(&path, &key, now)).await? })
     }
+
+    fn withdraw<'a>(
+        &'a self,
+        _intent: &'a Intent,
+        key: &'a IdempotencyKey,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        let (path, key, now) = (self.path.clone(), key.clone(), self.clock.now());
+        Box::pin(async move { spawn_blocking(move || withdraw(&path, &key, now)).await? })
+    }
 }
 
 fn begin(
@@ -67,31 +79,63 @@ fn begin(
 ) -> Result<Begun, BoxError> {
     let _lock = lock(path)?;
     let mut open = Opened::at(path)?;
-    if let Some(key) = open.unfinished.key_of(intent) {
-        let key = IdempotencyKey::new(key)?;
-        // Its writer may have died before its own sync.
-        open.file.sync_all()?;
-        let is_resumed = true;
-        return Ok(Begun { key, is_resumed });
+    if let Some(first) = open.unfinished.first_of(intent) {
+        let begun = Begun {
+            key: IdempotencyKey::new(first.key.as_str())?,
+            is_resumed: true,
+            age: open.unfinished.age(first, now),
+        };
+        if open.unfinished.is_shared(begun.key.as_str()) {
+            // Its writer may have died before its own sync.
+            open.file.sync_all()?;
+        } else {
+            // Whoever began it may still be at it, and is not to strike it out over this run.
+            let again = Record::Open(Open::new(intent, begun.key.as_str(), now));
+            open.append(&again)?;
+        }
+        return Ok(begun);
     }
     open.shorten(path)?;
     let record = Record::Open(Open::new(intent, fresh.as_str(), now));
     open.append(&record)?;
-    let (key, is_resumed) = (fresh, false);
-    Ok(Begun { key, is_resumed })
+    Ok(Begun::now(fresh))
 }
 
 fn finish(path: &Path, key: &IdempotencyKey, now: Timestamp) -> Result<(), BoxError> {
     let _lock = lock(path)?;
-    let (key, at_ms) = (key.as_str().to_owned(), now.as_millis());
-    Opened::at(path)?.append(&Record::Done { key, at_ms })
+    Opened::at(path)?.strike_out(key, now)
 }
 
+fn withdraw(path: &Path, key: &IdempotencyKey, now: Timestamp) -> Result<(), BoxError> {
+    let _lock = lock(path)?;
+    let mut open = Opened::at(path)?;
+    if open.unfinished.is_shared(key.as_str()) {
+        return Ok(());
+    }
+    open.strike_out(key, now)
+}
+
+/// How often a lock that somebody else holds is tried again.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
 /// Waits for the lock; it is let go when what is returned is dropped.
-fn lock(path: &Path) -> io::Result<File> {
-    let lock = options().truncate(false).open(beside(path, ".lock"))?;
-    lock.lock()?;
-    Ok(lock)
+fn lock(path: &Path) -> Result<File, BoxError> {
+    let path = beside(path, ".lock");
+    let lock = options().truncate(false).open(&path)?;
+    let began = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+            Err(TryLockError::WouldBlock) if began.elapsed() < JOURNAL_LOCK => {
+                thread::sleep(LOCK_PAUSE);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let (path, waited) = (path.display(), JOURNAL_LOCK.as_secs());
+                return Err(format!("another process has held {path} for {waited} s").into());
+            }
+        }
+    }
 }
 
 /// A journal under its lock.
@@ -138,6 +182,11 @@ impl Opened {
         sync_folder(path)?;
         self.file = file;
         Ok(())
+    }
+
+    fn strike_out(&mut self, key: &IdempotencyKey, now: Timestamp) -> Result<(), BoxError> {
+        let (key, at_ms) = (key.as_str().to_owned(), now.as_millis());
+        self.append(&Record::Done { key, at_ms })
     }
 
     fn append(&mut self, record: &Record) -> Result<(), BoxError> {

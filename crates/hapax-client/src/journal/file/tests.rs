@@ -35,6 +35,10 @@ impl Stage {
     fn finish(&self, key: &str) {
         finish(&self.path(), &IdempotencyKey::new(key).unwrap(), NOW).unwrap();
     }
+
+    fn withdraw(&self, key: &str) {
+        withdraw(&self.path(), &IdempotencyKey::new(key).unwrap(), NOW).unwrap();
+    }
 }
 
 fn intent(body: &str) -> Intent {
@@ -55,6 +59,23 @@ fn an_unfinished_intent_keeps_its_key_and_a_finished_one_gets_another() {
     stage.finish("k1");
     check(&stage.begin("x", "k4"), "k4", false);
     check(&stage.begin("y", "k5"), "k3", true);
+}
+
+#[test]
+fn a_key_that_another_run_goes_on_under_is_finished_and_not_withdrawn() {
+    let stage = Stage::new();
+    stage.begin("x", "k1");
+    stage.withdraw("k1");
+    check(&stage.begin("x", "k2"), "k2", false);
+    for fresh in ["k3", "k4"] {
+        check(&stage.begin("x", fresh), "k2", true);
+    }
+    let lines = fs::read_to_string(stage.path()).unwrap().lines().count();
+    assert_eq!(lines, 4, "a third run is told from a second by nothing");
+    stage.withdraw("k2");
+    check(&stage.begin("x", "k5"), "k2", true);
+    stage.finish("k2");
+    check(&stage.begin("x", "k6"), "k6", false);
 }
 
 #[test]

@@ -13,23 +13,40 @@ pub(super) struct Category {
     pub(super) code: u8,
     /// What a person does about it.
     pub(super) hint: &'static str,
+    /// Whether that is to run the same command again.
+    pub(super) is_again: bool,
 }
 
 const VALIDATION: Category = of(10, "fix the request");
-const AUTH: Category = of(11, "sign in again, or ask for access");
+const AUTH: Category = again(
+    11,
+    "sign in again, or ask for access, then run the same command again",
+);
 const CONFLICT: Category = of(12, "look at what is there, then decide");
-const RATE_LIMIT: Category = of(13, "wait, then run the same command again");
-const DEPENDENCY: Category = of(14, "run the same command again later");
-const TRANSIENT: Category = of(15, "run the same command again");
+const RATE_LIMIT: Category = again(13, "wait, then run the same command again");
+const DEPENDENCY: Category = again(14, "later, run the same command again");
+const TRANSIENT: Category = again(15, "run the same command again");
 const REFUSED: Category = of(17, "the request was understood and refused");
 const OTHER: Category = of(18, "this is neither a success nor an error");
 const ABSENT: Category = of(NOT_FOUND, "there is nothing under this address");
 
 /// No answer came.
-pub(super) const NETWORK: Category = of(16, "run the same command again, with the same key");
+pub(super) const NETWORK: Category = again(16, "run the same command again");
 
 const fn of(code: u8, hint: &'static str) -> Category {
-    Category { code, hint }
+    Category {
+        code,
+        hint,
+        is_again: false,
+    }
+}
+
+const fn again(code: u8, hint: &'static str) -> Category {
+    Category {
+        code,
+        hint,
+        is_again: true,
+    }
 }
 
 /// The category of an answer; `None` for a success.

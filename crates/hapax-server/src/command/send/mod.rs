@@ -11,10 +11,12 @@ mod request;
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use hapax::{
-    limits::{SEND, SEND_ATTEMPTS},
+    limits::{RESUME, SEND, SEND_ATTEMPTS},
     retry::{Budget, parse_duration},
 };
 use hapax_client::{Attempt, Client, FileJournal, Policy, SendError, Settings, Watch};
+
+use report::Kept;
 
 use super::{Context, Failure};
 use crate::{
@@ -41,6 +43,12 @@ pub(crate) struct Args {
     /// Keeps the key in this file, so that the same command goes on under it after a crash
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
+    /// How long after its first run a key of the journal is sent: no longer than the service keeps keys
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration, requires = "journal")]
+    resume_within: Duration,
+    /// Strikes out an unfinished run in the journal and sends under a new key: it is done once more then
+    #[arg(long, requires = "journal")]
+    anew: bool,
     /// How often it is sent at most
     #[arg(long, value_name = "N", default_value_t = SEND_ATTEMPTS, value_parser = clap::value_parser!(u32).range(1..))]
     attempts: u32,
@@ -56,6 +64,7 @@ pub(crate) struct Args {
 }
 
 const _: () = assert!(SEND.as_secs() == 10, "the default that --timeout shows");
+const _: () = assert!(RESUME.as_secs() == 24 * 3600, "that of --resume-within");
 
 /// A duration longer than none.
 fn duration(text: &str) -> Result<Duration, String> {
@@ -67,8 +76,9 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
     let request = request::read(&args)?;
     let client = client(&args)?;
+    let has_journal = args.journal.is_some();
     match client.send(request).await {
-        Ok(answer) => report::answer(context.output, &answer),
+        Ok(answer) => report::answer(context.output, &answer, has_journal),
         Err(SendError::NoAnswer {
             key,
             stopped,
@@ -76,7 +86,18 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             source,
         }) => {
             let story = surroundings::story(&*source);
-            report::silence(context.output, key.as_ref(), stopped, &attempts, &story)
+            let key = key.as_ref();
+            let kept = Kept { key, has_journal };
+            report::silence(context.output, kept, stopped, &attempts, &story)
+        }
+        Err(error @ SendError::Stale { .. }) => {
+            let within = args.resume_within.as_secs();
+            let story = format!(
+                "{error}. Nothing was sent, for it could be done a second time. Find out what became \
+                 of it. To do it once more, run the command with --anew; if the service is known to \
+                 keep keys for longer than {within} s, give that time as --resume-within"
+            );
+            Err(Failure::new(REFUSED, story))
         }
         Err(error @ SendError::OtherKey) => Err(Failure::new(REFUSED, error.to_string())),
         Err(error) => Err(anyhow::Error::from(error).into()),
@@ -98,6 +119,7 @@ fn client(args: &Args) -> Result<Client, Failure> {
         let journal = FileJournal::new(path, surroundings::clock());
         settings.journal = Some(Arc::new(journal));
     }
+    settings.resume_within = args.resume_within;
     if let Some(path) = &args.cacert {
         let read = std::fs::read(path);
         let unread = |error| Failure::new(USAGE, format!("--cacert {}: {error}", path.display()));

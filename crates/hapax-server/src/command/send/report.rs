@@ -10,11 +10,24 @@ use hapax::key::IdempotencyKey;
 use hapax_client::{Answer, Attempts, Stopped};
 use serde_json::{Map, Value, json};
 
-use super::category::{NETWORK, category};
+use super::category::{Category, NETWORK, category};
 use crate::{command::Failure, output::Output};
 
+/// The key of an operation, and whether a journal keeps it.
+#[derive(Clone, Copy)]
+pub(super) struct Kept<'a> {
+    pub(super) key: Option<&'a IdempotencyKey>,
+    pub(super) has_journal: bool,
+}
+
 /// Tells of an answer.
-pub(super) fn answer(output: Output, answer: &Answer) -> Result<ExitCode, Failure> {
+pub(super) fn answer(
+    output: Output,
+    answer: &Answer,
+    has_journal: bool,
+) -> Result<ExitCode, Failure> {
+    let key = answer.key.as_ref();
+    let kept = Kept { key, has_journal };
     let category = category(answer.status, answer.code.as_deref());
     if output.json {
         output.json(&object(answer))?;
@@ -30,7 +43,7 @@ pub(super) fn answer(output: Output, answer: &Answer) -> Result<ExitCode, Failur
     let wait = answer.retry_after.filter(|wait| !wait.is_zero());
     let wait = wait.map(|wait| format!(", but not before {} s have passed", wait.as_secs()));
     let (code, wait) = (code.unwrap_or_default(), wait.unwrap_or_default());
-    let story = format!("{status}{code}: {}{wait}", category.hint);
+    let story = format!("{status}{code}: {}{wait}", kept.advice(category));
     Err(Failure::new(
         category.code,
         story.replace(char::is_control, " "),
@@ -40,7 +53,7 @@ pub(super) fn answer(output: Output, answer: &Answer) -> Result<ExitCode, Failur
 /// Tells that no answer came.
 pub(super) fn silence(
     output: Output,
-    key: Option<&IdempotencyKey>,
+    kept: Kept<'_>,
     stopped: Stopped,
     attempts: &Attempts,
     story: &str,
@@ -50,18 +63,48 @@ pub(super) fn silence(
             "status": null,
             "error": story,
             "stopped": stopped.word(),
-            "key": key.map(IdempotencyKey::as_str),
+            "key": kept.key.map(IdempotencyKey::as_str),
             "attempts": attempts,
         }))?;
     } else {
         told(attempts);
     }
-    let key = key.map(|key| format!(" (key {})", key.quoted()));
-    let (hint, key) = (NETWORK.hint, key.unwrap_or_default());
+    let advice = kept.advice(NETWORK);
     Err(Failure::new(
         NETWORK.code,
-        format!("no answer: {story}: {hint}{key}"),
+        format!("no answer: {story}: {advice}"),
     ))
+}
+
+impl Kept<'_> {
+    /// What a person does, and under which key.
+    ///
+    /// Whoever runs the command again without the key asks for the same thing a second time.
+    fn advice(self, category: Category) -> String {
+        let hint = category.hint;
+        let Some(key) = self.key else {
+            return hint.to_owned();
+        };
+        let word = quoted(key.as_str());
+        if !category.is_again {
+            return format!("{hint} (it was sent with --key {word})");
+        }
+        let why = if self.has_journal {
+            "which the journal keeps"
+        } else {
+            "or it may be done twice"
+        };
+        format!("{hint}, with --key {word}, {why}")
+    }
+}
+
+/// A word as a shell takes it.
+pub(super) fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/@%+=,".contains(&byte);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// The attempts, for whoever reads standard error.

@@ -10,7 +10,11 @@ use hapax_client::Request;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header::CONTENT_TYPE};
 
 use super::Args;
-use crate::{command::Failure, output::USAGE};
+use crate::{
+    command::Failure,
+    output::{USAGE, note},
+    surroundings,
+};
 
 /// Bytes of a body: it is kept in memory, to be sent again.
 const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -24,6 +28,7 @@ pub(super) fn read(args: &Args) -> Result<Request, Failure> {
         (None, Some(_)) => Method::POST,
         (None, None) => Method::GET,
     };
+    let has_key = [Method::POST, Method::PATCH].contains(&method);
     let mut request = Request::new(method, &args.url).map_err(|error| usage(&error))?;
     let headers = headers(&args.headers)?;
     for (name, value) in &headers {
@@ -40,9 +45,17 @@ pub(super) fn read(args: &Args) -> Result<Request, Failure> {
             request.json(body)
         };
     }
+    if args.anew {
+        request = request.anew();
+    }
     if let Some(key) = &args.key {
         let key = IdempotencyKey::new(key.as_str());
         let key = key.map_err(|error| usage(&format!("--key: {error}")))?;
+        request = request.key(key);
+    } else if args.journal.is_none() && has_key {
+        // Whoever breaks it off has to know the key by then: nothing else keeps it.
+        let key = IdempotencyKey::mint(&surroundings::random());
+        note(format!("--key {}", key.as_str()));
         request = request.key(key);
     }
     Ok(request)
