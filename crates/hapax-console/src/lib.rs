@@ -28,6 +28,7 @@ mod live;
 mod pages;
 mod act;
 mod markdown;
+pub mod serve;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -47,7 +48,7 @@ use session::Sessions;
 /// Where the console stands.
 pub const BASE: &str = "/console";
 
-/// Connections that may wait for live figures at once.
+/// Connections that may wait for live figures at once, where its host does not say.
 const LIVE_MAX: usize = 64;
 
 /// Renders the metrics of this process as Prometheus text.
@@ -70,6 +71,8 @@ pub struct Settings {
     pub configured: BTreeMap<String, Configured>,
     /// The metrics of this process: reuse, conflicts and breakers are read from them.
     pub metrics: Option<Metrics>,
+    /// Connections that may wait for live figures at once: fewer than its listener takes.
+    pub live_max: usize,
 }
 
 /// A setting as it is shown.
@@ -111,7 +114,13 @@ impl Settings {
             effective: Vec::new(),
             configured: BTreeMap::new(),
             metrics: None,
+            live_max: LIVE_MAX,
         }
+    }
+
+    /// Lets live figures take half of a listener's connections at most.
+    pub fn bounded_by(&mut self, bounds: &serve::Bounds) {
+        self.live_max = self.live_max.min(bounds.connections.div_ceil(2));
     }
 }
 
@@ -138,6 +147,7 @@ impl Console {
             effective,
             configured,
             metrics,
+            live_max,
         } = settings;
         let book = Book::new(store.clone(), configured);
         Self(Arc::new(Inner {
@@ -149,7 +159,7 @@ impl Console {
             clock,
             effective,
             samples: Samples::new(metrics),
-            live: Arc::new(Semaphore::new(LIVE_MAX)),
+            live: Arc::new(Semaphore::new(live_max)),
             closing: watch::Sender::new(false),
         }))
     }

@@ -22,7 +22,7 @@ use hapax::relay::{Destination, RelayHandle};
 use hapax_postgres::Postgres;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
-use tokio::{net::TcpListener, sync::watch, time::timeout};
+use tokio::time::timeout;
 
 /// How long the database may take to answer before the relay is not ready.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -99,19 +99,6 @@ impl Health {
 
     fn shown(&self) -> std::sync::MutexGuard<'_, Shown> {
         self.0.shown.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Serves until it is told to stop; requests in flight end first.
-pub(crate) async fn serve(listener: TcpListener, router: Router, mut stop: watch::Receiver<bool>) {
-    let stopped = async move {
-        let _told = stop.wait_for(|stop| *stop).await;
-    };
-    let served = axum::serve(listener, router)
-        .with_graceful_shutdown(stopped)
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "the listener ended");
     }
 }
 

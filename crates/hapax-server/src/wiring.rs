@@ -16,11 +16,15 @@ use futures_util::future::OptionFuture;
 use hapax::{
     Clock,
     failpoint::Failpoints,
+    limits::{LISTENER_SHARE, LISTENER_SHARE_OF_RELAY},
     mask::Mask,
     relay::{self, Destination, Node, Relay},
     trace::Traces,
 };
-use hapax_console::Console;
+use hapax_console::{
+    Console,
+    serve::{Bounds, descriptors, serve},
+};
 use hapax_otlp::{Exporter, Exporting};
 use hapax_postgres::{Imported, Postgres};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -32,7 +36,7 @@ use crate::{
     command::{Context, Failure},
     config::{Config, Listen, Schema, Wrong},
     destination::{Spec, SpecError, build},
-    health::{self, Health},
+    health::Health,
     output::FAILED,
     retention,
     roster::{Declared, Roster},
@@ -110,7 +114,8 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let mut declared = Declared::in_configuration(config);
     roster.check(&declared)?;
     let store = context.store().await?;
-    let console = desk(&context, store.clone(), Some(&metrics))?;
+    let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
+    let console = desk(&context, store.clone(), Some(&metrics), &bounds)?;
     let mut api = admin::router(Admin::new(store.clone(), config, keys.clone())?);
     if config.admin.console {
         api = api.merge(console.router());
@@ -137,7 +142,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let served = [(health_listener, health.router()), (admin_listener, api)];
     for (listener, router) in served {
         if let Some(listener) = listener {
-            tasks.spawn(health::serve(listener, router, stopping.clone()));
+            tasks.spawn(serve(listener, router, bounds, stopping.clone()));
         }
     }
     for imported in imported {
@@ -207,13 +212,14 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
     let listener = listen("--listen", Listen(Some(address))).await?;
     let address = self::address(listener.as_ref())?;
     let store = context.store().await?;
-    let console = desk(&context, store.clone(), None)?;
+    let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE);
+    let console = desk(&context, store.clone(), None, &bounds)?;
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     if let Some(listener) = listener {
         let home = get(|| async { Redirect::to(hapax_console::BASE) });
         let router = console.router().route("/", home);
-        tasks.spawn(health::serve(listener, router, stopping.clone()));
+        tasks.spawn(serve(listener, router, bounds, stopping.clone()));
     }
     let kept = console.clone();
     tasks.spawn(async move { watched(&kept, stopping).await });
@@ -243,9 +249,11 @@ fn desk(
     context: &Context,
     store: Postgres,
     metrics: Option<&PrometheusHandle>,
+    bounds: &Bounds,
 ) -> Result<Console, Failure> {
     let config = &context.config;
     let mut settings = hapax_console::Settings::new(surroundings::clock());
+    settings.bounded_by(bounds);
     settings.tokens = admin::tokens(&config.admin.tokens)?;
     settings.https = config.admin.https;
     settings.mask = Mask::with(&config.admin.mask);

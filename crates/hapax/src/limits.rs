@@ -184,6 +184,28 @@ pub const SAGA_POLL: Duration = Duration::from_millis(500);
 /// How long sagas stay after their end.
 pub const SAGA_RETENTION: Duration = Duration::from_hours(720);
 
+/// Connections of one listener at a time: each costs a descriptor and some kilobytes.
+pub const LISTENER_CONNECTIONS: usize = 1_024;
+/// Descriptors that a process is taken to have where its system does not say.
+pub const LISTENER_DESCRIPTORS: usize = 256;
+/// Which part of the descriptors the one listener of a process takes: the other half is for files,
+/// the database and what it calls itself.
+pub const LISTENER_SHARE: usize = 2;
+/// Which part of them each listener of a relay takes: three quarters are for deliveries.
+pub const LISTENER_SHARE_OF_RELAY: usize = 8;
+/// How long a client may take over a request's head, and an idle connection stays.
+pub const LISTENER_HEAD: Duration = Duration::from_secs(10);
+/// How long a client may take over a request's body: the largest is 64 KiB.
+pub const LISTENER_BODY: Duration = Duration::from_secs(10);
+/// How long a write may wait for a client that does not read its answer.
+pub const LISTENER_WRITE: Duration = Duration::from_secs(30);
+/// How long a connection keeps its place without a whole request while others wait for one.
+pub const LISTENER_PLACE: Duration = Duration::from_secs(1);
+/// Bytes that are read from a connection ahead of whoever takes them, and so of a request's head.
+pub const LISTENER_READ_AHEAD: usize = 64 * 1024;
+/// How long requests in flight may take once a listener stops.
+pub const LISTENER_FINISH: Duration = Duration::from_secs(35);
+
 /// Attempts of one operation of the retry client, the first among them.
 pub const SEND_ATTEMPTS: u32 = 5;
 /// How long one operation of the retry client may take, all its attempts and waits.

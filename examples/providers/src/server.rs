@@ -2,7 +2,11 @@
 
 use std::{convert::Infallible, fmt, future::Future, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, response::Response};
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    response::Response,
+};
 use http::Request;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
@@ -13,13 +17,17 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     task::JoinSet,
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 512;
 /// How long a client may take over its headers, and an idle connection stays.
 const HEADERS: Duration = Duration::from_secs(30);
+/// How long a client may take over its body.
+const BODY: Duration = Duration::from_secs(30);
+/// Bytes of a body: the largest is an order's.
+const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// How long to wait when the system has no sockets left.
 const EXHAUSTED: Duration = Duration::from_millis(50);
 
@@ -59,8 +67,12 @@ async fn connection(stream: TcpStream, router: Router) {
     let _ = stream.set_nodelay(true);
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |request: Request<Incoming>| {
-        let answering = hyper::service::Service::call(&router, request);
-        async move { answering.await.map_or_else(never, answered) }
+        let router = router.clone();
+        async move {
+            let request = whole(request).await.ok_or(NoAnswer)?;
+            let answering = hyper::service::Service::call(&router, request);
+            answering.await.map_or_else(never, answered)
+        }
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -68,6 +80,14 @@ async fn connection(stream: TcpStream, router: Router) {
         .serve_connection(TokioIo::new(stream), service);
     // A connection that ends early was cut by its client, or by us on purpose.
     let _ended = serving.await;
+}
+
+/// A request with its whole body; nothing when that does not come in time, or is too long.
+async fn whole(request: Request<Incoming>) -> Option<Request<Body>> {
+    let (parts, body) = request.into_parts();
+    let reading = to_bytes(Body::new(body), BODY_BYTES_MAX);
+    let body = timeout(BODY, reading).await.ok()?.ok()?;
+    Some(Request::from_parts(parts, Body::from(body)))
 }
 
 fn never(never: Infallible) -> Result<Response<Body>, NoAnswer> {

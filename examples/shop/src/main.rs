@@ -13,7 +13,6 @@ mod secrets;
 mod wiring;
 mod announce;
 mod server;
-mod body;
 mod auth;
 mod routes;
 mod members;

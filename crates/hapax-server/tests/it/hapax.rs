@@ -129,15 +129,34 @@ impl Relay {
         configuration: &str,
         environment: &[(&str, &str)],
     ) -> Self {
+        let mut command = hapax(&[]);
+        command.envs(environment.iter().copied());
+        Self::start_by(command, database, configuration).await
+    }
+
+    /// The same, with so many descriptors and no more.
+    pub(crate) async fn start_within(
+        descriptors: u32,
+        database: &str,
+        configuration: &str,
+    ) -> Self {
+        let mut command = Command::new("/bin/sh");
+        let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_hapax")]);
+        command.env_clear().stdin(Stdio::null());
+        command.envs(hapax_testkit::seeded::variable());
+        Self::start_by(command, database, configuration).await
+    }
+
+    async fn start_by(mut command: Command, database: &str, configuration: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("hapax.toml");
         fs::write(&config, configuration).unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
-        let mut command = hapax(&["relay", "--listen", "127.0.0.1:0", "--log", "json"]);
         let child = command
+            .args(["relay", "--listen", "127.0.0.1:0", "--log", "json"])
             .args(["--database", database, "--config"])
             .arg(&config)
-            .envs(environment.iter().copied())
             .stdout(File::create(folder.path().join("out")).unwrap())
             .stderr(log)
             .spawn()
@@ -206,6 +225,17 @@ impl Relay {
     /// Where it listens, as `host:port`.
     pub(crate) fn address(&self) -> &str {
         self.url.trim_start_matches("http://")
+    }
+
+    /// Where its admin API listens, as `host:port`.
+    pub(crate) fn admin_address(&self) -> &str {
+        self.ready["fields"]["admin_listen"].as_str().unwrap()
+    }
+
+    /// How many descriptors it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        open.unwrap().count()
     }
 
     /// What `/readyz` says about a destination.

@@ -15,6 +15,7 @@ mod retention;
 mod sources;
 mod sharing;
 mod gauges;
+mod listeners;
 mod crashes;
 mod admin;
 mod probed;

@@ -42,6 +42,8 @@ const MISTAKES_MAX: u32 = 10;
 const CONNECTIONS_MAX: usize = 32;
 /// How long a client may be silent.
 const SILENCE: Duration = Duration::from_mins(1);
+/// How long one conversation may take, however much is said in it.
+const SESSION: Duration = Duration::from_mins(10);
 
 /// Catches mail on `listener` into `folder` until `stop` says so.
 pub(crate) async fn serve(listener: TcpListener, folder: PathBuf, mut stop: Stop) {
@@ -65,8 +67,11 @@ pub(crate) async fn serve(listener: TcpListener, folder: PathBuf, mut stop: Stop
         let folder = Arc::clone(&folder);
         sessions.spawn(async move {
             let (reader, writer) = stream.into_split();
-            if let Err(error) = Session::new(reader, writer, folder).run().await {
-                tracing::debug!(%error, "mail session ended early");
+            let session = Session::new(reader, writer, folder);
+            match timeout(SESSION, session.run()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "mail session ended early"),
+                Err(error) => tracing::debug!(%error, "mail session took too long"),
             }
             drop(slot);
         });

@@ -22,15 +22,13 @@ use tokio::{
     time::{Sleep, sleep, timeout},
 };
 
-/// How long a client may take over a body: a mebibyte at 17 KiB/s.
-const TAKES_MAX: Duration = Duration::from_mins(1);
 /// How long a body that was refused is heard out.
 const HEARD_OUT: Duration = Duration::from_secs(2);
 /// Bytes of a refused body that are heard out.
 const HEARD_OUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Bounds what a client sends after `headers`.
-pub(crate) fn bounded<B>(headers: &HeaderMap, body: B) -> Body
+/// Bounds what a client sends after `headers`: it may take `most` over it.
+pub(super) fn bounded<B>(headers: &HeaderMap, body: B, most: Duration) -> Body
 where
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BoxError>,
@@ -41,7 +39,7 @@ where
     let waits_to_send = headers.contains_key(header::EXPECT);
     Body::new(Timed {
         body: Some(body),
-        most: TAKES_MAX,
+        most,
         end: None,
         waits_to_send,
     })
@@ -137,6 +135,8 @@ mod tests {
 
     use super::*;
 
+    const MOST: Duration = Duration::from_mins(1);
+
     #[tokio::test]
     async fn a_body_that_does_not_come_ends_in_time() {
         let body = Body::new(Timed {
@@ -151,7 +151,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_nobody_reads_is_heard_out() {
         let (body, asked) = Scripted::new(vec![Poll::Ready(()), Poll::Ready(())]);
-        drop(bounded(&HeaderMap::new(), body));
+        drop(bounded(&HeaderMap::new(), body, MOST));
         tokio::task::yield_now().await;
         assert_eq!(asked.try_iter().count(), 3);
     }
@@ -163,7 +163,7 @@ mod tests {
             header::EXPECT,
             http::HeaderValue::from_static("100-continue"),
         );
-        drop(bounded(&HeaderMap::from_iter([expects]), body));
+        drop(bounded(&HeaderMap::from_iter([expects]), body, MOST));
         tokio::task::yield_now().await;
         assert_eq!(asked.try_iter().count(), 0);
     }

@@ -1,0 +1,91 @@
+//! A connection whose far end has to read what it asked for.
+//!
+//! A write that makes no progress for the time that it was given fails, and the connection ends:
+//! a client that asks and never reads would keep it otherwise.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+pub(super) struct Written<S> {
+    inner: S,
+    most: Duration,
+    /// When the write that waits has waited long enough.
+    end: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Written<S> {
+    /// Bounds how long each write to `inner` may wait.
+    pub(super) fn within(inner: S, most: Duration) -> Self {
+        let end = None;
+        Self { inner, most, end }
+    }
+
+    fn bounded<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.end = None;
+            return written;
+        }
+        let most = self.most;
+        let end = self.end.get_or_insert_with(|| Box::pin(sleep(most)));
+        ready!(end.as_mut().poll(context));
+        let late = "the client does not read its answer";
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, late)))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Written<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Written<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write(context, bytes);
+        self.bounded(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write_vectored(context, parts);
+        self.bounded(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.inner).poll_flush(context);
+        self.bounded(context, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ended = Pin::new(&mut self.inner).poll_shutdown(context);
+        self.bounded(context, ended)
+    }
+}

@@ -1,0 +1,153 @@
+//! What a flood of connections does to a relay: nothing to its deliveries.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    routing::{get, post},
+};
+use hapax_console::serve::{Bounds, serve};
+use hapax_testkit::{
+    http::{HttpClient, HttpReceiver},
+    postgres::Database,
+};
+use tokio::{sync::watch, task::spawn_blocking};
+
+use crate::hapax::{PATIENCE, Relay, emit, migrate, webhook};
+
+/// Descriptors of the relay: more than a few, and fewer than the flood has connections.
+const DESCRIPTORS: u32 = 256;
+const FLOOD: usize = 300;
+const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\nconsole = true\n";
+
+/// Connections that each send half a request and no more.
+fn flood(address: &str) -> Vec<TcpStream> {
+    let half = |_| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let half = "GET /admin/v1/overview HTTP/1.1\r\nhost: a\r\n";
+        stream.write_all(half.as_bytes()).unwrap();
+        stream
+    };
+    (0..FLOOD).map(half).collect()
+}
+
+/// Waits until each of them is closed.
+async fn closed(flood: Vec<TcpStream>) {
+    let waiting = spawn_blocking(move || {
+        for mut stream in flood {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let read = stream.read(&mut [0; 256]);
+            let still_open =
+                |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+            assert!(!read.as_ref().is_err_and(still_open), "still open");
+        }
+    });
+    waiting.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_sent_requests_take_no_descriptor_that_deliveries_need() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let receiver = HttpReceiver::start().await;
+    let configuration = format!("{ADMIN}{}", webhook("orders", &receiver.url("/")));
+    let relay = Relay::start_within(DESCRIPTORS, &database.url(), &configuration).await;
+    let client = database.client().await;
+    for (address, expected) in [(relay.admin_address(), 50), (relay.address(), 100)] {
+        let flood = flood(address);
+        emit(&client, "order.created", 50).await;
+        let taken = receiver.received_at_least(expected).await;
+        assert_eq!(taken.len(), expected, "no delivery was tried twice");
+        let open = relay.descriptors();
+        assert!(open < 200, "{open} descriptors are open");
+        // Whoever sends whole requests is served meanwhile, on the flooded listener too.
+        for (address, path) in [
+            (relay.admin_address(), "/admin/v1/openapi.json"),
+            (relay.address(), "/metrics"),
+        ] {
+            let url = format!("http://{address}{path}");
+            let answer = tokio::time::timeout(PATIENCE, HttpClient::new().get(&url)).await;
+            assert_eq!(answer.unwrap().unwrap().status, 200, "{url}");
+        }
+        closed(flood).await;
+    }
+    let log = relay.log();
+    assert!(!log.contains("Too many open files"), "{log}");
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn live_figures_go_on_through_a_flood() {
+    let database = Database::fresh().await;
+    migrate(&database.url());
+    let relay = Relay::start_within(DESCRIPTORS, &database.url(), ADMIN).await;
+    let address = relay.admin_address().to_owned();
+    let mut live = TcpStream::connect(&address).unwrap();
+    live.set_read_timeout(Some(PATIENCE)).unwrap();
+    let ask = format!("GET /console/live HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    live.write_all(ask.as_bytes()).unwrap();
+    let mut told = read_until(live, "data:").await;
+    let flood = flood(&address);
+    let client = database.client().await;
+    for round in 0..3 {
+        emit(&client, &format!("order.{round}"), 5).await;
+        told = read_until(told, "data:").await;
+    }
+    closed(flood).await;
+    drop(told);
+    relay.stop().await;
+}
+
+/// Bytes that no socket's buffers hold.
+const LARGE: usize = 64 * 1024 * 1024;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_stalls_loses_its_place_whatever_it_stalls_over() {
+    let short = std::time::Duration::from_millis(200);
+    let mut bounds = Bounds::sharing(2, 2);
+    assert_eq!(bounds.connections, 1);
+    (bounds.head, bounds.body, bounds.write) = (short, short, short);
+    let router = Router::new()
+        .route("/large", get(|| async { Bytes::from(vec![b'.'; LARGE]) }))
+        .route("/body", post(|body: Bytes| async move { body }))
+        .route("/small", get(|| async { "small" }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopping) = watch::channel(false);
+    let serving = tokio::spawn(serve(listener, router, bounds, stopping));
+    for stalls in [
+        "",
+        "GET /small HTTP/1.1\r\nhost",
+        "GET /small HTTP/1.1\r\nhost: a\r\n\r\n",
+        "GET /large HTTP/1.1\r\nhost: a\r\n\r\n",
+        "POST /body HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf",
+    ] {
+        let mut stalled = TcpStream::connect(address).unwrap();
+        stalled.write_all(stalls.as_bytes()).unwrap();
+        let url = format!("http://{address}/small");
+        let answer = tokio::time::timeout(PATIENCE, HttpClient::new().get(&url)).await;
+        let answer = answer.unwrap_or_else(|_| panic!("{stalls:?} keeps its place"));
+        assert_eq!(answer.unwrap().text(), "small");
+        drop(stalled);
+    }
+    stop.send_replace(true);
+    serving.await.unwrap();
+}
+
+/// Reads on until this text has come.
+async fn read_until(mut stream: TcpStream, text: &'static str) -> TcpStream {
+    let reading = spawn_blocking(move || {
+        let (mut heard, mut bytes) = (String::new(), [0; 16 * 1024]);
+        while !heard.contains(text) {
+            let read = stream.read(&mut bytes).unwrap();
+            assert!(read > 0, "it was closed: {heard}");
+            heard.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        }
+        stream
+    });
+    reading.await.unwrap()
+}
