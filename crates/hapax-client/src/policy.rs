@@ -76,6 +76,12 @@ pub(crate) fn wants_key(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PATCH)
 }
 
+/// Whether a problem's code says that the same request will fail again, whatever its status: the
+/// class `INTERNAL` is for what the service's own people have to mend.
+pub(crate) fn is_final(code: &str) -> bool {
+    code.split('.').next() == Some("INTERNAL")
+}
+
 fn passes(status: StatusCode, asked: bool) -> bool {
     match status.as_u16() {
         408 | 425 | 429 | 500 | 502 | 503 | 504 => true,

@@ -115,7 +115,7 @@ pub use inbox::{Verified, WebhookLayer};
 pub use operation::{OperationLayer, Protected};
 pub use phased::{Completer, Phased};
 pub use planned::Planned;
-pub use problem::{Code, Problem};
+pub use problem::{Code, ConflictOn, Problem};
 pub use request_id::{RequestId, RequestIds};
 pub use settings::{Profile, Settings};
 pub use tx::Tx;

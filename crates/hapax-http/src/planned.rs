@@ -5,14 +5,15 @@
 //! commit between many such requests. Statements run only if the key was free.
 
 use std::{
+    borrow::Cow,
     fmt,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use axum::response::{IntoResponse, Response};
-use hapax::event::NewEvent;
+use hapax::{event::NewEvent, store::StoreError};
 
-use crate::problem;
+use crate::problem::{self, Code, ConflictOn as _, Problem};
 
 /// All that a single-shot request will do, said beforehand.
 ///
@@ -25,6 +26,8 @@ pub struct Planned<S> {
     pub events: Vec<NewEvent>,
     /// What is answered once all of it is committed.
     pub answer: Response,
+    /// What is answered instead where a statement violates a constraint: its name, and the code.
+    pub conflicts: Vec<(Cow<'static, str>, Code)>,
 }
 
 impl<S> Planned<S> {
@@ -34,6 +37,7 @@ impl<S> Planned<S> {
             statements: Vec::new(),
             events: Vec::new(),
             answer: answer.into_response(),
+            conflicts: Vec::new(),
         }
     }
 
@@ -41,6 +45,14 @@ impl<S> Planned<S> {
     #[must_use]
     pub fn statement(mut self, statement: S) -> Self {
         self.statements.push(statement);
+        self
+    }
+
+    /// Answers with a problem of `code` where a statement violates `constraint`, as
+    /// [`ConflictOn`](crate::ConflictOn) does in other modes.
+    #[must_use]
+    pub fn conflict_on(mut self, constraint: impl Into<Cow<'static, str>>, code: Code) -> Self {
+        self.conflicts.push((constraint.into(), code));
         self
     }
 
@@ -58,6 +70,7 @@ impl<S> fmt::Debug for Planned<S> {
             .field("statements", &self.statements.len())
             .field("events", &self.events)
             .field("answer", &self.answer)
+            .field("conflicts", &self.conflicts)
             .finish()
     }
 }
@@ -76,6 +89,28 @@ impl<S: Send + 'static> IntoResponse for Planned<S> {
 pub(crate) struct Plan<S> {
     pub(crate) statements: Vec<S>,
     pub(crate) events: Vec<NewEvent>,
+    pub(crate) conflicts: Conflicts,
+}
+
+/// Constraints whose violation has an answer.
+#[derive(Default)]
+pub(crate) struct Conflicts(Vec<(Cow<'static, str>, Code)>);
+
+impl Conflicts {
+    /// What is answered to a failure.
+    pub(crate) fn problem(&self, error: StoreError) -> Problem {
+        let named = self.0.iter();
+        named.fold(Problem::from(error), |problem, (constraint, code)| {
+            let conflict = Err::<(), _>(problem).conflict_on(constraint, *code);
+            conflict.expect_err("an error stays one")
+        })
+    }
+
+    /// Whether a failure violates one of them.
+    pub(crate) fn knows(&self, error: &StoreError) -> bool {
+        let violated = error.constraint();
+        violated.is_some_and(|it| self.0.iter().any(|(named, _)| named == it))
+    }
 }
 
 impl<S> Default for Plan<S> {
@@ -83,6 +118,7 @@ impl<S> Default for Plan<S> {
         Self {
             statements: Vec::new(),
             events: Vec::new(),
+            conflicts: Conflicts::default(),
         }
     }
 }
@@ -101,8 +137,15 @@ pub(crate) fn split<S: Send + 'static>(response: Response) -> (Plan<S>, Response
                 statements,
                 events,
                 answer,
+                conflicts,
             } = planned;
-            (Plan { statements, events }, answer)
+            let conflicts = Conflicts(conflicts);
+            let plan = Plan {
+                statements,
+                events,
+                conflicts,
+            };
+            (plan, answer)
         }
     }
 }

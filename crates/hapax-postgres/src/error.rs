@@ -6,7 +6,11 @@
 //! and may be run again at once, `Statement` where it will fail again.
 
 use deadpool_postgres::PoolError;
-use hapax::{keyring::KeyringError, sink::BoxError, store::StoreError};
+use hapax::{
+    keyring::KeyringError,
+    sink::BoxError,
+    store::{DatabaseError, DatabaseErrorKind, StoreError},
+};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// Why a database was not opened.
@@ -121,10 +125,17 @@ pub(crate) fn store_error(error: tokio_postgres::Error) -> StoreError {
     }
     let state = state.clone();
     let fatal = error.as_db_error().is_some_and(is_fatal);
-    sorted(&state, fatal, error.into())
+    let constraint = error.as_db_error().and_then(DbError::constraint);
+    let constraint = constraint.map(str::to_owned);
+    sorted(&state, fatal, constraint, error.into())
 }
 
-fn sorted(state: &SqlState, fatal: bool, source: BoxError) -> StoreError {
+fn sorted(
+    state: &SqlState,
+    fatal: bool,
+    constraint: Option<String>,
+    source: BoxError,
+) -> StoreError {
     if *state == SqlState::QUERY_CANCELED || *state == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
     {
         StoreError::TimedOut
@@ -132,18 +143,27 @@ fn sorted(state: &SqlState, fatal: bool, source: BoxError) -> StoreError {
         StoreError::Conflict { source }
     } else if passes(state, fatal) {
         StoreError::Unavailable { source }
-    } else if state.code().starts_with("22") {
-        let source = Unfitting(state.code().to_owned()).into();
-        StoreError::Statement { source }
     } else {
-        StoreError::Statement { source }
+        let refused = DatabaseError::new(kind(state), constraint, state.code(), source);
+        StoreError::Statement {
+            source: refused.into(),
+        }
     }
 }
 
-/// A data exception: its message repeats the value, and this is logged.
-#[derive(Debug, thiserror::Error)]
-#[error("a value does not fit (SQLSTATE {0})")]
-struct Unfitting(String);
+/// What kind of refusal a SQLSTATE is.
+fn kind(state: &SqlState) -> DatabaseErrorKind {
+    match state.code() {
+        "23505" => DatabaseErrorKind::UniqueViolation,
+        "23503" => DatabaseErrorKind::ForeignKeyViolation,
+        "23502" => DatabaseErrorKind::NotNullViolation,
+        "23514" => DatabaseErrorKind::CheckViolation,
+        "23P01" => DatabaseErrorKind::ExclusionViolation,
+        code if code.starts_with("23") => DatabaseErrorKind::OtherConstraint,
+        code if code.starts_with("22") => DatabaseErrorKind::InvalidInput,
+        _ => DatabaseErrorKind::Other,
+    }
+}
 
 /// The same for what sqlx said.
 #[cfg(feature = "sqlx")]
@@ -166,7 +186,9 @@ pub(crate) fn sqlx_error(error: sqlx::Error) -> StoreError {
     };
     let told = told.downcast_ref::<PgDatabaseError>();
     let fatal = matches!(told.severity(), PgSeverity::Fatal | PgSeverity::Panic);
-    sorted(&SqlState::from_code(told.code()), fatal, source(error))
+    let constraint = told.constraint().map(str::to_owned);
+    let state = SqlState::from_code(told.code());
+    sorted(&state, fatal, constraint, source(error))
 }
 
 /// Whether it is not known what became of the statement: the connection is gone.

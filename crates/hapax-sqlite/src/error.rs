@@ -6,7 +6,11 @@
 
 use std::path::PathBuf;
 
-use hapax::{keyring::KeyringError, sink::BoxError, store::StoreError};
+use hapax::{
+    keyring::KeyringError,
+    sink::BoxError,
+    store::{DatabaseError, DatabaseErrorKind, StoreError},
+};
 use rusqlite::ErrorCode;
 
 /// Why a database was not opened.
@@ -150,9 +154,48 @@ pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
         Some(code) if passes(code) => StoreError::Unavailable {
             source: error.into(),
         },
-        _ => StoreError::Statement {
+        _ => refused(error),
+    }
+}
+
+/// A statement that fails again; what SQLite itself refused says what kind of refusal it was.
+fn refused(error: rusqlite::Error) -> StoreError {
+    let rusqlite::Error::SqliteFailure(told, message) = &error else {
+        return StoreError::Statement {
             source: error.into(),
-        },
+        };
+    };
+    let kind = kind(*told);
+    // "UNIQUE constraint failed: shop_order.number"
+    let constraint = message
+        .as_deref()
+        .and_then(|it| it.split_once("constraint failed: "));
+    let constraint = constraint.map(|(_, named)| named.to_owned());
+    let code = told.extended_code.to_string();
+    StoreError::Statement {
+        source: DatabaseError::new(kind, constraint, code, error).into(),
+    }
+}
+
+fn kind(told: rusqlite::ffi::Error) -> DatabaseErrorKind {
+    use rusqlite::ffi;
+
+    match (told.extended_code, told.code) {
+        (
+            ffi::SQLITE_CONSTRAINT_UNIQUE
+            | ffi::SQLITE_CONSTRAINT_PRIMARYKEY
+            | ffi::SQLITE_CONSTRAINT_ROWID,
+            _,
+        ) => DatabaseErrorKind::UniqueViolation,
+        (ffi::SQLITE_CONSTRAINT_FOREIGNKEY, _) => DatabaseErrorKind::ForeignKeyViolation,
+        (ffi::SQLITE_CONSTRAINT_NOTNULL, _) => DatabaseErrorKind::NotNullViolation,
+        (ffi::SQLITE_CONSTRAINT_CHECK, _) => DatabaseErrorKind::CheckViolation,
+        // A value of another type in a STRICT table.
+        (ffi::SQLITE_CONSTRAINT_DATATYPE, _) | (_, ErrorCode::TypeMismatch | ErrorCode::TooBig) => {
+            DatabaseErrorKind::InvalidInput
+        }
+        (_, ErrorCode::ConstraintViolation) => DatabaseErrorKind::OtherConstraint,
+        _ => DatabaseErrorKind::Other,
     }
 }
 

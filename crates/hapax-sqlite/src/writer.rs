@@ -17,7 +17,7 @@ use hapax::{
     group::{Fate, Waiting},
     keyring::Keyring,
     relay::wake::Wake,
-    store::StoreError,
+    store::{DatabaseError, StoreError},
     telemetry::panic_word,
 };
 use rusqlite::{Connection, ErrorCode};
@@ -257,7 +257,12 @@ impl Writer {
             tracing::error!(error = error.story(), "group could not be rolled back");
         }
         match error {
-            StoreError::Statement { source } if members == 1 => Fate::Refused(source.to_string()),
+            StoreError::Statement { source } if members == 1 => {
+                match source.downcast::<DatabaseError>() {
+                    Ok(refused) => Fate::Violated(*refused),
+                    Err(source) => Fate::Refused(source.to_string()),
+                }
+            }
             error => {
                 self.log(&error);
                 if matches!(error, StoreError::Statement { .. }) {

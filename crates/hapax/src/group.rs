@@ -19,7 +19,7 @@ use tokio::{
     time::timeout_at,
 };
 
-use crate::store::StoreError;
+use crate::store::{DatabaseError, StoreError};
 
 /// Where requests wait for their group; clones share it.
 pub struct Queue<J>(Arc<Mutex<Option<mpsc::Sender<J>>>>);
@@ -172,6 +172,8 @@ pub enum Fate {
     Lost(String),
     /// It had one member, and the commit refused it.
     Refused(String),
+    /// It had one member, and the database refused its commit: a constraint that is checked there.
+    Violated(DatabaseError),
 }
 
 impl Fate {
@@ -190,6 +192,9 @@ impl Fate {
             }),
             (Self::Refused(reason), _) => Err(StoreError::Statement {
                 source: reason.as_str().into(),
+            }),
+            (Self::Violated(error), _) => Err(StoreError::Statement {
+                source: error.clone().into(),
             }),
             (Self::Lost(reason), _) => {
                 let source = format!("the group was rolled back: {reason}").into();

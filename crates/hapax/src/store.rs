@@ -30,7 +30,7 @@ use crate::{
     saga::{Filter, Kind, NewSaga, Owned, SagaRecord, Standing as SagaStanding, StepRecord},
 };
 
-pub use error::StoreError;
+pub use error::{DatabaseError, DatabaseErrorKind, StoreError};
 
 /// An open transaction: the handler's rows, the key, the answer and the events are one commit.
 ///

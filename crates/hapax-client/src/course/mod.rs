@@ -10,7 +10,7 @@ use hapax::retry::Again;
 
 use crate::{
     attempt::{Attempt, Attempts},
-    policy::Seen,
+    policy::{Seen, is_final},
     shared::Shared,
     telemetry,
 };
@@ -127,10 +127,11 @@ impl Course {
         };
         telemetry::attempt(&self.label, number, self.delay, status);
         let times = (self.delay, elapsed.saturating_sub(self.sent_at));
+        let stands = code.as_deref().is_some_and(is_final);
         let attempt = Attempt::new(number, times, status, code, notes);
         tracing::debug!(number, status, notes, "attempt");
         self.attempts.push(attempt);
-        let step = self.decide(seen, number, elapsed);
+        let step = self.decide(seen, stands, number, elapsed);
         if let Step::Wait(delay) = step {
             self.delay = delay;
             self.doubt |= seen != Seen::NotSent;
@@ -162,9 +163,9 @@ impl Course {
         self.attempts
     }
 
-    fn decide(&self, seen: Seen, number: u32, elapsed: Duration) -> Step {
+    fn decide(&self, seen: Seen, stands: bool, number: u32, elapsed: Duration) -> Step {
         let now = self.shared.clock.now();
-        if !seen.is_passing() {
+        if stands || !seen.is_passing() {
             self.shared
                 .balance(&self.account, |balance| balance.succeeded(now));
             return Step::Stop(Stopped::Final);

@@ -55,6 +55,26 @@ fn an_answer_that_stands_ends_the_operation_whatever_it_says() {
 }
 
 #[test]
+fn a_failure_of_the_class_internal_is_not_tried_again() {
+    let mut told = course(Policy::default(), true);
+    let code = |code: &str| Some(code.to_owned());
+    let step = told.seen(
+        answer(500, None),
+        code("TRANSIENT.internal"),
+        "",
+        Duration::ZERO,
+    );
+    assert!(matches!(step, Step::Wait(_)), "{step:?}");
+    let step = told.seen(
+        answer(500, None),
+        code("INTERNAL.statement"),
+        "",
+        Duration::ZERO,
+    );
+    assert_eq!(step, Step::Stop(Stopped::Final));
+}
+
+#[test]
 fn what_may_not_be_repeated_is_sent_again_only_while_nothing_of_it_has_left() {
     let mut course = course(Policy::default(), false);
     waits(&mut course, NO_ONE);

@@ -157,6 +157,12 @@ pub const UNAVAILABLE: Code = Code::new(
 );
 /// The service failed; nothing happened.
 pub const INTERNAL: Code = Code::new("TRANSIENT.internal", 500, "The service failed");
+/// The database refused a statement of the service, and would refuse it again; nothing happened.
+pub const STATEMENT: Code = Code::new(
+    "INTERNAL.statement",
+    500,
+    "The database refused what the service wrote",
+);
 /// The handler's answer is too large to be stored; nothing happened.
 pub const ANSWER_TOO_LARGE: Code = Code::new(
     "TRANSIENT.answer_too_large",
@@ -207,6 +213,7 @@ mod tests {
             KEY_MISSING,
             AUTH_INVALID,
             PRECONDITION,
+            STATEMENT,
         ];
         assert!(retryable.iter().all(Code::retryable));
         assert!(!never.iter().any(Code::retryable));

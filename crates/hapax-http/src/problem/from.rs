@@ -1,8 +1,9 @@
-//! What a handler's `?` makes of the errors of the store and the outbox.
+//! What a handler's `?` makes of the errors of the store and the outbox, and what a service makes
+//! of a violated constraint.
 
 use hapax::{outbox::EventError, store::StoreError};
 
-use super::{INTERNAL, Problem, TIMEOUT, UNAVAILABLE};
+use super::{Code, INTERNAL, Problem, STATEMENT, TIMEOUT, UNAVAILABLE};
 use crate::settings::RETRY_AFTER;
 
 impl From<StoreError> for Problem {
@@ -17,8 +18,57 @@ impl From<StoreError> for Problem {
             StoreError::TimedOut => Self::new(TIMEOUT)
                 .detail("the transaction took too long and was rolled back")
                 .caused_by(error),
+            _ if error.database_error().is_some() => Self::new(STATEMENT)
+                .detail("nothing was changed; the same request would be refused again")
+                .caused_by(error),
             _ => Self::internal(error),
         }
+    }
+}
+
+/// Answers a violated constraint with a problem of the service's own.
+///
+/// ```
+/// use hapax::store::StoreError;
+/// use hapax_http::{ConflictOn as _, Problem, problem::Code};
+/// use hapax_sqlite::Tx;
+///
+/// const NUMBER_TAKEN: Code =
+///     Code::new("CONFLICT.order.number_taken", 409, "An order with this number exists");
+///
+/// async fn insert(tx: &mut Tx, number: String) -> Result<(), Problem> {
+///     tx.with(|db| db.execute("INSERT INTO shop_order (number) VALUES (?1)", [number]))
+///         .await
+///         .conflict_on("shop_order.number", NUMBER_TAKEN)?;
+///     Ok(())
+/// }
+/// ```
+pub trait ConflictOn<T>: Sized {
+    /// Makes a problem of `code` of a failure that violates `constraint`; others stay what they
+    /// are. Calls for several constraints may follow each other.
+    ///
+    /// `constraint` is what [`DatabaseError::constraint`](hapax::store::DatabaseError::constraint)
+    /// says: a name on PostgreSQL, `table.column` for a unique constraint on SQLite.
+    ///
+    /// # Errors
+    /// Fails as it did before, with an answer of the service's own where the constraint is this.
+    fn conflict_on(self, constraint: &str, code: Code) -> Result<T, Problem>;
+}
+
+impl<T> ConflictOn<T> for Result<T, StoreError> {
+    fn conflict_on(self, constraint: &str, code: Code) -> Result<T, Problem> {
+        self.map_err(Problem::from).conflict_on(constraint, code)
+    }
+}
+
+impl<T> ConflictOn<T> for Result<T, Problem> {
+    fn conflict_on(self, constraint: &str, code: Code) -> Self {
+        self.map_err(|problem| match problem.store_error() {
+            Some(error) if error.constraint() == Some(constraint) => {
+                Problem::new(code).caused_by(problem.into_source())
+            }
+            _ => problem,
+        })
     }
 }
 

@@ -14,10 +14,11 @@ mod render;
 use std::{borrow::Cow, time::Duration};
 
 use axum::response::{IntoResponse, Response};
-use hapax::sink::BoxError;
+use hapax::{sink::BoxError, store::StoreError};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 pub use code::*;
+pub use from::ConflictOn;
 pub(crate) use render::{settle, unwritten, write_out};
 
 /// An error for the caller.
@@ -136,6 +137,17 @@ impl Problem {
     /// The member that is wrong.
     pub fn named_member(&self) -> Option<&str> {
         self.0.member.as_deref()
+    }
+
+    /// The store's error that caused it, where one did.
+    fn store_error(&self) -> Option<&StoreError> {
+        self.0.source.as_ref()?.downcast_ref()
+    }
+
+    /// What caused it; itself, in words, where nothing did.
+    fn into_source(self) -> BoxError {
+        let inner = *self.0;
+        inner.source.unwrap_or_else(|| inner.detail.into())
     }
 
     /// The status that it is answered with.

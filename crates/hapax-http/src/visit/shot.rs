@@ -3,7 +3,7 @@
 use axum::response::Response;
 use hapax::{
     idempotency::{Known, Remember, SingleShot, judge},
-    store::{Keys, Ran},
+    store::{Keys, Ran, StoreError},
 };
 use tokio::time::Instant;
 
@@ -12,7 +12,7 @@ use super::{
     held::{Held, unclaimed},
     run::Finished,
 };
-use crate::planned::{self, Plan};
+use crate::planned::{self, Conflicts, Plan};
 
 /// Lets the handler plan, and hands the plan to the store.
 pub(super) async fn shot<K: Keys, S: Inner>(visit: Visit<K, S>, held: Held<K>) -> Response {
@@ -32,6 +32,34 @@ async fn carry_out<K: Keys>(
     finished: Finished,
     end: Instant,
 ) -> Response {
+    let conflicts = plan.conflicts;
+    let plan = Plan {
+        conflicts: Conflicts::default(),
+        ..plan
+    };
+    let (held, error) = match write(held, plan, finished, end).await {
+        Ok(response) => return response,
+        Err(failed) => failed,
+    };
+    if !conflicts.knows(&error) {
+        return failed(held, error);
+    }
+    // A refusal like those that a handler raises: it is remembered, and nothing else is.
+    let problem = conflicts.problem(error);
+    let finished = Finished::problem(&problem, &held.id).await;
+    match write(held, Plan::default(), finished, end).await {
+        Ok(response) => response,
+        Err((held, error)) => failed(held, error),
+    }
+}
+
+/// Hands a plan to the store; the key comes back where the store failed.
+async fn write<K: Keys>(
+    held: Held<K>,
+    plan: Plan<K::Statement>,
+    finished: Finished,
+    end: Instant,
+) -> Result<Response, (Held<K>, StoreError)> {
     let (answer, exchange, extensions) = finished.split(&held.act.terms.per_request);
     let shot = SingleShot {
         claim: held.claim.clone(),
@@ -41,17 +69,21 @@ async fn carry_out<K: Keys>(
         deadline: Some(end.into_std()),
     };
     match held.act.idempotency.store().single_shot(shot).await {
-        Ok(Ran::Committed { fresh_for }) => held.stored(answer, fresh_for, exchange, extensions),
-        Ok(Ran::Known(known)) => held.known(known),
-        Err(error) => {
-            let known_cause = matches!(error, hapax::store::StoreError::Event(_));
-            held.failed(&if known_cause {
-                error.into()
-            } else {
-                unclaimed(error)
-            })
+        Ok(Ran::Committed { fresh_for }) => {
+            Ok(held.stored(answer, fresh_for, exchange, extensions))
         }
+        Ok(Ran::Known(known)) => Ok(held.known(known)),
+        Err(error) => Err((held, error)),
     }
+}
+
+fn failed<K: Keys>(held: Held<K>, error: StoreError) -> Response {
+    let is_the_plans = matches!(error, StoreError::Event(_)) || error.database_error().is_some();
+    held.failed(&if is_the_plans {
+        error.into()
+    } else {
+        unclaimed(error)
+    })
 }
 
 /// The plan comes to nothing; a key that was used before still says so.

@@ -115,7 +115,7 @@ async fn shot<K: Keys, S: Inner>(visit: Visit<K, S>) -> Response {
     act.counts.request(outcome);
     match carried_out {
         Ok(_) => bypassed(finished.into_response()),
-        Err(error) => problem::write_out(&error.into(), &id),
+        Err(error) => problem::write_out(&plan.conflicts.problem(error), &id),
     }
 }
 

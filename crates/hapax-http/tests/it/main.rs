@@ -11,6 +11,7 @@ mod remembered;
 mod quotas;
 mod waiting;
 mod conflicts;
+mod violations;
 mod store_errors;
 mod plans;
 mod phased;

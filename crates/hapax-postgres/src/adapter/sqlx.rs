@@ -21,6 +21,12 @@ use crate::{
     query,
 };
 
+/// Sorts an error of a statement of your own as the errors of these functions are sorted: whether
+/// it may be tried again, and what the database refused.
+pub fn store_error(error: sqlx::Error) -> StoreError {
+    sqlx_error(error)
+}
+
 /// Takes a key for the transaction that is open on `tx`, or says what is known about it.
 ///
 /// It waits for a transaction that holds the same key, up to [`WAIT`](hapax::limits::WAIT).

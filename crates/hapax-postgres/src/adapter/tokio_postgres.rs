@@ -16,11 +16,16 @@ use tokio_postgres::{Row, Transaction, types::Type};
 
 use super::{Emission, Origin, Told, WAIT_SECS, acceptance, event_id, headers, retention, stands};
 use crate::{
-    error::store_error,
     idempotency::{on_expired, parts},
     query,
     value::Param,
 };
+
+/// Sorts an error of a statement of your own as the errors of these functions are sorted: whether
+/// it may be tried again, and what the database refused.
+pub fn store_error(error: tokio_postgres::Error) -> StoreError {
+    crate::error::store_error(error)
+}
 
 /// Takes a key for this transaction, or says what is known about it.
 ///

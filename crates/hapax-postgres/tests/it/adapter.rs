@@ -480,6 +480,67 @@ async fn what_a_driver_says_is_sorted_into_again_and_never() {
     assert!(matches!(gone, StoreError::Unavailable { .. }), "{gone:?}");
 }
 
+#[tokio::test]
+async fn what_the_database_refuses_is_told_apart_whoever_ran_the_statement() {
+    use hapax::store::DatabaseErrorKind as Kind;
+
+    let town = Town::new().await;
+    let tables = "CREATE TABLE parent (id int PRIMARY KEY);
+        CREATE TABLE child (
+            number int CONSTRAINT child_number_key UNIQUE,
+            tenant varchar(5) NOT NULL,
+            amount int CONSTRAINT child_amount_check CHECK (amount > 0),
+            parent int CONSTRAINT child_parent_fkey REFERENCES parent (id),
+            during int4range CONSTRAINT child_during_excl EXCLUDE USING gist (during WITH &&)
+        );
+        INSERT INTO child VALUES (7, 'alice', 1, NULL, '[1,5]')";
+    town.plain.batch_execute(tables).await.unwrap();
+    for (values, kind, constraint) in [
+        ("7, 'bob'", Kind::UniqueViolation, Some("child_number_key")),
+        ("8, NULL", Kind::NotNullViolation, None),
+        (
+            "8, 'bob', -1",
+            Kind::CheckViolation,
+            Some("child_amount_check"),
+        ),
+        (
+            "8, 'bob', 1, 9",
+            Kind::ForeignKeyViolation,
+            Some("child_parent_fkey"),
+        ),
+        (
+            "8, 'bob', 1, NULL, '[2,3]'",
+            Kind::ExclusionViolation,
+            Some("child_during_excl"),
+        ),
+        ("8, 'robert'", Kind::InvalidInput, None),
+        ("8, 'bob', 1 / 0", Kind::InvalidInput, None),
+        ("8, bob", Kind::Other, None),
+    ] {
+        let sql = format!("INSERT INTO child VALUES ({values})");
+        let by_sqlx = sqlx::query(sqlx::AssertSqlSafe(sql.clone()))
+            .execute(&town.pool())
+            .await;
+        let by_sqlx = adapter::sqlx::store_error(by_sqlx.unwrap_err());
+        let plain = town.plain.execute(sql.as_str(), &[]).await;
+        let plain = adapter::tokio_postgres::store_error(plain.unwrap_err());
+        for error in [by_sqlx, plain] {
+            let told = error
+                .database_error()
+                .unwrap_or_else(|| panic!("{values}: {error:?}"));
+            assert_eq!(
+                (told.kind(), error.constraint()),
+                (kind, constraint),
+                "{values}"
+            );
+            assert_eq!(error.is_unique_violation(), kind == Kind::UniqueViolation);
+            // What the server says of a row repeats its values, and errors are logged.
+            let story = error.story();
+            assert!(kind == Kind::Other || !story.contains("bob"), "{story}");
+        }
+    }
+}
+
 /// An answer with bytes that a careless store would change.
 fn odd_answer(status: u16) -> Answer {
     let value: Bytes = (0x20..=0x7e).chain(0x80..=0xff).collect();

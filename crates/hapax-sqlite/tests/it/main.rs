@@ -7,6 +7,7 @@ mod law;
 mod sources;
 mod groups;
 mod transactions;
+mod violations;
 mod riding;
 mod failures;
 mod sagas;

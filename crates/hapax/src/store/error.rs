@@ -1,7 +1,10 @@
-//! Why a store did not do what it was asked.
+//! Why a store did not do what it was asked, and what a database refused.
 //!
-//! Each variant is a decision of whoever asked: try again, or not, and whether it is known that
-//! nothing happened.
+//! A [`StoreError`] says whether the same thing may be tried again. A
+//! [`DatabaseError`] says of a statement that may not what kind of refusal it met,
+//! in the same words for every database, so that a service can answer it.
+
+use std::{fmt, sync::Arc};
 
 use crate::{outbox::EventError, sink::BoxError, telemetry::story};
 
@@ -37,7 +40,10 @@ pub enum StoreError {
         /// What the store holds, and what was read.
         what: String,
     },
-    /// A statement failed; its transaction was rolled back.
+    /// A statement failed, and would fail again; its transaction was rolled back.
+    ///
+    /// Where the database refused it, the source is a [`DatabaseError`]:
+    /// [`StoreError::database_error`] finds it.
     #[error("statement failed")]
     Statement {
         /// What the database said.
@@ -55,8 +61,138 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// What the database refused, when it was the database that did.
+    pub fn database_error(&self) -> Option<&DatabaseError> {
+        let Self::Statement { source } = self else {
+            return None;
+        };
+        source.downcast_ref()
+    }
+
+    /// Whether a row with the same unique columns is there already.
+    pub fn is_unique_violation(&self) -> bool {
+        let error = self.database_error();
+        error.is_some_and(|error| error.kind() == DatabaseErrorKind::UniqueViolation)
+    }
+
+    /// The constraint that a statement violates: see [`DatabaseError::constraint`].
+    pub fn constraint(&self) -> Option<&str> {
+        self.database_error()?.constraint()
+    }
+
     /// The failure and what caused it, in one line.
     pub fn story(&self) -> String {
         story(self)
     }
+}
+
+/// A statement that the database refused.
+///
+/// It prints its kind, the constraint and the database's code. What the database said in full may
+/// repeat the values of the row, and errors are logged: that is left to [`DatabaseError::driver`].
+#[derive(Clone, Debug)]
+pub struct DatabaseError {
+    kind: DatabaseErrorKind,
+    constraint: Option<String>,
+    code: String,
+    driver: Driver,
+}
+
+impl DatabaseError {
+    /// A refusal of this kind; `code` is the database's own, such as the SQLSTATE `23505`.
+    pub fn new(
+        kind: DatabaseErrorKind,
+        constraint: Option<String>,
+        code: impl Into<String>,
+        driver: impl Into<BoxError>,
+    ) -> Self {
+        Self {
+            kind,
+            constraint,
+            code: code.into(),
+            driver: Driver(Arc::new(driver.into())),
+        }
+    }
+
+    /// What kind of refusal it is.
+    pub fn kind(&self) -> DatabaseErrorKind {
+        self.kind
+    }
+
+    /// The constraint that is violated, where the database names it.
+    ///
+    /// PostgreSQL gives its name. SQLite gives the columns of a unique constraint and of `NOT NULL`
+    /// (`shop_order.number`, or `a.b, a.c` for several), the name or the text of a check, and
+    /// nothing for a foreign key.
+    pub fn constraint(&self) -> Option<&str> {
+        self.constraint.as_deref()
+    }
+
+    /// The database's own code: a SQLSTATE on PostgreSQL, an extended result code on SQLite.
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// What the driver said, to be downcast to its error.
+    pub fn driver(&self) -> &BoxError {
+        &self.driver.0
+    }
+}
+
+impl fmt::Display for DatabaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            DatabaseErrorKind::UniqueViolation => "a row with these unique values exists",
+            DatabaseErrorKind::ForeignKeyViolation => "a row that is referred to is missing",
+            DatabaseErrorKind::NotNullViolation => "a value that must be given is NULL",
+            DatabaseErrorKind::CheckViolation => "a check is not satisfied",
+            DatabaseErrorKind::ExclusionViolation => "a row that this one excludes exists",
+            DatabaseErrorKind::OtherConstraint => "a constraint is violated",
+            DatabaseErrorKind::InvalidInput => "a value does not fit",
+            DatabaseErrorKind::Other => "the statement was refused",
+        };
+        write!(f, "{kind} (code {}", self.code)?;
+        if let Some(constraint) = &self.constraint {
+            write!(f, ", constraint {constraint:?}")?;
+        }
+        // What a statement that cannot run lacks is a name in it, and no value of a row.
+        if self.kind == DatabaseErrorKind::Other {
+            write!(f, ", {}", story(&**self.driver()))?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl std::error::Error for DatabaseError {}
+
+/// A driver's error, which prints nothing of itself.
+#[derive(Clone)]
+struct Driver(Arc<BoxError>);
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
+    }
+}
+
+/// What kind of refusal a statement met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DatabaseErrorKind {
+    /// A row with the same unique columns is there (SQLSTATE 23505).
+    UniqueViolation,
+    /// A row that is referred to is not there, or one that is referred to would go (23503).
+    ForeignKeyViolation,
+    /// A column that must have a value would have none (23502).
+    NotNullViolation,
+    /// A check constraint is not satisfied (23514).
+    CheckViolation,
+    /// An exclusion constraint is violated (23P01).
+    ExclusionViolation,
+    /// Another constraint, a trigger's for instance.
+    OtherConstraint,
+    /// A value does not fit its type (class 22).
+    InvalidInput,
+    /// Anything else that will fail again: a table that is missing, a right that is not granted.
+    Other,
 }

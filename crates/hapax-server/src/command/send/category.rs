@@ -27,6 +27,7 @@ const RATE_LIMIT: Category = again(13, "wait, then run the same command again");
 const DEPENDENCY: Category = again(14, "later, run the same command again");
 const TRANSIENT: Category = again(15, "run the same command again");
 const REFUSED: Category = of(17, "the request was understood and refused");
+const INTERNAL: Category = of(19, "tell the people of the service: it will fail again");
 const OTHER: Category = of(18, "this is neither a success nor an error");
 const ABSENT: Category = of(NOT_FOUND, "there is nothing under this address");
 
@@ -62,6 +63,7 @@ pub(super) fn category(status: StatusCode, code: Option<&str>) -> Option<Categor
         "RATE_LIMIT" => Some(RATE_LIMIT),
         "DEPENDENCY" | "UNAVAILABLE" => Some(DEPENDENCY),
         "TRANSIENT" => Some(TRANSIENT),
+        "INTERNAL" => Some(INTERNAL),
         "NOT_FOUND" => Some(ABSENT),
         _ => None,
     });
@@ -115,6 +117,7 @@ mod tests {
     fn the_class_of_a_problem_wins_over_its_status() {
         check(409, Some("VALIDATION.member"), Some(10));
         check(500, Some("DEPENDENCY.timeout"), Some(14));
+        check(500, Some("INTERNAL.statement"), Some(19));
         check(402, Some("PROVIDER.card.declined"), Some(17));
         check(200, Some("TRANSIENT.internal"), None);
     }
