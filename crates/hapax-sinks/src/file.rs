@@ -31,7 +31,8 @@ enum Place {
 }
 
 impl JsonLines {
-    /// Appends to the file at `path`, which is made when it is missing.
+    /// Appends to the file at `path`. When it is missing it is made for its owner alone: it holds
+    /// payloads. Make it yourself with other rights where somebody else is to read it.
     ///
     /// `source` is what the events come from, such as `/shop`.
     ///
@@ -40,7 +41,10 @@ impl JsonLines {
     pub fn open(path: impl AsRef<Path>, source: &str) -> io::Result<Self> {
         let path = path.as_ref();
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).append(true).create(true).open(path)?;
+        options.read(true).append(true).create(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(path)?;
         end_torn_line(&mut file)?;
         synced(file.sync_all())?;
         if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {

@@ -22,8 +22,8 @@ impl Lock {
             path: database.to_owned(),
             source: source.into(),
         };
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
+        let mut options = private();
+        options.read(true);
         let named = named(database).map_err(unavailable)?;
         let file = options.open(beside(&named)).map_err(unavailable)?;
         match file.try_lock() {
@@ -41,13 +41,21 @@ impl Lock {
 fn named(database: &Path) -> std::io::Result<PathBuf> {
     match fs::canonicalize(database) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(false);
-            options.open(database)?;
+            private().open(database)?;
             fs::canonicalize(database)
         }
         named => named,
     }
+}
+
+/// For writing, and made when missing, for its owner alone: stored answers and payloads are in the
+/// database in the clear. SQLite makes the log and the index beside a database as it finds that.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
 }
 
 fn beside(database: &Path) -> PathBuf {

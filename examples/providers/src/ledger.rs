@@ -5,8 +5,9 @@
 //! process has the file at a time.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
@@ -26,10 +27,14 @@ impl Ledger {
     /// Opens the ledger at `path`, and reads what is in it.
     pub(crate) fn open<R: DeserializeOwned>(path: &Path) -> io::Result<(Self, Vec<R>)> {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(folder)?;
         }
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).append(true).create(true).open(path)?;
+        options.read(true).append(true).create(true).mode(0o600);
+        let mut file = options.open(path)?;
         file.try_lock().map_err(|error| match error {
             TryLockError::Error(error) => error,
             TryLockError::WouldBlock => io::Error::other("another process has the ledger open"),

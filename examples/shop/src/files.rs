@@ -1,9 +1,9 @@
 //! A file that is made once, whole or not at all, by whoever comes first; and a folder for others.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -39,8 +39,13 @@ pub(crate) fn make_once(path: &Path, content: &[u8], permissions: u32) -> io::Re
 
 /// Makes a folder whose name is on the disk before anything is put there.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
-    fs::create_dir_all(path)?;
+    make_private(path)?;
     sync_folder_of(path)
+}
+
+/// Makes a folder, and those around it, where they are missing: for the shop alone to look into.
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 fn sync_folder_of(path: &Path) -> io::Result<()> {

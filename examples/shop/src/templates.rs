@@ -1,6 +1,6 @@
 //! The mails that the shop came with, which an operator may write anew.
 
-use std::{fs, io, path::Path};
+use std::{io, path::Path};
 
 use crate::files;
 
@@ -18,15 +18,17 @@ const TEMPLATES: [(&str, &str); 3] = [
 
 /// Writes them out where the operator has not put others.
 pub(crate) fn write_out(folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
+    files::make_private(folder)?;
     for (name, text) in TEMPLATES {
-        files::make_once(&folder.join(name), text.as_bytes(), 0o644)?;
+        files::make_once(&folder.join(name), text.as_bytes(), 0o600)?;
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

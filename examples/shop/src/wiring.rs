@@ -44,7 +44,7 @@ use crate::{
     database::{Database, postgres, sqlite},
     demo,
     destinations::{self, Described},
-    failpoint,
+    failpoint, files,
     ids::Ids,
     providers::Providers,
     retention,
@@ -131,7 +131,7 @@ impl Ground {
         let metrics = telemetry::count()?;
         warn_about(&config);
         let folder = &config.data_dir;
-        fs::create_dir_all(folder)
+        files::make_private(folder)
             .with_context(|| format!("data directory {} cannot be made", folder.display()))?;
         let (signer, new_secret) = signer(&config)?;
         let listener = TcpListener::bind(config.listen)

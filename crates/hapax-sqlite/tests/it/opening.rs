@@ -4,6 +4,29 @@ use hapax_sqlite::{OpenError, SchemaError, Settings, Sqlite, rusqlite::Connectio
 
 use crate::fixture::{Fixture, NOTES};
 
+/// Stored answers and payloads are in these files in the clear.
+#[cfg(unix)]
+#[tokio::test]
+async fn what_is_made_is_for_its_owner_alone_and_what_was_there_keeps_its_rights() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let fixture = Fixture::new().await;
+    let mode = |ending: &str| {
+        let mut path = fixture.path().as_os_str().to_owned();
+        path.push(ending);
+        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777
+    };
+    for ending in ["", "-wal", "-shm", ".lock"] {
+        assert_eq!(mode(ending), 0o600, "{ending:?}");
+    }
+    fixture.store.close().await.unwrap();
+    let readable = std::fs::Permissions::from_mode(0o640);
+    std::fs::set_permissions(fixture.path(), readable).unwrap();
+    let store = Sqlite::open(fixture.settings()).unwrap();
+    assert_eq!((mode(""), mode("-wal")), (0o640, 0o640));
+    store.close().await.unwrap();
+}
+
 /// Closes a good store, lets `tamper` at its file, and requires that opening it is refused.
 async fn check_refused(tamper: &str, fits: impl FnOnce(&SchemaError) -> bool) {
     let fixture = Fixture::new().await;

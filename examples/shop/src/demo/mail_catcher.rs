@@ -277,6 +277,7 @@ async fn keep(folder: &Path, message: &[u8]) -> io::Result<String> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
+        .mode(0o600)
         .open(&draft)
         .await?;
     let written = async {

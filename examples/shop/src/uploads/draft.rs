@@ -8,6 +8,7 @@
 use std::{
     fs::{self, File},
     io::{self, BufReader, Seek as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::PathBuf,
 };
 
@@ -116,6 +117,7 @@ impl Draft {
             .read(true)
             .write(true)
             .create_new(true)
+            .mode(0o600)
             .open(&path)?;
         Ok(Self {
             folder,

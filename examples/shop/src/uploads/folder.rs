@@ -8,6 +8,7 @@
 use std::{
     fs::{self, File},
     io,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -93,6 +94,7 @@ impl Folder {
         let path = self.path.join(".lock");
         File::options()
             .create(true)
+            .mode(0o600)
             .truncate(false)
             .write(true)
             .open(path)

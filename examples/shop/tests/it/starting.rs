@@ -1,10 +1,19 @@
 //! What can be wrong at start, said in one line.
 
-use std::{fs, net::TcpListener, process::Command};
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Stdio},
+};
 
-use hapax_testkit::postgres::Cluster;
+use hapax_testkit::{postgres::Cluster, wait::eventually};
 
-use crate::shop::{Home, ORDER, Shop, Store, command, command_in, refused};
+use crate::{
+    shop::{Home, ORDER, PATIENCE, Shop, Store, command, command_in, refused},
+    uploads,
+};
 
 #[tokio::test]
 async fn a_second_shop_on_the_same_file_is_refused() {
@@ -14,6 +23,68 @@ async fn a_second_shop_on_the_same_file_is_refused() {
     assert!(said.contains("in use"), "{said}");
     check_one_line(&said);
     assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 201);
+}
+
+/// Stored answers and payloads are in these files in the clear.
+#[tokio::test]
+async fn what_a_shop_writes_is_for_its_owner_alone() {
+    let home = Home::fresh(Store::Sqlite).await;
+    let folder = home.path().join("a").join("data");
+    let mut command = Command::new("sh");
+    command
+        .args([
+            "-c",
+            "umask 022; exec \"$@\"",
+            "sh",
+            env!("CARGO_BIN_EXE_shop"),
+        ])
+        .args(["--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(&folder)
+        .env_clear()
+        .envs(hapax_testkit::seeded::variable())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let shop = Shop::spawn(command, home.clone());
+    assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 201);
+    let signup = r#"{"email":"ann@example.com","name":"Ann"}"#;
+    assert_eq!(shop.post("/signups", None, signup).await.status, 201);
+    let file = uploads::taken_png(&shop).await;
+    assert_eq!(file.status, 201, "{}", file.text());
+    let mails = folder.join("mail");
+    eventually(PATIENCE, async || {
+        fs::read_dir(&mails).is_ok_and(|it| it.count() > 0)
+    })
+    .await;
+    let mut seen = Vec::new();
+    check_private(&home.path().join("a"), &mut seen);
+    for name in [
+        "shop.db",
+        "shop.db-wal",
+        "shop.db-shm",
+        "shop.db.lock",
+        "webhook.secret",
+    ] {
+        assert!(
+            seen.iter().any(|it| it == name),
+            "{name} is not among {seen:?}"
+        );
+    }
+    assert!(seen.iter().any(|it| it.ends_with(".eml")), "{seen:?}");
+    shop.stop().await;
+}
+
+/// Looks at a folder and all that is in it.
+fn check_private(path: &Path, seen: &mut Vec<String>) {
+    let about = fs::metadata(path).unwrap();
+    let expected = if about.is_dir() { 0o700 } else { 0o600 };
+    let mode = about.permissions().mode() & 0o777;
+    assert_eq!(mode, expected, "{}: {mode:o}", path.display());
+    seen.push(path.file_name().unwrap().to_str().unwrap().to_owned());
+    if about.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            check_private(&entry.unwrap().path(), seen);
+        }
+    }
 }
 
 #[test]

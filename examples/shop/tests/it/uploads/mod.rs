@@ -10,3 +10,12 @@ pub(crate) mod crash;
 mod swept;
 mod shared;
 mod memory;
+
+use hapax_testkit::http::HttpAnswer;
+
+use crate::shop::Shop;
+
+/// Uploads a small picture as alice.
+pub(crate) async fn taken_png(shop: &Shop) -> HttpAnswer {
+    sent::upload(shop, "png", "a.png", &picture::png(20, 20)).await
+}
