@@ -13,13 +13,10 @@ use std::{
     },
 };
 
-use hapax::{
-    Clock,
-    key::{Operation, Scope, Tenant},
-};
+use hapax::key::{Operation, Scope, Tenant};
 use quick_cache::{Equivalent, Weighter, sync::Cache};
 
-use crate::stored::Stored;
+use crate::{settings::Moment, stored::Stored};
 
 /// A scope whose key is borrowed; it hashes as [`Scope`] does, part by part.
 #[derive(Clone, Copy, Debug, Hash)]
@@ -59,10 +56,10 @@ impl Replays {
     }
 
     /// The answer under a key, unless it has expired.
-    pub(crate) fn get(&self, scope: &ScopeRef<'_>, clock: &Clock) -> Option<Arc<Stored>> {
+    pub(crate) fn get(&self, scope: &ScopeRef<'_>, now: Moment) -> Option<Arc<Stored>> {
         let answers = self.answers.as_ref()?;
         let stored = answers.get(scope)?;
-        if stored.expires_at <= clock.now() {
+        if stored.expires_at.is_past(now) {
             answers.remove(scope);
             return None;
         }
@@ -124,21 +121,31 @@ mod tests {
 
     #[test]
     fn an_answer_is_found_by_borrowed_parts_and_only_by_its_own() {
-        let (cache, clock) = (Replays::new(1 << 20), clock_at(0));
+        let cache = Replays::new(1 << 20);
         cache.keep(&scope("a", "k"), &stored(10), cache.generation());
-        let at = |tenant, key| scope_ref(&cache, tenant, key, &clock);
-        assert!(at("a", "k"));
-        assert!(!at("b", "k"));
-        assert!(!at("a", "K"));
+        let found = |tenant, key| scope_ref(&cache, tenant, key, at(0, 0));
+        assert!(found("a", "k"));
+        assert!(!found("b", "k"));
+        assert!(!found("a", "K"));
     }
 
     #[test]
     fn an_answer_ends_with_its_expiry() {
         let cache = Replays::new(1 << 20);
         cache.keep(&scope("a", "k"), &stored(10), cache.generation());
-        assert!(scope_ref(&cache, "a", "k", &clock_at(9)));
-        assert!(!scope_ref(&cache, "a", "k", &clock_at(10)));
-        assert!(!scope_ref(&cache, "a", "k", &clock_at(0)));
+        assert!(scope_ref(&cache, "a", "k", at(9, 9)));
+        assert!(!scope_ref(&cache, "a", "k", at(10, 10)));
+        assert!(!scope_ref(&cache, "a", "k", at(0, 0)));
+    }
+
+    #[test]
+    fn an_answer_ends_although_the_wall_clock_was_set_back_or_the_other_one_stood() {
+        for (wall, reading) in [(-3_600, 10), (10, 0)] {
+            let cache = Replays::new(1 << 20);
+            cache.keep(&scope("a", "k"), &stored(10), cache.generation());
+            assert!(scope_ref(&cache, "a", "k", at(-3_600, 9)));
+            assert!(!scope_ref(&cache, "a", "k", at(wall, reading)));
+        }
     }
 
     #[test]
@@ -147,7 +154,7 @@ mod tests {
         let before = cache.generation();
         cache.forget(&scope("a", "k"));
         cache.keep(&scope("a", "k"), &stored(10), before);
-        assert!(!scope_ref(&cache, "a", "k", &clock_at(0)));
+        assert!(!scope_ref(&cache, "a", "k", at(0, 0)));
     }
 
     #[test]
@@ -163,21 +170,25 @@ mod tests {
     fn a_cache_of_no_bytes_keeps_nothing() {
         let cache = Replays::new(0);
         cache.keep(&scope("a", "k"), &stored(10), cache.generation());
-        assert!(!scope_ref(&cache, "a", "k", &clock_at(0)));
+        assert!(!scope_ref(&cache, "a", "k", at(0, 0)));
     }
 
-    fn scope_ref(cache: &Replays, tenant: &str, key: &str, clock: &Clock) -> bool {
+    fn scope_ref(cache: &Replays, tenant: &str, key: &str, now: Moment) -> bool {
         let scope = scope(tenant, key);
         let borrowed = ScopeRef {
             tenant: &scope.tenant,
             operation: &scope.operation,
             key: scope.key.as_str(),
         };
-        cache.get(&borrowed, clock).is_some()
+        cache.get(&borrowed, now).is_some()
     }
 
-    fn clock_at(seconds: u64) -> Clock {
-        Clock::new(move || Timestamp::default().after(Duration::from_secs(seconds)))
+    /// So many seconds after the start, by the wall clock and by the other one.
+    fn at(wall: i64, reading: u64) -> Moment {
+        Moment::new(
+            Timestamp::from_millis(wall * 1_000),
+            Duration::from_secs(reading),
+        )
     }
 
     fn scope(tenant: &str, key: &str) -> Scope {
@@ -193,7 +204,7 @@ mod tests {
             status: 200,
             ..Answer::default()
         };
-        let expires_at = Timestamp::default().after(Duration::from_secs(seconds));
+        let expires_at = Moment::default().after(Duration::from_secs(seconds));
         let key = IdempotencyKey::new("k").unwrap();
         let print = Fingerprint::from_bytes([1; 32]);
         Arc::new(Stored::new(answer, &key, print, expires_at, Profile::Hapax).unwrap())

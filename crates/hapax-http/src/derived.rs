@@ -2,19 +2,22 @@
 //!
 //! An operation such as a signup is one intent per e-mail address, whether the
 //! client sends a key or not. Its service says which parts make the key; they
-//! are hashed, so that the key tells nothing, and they stand in the fingerprint
-//! in the same, folded form.
+//! are hashed under a secret of the store, so that nobody can make such a key or
+//! try out what it was made of, and they stand in the fingerprint in the same,
+//! folded form.
 
 use std::borrow::Cow;
 
-use hapax::key::{FingerprintBuilder, IdempotencyKey, hex};
+use hapax::key::{DERIVED_PREFIX, DerivationSecret, Operation, Tenant, hex};
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::request::Parts;
 use serde::de::DeserializeOwned;
+use sha2::Sha256;
 
 use crate::{body::Kept, extract::from_json, problem::Problem};
 
-/// The version of the format of derived keys.
-const VERSION: u8 = 1;
+/// The version of the format of derived keys: a change has every request derive another key.
+const VERSION: u8 = 2;
 
 /// A request as a derivation sees it, before anything has run.
 #[derive(Debug)]
@@ -81,15 +84,28 @@ impl Derived {
         self.add(name.into(), value.into(), false)
     }
 
-    /// The key that the parts make.
-    pub(crate) fn key(&self) -> Cow<'static, str> {
-        let hash = self
-            .parts
-            .iter()
-            .fold(FingerprintBuilder::new(VERSION), |hash, part| {
-                hash.part(part.name.as_bytes()).part(part.value.as_bytes())
-            });
-        Cow::Owned(format!("derived:{}", hex(hash.finish().as_bytes())))
+    /// The key that the parts make for this tenant and operation, under the store's secret.
+    ///
+    /// Without the secret nobody can find out by trying which address made a key, and what one
+    /// tenant has seen says nothing about another's.
+    pub(crate) fn key(
+        &self,
+        secret: &DerivationSecret,
+        tenant: &Tenant,
+        operation: &Operation,
+    ) -> Cow<'static, str> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes())
+            .expect("HMAC takes a key of any length");
+        mac.update(&[VERSION]);
+        let scope = [tenant.as_str(), operation.as_str()];
+        let parts = self.parts.iter().flat_map(|it| [&*it.name, &*it.value]);
+        for part in scope.into_iter().chain(parts) {
+            // Behind its length, so that no two lists of parts are one text.
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part.as_bytes());
+        }
+        let mac = mac.finalize().into_bytes();
+        Cow::Owned(format!("{DERIVED_PREFIX}{}", hex(&mac)))
     }
 
     /// The members that stand in another form in the fingerprint.
@@ -114,20 +130,49 @@ pub(crate) fn check(derived: &Derived) -> Result<(), Problem> {
             "the derivation named no part of the request",
         ));
     }
-    debug_assert!(IdempotencyKey::new(&*derived.key()).is_ok());
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use hapax::key::IdempotencyKey;
+
     use super::*;
 
     #[test]
     fn a_derived_key_tells_parts_apart_and_fits_the_grammar() {
-        let a = Derived::new().part("x", "ab").part("y", "c").key();
-        let b = Derived::new().part("x", "a").part("y", "bc").key();
+        let a = key(
+            &Derived::new().part("x", "ab").part("y", "c"),
+            1,
+            "a",
+            "POST /x",
+        );
+        let b = key(
+            &Derived::new().part("x", "a").part("y", "bc"),
+            1,
+            "a",
+            "POST /x",
+        );
         assert_ne!(a, b);
         assert!(a.starts_with("derived:"));
         assert!(IdempotencyKey::new(&*a).is_ok());
+    }
+
+    #[test]
+    fn a_secret_a_tenant_and_an_operation_each_make_another_key() {
+        let ann = Derived::new().part("email", "ann@x.org");
+        let first = key(&ann, 1, "alice", "POST /signups");
+        assert_eq!(first, key(&ann, 1, "alice", "POST /signups"));
+        assert_ne!(first, key(&ann, 2, "alice", "POST /signups"));
+        assert_ne!(first, key(&ann, 1, "bob", "POST /signups"));
+        assert_ne!(first, key(&ann, 1, "alice", "POST /newsletters"));
+    }
+
+    fn key(derived: &Derived, secret: u8, tenant: &str, operation: &str) -> Cow<'static, str> {
+        derived.key(
+            &DerivationSecret::from_bytes([secret; 32]),
+            &Tenant::new(tenant).unwrap(),
+            &Operation::new(operation).unwrap(),
+        )
     }
 }

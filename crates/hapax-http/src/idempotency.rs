@@ -7,7 +7,7 @@ use std::{
 
 use axum::response::{IntoResponse, Response};
 use hapax::{
-    key::{IdempotencyKey, Operation, Scope},
+    key::{DerivationSecret, IdempotencyKey, Operation, Scope},
     quota::Quotas,
     retention,
     single_flight::SingleFlight,
@@ -15,8 +15,10 @@ use hapax::{
 };
 use http::{StatusCode, Uri};
 use serde::{Deserialize, Serialize};
+use tokio::sync::OnceCell;
 
 use crate::{
+    body::Room,
     cache::Replays,
     extract::{Json, read_query},
     header::{IDEMPOTENCY_KEY, echo},
@@ -39,7 +41,10 @@ struct Shared<K> {
     replays: Replays,
     flights: SingleFlight<Told>,
     quotas: Quotas,
+    room: Room,
     phased: Mutex<Vec<Operation>>,
+    /// Read once, by the first request whose key is derived.
+    secret: OnceCell<DerivationSecret>,
 }
 
 impl<K: Keys> Idempotency<K> {
@@ -49,7 +54,9 @@ impl<K: Keys> Idempotency<K> {
             replays: Replays::new(settings.cache_bytes),
             flights: SingleFlight::new(),
             quotas: Quotas::new(settings.quota),
+            room: Room::new(settings.body_file_bytes),
             phased: Mutex::default(),
+            secret: OnceCell::new(),
             store,
             settings,
         }))
@@ -146,12 +153,22 @@ impl<K: Keys> Idempotency<K> {
         phased.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The secret under which this store's services derive keys.
+    pub(crate) async fn derivation_secret(&self) -> Result<&DerivationSecret, StoreError> {
+        let read = || self.0.store.derivation_secret();
+        self.0.secret.get_or_try_init(read).await
+    }
+
     pub(crate) fn store(&self) -> &K {
         &self.0.store
     }
 
     pub(crate) fn replays(&self) -> &Replays {
         &self.0.replays
+    }
+
+    pub(crate) fn room(&self) -> &Room {
+        &self.0.room
     }
 
     pub(crate) fn quotas(&self) -> &Quotas {

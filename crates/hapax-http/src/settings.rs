@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hapax::{
-    Clock, Random,
+    Clock, Random, Stopwatch, Timestamp,
     idempotency::{OnExpired, OnFailure, OnStoreError},
     key::Tenant,
     limits,
@@ -27,11 +27,42 @@ pub(crate) fn until(from: Instant, wait: Duration) -> Instant {
     from.checked_add(wait).unwrap_or(from + FOREVER)
 }
 
+/// A moment by both clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moment {
+    wall: Timestamp,
+    reading: Duration,
+}
+
+impl Moment {
+    pub(crate) const fn new(wall: Timestamp, reading: Duration) -> Self {
+        Self { wall, reading }
+    }
+
+    /// The moment `wait` later by both clocks.
+    pub(crate) fn after(self, wait: Duration) -> Self {
+        Self {
+            wall: self.wall.after(wait),
+            reading: self.reading.saturating_add(wait),
+        }
+    }
+
+    /// Whether `now` has come to this moment, by either clock: one that is set back does not
+    /// show the time that has passed, nor does one that stands while the machine is suspended.
+    pub(crate) fn is_past(self, now: Self) -> bool {
+        self.reading <= now.reading || self.wall <= now.wall
+    }
+}
+
 /// The settings of an [`crate::Idempotency`]; operations may differ in some of them.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where the time comes from; the same clock as the store's.
     pub clock: Clock,
+    /// How the time is measured for which an answer may be replayed from memory: the store says
+    /// for how long, and what is done to this machine's wall clock meanwhile does not count. By
+    /// default the runtime's own.
+    pub stopwatch: Stopwatch,
     /// Where keys and request ids come from.
     pub random: Random,
     /// How long an answer is remembered.
@@ -56,6 +87,9 @@ pub struct Settings {
     pub quota: Quota,
     /// Bytes of completed answers that are kept in memory; 0 keeps none.
     pub cache_bytes: u64,
+    /// Bytes of request bodies that are in files of the temporary folder at once: bodies that are
+    /// too long for the memory. One for which there is no room is told 503.
+    pub body_file_bytes: u64,
     /// The tenant of every request, for a service that has only one; none is placed then.
     pub tenant: Option<Tenant>,
     /// The service's name, where several services with routes of the same template share a database:
@@ -70,8 +104,10 @@ pub struct Settings {
 impl Settings {
     /// The defaults of the contract.
     pub fn new(clock: Clock, random: Random) -> Self {
+        let start = Instant::now();
         Self {
             clock,
+            stopwatch: Stopwatch::new(move || start.elapsed()),
             random,
             retention: limits::RETENTION,
             wait: limits::WAIT,
@@ -83,10 +119,16 @@ impl Settings {
             profile: Profile::default(),
             quota: Quota::default(),
             cache_bytes: limits::REPLAY_CACHE_BYTES,
+            body_file_bytes: limits::BODY_FILE_BYTES,
             tenant: None,
             service: None,
             traces: Traces::off(),
         }
+    }
+
+    /// Now.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment::new(self.clock.now(), self.stopwatch.reading())
     }
 }
 

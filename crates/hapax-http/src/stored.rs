@@ -10,7 +10,6 @@ use axum::{
     response::Response,
 };
 use hapax::{
-    Timestamp,
     idempotency::Answer,
     key::{Fingerprint, IdempotencyKey},
     keyring::ENCRYPTED_UNDER,
@@ -27,7 +26,7 @@ use http::{
 use crate::{
     header::{IDEMPOTENCY_KEY, IDEMPOTENCY_STATUS, IDEMPOTENT_REPLAYED, echo},
     request_id::REQUEST_ID,
-    settings::Profile,
+    settings::{Moment, Profile},
 };
 
 /// Headers that belong to one exchange and are never stored.
@@ -61,7 +60,7 @@ const TRUE: HeaderValue = HeaderValue::from_static("true");
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) fingerprint: Fingerprint,
-    pub(crate) expires_at: Timestamp,
+    pub(crate) expires_at: Moment,
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
@@ -73,7 +72,7 @@ impl Stored {
         answer: Answer,
         key: &IdempotencyKey,
         fingerprint: Fingerprint,
-        expires_at: Timestamp,
+        expires_at: Moment,
         profile: Profile,
     ) -> Option<Self> {
         let mut headers = HeaderMap::with_capacity(answer.headers.len() + 3);

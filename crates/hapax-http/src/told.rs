@@ -42,7 +42,10 @@ impl Told {
             Self::Replay(stored) => return stored.replay(),
             Self::Mismatch => Problem::new(PAYLOAD_MISMATCH)
                 .status(profile.mismatch())
-                .detail("the first request with this key asked for something else; make a new key"),
+                .detail(
+                    "the first request with this key had another path, query, content type, body \
+                     or condition (If-Match, If-None-Match, If-Unmodified-Since); make a new key",
+                ),
             Self::InProgress => Problem::new(IN_PROGRESS)
                 .detail("send the same request again after the time in Retry-After")
                 .retry_after(RETRY_AFTER),

@@ -12,7 +12,7 @@ use hapax::{
     Timestamp,
     event::Headers,
     idempotency::{Answer, Claim, KeyRecord, KeyState, Known, OnExpired, SingleShot, judge},
-    key::{Fingerprint, Operation, Scope, Tenant},
+    key::{DerivationSecret, Fingerprint, Operation, Scope, Tenant},
     keyring::Keyring,
     limits::{PURGE_ROWS, RETENTION_MAX, TOMBSTONE},
     outbox::Draft,
@@ -109,6 +109,15 @@ impl Keys for Postgres {
             .ask(query!("idempotency/usage"), &[&self.time()])
             .await?;
         rows.iter().map(used).collect()
+    }
+
+    async fn derivation_secret(&self) -> Result<DerivationSecret, StoreError> {
+        let rows = self.ask(query!("idempotency/secret"), &[]).await?;
+        let secret: Option<&[u8]> = rows.first().and_then(|row| row.try_get(0).ok());
+        let secret = secret.and_then(|bytes| bytes.try_into().ok());
+        secret
+            .map(DerivationSecret::from_bytes)
+            .ok_or_else(|| corrupt("the secret of derived keys is missing or not 32 bytes long"))
     }
 }
 

@@ -71,6 +71,11 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "outlived",
         include_str!("../migrations/0018_outlived.sql"),
     ),
+    (
+        19,
+        "derived",
+        include_str!("../migrations/0019_derived.sql"),
+    ),
 ];
 
 const NAMESPACE: &str = "hapax";

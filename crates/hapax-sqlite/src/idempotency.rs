@@ -11,7 +11,7 @@ use hapax::{
     Timestamp,
     event::Headers,
     idempotency::{Answer, Claim, KeyRecord, KeyState, Known, OnExpired, SingleShot, judge},
-    key::{Fingerprint, Operation, Scope, Tenant},
+    key::{DerivationSecret, Fingerprint, Operation, Scope, Tenant},
     keyring::Keyring,
     limits::{PURGE_ROWS, RETENTION_MAX, TOMBSTONE},
     outbox::Draft,
@@ -127,6 +127,17 @@ impl Keys for Sqlite {
             })
         });
         usage.collect()
+    }
+
+    async fn derivation_secret(&self) -> Result<DerivationSecret, StoreError> {
+        let secret = |conn: &Connection| {
+            let row = conn.query_row(query!("idempotency/secret"), [], |row| row.get(0));
+            row.optional()
+        };
+        let secret: Option<[u8; 32]> = self.read(secret).await?;
+        secret
+            .map(DerivationSecret::from_bytes)
+            .ok_or_else(|| corrupt("the secret of derived keys is missing"))
     }
 }
 

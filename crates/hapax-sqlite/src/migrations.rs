@@ -53,6 +53,7 @@ const OWN: &[Migration<'static>] = &[
         "outlived",
         include_str!("../migrations/0009_outlived.sql"),
     ),
+    (10, "derived", include_str!("../migrations/0010_derived.sql")),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,

@@ -3,7 +3,8 @@
 //! Nothing in Hapax reads the time of day or draws a random number by itself:
 //! whoever wires a service hands both over, and a test hands over its own.
 //! A [`Clock`] answers with wall-clock time, because leases, expiries and
-//! schedules are compared with rows; waiting is the runtime's business.
+//! schedules are compared with rows; a [`Stopwatch`] measures how much time has
+//! gone by, whatever becomes of the wall clock; waiting is the runtime's business.
 
 use std::{
     fmt,
@@ -74,6 +75,28 @@ impl Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Clock").field(&self.now()).finish()
+    }
+}
+
+/// How much time has gone by: a reading that never goes back, whoever sets the wall clock.
+#[derive(Clone)]
+pub struct Stopwatch(Arc<dyn Fn() -> Duration + Send + Sync>);
+
+impl Stopwatch {
+    /// A stopwatch that asks `read` for the time since some moment that stays the same.
+    pub fn new(read: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// The time since that moment; only the difference of two readings means anything.
+    pub fn reading(&self) -> Duration {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Stopwatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stopwatch").field(&self.reading()).finish()
     }
 }
 

@@ -194,12 +194,13 @@ pub enum Remember {
 /// Says what is kept of an answer with this status.
 ///
 /// Successes are stored with their effect, business refusals without one. The caller's mistake
-/// or moment lets the key go, so that the corrected request may run; so does a failure, unless
-/// `on_failure` says otherwise.
+/// or moment lets the key go, so that the corrected request may run: a failed precondition (412,
+/// 428) too, because the caller is told to reload and send another condition. So does a failure,
+/// unless `on_failure` says otherwise.
 pub fn remember(status: u16, on_failure: OnFailure) -> Remember {
     match status {
         200..=399 => Remember::WithEffect,
-        402 | 404 | 409 | 410 | 412 | 422 => Remember::EffectFree,
+        402 | 404 | 409 | 410 | 422 => Remember::EffectFree,
         500..=599 if on_failure == OnFailure::Store => Remember::EffectFree,
         _ => Remember::Release,
     }
@@ -262,11 +263,12 @@ mod tests {
         for status in [200, 201, 204, 302] {
             assert_eq!(release(status), Remember::WithEffect, "{status}");
         }
-        for status in [402, 404, 409, 410, 412, 422] {
+        for status in [402, 404, 409, 410, 422] {
             assert_eq!(release(status), Remember::EffectFree, "{status}");
         }
         for status in [
-            400, 401, 403, 405, 406, 408, 411, 413, 415, 421, 425, 426, 428, 429, 431, 500, 503,
+            400, 401, 403, 405, 406, 408, 411, 412, 413, 415, 421, 425, 426, 428, 429, 431, 500,
+            503,
         ] {
             assert_eq!(release(status), Remember::Release, "{status}");
         }

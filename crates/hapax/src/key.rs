@@ -69,6 +69,34 @@ impl fmt::Debug for IdempotencyKey {
     }
 }
 
+/// What the keys that a service derives from a request begin with. Clients cannot send such keys:
+/// one client could otherwise take the key of another one's request.
+pub const DERIVED_PREFIX: &str = "derived:";
+
+/// The secret of a store under which its services derive keys from requests.
+///
+/// Without it nobody can tell from a derived key what it was made of, nor make one.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DerivationSecret([u8; 32]);
+
+impl DerivationSecret {
+    /// A secret as it was stored.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for DerivationSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DerivationSecret")
+    }
+}
+
 /// The stable id of the authenticated principal, never its credential.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tenant(Arc<str>);

@@ -45,4 +45,4 @@ pub mod limits;
 pub mod trace;
 pub mod telemetry;
 
-pub use clock::{Clock, Random, Timestamp};
+pub use clock::{Clock, Random, Stopwatch, Timestamp};

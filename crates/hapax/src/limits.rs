@@ -15,6 +15,19 @@ pub const SCOPE_PART_BYTES_MAX: usize = 255;
 pub const BODY_BYTES_MAX: u64 = 1024 * 1024;
 /// Bytes of a request body that are kept in memory; what is longer goes to an unnamed file.
 pub const BODY_BYTES_IN_MEMORY: usize = 1024 * 1024;
+/// Bytes of all request bodies that are in files at once, for one service.
+pub const BODY_FILE_BYTES: u64 = 1024 * 1024 * 1024;
+/// Bytes of a JSON body by default, also where an operation takes longer bodies of other types:
+/// JSON is in memory whole, and again while its members are sorted.
+pub const JSON_BYTES_MAX: u64 = 1024 * 1024;
+/// Members of an object of a JSON body, with those of the objects around it: they are sorted.
+pub const JSON_MEMBERS_MAX: usize = 10_000;
+/// Bytes of a JSON body up to which it is brought into its canonical form where it is, which takes
+/// up to a millisecond; a longer one goes to a thread that may block.
+pub const JSON_INLINE_BYTES: usize = 64 * 1024;
+/// Longer JSON bodies that are brought into their canonical form at once, where the service has
+/// twice as many threads; others wait.
+pub const JSON_AT_ONCE: usize = 4;
 /// How deep JSON may nest: the canonicaliser recurses, and the stack is finite.
 pub const JSON_DEPTH_MAX: usize = 128;
 /// Parts of one multipart body.

@@ -23,7 +23,7 @@ use crate::{
     event::{EventId, Headers, NewEvent},
     idempotency::{Answer, Claim, KeyRecord, Known, SingleShot},
     inbox::{Acceptance, Message},
-    key::{Operation, Scope, Tenant},
+    key::{DerivationSecret, Operation, Scope, Tenant},
     outbox::{EventError, OutboxEvent},
     phases::{Entered, Entry, Lapsed, Ownership, TakenOver},
     quota::Usage,
@@ -149,6 +149,12 @@ pub trait Keys: Clone + Send + Sync + 'static {
 
     /// Counts what every tenant has stored. It may read every key, in its own time.
     fn usage(&self) -> impl Future<Output = Result<Vec<Usage>, StoreError>> + Send;
+
+    /// The secret under which keys are derived: random, made once with the store's tables, and the
+    /// same for every process that has this store open, now and later.
+    fn derivation_secret(
+        &self,
+    ) -> impl Future<Output = Result<DerivationSecret, StoreError>> + Send;
 }
 
 /// Keys of requests that commit in several transactions.

@@ -5,7 +5,9 @@ import { setTimeout as pause } from "node:timers/promises";
 export const BODY_BYTES_MAX = 1024 * 1024;
 const WAIT_MS = 1_000; // how long a duplicate waits for the first request
 // Refusals that are remembered; the effect that came before them is not.
-const REFUSALS = new Set([402, 404, 409, 410, 412, 422]);
+const REFUSALS = new Set([402, 404, 409, 410, 422]);
+// Headers that are part of the request's fingerprint where they are sent.
+const CONDITIONS = ["if-match", "if-none-match", "if-unmodified-since"];
 // What a problem says, by its code: status, title.
 const PROBLEMS = {
   "VALIDATION.idempotency_key.missing": [400, "The Idempotency-Key header is missing"],
@@ -168,6 +170,9 @@ function keyOf(request) {
   if (values.length > 1 || !wellFormed || key.length < 1 || key.length > 255) {
     throw new Problem("VALIDATION.idempotency_key.invalid", "1 to 255 bytes of visible ASCII, once");
   }
+  if (key.startsWith("derived:")) {
+    throw new Problem("VALIDATION.idempotency_key.invalid", "keys of this kind are made by services");
+  }
   return key;
 }
 
@@ -175,8 +180,13 @@ function keyOf(request) {
 function fingerprint(request, operation, body) {
   const [path, ...query] = request.originalUrl.split("?");
   const contentType = (request.get("content-type") ?? "").split(";")[0].trim().toLowerCase();
+  const parts = [operation, path, query.join("?"), contentType, digest(body)];
+  for (const name of CONDITIONS) { // another condition is another request
+    const values = request.headersDistinct[name];
+    if (values) parts.push(name, Buffer.from(values.map((it) => it.trim()).join(", "), "latin1"));
+  }
   const hash = createHash("sha256").update("\x01");
-  for (const part of [operation, path, query.join("?"), contentType, digest(body)]) {
+  for (const part of parts) {
     const bytes = Buffer.from(part);
     const length = Buffer.alloc(8);
     length.writeBigUInt64BE(BigInt(bytes.length));

@@ -18,7 +18,9 @@ from psycopg_pool import AsyncConnectionPool
 BODY_BYTES_MAX = 1024 * 1024
 WAIT = 1.0  # seconds that a duplicate waits for the first request
 # Refusals that are remembered; the effect that came before them is not.
-REFUSALS = {402, 404, 409, 410, 412, 422}
+REFUSALS = {402, 404, 409, 410, 422}
+# Headers that are part of the request's fingerprint where they are sent.
+CONDITIONS = ("if-match", "if-none-match", "if-unmodified-since")
 # What a problem says, by its code: status, title.
 PROBLEMS = {
     "VALIDATION.idempotency_key.missing": (400, "The Idempotency-Key header is missing"),
@@ -157,16 +159,21 @@ def key_of(request: Request) -> str:
     well_formed = quoted or re.fullmatch(r"[!#-~]+", text)
     if len(values) > 1 or not well_formed or not 1 <= len(key) <= 255:
         raise Problem("VALIDATION.idempotency_key.invalid", "1 to 255 bytes of visible ASCII, once")
+    if key.startswith("derived:"):
+        raise Problem("VALIDATION.idempotency_key.invalid", "keys of this kind are made by services")
     return key
 
 
 def fingerprint(request: Request, operation: str, body: bytes) -> bytes:
     """The hash of what was asked: parts with their lengths, so that no two requests hash alike."""
     content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    parts = (
+    parts = [
         operation.encode(), request.scope["raw_path"], request.scope["query_string"],
         content_type.encode("latin-1"), sha256(body).digest(),
-    )
+    ]
+    for name in CONDITIONS:  # another condition is another request
+        if values := request.headers.getlist(name):
+            parts += [name.encode(), ", ".join(value.strip(" \t") for value in values).encode("latin-1")]
     return sha256(b"\x01" + b"".join(len(p).to_bytes(8, "big") + p for p in parts)).digest()
 
 

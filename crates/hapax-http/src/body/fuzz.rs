@@ -20,6 +20,8 @@ pub enum Refused {
     Duplicate,
     /// It nests deeper than its bound.
     Depth,
+    /// An object has more members than its bound.
+    Members,
 }
 
 /// A JSON in its canonical form; `folded` replaces the values of top-level members.
@@ -33,6 +35,7 @@ pub fn canonical(json: &[u8], folded: &[(&str, &str)]) -> Result<Vec<u8>, Refuse
             }
             JsonError::Duplicate { .. } => Refused::Duplicate,
             JsonError::Depth => Refused::Depth,
+            JsonError::Members => Refused::Members,
         }
     })
 }

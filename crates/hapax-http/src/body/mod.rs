@@ -1,20 +1,25 @@
 //! A request's body: read once, bounded, and kept for the handler.
 //!
 //! The body streams in under its limit, whether its length is announced or not;
-//! what is longer than the memory bound goes to an unnamed file. The handler
-//! gets the same bytes. While it streams it is hashed, so that memory does not
-//! grow with it; JSON alone stays in memory, for its members have to be sorted.
+//! what is longer than the memory bound goes to an unnamed file, in the room that
+//! all bodies share. The handler gets the same bytes. While it streams it is
+//! hashed, so that memory does not grow with it; JSON alone stays in memory, for
+//! its members have to be sorted, and has a bound of its own.
 
 mod canonical;
 mod multipart;
+mod room;
 #[cfg(fuzzing)]
 pub(crate) mod fuzz;
 
-use std::io::{self, SeekFrom};
+use std::{
+    io::{self, SeekFrom},
+    sync::Arc,
+};
 
 use axum::body::{Body, Bytes};
 use futures_util::{Stream, StreamExt, stream};
-use hapax::limits::BODY_BYTES_IN_MEMORY;
+use hapax::limits::{BODY_BYTES_IN_MEMORY, JSON_INLINE_BYTES};
 use http::{HeaderMap, header::CONTENT_TYPE};
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -22,7 +27,7 @@ use sha2::{Digest, Sha256};
 use tokio::{
     fs::File,
     io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt},
-    task::yield_now,
+    task::{spawn_blocking, yield_now},
 };
 
 use crate::{
@@ -30,6 +35,9 @@ use crate::{
     problem::{BODY_INCOMPLETE, BODY_TOO_LARGE, JSON_INVALID, Problem, UNAVAILABLE},
     settings::RETRY_AFTER,
 };
+use canonical::JsonError;
+use room::Place;
+pub(crate) use room::Room;
 
 /// Bytes that are read from the file at once.
 const CHUNK: usize = 64 * 1024;
@@ -42,23 +50,43 @@ pub(crate) type BodyHash = [u8; 32];
 pub(crate) enum Kept {
     /// In memory.
     Memory(Bytes),
-    /// In an unnamed file, of this length.
-    File(File, u64),
+    /// In an unnamed file, of this length, on this place of the disk.
+    File(File, u64, OnDisk),
+}
+
+/// The place of a file, until nobody reads it any more.
+#[derive(Clone, Debug)]
+pub(crate) struct OnDisk(#[expect(dead_code, reason = "it is held")] Arc<Place>);
+
+/// How long a body may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Bytes of any body.
+    pub(crate) max: u64,
+    /// Bytes of one that is JSON.
+    pub(crate) json_max: u64,
 }
 
 /// Reads a body to its end, with the hash of its bytes as sent.
 ///
 /// # Errors
-/// 413 as soon as it is known to be longer than `max`, 400 when it breaks off.
+/// 413 as soon as it is known to be longer than its bound, 400 when it breaks off, 503 when there is
+/// no room for it.
 pub(crate) async fn read(
     mut body: Body,
     headers: &HeaderMap,
-    max: u64,
+    bounds: Bounds,
+    room: &Room,
 ) -> Result<(Kept, Sha256), Problem> {
     let json = headers.get(CONTENT_TYPE).is_some_and(is_json);
+    let max = if json {
+        bounds.max.min(bounds.json_max)
+    } else {
+        bounds.max
+    };
     let announced = body.size_hint().lower();
     if announced > max {
-        return Err(too_large(max));
+        return Err(too_large(max, json));
     }
     let memory = match BODY_BYTES_IN_MEMORY {
         _ if json => usize::MAX,
@@ -66,29 +94,31 @@ pub(crate) async fn read(
         bytes if announced > bytes as u64 => 0,
         bytes => bytes,
     };
-    let (mut length, mut hash, mut held) = (0_u64, Sha256::new(), Held::default());
+    let (mut length, mut hash) = (0_u64, Sha256::new());
+    let mut held = Held {
+        announced: usize::try_from(announced).unwrap_or(usize::MAX).min(memory),
+        ..Held::default()
+    };
     while let Some(frame) = body.frame().await {
         let Ok(chunk) = frame.map_err(incomplete)?.into_data() else {
             continue;
         };
         length += chunk.len() as u64;
         if length > max {
-            return Err(too_large(max));
+            return Err(too_large(max, json));
         }
         if !json {
             hash.update(&chunk);
         }
         if !held.push_in_memory(&chunk, memory) {
-            Box::pin(held.push_to_file(chunk))
-                .await
-                .map_err(unwritable)?;
+            Box::pin(held.push_to_file(chunk, length, room)).await?;
         }
     }
     let kept = match held.file.take() {
         None => Kept::Memory(held.take()),
         Some(mut file) => {
             file.flush().await.map_err(unwritable)?;
-            Kept::File(file, length)
+            Kept::File(file, length, OnDisk(Arc::new(held.place)))
         }
     };
     Ok((kept, hash))
@@ -110,19 +140,20 @@ impl Kept {
         raw: Sha256,
         headers: &HeaderMap,
         folded: &[(&str, &str)],
+        room: &Room,
     ) -> Result<BodyHash, Problem> {
         let content_type = headers.get(CONTENT_TYPE);
         if let (Some(value), Self::Memory(bytes)) = (content_type, &*self)
             && is_json(value)
         {
             // A request without a body may carry the type of the body that it could have had.
-            let canonical = if bytes.is_empty() {
-                Vec::new()
-            } else {
-                canonical::canonical(bytes, folded)
-                    .map_err(|error| Problem::new(JSON_INVALID).detail(error.to_string()))?
-            };
-            return Ok(Sha256::digest(canonical).into());
+            if bytes.is_empty() {
+                return Ok(Sha256::digest([]).into());
+            }
+            if bytes.len() <= JSON_INLINE_BYTES {
+                return canonical_hash(bytes, folded).map_err(no_json);
+            }
+            return Box::pin(hash_apart(bytes.clone(), folded, room)).await;
         }
         if let Some(value) = content_type.filter(|value| is_multipart(value)) {
             let value = value.as_bytes().to_vec();
@@ -138,22 +169,24 @@ impl Kept {
         Ok(match self {
             Self::Memory(bytes) => Self::Memory(bytes.clone()),
             // Both read from the start, and never at once: the place in the file is one.
-            Self::File(file, length) => {
-                Self::File(file.try_clone().await.map_err(unwritable)?, *length)
+            Self::File(file, length, disk) => {
+                let file = file.try_clone().await.map_err(unwritable)?;
+                Self::File(file, *length, disk.clone())
             }
         })
     }
 
     /// The body for the handler.
-    pub(crate) async fn into_body(mut self) -> Result<Body, Problem> {
+    pub(crate) async fn into_body(self) -> Result<Body, Problem> {
         match self {
             Self::Memory(bytes) => Ok(Body::from(bytes)),
-            Self::File(ref mut file, length) => {
+            Self::File(mut file, length, disk) => {
                 file.seek(SeekFrom::Start(0)).await.map_err(unwritable)?;
-                let Self::File(file, _) = self else {
-                    unreachable!("it was a file a line above");
-                };
-                Ok(Body::from_stream(chunks(file.take(length))))
+                let chunks = chunks(file.take(length));
+                Ok(Body::from_stream(chunks.inspect(move |_| {
+                    // Held until the last chunk is read.
+                    let _held = &disk;
+                })))
             }
         }
     }
@@ -164,7 +197,7 @@ impl Kept {
                 let bytes = bytes.clone();
                 stream::once(async move { Ok(bytes) }).boxed()
             }
-            Self::File(file, length) => {
+            Self::File(file, length, _) => {
                 file.seek(SeekFrom::Start(0)).await?;
                 chunks(file.take(*length)).boxed()
             }
@@ -189,9 +222,12 @@ where
 /// chunk keeps alive what it was read with, which for a byte is many.
 #[derive(Default)]
 struct Held {
+    /// How much of it is expected in memory.
+    announced: usize,
     first: Bytes,
     joined: Vec<u8>,
     file: Option<File>,
+    place: Place,
 }
 
 impl Held {
@@ -210,11 +246,26 @@ impl Held {
 
     /// Copies what came first to where the rest goes.
     fn join(&mut self) {
+        if self.joined.is_empty() {
+            // Growing by doubling would take up to twice the memory, and three times on the way.
+            self.joined.reserve_exact(self.announced);
+        }
         self.joined
             .extend_from_slice(&std::mem::take(&mut self.first));
     }
 
-    async fn push_to_file(&mut self, chunk: Bytes) -> io::Result<()> {
+    /// Adds to the file, which is `length` bytes long then.
+    async fn push_to_file(
+        &mut self,
+        chunk: Bytes,
+        length: u64,
+        room: &Room,
+    ) -> Result<(), Problem> {
+        self.place.grow(room, length).await?;
+        self.write(chunk).await.map_err(unwritable)
+    }
+
+    async fn write(&mut self, chunk: Bytes) -> io::Result<()> {
         let mut file = if let Some(file) = self.file.take() {
             file
         } else {
@@ -239,13 +290,46 @@ impl Held {
 }
 
 async fn unnamed_file() -> io::Result<std::fs::File> {
-    tokio::task::spawn_blocking(tempfile::tempfile)
+    spawn_blocking(tempfile::tempfile)
         .await
         .map_err(io::Error::other)?
 }
 
-fn too_large(max: u64) -> Problem {
-    Problem::new(BODY_TOO_LARGE).detail(format!("this operation takes at most {max} bytes"))
+/// The hash of JSON in its canonical form.
+fn canonical_hash(json: &[u8], folded: &[(&str, &str)]) -> Result<BodyHash, JsonError> {
+    Ok(Sha256::digest(canonical::canonical(json, folded)?).into())
+}
+
+/// The same on a thread that may block, a few at once.
+async fn hash_apart(
+    json: Bytes,
+    folded: &[(&str, &str)],
+    room: &Room,
+) -> Result<BodyHash, Problem> {
+    let turn = room.sorting.acquire().await;
+    let _turn = turn.expect("the semaphore is never closed");
+    let owned = folded
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let owned: Vec<(String, String)> = owned.collect();
+    let hashing = spawn_blocking(move || {
+        let folded: Vec<_> = owned
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .collect();
+        canonical_hash(&json, &folded)
+    });
+    hashing.await.map_err(Problem::internal)?.map_err(no_json)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is for map_err")]
+fn no_json(error: JsonError) -> Problem {
+    Problem::new(JSON_INVALID).detail(error.to_string())
+}
+
+fn too_large(max: u64, json: bool) -> Problem {
+    let of = if json { " of JSON" } else { "" };
+    Problem::new(BODY_TOO_LARGE).detail(format!("this operation takes at most {max} bytes{of}"))
 }
 
 fn incomplete(error: axum::Error) -> Problem {
@@ -254,7 +338,10 @@ fn incomplete(error: axum::Error) -> Problem {
 
 fn unwritable(error: io::Error) -> Problem {
     Problem::new(UNAVAILABLE)
-        .detail("the body could not be kept; nothing was changed")
+        .detail(
+            "the body could not be kept while it was received (the disk for it may be full); \
+             nothing was changed, try again",
+        )
         .retry_after(RETRY_AFTER)
         .caused_by(error)
 }

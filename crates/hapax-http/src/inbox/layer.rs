@@ -28,7 +28,7 @@ use tracing::Instrument as _;
 
 use super::{Inbox, WebhookLayer, accept};
 use crate::{
-    body::{self, Kept},
+    body::{self, Bounds, Kept},
     problem::{self, AUTH_SIGNATURE, BODY_TOO_LARGE, NOT_FOUND, Problem, REQUEST_INVALID},
     request_id::RequestId,
     settings::until,
@@ -91,9 +91,13 @@ async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Reques
     let (mut parts, body) = request.into_parts();
     let placed = parts.extensions.get::<RequestId>().cloned();
     let id = placed.unwrap_or_else(|| RequestId::mint(&inbox.random));
+    let bounds = Bounds {
+        max: inbox.body_max,
+        json_max: inbox.body_max,
+    };
     let read = async {
         let (source, keys) = inbox.known_source(&mut parts).await?;
-        let (kept, _) = body::read(body, &parts.headers, inbox.body_max).await?;
+        let (kept, _) = body::read(body, &parts.headers, bounds, &inbox.room).await?;
         let message = inbox.verified(&parts, &kept, &source, &keys)?;
         Ok((kept, message))
     };

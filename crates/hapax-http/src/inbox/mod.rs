@@ -15,12 +15,13 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use hapax::{
     Clock, Random,
-    limits::{BODY_BYTES_MAX, HANDLER},
+    limits::{BODY_BYTES_MAX, BODY_FILE_BYTES, HANDLER},
     signature::{TOLERANCE, Verifier},
     store::Keys,
     trace::Traces,
 };
 
+use crate::body::Room;
 pub use layer::Verified;
 
 /// Who may send: the keys of a source, or `None` for a source that is not known.
@@ -53,6 +54,7 @@ impl<K: Keys> WebhookLayer<K> {
             sources: Arc::new(sources),
             source: None,
             body_max: BODY_BYTES_MAX,
+            room: Arc::new(Room::new(BODY_FILE_BYTES)),
             tolerance: TOLERANCE,
             handler_max: HANDLER,
             traces: Traces::off(),
@@ -117,6 +119,7 @@ struct Inbox<K> {
     sources: Arc<Sources>,
     source: Option<String>,
     body_max: u64,
+    room: Arc<Room>,
     tolerance: Duration,
     handler_max: Duration,
     traces: Traces,

@@ -3,6 +3,7 @@
 mod layer;
 
 use std::{
+    borrow::Cow,
     fmt,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -11,7 +12,7 @@ use std::{
 use hapax::{
     idempotency::{OnExpired, OnFailure},
     key::Operation,
-    limits::{BODY_BYTES_MAX, RETENTION_MAX},
+    limits::{BODY_BYTES_MAX, JSON_BYTES_MAX, RETENTION_MAX},
     store::{Keys, Phases},
 };
 use http::{HeaderName, Method};
@@ -19,6 +20,7 @@ use http::{HeaderName, Method};
 pub use layer::Protected;
 
 use crate::{
+    body::Bounds,
     derived::{Derive, Derived, View},
     idempotency::Idempotency,
     phased::{AnyPhases, is_credential},
@@ -41,7 +43,11 @@ impl<K: Keys> OperationLayer<K> {
             policy: Policy::Required,
             single_shot: false,
             rides: false,
-            body_max: BODY_BYTES_MAX,
+            bounds: Bounds {
+                max: BODY_BYTES_MAX,
+                json_max: JSON_BYTES_MAX,
+            },
+            media_types: Vec::new(),
             retention: settings.retention.min(RETENTION_MAX),
             on_expired: settings.on_expired,
             on_failure: settings.on_failure,
@@ -122,10 +128,33 @@ impl<K: Keys> OperationLayer<K> {
         })
     }
 
-    /// Bounds the body, in bytes.
+    /// Bounds the body, in bytes. JSON has a bound of its own besides, see
+    /// [`json_max`](Self::json_max).
     #[must_use]
     pub fn body_max(self, bytes: u64) -> Self {
-        self.change(|it| it.terms.body_max = bytes)
+        self.change(|it| it.terms.bounds.max = bytes)
+    }
+
+    /// Bounds bodies that are JSON, in bytes; 1 MiB by default, whatever
+    /// [`body_max`](Self::body_max) is. JSON is in memory whole, and twice more while its members
+    /// are sorted.
+    #[must_use]
+    pub fn json_max(self, bytes: u64) -> Self {
+        self.change(|it| it.terms.bounds.json_max = bytes)
+    }
+
+    /// Takes bodies of these media types alone, such as `multipart/form-data`: others are refused
+    /// with 415 before they are read. A request without a body and without a type passes.
+    #[must_use]
+    pub fn media_types(
+        self,
+        types: impl IntoIterator<Item = impl Into<Cow<'static, str>>>,
+    ) -> Self {
+        self.change(|it| {
+            it.terms
+                .media_types
+                .extend(types.into_iter().map(Into::into))
+        })
     }
 
     /// Remembers answers for this long, at most 30 days.
@@ -279,6 +308,9 @@ impl<K: Keys> Wired<K> {
     }
 }
 
+/// A media type without parameters.
+pub(crate) type MediaType = Cow<'static, str>;
+
 /// What holds for one operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
@@ -286,7 +318,9 @@ pub(crate) struct Terms {
     pub(crate) single_shot: bool,
     /// Whether the claim travels with the first statement.
     pub(crate) rides: bool,
-    pub(crate) body_max: u64,
+    pub(crate) bounds: Bounds,
+    /// The media types of bodies that are taken; all where there is none.
+    pub(crate) media_types: Vec<MediaType>,
     pub(crate) retention: Duration,
     pub(crate) on_expired: OnExpired,
     pub(crate) on_failure: OnFailure,

@@ -9,7 +9,10 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hapax::{key::Scope, limits::REQUEST_BYTES_MAX};
 use http::{
     HeaderName, HeaderValue, Method, Uri,
-    header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, PROXY_AUTHORIZATION},
+    header::{
+        AUTHORIZATION, CONTENT_TYPE, COOKIE, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE,
+        PROXY_AUTHORIZATION,
+    },
     request::Parts,
 };
 
@@ -20,9 +23,13 @@ use crate::{
 
 /// The version of the format.
 const VERSION: u8 = 1;
-/// Headers that are kept of every request: what its body is, and what its events carry.
-const ALWAYS: [HeaderName; 4] = [
+/// Headers that are kept of every request: what its body is, under which condition it was sent
+/// (both are part of its fingerprint), and what its events carry.
+const ALWAYS: [HeaderName; 7] = [
     CONTENT_TYPE,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE,
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("tracestate"),
     HeaderName::from_static("x-correlation-id"),
@@ -36,7 +43,9 @@ pub(crate) fn is_credential(name: &HeaderName) -> bool {
 /// Writes a request down; `None` when it is too long to be kept.
 pub(crate) fn encode(parts: &Parts, uri: &Uri, body: &Kept, more: &[HeaderName]) -> Option<Bytes> {
     let body = body.bytes()?;
-    let names = [&ALWAYS[..], more].concat();
+    // Once each: a header that is kept twice would be another header.
+    let more = more.iter().filter(|name| !ALWAYS.contains(name)).cloned();
+    let names: Vec<_> = ALWAYS.into_iter().chain(more).collect();
     let sent = |name| parts.headers.get_all(name).iter().map(move |it| (name, it));
     let headers: Vec<_> = names.iter().flat_map(sent).collect();
     let mut kept = BytesMut::with_capacity(body.len() + 256);

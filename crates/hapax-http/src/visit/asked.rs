@@ -4,25 +4,36 @@ use std::borrow::Cow;
 
 use axum::{body::Body, extract::OriginalUri, response::Response};
 use hapax::{
-    key::{Fingerprint, FingerprintBuilder, IdempotencyKey, Operation, Tenant},
+    idempotency::OnStoreError,
+    key::{DERIVED_PREFIX, Fingerprint, FingerprintBuilder, IdempotencyKey, Operation, Tenant},
     seeded::{self, Bug},
     store::Keys,
 };
-use http::{HeaderValue, header::CONTENT_TYPE, request::Parts};
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE},
+    request::Parts,
+};
+use http_body::Body as _;
 use tokio::time::{Instant, timeout_at};
 
+use super::held::unclaimed;
 use crate::{
     body::{self, BodyHash, Kept},
     content::media_type,
     derived::{self, Derived, View},
     header::{self, IDEMPOTENCY_KEY, echo},
-    operation::{Act, Policy},
-    problem::{self, KEY_MISSING, Problem, TIMEOUT},
+    operation::{Act, MediaType, Policy},
+    phased::Handover,
+    problem::{self, KEY_INVALID, KEY_MISSING, Problem, TIMEOUT},
     request_id::RequestId,
 };
 
 /// The version of the fingerprint's format: a change makes every stored key a mismatch.
 const FINGERPRINT_VERSION: u8 = 1;
+/// The request headers that take part in the fingerprint where they are sent: under another
+/// condition it is another request.
+pub(crate) const CONDITIONS: [HeaderName; 3] = [IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE];
 
 /// A request, read to its end.
 pub(super) struct Asked<'a> {
@@ -58,7 +69,7 @@ impl<'a> Asked<'a> {
         parts: &'a Parts,
         body: Body,
     ) -> Result<Self, Refusal> {
-        let sent = header::key(&parts.headers).map_err(|problem| Refusal { problem, key: None })?;
+        let sent = sent(parts).map_err(|problem| Refusal { problem, key: None })?;
         let parsed = sent.clone();
         Self::read_under(act, parts, body, sent)
             .await
@@ -83,7 +94,9 @@ impl<'a> Asked<'a> {
         }
         let tenant = tenant(act, parts)?;
         let deadline = budget.map(|budget| Instant::now() + budget);
-        let reading = body::read(body, &parts.headers, act.terms.body_max);
+        check_media_type(&act.terms.media_types, &parts.headers, &body)?;
+        let (bounds, room) = (act.terms.bounds, act.idempotency.room());
+        let reading = body::read(body, &parts.headers, bounds, room);
         let (mut kept, raw) = match deadline {
             None => reading.await?,
             // Boxed, as all that is rare: the future of a replay is copied, and stays small.
@@ -94,8 +107,18 @@ impl<'a> Asked<'a> {
         };
         let derived = derive(act, parts, &kept)?;
         let folded = derived.as_ref().map(Derived::folded).unwrap_or_default();
-        let hash = kept.hash(raw, &parts.headers, &folded).await?;
-        let key = sent.or_else(|| made(act, derived.as_ref()));
+        let hashing = kept.hash(raw, &parts.headers, &folded, room);
+        let hash = match deadline {
+            None => hashing.await?,
+            Some(deadline) => {
+                let hashing = Box::pin(timeout_at(deadline, hashing));
+                hashing.await.map_err(|_| late())??
+            }
+        };
+        let key = match sent {
+            Some(key) => Some(key),
+            None => Box::pin(made(act, tenant, derived.as_ref(), deadline)).await?,
+        };
         Ok(Self {
             tenant,
             key,
@@ -104,6 +127,21 @@ impl<'a> Asked<'a> {
             deadline,
         })
     }
+}
+
+/// Refuses a body of a type that the operation does not take, before any of it is read.
+fn check_media_type(taken: &[MediaType], headers: &HeaderMap, body: &Body) -> Result<(), Problem> {
+    let sent = headers.get(CONTENT_TYPE);
+    let is_without = sent.is_none() && body.size_hint().exact() == Some(0);
+    let sent = sent
+        .map(|value| media_type(value.as_bytes()))
+        .unwrap_or_default();
+    let is_sent = |it: &MediaType| it.as_bytes().eq_ignore_ascii_case(sent);
+    if taken.is_empty() || is_without || taken.iter().any(is_sent) {
+        return Ok(());
+    }
+    let detail = format!("this operation takes {}", taken.join(", "));
+    Err(Problem::new(problem::CONTENT_TYPE).detail(detail))
 }
 
 /// Whether a request without a key is refused: phases have nothing to stand on without one.
@@ -137,16 +175,55 @@ fn derive<K: Keys>(act: &Act<K>, parts: &Parts, kept: &Kept) -> Result<Option<De
     Ok(Some(derived))
 }
 
-/// The key of a request that came without one.
-fn made<'a, K: Keys>(act: &Act<K>, derived: Option<&Derived>) -> Option<Cow<'a, str>> {
-    match act.terms.policy {
-        Policy::Required | Policy::Optional => None,
-        Policy::Derived(_) => derived.map(Derived::key),
+/// The key of a request that came without one; `None` where the request runs without.
+async fn made<'a, K: Keys>(
+    act: &Act<K>,
+    tenant: &Tenant,
+    derived: Option<&Derived>,
+    deadline: Option<Instant>,
+) -> Result<Option<Cow<'a, str>>, Problem> {
+    let settings = act.idempotency.settings();
+    let derived = match act.terms.policy {
+        Policy::Required | Policy::Optional => return Ok(None),
+        Policy::Derived(_) => derived,
         Policy::Issued => {
-            let key = IdempotencyKey::mint(&act.idempotency.settings().random);
-            Some(Cow::Owned(key.as_str().to_owned()))
+            let key = IdempotencyKey::mint(&settings.random);
+            return Ok(Some(Cow::Owned(key.as_str().to_owned())));
         }
+    };
+    let Some(derived) = derived else {
+        return Ok(None);
+    };
+    let reading = act.idempotency.derivation_secret();
+    let secret = match deadline {
+        None => reading.await,
+        Some(deadline) => timeout_at(deadline, reading).await.map_err(|_| late())?,
+    };
+    match secret {
+        Ok(secret) => Ok(Some(derived.key(secret, tenant, &act.operation))),
+        // Without the secret there is no key, and without a key it runs unprotected.
+        Err(_) if settings.on_store_error == OnStoreError::Open && act.phasing.is_none() => {
+            Ok(None)
+        }
+        Err(error) => Err(unclaimed(error)),
     }
+}
+
+/// The key that the client sent. The keys that are derived here are not for clients to send: who
+/// sent one could take the key of somebody else's request.
+fn sent(parts: &Parts) -> Result<Option<Cow<'_, str>>, Problem> {
+    let key = header::key(&parts.headers)?;
+    let is_derived = key
+        .as_deref()
+        .is_some_and(|it| it.starts_with(DERIVED_PREFIX));
+    // A completer resumes a request under the key that was derived for it.
+    if is_derived && parts.extensions.get::<Handover>().is_none() {
+        return Err(Problem::new(KEY_INVALID).detail(
+            "keys that begin with \"derived:\" are made by the service; send none, or one of your \
+             own making",
+        ));
+    }
+    Ok(key)
 }
 
 fn fingerprint(operation: &Operation, parts: &Parts, body: &BodyHash) -> Fingerprint {
@@ -165,13 +242,33 @@ fn fingerprint(operation: &Operation, parts: &Parts, body: &BodyHash) -> Fingerp
     } else {
         content_type
     };
-    FingerprintBuilder::new(FINGERPRINT_VERSION)
+    let built = FingerprintBuilder::new(FINGERPRINT_VERSION)
         .part(operation.as_str().as_bytes())
         .part(uri.path().as_bytes())
         .part(uri.query().unwrap_or_default().as_bytes())
         .part(content_type)
-        .part(body)
-        .finish()
+        .part(body);
+    with_conditions(built, &parts.headers).finish()
+}
+
+/// Adds the conditional headers that were sent, each as its name and its value.
+///
+/// A request without any hashes as it always has: keys that were stored before still replay.
+fn with_conditions(built: FingerprintBuilder, headers: &HeaderMap) -> FingerprintBuilder {
+    CONDITIONS.iter().fold(built, |built, name| {
+        let values: Vec<&[u8]> = headers
+            .get_all(name)
+            .iter()
+            .map(|value| value.as_bytes().trim_ascii())
+            .collect();
+        if values.is_empty() {
+            return built;
+        }
+        // A list in several lines is the same list in one.
+        built
+            .part(name.as_str().as_bytes())
+            .part(&values.join(&b", "[..]))
+    })
 }
 
 fn late() -> Problem {

@@ -19,7 +19,7 @@ use crate::{
     operation::Act,
     problem::{self, Problem, UNAVAILABLE},
     request_id::RequestId,
-    settings::RETRY_AFTER,
+    settings::{Moment, RETRY_AFTER},
     stored::Stored,
     telemetry::Outcome,
     told::Told,
@@ -31,6 +31,8 @@ pub(super) struct Held<K: Keys> {
     pub(super) claim: Claim,
     pub(super) id: RequestId,
     joined: Joined,
+    /// Before the store was asked: what it says of time counts from then at the latest.
+    asked_at: Moment,
     /// Whether the quota knows of the key already.
     is_counted: bool,
 }
@@ -46,6 +48,7 @@ impl<K: Keys> Held<K> {
             claim,
             id,
             joined,
+            asked_at: act.idempotency.settings().moment(),
             is_counted: false,
         }
     }
@@ -121,7 +124,7 @@ impl<K: Keys> Held<K> {
         fresh_for: std::time::Duration,
     ) -> Result<Arc<Stored>, StoreError> {
         let settings = self.act.idempotency.settings();
-        let expires_at = settings.clock.now().after(fresh_for);
+        let expires_at = self.asked_at.after(fresh_for);
         let (scope, fingerprint) = (&self.claim.scope, self.claim.fingerprint);
         let key: &IdempotencyKey = &scope.key;
         let stored = Stored::new(answer, key, fingerprint, expires_at, settings.profile);

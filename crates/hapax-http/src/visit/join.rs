@@ -41,8 +41,8 @@ pub(super) async fn join<K: Keys>(
         operation: &scope.operation,
         key: scope.key.as_str(),
     };
-    let clock = &act.idempotency.settings().clock;
-    match act.idempotency.replays().get(&borrowed, clock) {
+    let now = act.idempotency.settings().moment();
+    match act.idempotency.replays().get(&borrowed, now) {
         None => Ok(Joined { lead, generation }),
         Some(stored) => {
             let told = if stored.fingerprint == fingerprint {

@@ -225,8 +225,8 @@ fn cached<K: Keys>(act: &Act<K>, asked: &Asked<'_>, key: &str) -> Option<Arc<Sto
         operation: &act.operation,
         key,
     };
-    let clock = &act.idempotency.settings().clock;
-    let stored = act.idempotency.replays().get(&scope, clock)?;
+    let now = act.idempotency.settings().moment();
+    let stored = act.idempotency.replays().get(&scope, now)?;
     (stored.fingerprint == asked.fingerprint).then_some(stored)
 }
 

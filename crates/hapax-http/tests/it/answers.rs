@@ -1,10 +1,17 @@
 //! The answer table, row by row.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{body::Body, response::IntoResponse, routing::post};
-use hapax::idempotency::OnExpired;
-use hapax_http::{Profile, header};
+use hapax::{Stopwatch, Timestamp, idempotency::OnExpired};
+use hapax_http::{Profile, Settings, header};
+use hapax_testkit::clock::ManualClock;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 
 use crate::stage::{Stage, post_json, scope};
@@ -84,7 +91,7 @@ async fn another_payload_under_the_key_is_refused_by_the_profiles_status() {
         (Profile::Stripe, 400),
     ] {
         for cache_bytes in [0, 1 << 20] {
-            let settings = |it: &mut hapax_http::Settings| {
+            let settings = |it: &mut Settings| {
                 it.profile = profile;
                 it.cache_bytes = cache_bytes;
             };
@@ -170,7 +177,7 @@ async fn a_replay_from_the_store_fills_the_cache() {
     // Another node: the same store, an empty cache.
     let other = hapax_http::Idempotency::new(
         stage.store.clone(),
-        hapax_http::Settings::new(stage.clock.clone(), stage.random.clone()),
+        Settings::new(stage.clock.clone(), stage.random.clone()),
     );
     let never = || async { StatusCode::IM_A_TEAPOT };
     let layer = other.operation("/effects");
@@ -268,4 +275,27 @@ async fn other_methods_pass_untouched_and_put_and_delete_until_they_are_named() 
     );
     // Another method is another operation: the key is free there.
     assert_eq!(stage.post("k", "{}").await.idempotency(), Some("stored"));
+}
+
+/// The store says how long an answer stands; what happens to this machine's clock does not count.
+#[tokio::test]
+async fn an_answer_is_not_replayed_from_memory_beyond_its_time_when_the_clock_was_set_back() {
+    let wall = ManualClock::new();
+    let passed = Arc::new(AtomicU64::new(0));
+    let (shown, read) = (wall.clock(), Arc::clone(&passed));
+    let settings = move |it: &mut Settings| {
+        it.clock = shown;
+        it.stopwatch = Stopwatch::new(move || Duration::from_secs(read.load(Ordering::SeqCst)));
+    };
+    let short = Duration::from_secs(20);
+    let stage = Stage::with(settings, |layer| layer.retention(short)).await;
+    stage.post("k", "{}").await;
+    wall.set(Timestamp::from_millis(wall.now().as_millis() - 3_600_000));
+    stage.pass(Duration::from_secs(19));
+    passed.store(19, Ordering::SeqCst);
+    assert_eq!(stage.post("k", "{}").await.idempotency(), Some("replayed"));
+    stage.pass(Duration::from_secs(7));
+    passed.store(26, Ordering::SeqCst);
+    assert_eq!(stage.post("k", "{}").await.idempotency(), Some("stored"));
+    assert_eq!(stage.effects().await, 2);
 }

@@ -9,6 +9,7 @@ use axum::{
     body::{Body, Bytes},
     routing::post,
 };
+use hapax::limits::{JSON_INLINE_BYTES, JSON_MEMBERS_MAX};
 use http::{Request, StatusCode};
 
 use crate::stage::{Stage, post_json};
@@ -172,4 +173,114 @@ async fn an_answer_too_large_to_be_stored_is_rolled_back_and_says_so() {
     sent.check_problem(500, "TRANSIENT.answer_too_large");
     assert_eq!((stage.effects().await, stage.events().await), (0, 0));
     assert_eq!(stage.post("k", "{}").await.idempotency(), Some("stored"));
+}
+
+#[tokio::test]
+async fn json_has_a_bound_of_its_own_where_the_operation_takes_longer_bodies() {
+    let long = format!("[{}]", vec!["\"xxxxxxxx\""; 100_000].join(","));
+    assert!(long.len() > MIB);
+    let stage = Stage::with(|_| {}, |layer| layer.body_max(32 * MIB as u64)).await;
+    let refused = stage.post("k", &long).await;
+    refused.check_problem(413, "VALIDATION.body.too_large");
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert_eq!(detail, "this operation takes at most 1048576 bytes of JSON");
+    let wide = |layer: hapax_http::OperationLayer<_>| {
+        layer.body_max(32 * MIB as u64).json_max(2 * MIB as u64)
+    };
+    let stage = Stage::with(|_| {}, wide).await;
+    // It is read, and no order.
+    stage
+        .post("k", &long)
+        .await
+        .check_problem(400, "VALIDATION.member");
+}
+
+#[tokio::test]
+async fn a_type_that_the_operation_does_not_take_is_refused_before_the_body_is_read() {
+    let terms = |layer: hapax_http::OperationLayer<_>| {
+        layer.media_types(["application/json", "multipart/form-data"])
+    };
+    let stage = Stage::with(|_| {}, terms).await;
+    let read = Arc::new(AtomicUsize::new(0));
+    let body = || {
+        let read = Arc::clone(&read);
+        Body::from_stream(futures_util::stream::once(async move {
+            read.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, std::io::Error>("{}")
+        }))
+    };
+    for content_type in [Some("text/plain"), Some("application/json5"), None] {
+        let mut request = Request::post("/effects").header("idempotency-key", "k");
+        if let Some(content_type) = content_type {
+            request = request.header("content-type", content_type);
+        }
+        let refused = stage.send(request.body(body()).unwrap()).await;
+        refused.check_problem(415, "VALIDATION.content_type");
+        assert_eq!(refused.header("idempotency-key"), Some("k"));
+    }
+    assert_eq!(read.load(Ordering::SeqCst), 0);
+    let request = Request::post("/effects").header("idempotency-key", "k");
+    let request = request.header("content-type", "Application/JSON; charset=utf-8");
+    let taken = stage.send(request.body(body()).unwrap()).await;
+    assert_eq!(taken.idempotency(), Some("stored"));
+    assert_eq!(read.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn json_is_the_same_request_on_whichever_thread_its_members_are_sorted() {
+    let stage = Stage::new().await;
+    for length in [10, JSON_INLINE_BYTES - 100, JSON_INLINE_BYTES + 100] {
+        let pad = "x".repeat(length);
+        let key = length.to_string();
+        let first = stage
+            .post(&key, &format!("{{\"act\":\"a\",\"pad\":\"{pad}\"}}"))
+            .await;
+        assert_eq!(first.idempotency(), Some("stored"));
+        let again = stage
+            .post(&key, &format!("{{\"pad\":\"{pad}\",\"act\":\"a\"}}"))
+            .await;
+        assert_eq!(again.idempotency(), Some("replayed"), "{length}");
+        let other = stage
+            .post(&key, &format!("{{\"pad\":\"{pad}\",\"act\":\"b\"}}"))
+            .await;
+        other.check_problem(409, "CONFLICT.idempotency.payload_mismatch");
+    }
+    let members: Vec<_> = (0..=JSON_MEMBERS_MAX)
+        .map(|n| format!("\"{n}\":0"))
+        .collect();
+    let refused = stage.post("k", &format!("{{{}}}", members.join(","))).await;
+    refused.check_problem(400, "VALIDATION.json");
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("more than 10000 members"), "{detail}");
+}
+
+#[tokio::test]
+async fn bodies_on_the_disk_share_a_bounded_room_and_give_it_back() {
+    const LONG: usize = 3 * MIB;
+    let settings = |it: &mut hapax_http::Settings| it.body_file_bytes = 4 * MIB as u64;
+    let mut stage = Stage::with(settings, |layer| layer).await;
+    let takes = async |request: axum::extract::Request| {
+        drop(request.into_body());
+        "taken"
+    };
+    let layer = stage
+        .idempotency
+        .operation("/takes")
+        .body_max(32 * MIB as u64);
+    stage.route("/takes", post(takes).layer(layer));
+    let request = |key: &str, bytes: usize| {
+        let request = Request::post("/takes").header("idempotency-key", key);
+        request.body(Body::from(vec![b'x'; bytes])).unwrap()
+    };
+    // Too long for all the room there is.
+    let refused = stage.send(request("a", 5 * MIB)).await;
+    refused.check_problem(503, "DEPENDENCY.unavailable");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    // Its place is given back, also by one that was refused half-way.
+    for key in ["b", "c", "d"] {
+        let taken = stage.send(request(key, LONG)).await;
+        assert_eq!(taken.idempotency(), Some("stored"));
+    }
+    let taken = stage.send(request("e", 4 * MIB)).await;
+    assert_eq!(taken.idempotency(), Some("stored"));
 }

@@ -6,6 +6,8 @@ mod stage;
 mod answers;
 mod keys;
 mod fingerprints;
+mod conditions;
+mod derived;
 mod bodies;
 mod remembered;
 mod quotas;

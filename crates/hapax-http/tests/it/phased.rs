@@ -23,7 +23,10 @@ use hapax::{
     quota::Quota,
     store::{Keys, StoreError},
 };
-use hapax_http::{Completer, Idempotency, Json, Phased, Problem, Remember, Settings, problem};
+use hapax_http::{
+    Completer, Derived, Idempotency, Json, OperationLayer, Phased, Problem, Remember, Settings,
+    problem,
+};
 use hapax_sqlite::Sqlite;
 use hapax_testkit::wait::{eventually, pace};
 use http::{HeaderMap, StatusCode};
@@ -140,6 +143,7 @@ async fn a_run_that_outlives_its_clients_time_is_resumed_at_once() {
     let mut request = post_json("/payments", "k", body);
     let headers = request.headers_mut();
     headers.insert("x-request-timeout", "2000".parse().unwrap());
+    headers.insert("if-match", "\"7\"".parse().unwrap());
     let late = send(node.router.clone(), request).await;
     late.check_problem(504, "DEPENDENCY.timeout");
     assert_eq!(pay(&node, "k", body).await.idempotency(), Some("stored"));
@@ -356,6 +360,28 @@ async fn the_key_of_a_dead_owner_is_resumed_when_its_lease_has_lapsed() {
     assert_eq!(stage.count(kept).await, 1);
     stage.pass(LEASE);
     assert_eq!(pay(&node, "k", body).await.idempotency(), Some("stored"));
+    check(&stage, &far, 2, 1, 2).await;
+}
+
+/// The derived key is the completer's to use, though no client may send it.
+#[tokio::test]
+async fn a_completer_resumes_a_request_whose_key_was_derived() {
+    let derived = |layer: OperationLayer<Sqlite>| {
+        // A header that is kept in any case may be named as well.
+        let layer = layer.kept_headers([http::header::IF_MATCH]);
+        layer.derived(|view| Ok(Derived::new().part("body", format!("{:?}", view.body()))))
+    };
+    let (stage, far) = stage().await;
+    let body = "{\"first\":\"gate behind\"}";
+    let dead = node_with(&stage, &far, |_| {}, derived);
+    crash_under(&dead, &far, "", body).await;
+    let node = node_with(&stage, &far, |_| {}, derived);
+    let completing = tokio::spawn(completer(&node, Duration::from_millis(200)).run());
+    stage.pass(LEASE + Duration::from_millis(200));
+    let completed = "SELECT count(*) FROM hapax_idempotency_key WHERE state = 'completed'";
+    eventually(PATIENCE, async || stage.count(completed).await == 1).await;
+    completing.abort();
+    assert_eq!(pay(&node, "", body).await.idempotency(), Some("replayed"));
     check(&stage, &far, 2, 1, 2).await;
 }
 
@@ -688,10 +714,19 @@ async fn stage() -> (Stage, Far) {
 
 /// A node on the stage's store, with a single-flight map and a cache of its own.
 fn node(stage: &Stage, far: &Far, set: impl FnOnce(&mut Settings)) -> Node {
+    node_with(stage, far, set, |layer| layer)
+}
+
+fn node_with(
+    stage: &Stage,
+    far: &Far,
+    set: impl FnOnce(&mut Settings),
+    terms: impl FnOnce(OperationLayer<Sqlite>) -> OperationLayer<Sqlite>,
+) -> Node {
     let mut settings = Settings::new(stage.clock.clone(), stage.random.clone());
     set(&mut settings);
     let idempotency = Idempotency::new(stage.store.clone(), settings);
-    let layer = idempotency.operation("/payments").phased();
+    let layer = terms(idempotency.operation("/payments").phased());
     let layer = layer.kept_headers([http::HeaderName::from_static("x-mine")]);
     let inside = Router::new()
         .route("/payments", post(payment).layer(layer))
@@ -717,12 +752,17 @@ fn sends(node: &Node, key: &str, body: &str) -> impl Future<Output = Sent> + Sen
     headers.insert("authorization", "alice/secret".parse().unwrap());
     headers.insert("x-mine", "kept".parse().unwrap());
     headers.insert("x-other", "not kept".parse().unwrap());
+    headers.insert("if-match", "\"7\"".parse().unwrap());
     send(node.router.clone(), request)
 }
 
 /// Has a node die in the middle of a request: none of its tasks runs on.
 async fn crash(node: &Node, far: &Far, body: &str) {
-    let request = sends(node, "k", body);
+    crash_under(node, far, "k", body).await;
+}
+
+async fn crash_under(node: &Node, far: &Far, key: &str, body: &str) {
+    let request = sends(node, key, body);
     let runtime = Runtime::new().unwrap();
     runtime.spawn(request);
     far.entered(1).await;

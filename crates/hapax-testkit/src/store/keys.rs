@@ -263,6 +263,26 @@ pub async fn a_forgotten_key_runs_again<S: StoreUnderTest>() {
     assert_eq!(bench.rows().await, ["first", "other", "second"]);
 }
 
+/// Every process that has the store open derives keys under one secret, also after a restart, and
+/// another store has another.
+pub async fn keys_are_derived_under_a_secret_of_the_store<S: StoreUnderTest>() {
+    let secret = async |bench: &Bench<S>| {
+        let secret = bench.store().derivation_secret().await;
+        secret.expect("a store has a secret")
+    };
+    let bench = Bench::<S>::fresh().await;
+    let first = secret(&bench).await;
+    assert_eq!(secret(&bench).await, first);
+    let bench = bench.reopen().await;
+    assert_eq!(secret(&bench).await, first);
+    let other = Bench::<S>::fresh().await;
+    assert_ne!(secret(&other).await, first);
+    assert!(
+        !format!("{first:?}").contains(char::is_numeric),
+        "{first:?}"
+    );
+}
+
 fn bare(status: u16, body: Bytes) -> Answer {
     Answer {
         status,

@@ -105,6 +105,7 @@ macro_rules! store_suite {
                 nothing_is_stored_of_a_key_before_its_transaction_commits
                 a_stored_key_can_be_looked_up
                 a_forgotten_key_runs_again
+                keys_are_derived_under_a_secret_of_the_store
             }
             retention {
                 an_expired_key_runs_as_new

@@ -135,7 +135,9 @@ fn tenants<D: Database>(
     let replaced = riding("/orders/{id}").also(Method::PUT).optional();
     let signed_up = riding("/signups").derived(signups::derive);
     // This one stores a file before it, which may happen twice: the same bytes are one file.
-    let uploaded = riding("/uploads").body_max(UPLOAD_BYTES_MAX);
+    let uploaded = riding("/uploads")
+        .body_max(UPLOAD_BYTES_MAX)
+        .media_types(["multipart/form-data"]);
     let reserve = idempotency.reserve_handler();
     Router::new()
         .route(

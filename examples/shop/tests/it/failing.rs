@@ -4,23 +4,14 @@ use std::process::{Command, Stdio};
 
 use hapax_testkit::{postgres::Cluster, wait::eventually};
 
-use crate::shop::{Home, ORDER, PATIENCE, Shop, Store, lasting, problem};
+use crate::shop::{Home, ORDER, PATIENCE, Shop, Store, command, lasting, problem};
 
 const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
 
 #[tokio::test]
 async fn a_full_disk_is_503_and_a_log_line_until_there_is_room_again() {
     let home = Home::fresh(Store::Sqlite).await;
-    // A file beyond its limit is refused like one on a full disk, once the signal is ignored.
-    let mut patient = Command::new("sh");
-    patient
-        .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
-        .args([env!("CARGO_BIN_EXE_shop"), "--listen", "127.0.0.1:0"])
-        .arg("--data-dir")
-        .arg(home.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    let shop = Shop::spawn(patient, home.clone());
+    let shop = Shop::spawn(patient(&home), home.clone());
     let first = shop.post("/orders", Some("before"), ORDER).await;
 
     limit_files(&shop, "1024:unlimited");
@@ -89,7 +80,22 @@ async fn a_server_that_is_away_is_503_until_it_is_back() {
     shop.stop().await;
 }
 
-fn limit_files(shop: &Shop, bytes: &str) {
+/// A shop for which a file beyond its limit is refused like one on a full disk: the signal that it
+/// gets besides is ignored.
+pub(crate) fn patient(home: &Home) -> Command {
+    let shop = command(home, &[]);
+    let mut patient = Command::new("sh");
+    patient
+        .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
+        .arg(shop.get_program())
+        .args(shop.get_args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    patient
+}
+
+/// Bounds the files that a shop writes from now on.
+pub(crate) fn limit_files(shop: &Shop, bytes: &str) {
     let (id, limit) = (shop.id().to_string(), format!("--fsize={bytes}"));
     let set = Command::new("prlimit")
         .args(["--pid", &id, &limit])

@@ -38,3 +38,4 @@ mod traces;
 mod masking;
 mod ending;
 mod failing;
+mod floods;

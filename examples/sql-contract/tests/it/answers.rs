@@ -23,6 +23,7 @@ async fn check_answers(language: Language) {
     check_refusal(&shop).await;
     check_correction(&shop).await;
     check_in_progress(&shop).await;
+    check_conditions(&shop).await;
     check_keys(&shop).await;
     check_bodies(&shop).await;
     check_dead_database(&shop).await;
@@ -50,6 +51,29 @@ async fn check_replay(shop: &Shop) {
     let other = shop.order(0, "\"a \\\" key\"", &body("socks", 501)).await;
     check_problem(&other, 409, "CONFLICT.idempotency.payload_mismatch");
     assert_eq!(other.header("retry-after"), None);
+}
+
+/// A conditional header belongs to the request: under another condition it is another one.
+async fn check_conditions(shop: &Shop) {
+    let url = format!("{}/orders", shop.urls()[0]);
+    let send = async |condition: &str| {
+        let headers = [
+            ("idempotency-key", "conditional"),
+            ("content-type", "application/json"),
+            ("if-match", condition),
+        ];
+        let sent = shop.http.post(&url, &headers, body("socks", 1)).await;
+        sent.expect("the service answers")
+    };
+    assert_eq!(send("\"1\"").await.status, 201);
+    let again = send(" \"1\"").await;
+    assert_eq!(again.header("idempotency-status"), Some("replayed"));
+    for other in [
+        send("\"2\"").await,
+        shop.order(0, "conditional", &body("socks", 1)).await,
+    ] {
+        check_problem(&other, 409, "CONFLICT.idempotency.payload_mismatch");
+    }
 }
 
 /// A refusal is remembered, without an effect.
@@ -101,6 +125,8 @@ async fn check_keys(shop: &Shop) {
         "\"a\" b",
         "a\"b",
         "\"\\n\"",
+        "derived:00",
+        "\"derived:00\"",
         &"k".repeat(256),
     ] {
         let refused = shop.order(0, bad, &body("socks", 1)).await;

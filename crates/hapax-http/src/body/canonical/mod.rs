@@ -12,7 +12,7 @@ mod text;
 
 use std::cmp::Ordering;
 
-use hapax::limits::JSON_DEPTH_MAX;
+use hapax::limits::{JSON_DEPTH_MAX, JSON_MEMBERS_MAX};
 
 use text::{compare, push_char};
 
@@ -34,6 +34,9 @@ pub(super) enum JsonError {
     /// It nests deeper than its bound.
     #[error("the body nests deeper than {JSON_DEPTH_MAX} levels")]
     Depth,
+    /// An object has more members than its bound.
+    #[error("the body has an object of more than {JSON_MEMBERS_MAX} members")]
+    Members,
 }
 
 /// Writes `json` in its canonical form; `folded` replaces the values of top-level members.
@@ -128,6 +131,9 @@ impl Writer<'_> {
         self.space();
         if self.peek() != Some(b'"') {
             return Err(self.syntax());
+        }
+        if self.members.len() >= JSON_MEMBERS_MAX {
+            return Err(JsonError::Members);
         }
         let start = self.out.len();
         self.string()?;

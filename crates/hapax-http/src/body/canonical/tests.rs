@@ -101,6 +101,26 @@ fn nesting_is_bounded() {
 }
 
 #[test]
+fn the_members_of_an_object_are_bounded_with_those_around_it() {
+    let object = |members: usize, last: &str| {
+        let members: Vec<_> = (1..members).map(|n| format!("\"{n}\":0")).collect();
+        format!("{{{},\"last\":{last}}}", members.join(","))
+    };
+    let full = object(JSON_MEMBERS_MAX, "0");
+    assert!(canonical(full.as_bytes(), &[]).is_ok());
+    // One object behind the other: each has its own bound.
+    assert!(canonical(format!("[{full},{full}]").as_bytes(), &[]).is_ok());
+    let inside = "{\"a\":0,\"b\":0}";
+    for more in [
+        object(JSON_MEMBERS_MAX + 1, "0"),
+        object(JSON_MEMBERS_MAX, inside),
+    ] {
+        let refused = canonical(more.as_bytes(), &[]).err();
+        assert_eq!(refused, Some(JsonError::Members));
+    }
+}
+
+#[test]
 fn what_is_no_json_is_refused() {
     for bad in [
         "",

@@ -42,13 +42,13 @@ async fn thirty_mebibytes_pass_through_a_little_memory(on: Store) {
 }
 
 /// Forgets the peak so far, and returns how many bytes of memory a shop has now.
-pub(super) fn begin(shop: &Shop) -> u64 {
+pub(crate) fn begin(shop: &Shop) -> u64 {
     fs::write(format!("/proc/{}/clear_refs", shop.id()), "5").unwrap();
     status(shop, "VmRSS:")
 }
 
 /// The most bytes of memory that a shop has had since.
-pub(super) fn peak(shop: &Shop) -> u64 {
+pub(crate) fn peak(shop: &Shop) -> u64 {
     status(shop, "VmHWM:")
 }
 

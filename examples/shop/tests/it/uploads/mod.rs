@@ -9,7 +9,8 @@ mod storm;
 pub(crate) mod crash;
 mod swept;
 mod shared;
-mod memory;
+pub(crate) mod memory;
+mod full;
 
 use hapax_testkit::http::HttpAnswer;
 

@@ -78,7 +78,9 @@ async fn a_form_that_is_none_is_refused_by_name(on: Store) {
     problem(&answer, 415, "VALIDATION.content_type");
     let bare = shop.post("/uploads", None, "{}").await;
     problem(&bare, 400, "VALIDATION.idempotency_key.missing");
-    assert_eq!(shop.post("/uploads?x=1", Some("k"), "{}").await.status, 400);
+    let good = form("a.png", "image/png", &png(20, 20));
+    let asked = post(shop.url("/uploads?x=1"), "k", good).await.unwrap();
+    assert_eq!(asked.status, 400);
     check_nothing(&shop).await;
 }
 

@@ -1,0 +1,42 @@
+//! The disk for bodies that are received is full: a clear refusal, and nothing is lost by it.
+
+use super::{
+    picture::heavy,
+    sent::{form, post},
+};
+use crate::{
+    failing::{limit_files, patient},
+    shop::{Home, Shop, Store, problem},
+};
+
+const MEBIBYTE: usize = 1024 * 1024;
+
+#[tokio::test]
+async fn a_body_for_which_the_disk_has_no_room_is_503_and_its_retry_is_taken_once() {
+    let home = Home::fresh(Store::Postgres).await;
+    let shop = Shop::spawn(patient(&home), home.clone());
+    let send = async |key: &str, file: &[u8]| {
+        let form = form("a.png", "image/png", file);
+        post(shop.url("/uploads"), key, form).await.unwrap()
+    };
+    let (long, short) = (heavy(5 * MEBIBYTE), heavy(MEBIBYTE / 2));
+    let limit = (2 * MEBIBYTE).to_string() + ":unlimited";
+    limit_files(&shop, &limit);
+    for _ in 0..3 {
+        let refused = send("long", &long).await;
+        let problem = problem(&refused, 503, "DEPENDENCY.unavailable");
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("disk"), "{detail}");
+    }
+    // What fits into memory needs no such room.
+    assert_eq!(send("short", &short).await.status, 201);
+    limit_files(&shop, "unlimited:unlimited");
+    for status in ["stored", "replayed"] {
+        let taken = send("long", &long).await;
+        assert_eq!(taken.status, 201, "{}", taken.text());
+        assert_eq!(taken.header("idempotency-status"), Some(status));
+    }
+    assert_eq!(home.number("SELECT count(*) FROM shop_upload").await, 2);
+    shop.stop().await;
+}
