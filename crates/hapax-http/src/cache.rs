@@ -26,6 +26,16 @@ pub(crate) struct ScopeRef<'a> {
     pub(crate) key: &'a str,
 }
 
+impl<'a> ScopeRef<'a> {
+    pub(crate) fn of(scope: &'a Scope) -> Self {
+        Self {
+            tenant: &scope.tenant,
+            operation: &scope.operation,
+            key: scope.key.as_str(),
+        }
+    }
+}
+
 impl Equivalent<Scope> for ScopeRef<'_> {
     fn equivalent(&self, scope: &Scope) -> bool {
         self.key == scope.key.as_str()
@@ -76,11 +86,27 @@ impl Replays {
         let Some(answers) = &self.answers else {
             return;
         };
+        if self.generation().0 != since.0 {
+            return;
+        }
         answers.insert(scope.clone(), Arc::clone(stored));
-        // Asked after the insert: either this sees the forgetting, or that removes the insert.
+        // Asked again after the insert: either this sees the forgetting, or that removes the insert.
         if self.generation().0 != since.0 {
             answers.remove(scope);
         }
+    }
+
+    /// Drops every answer: any key may have been forgotten.
+    pub(crate) fn forget_all(&self) {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
+        if let Some(answers) = &self.answers {
+            answers.clear();
+        }
+    }
+
+    /// Whether no answer is ever kept.
+    pub(crate) fn is_off(&self) -> bool {
+        self.answers.is_none()
     }
 
     /// Drops the answer under a key that the store has forgotten.

@@ -8,6 +8,8 @@ use std::{
 use axum::response::{IntoResponse, Response};
 use hapax::{
     key::{DerivationSecret, IdempotencyKey, Operation, Scope},
+    limits::PURGES_FRESH,
+    purges::Purged,
     quota::Quotas,
     retention,
     single_flight::SingleFlight,
@@ -15,16 +17,18 @@ use hapax::{
 };
 use http::{StatusCode, Uri};
 use serde::{Deserialize, Serialize};
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::timeout};
 
 use crate::{
     body::Room,
-    cache::Replays,
+    cache::{Generation, Replays, ScopeRef},
     extract::{Json, read_query},
     header::{IDEMPOTENCY_KEY, echo},
     operation::OperationLayer,
     problem::Problem,
+    purges::{Purges, Turn},
     settings::Settings,
+    stored::Stored,
     told::Told,
 };
 
@@ -39,6 +43,7 @@ struct Shared<K> {
     store: K,
     settings: Settings,
     replays: Replays,
+    purges: Purges,
     flights: SingleFlight<Told>,
     quotas: Quotas,
     room: Room,
@@ -52,6 +57,7 @@ impl<K: Keys> Idempotency<K> {
     pub fn new(store: K, settings: Settings) -> Self {
         Self(Arc::new(Shared {
             replays: Replays::new(settings.cache_bytes),
+            purges: Purges::new(),
             flights: SingleFlight::new(),
             quotas: Quotas::new(settings.quota),
             room: Room::new(settings.body_file_bytes),
@@ -95,7 +101,11 @@ impl<K: Keys> Idempotency<K> {
         }
     }
 
-    /// Deletes a key, so that its next request runs again; false when there was none.
+    /// Deletes a key, so that its next request runs again: here at once, on other nodes within
+    /// [`PURGES_FRESH`]. False when there was none.
+    ///
+    /// This is the service's own word: it deletes a key in progress too, and one that a live saga was
+    /// started under.
     ///
     /// # Errors
     /// Fails as the store does; the key then still stands.
@@ -163,8 +173,86 @@ impl<K: Keys> Idempotency<K> {
         &self.0.store
     }
 
-    pub(crate) fn replays(&self) -> &Replays {
-        &self.0.replays
+    /// The answer that this node has in memory, as long as it knows which keys were purged; where it
+    /// does not, it reads that first.
+    pub(crate) async fn remembered(&self, scope: &ScopeRef<'_>) -> Option<Arc<Stored>> {
+        let stored = self.in_memory(scope)?;
+        let purges = &self.0.purges;
+        if !purges.is_due() {
+            return Some(stored);
+        }
+        if purges.is_fresh() {
+            self.read_purges_soon();
+            return Some(stored);
+        }
+        // Boxed, as all that is rare: the future of a replay is copied, and stays small.
+        Box::pin(self.wait_for_purges()).await;
+        purges.is_fresh().then(|| self.in_memory(scope)).flatten()
+    }
+
+    /// The answer that this node has in memory, though its key may have been purged.
+    pub(crate) fn in_memory(&self, scope: &ScopeRef<'_>) -> Option<Arc<Stored>> {
+        self.0.replays.get(scope, self.0.settings.moment())
+    }
+
+    /// To be asked before the store is, for [`Idempotency::remember`].
+    pub(crate) async fn generation(&self) -> Generation {
+        // What is kept before the first reading is forgotten by it.
+        if self.0.purges.is_new() && !self.0.replays.is_off() {
+            Box::pin(self.wait_for_purges()).await;
+        }
+        self.0.replays.generation()
+    }
+
+    /// Keeps an answer in memory, unless a key was purged since.
+    pub(crate) fn remember(&self, scope: &Scope, stored: &Arc<Stored>, since: Generation) {
+        self.0.replays.keep(scope, stored, since);
+    }
+
+    /// Reads in the background which keys were purged, unless somebody does.
+    fn read_purges_soon(&self) {
+        if let Some(turn) = self.0.purges.try_turn() {
+            let this = self.clone();
+            tokio::spawn(async move { this.read_purges(turn).await });
+        }
+    }
+
+    /// Waits until somebody has read which keys were purged, or has tried to since this was asked.
+    async fn wait_for_purges(&self) {
+        let purges = &self.0.purges;
+        let arrived = purges.now();
+        let turn = purges.turn().await;
+        if !purges.is_fresh() && !purges.was_tried_since(arrived) {
+            self.read_purges(turn).await;
+        }
+    }
+
+    /// Reads which keys were purged, and forgets their answers.
+    ///
+    /// An answer that was read from the store before its key was purged, and is kept only after this
+    /// has seen the purge, is of an older generation: it is not kept.
+    async fn read_purges(&self, turn: Turn) {
+        let Shared {
+            store,
+            replays,
+            purges,
+            ..
+        } = &*self.0;
+        let began = purges.begin();
+        let purged = timeout(PURGES_FRESH, store.purged(turn.as_ref())).await;
+        match purged.unwrap_or(Err(StoreError::TimedOut)) {
+            Ok(Purged { until, keys }) => {
+                match keys {
+                    Some(keys) => keys.iter().for_each(|key| replays.forget(key)),
+                    None => replays.forget_all(),
+                }
+                purges.end(turn, until, began);
+            }
+            Err(error) => tracing::debug!(
+                error = error.story(),
+                "purged keys cannot be read: answers come from the store"
+            ),
+        }
     }
 
     pub(crate) fn room(&self) -> &Room {

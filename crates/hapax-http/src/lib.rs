@@ -92,6 +92,7 @@ mod body;
 mod content;
 mod derived;
 mod cache;
+mod purges;
 mod tx;
 mod phased;
 mod planned;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::response::Response;
+use tokio::time::Instant;
 
 use crate::{
     problem::{self, EXPIRED, IN_PROGRESS, PAYLOAD_MISMATCH, Problem},
@@ -15,8 +16,9 @@ use crate::{
 /// The word on a key: an answer, or why there is none.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    /// The stored answer.
-    Replay(Arc<Stored>),
+    /// The stored answer, and since when it is known to have stood: it was read from the store, or
+    /// committed, after that.
+    Replay(Arc<Stored>, Instant),
     /// Another payload was sent under this key.
     Mismatch,
     /// The first request is still running.
@@ -29,7 +31,7 @@ impl Told {
     /// How this is counted.
     pub(crate) const fn outcome(&self) -> Outcome {
         match self {
-            Self::Replay(_) => Outcome::Replayed,
+            Self::Replay(..) => Outcome::Replayed,
             Self::Mismatch => Outcome::Mismatch,
             Self::InProgress => Outcome::InProgress,
             Self::Gone => Outcome::Gone,
@@ -39,7 +41,7 @@ impl Told {
     /// The answer that says so.
     pub(crate) fn into_response(self, profile: Profile, id: &RequestId) -> Response {
         let problem = match self {
-            Self::Replay(stored) => return stored.replay(),
+            Self::Replay(stored, _) => return stored.replay(),
             Self::Mismatch => Problem::new(PAYLOAD_MISMATCH)
                 .status(profile.mismatch())
                 .detail(

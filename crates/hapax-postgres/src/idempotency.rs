@@ -12,10 +12,11 @@ use hapax::{
     Timestamp,
     event::Headers,
     idempotency::{Answer, Claim, KeyRecord, KeyState, Known, OnExpired, SingleShot, judge},
-    key::{DerivationSecret, Fingerprint, Operation, Scope, Tenant},
+    key::{DerivationSecret, Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
     keyring::Keyring,
-    limits::{PURGE_ROWS, RETENTION_MAX, TOMBSTONE},
+    limits::{PURGE_ROWS, PURGES_KEPT, RETENTION_MAX, TOMBSTONE},
     outbox::Draft,
+    purges::{PurgeMark, Purged},
     quota::Usage,
     seeded::{self, Bug},
     store::{Claimed, Keys, Ran, StoreError},
@@ -25,6 +26,7 @@ use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
     error::{corrupt, encrypted, unavailable},
+    outbox::rows,
     postgres::Postgres,
     query,
     session::{Crash, Session},
@@ -88,27 +90,41 @@ impl Keys for Postgres {
 
     async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
         let [tenant, operation, key] = parts(scope);
-        let params: [&dyn Param; 3] = [&tenant, &operation, &key];
+        let params: [&dyn Param; 4] = [&tenant, &operation, &key, &rows(PURGES_KEPT)];
         let gone = self.ask(query!("idempotency/forget"), &params).await?;
         Ok(!gone.is_empty())
     }
 
+    async fn purged(&self, since: Option<&PurgeMark>) -> Result<Purged, StoreError> {
+        // Behind the last number there is nothing: who has no mark asks for the mark alone.
+        let after = since.map_or(i64::MAX, |since| since.number);
+        let found = self.ask(query!("idempotency/purged"), &[&after]).await?;
+        let until = found
+            .first()
+            .ok_or_else(|| corrupt("purged keys: no row says how many"))?;
+        let until = PurgeMark {
+            history: until.get(0),
+            number: until.get(1),
+        };
+        // A row that cannot be read is left out, and missed: then every answer is forgotten.
+        let kept = found.iter().filter_map(purged_scope).collect();
+        Ok(Purged::of(since, until, kept))
+    }
+
     async fn purge_keys(&self) -> Result<Vec<(Operation, u64)>, StoreError> {
-        let rows = i64::try_from(PURGE_ROWS).unwrap_or(i64::MAX);
         let mut time = self.time();
         if seeded::has(Bug::PurgeLiveKey) {
             time = Some(Moment(self.clock().now().after(RETENTION_MAX)));
         }
-        let params: [&dyn Param; 3] = [&time, &rows, &millis(TOMBSTONE)];
+        let params: [&dyn Param; 3] = [&time, &rows(PURGE_ROWS), &millis(TOMBSTONE)];
         let gone = self.ask(query!("idempotency/purge"), &params).await?;
         gone.iter().map(purged).collect()
     }
 
     async fn usage(&self) -> Result<Vec<Usage>, StoreError> {
-        let rows = self
-            .ask(query!("idempotency/usage"), &[&self.time()])
-            .await?;
-        rows.iter().map(used).collect()
+        let time = self.time();
+        let usage = self.ask(query!("idempotency/usage"), &[&time]).await?;
+        usage.iter().map(used).collect()
     }
 
     async fn derivation_secret(&self) -> Result<DerivationSecret, StoreError> {
@@ -386,6 +402,16 @@ fn answer(row: &Row) -> Result<Answer, StoreError> {
         status: status.unsigned_abs(),
         headers: headers.ok_or_else(|| corrupt("stored answer: its header block"))?,
         body: Bytes::copy_from_slice(body),
+    })
+}
+
+/// The key of a row that says what was purged.
+fn purged_scope(row: &Row) -> Option<Scope> {
+    let part = |place| row.try_get::<_, Option<String>>(place).ok().flatten();
+    Some(Scope {
+        tenant: Tenant::new(part(2)?).ok()?,
+        operation: Operation::new(part(3)?).ok()?,
+        key: IdempotencyKey::new(part(4)?).ok()?,
     })
 }
 

@@ -76,6 +76,7 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "derived",
         include_str!("../migrations/0019_derived.sql"),
     ),
+    (20, "purges", include_str!("../migrations/0020_purges.sql")),
 ];
 
 const NAMESPACE: &str = "hapax";

@@ -11,6 +11,7 @@ use hapax::{
     event::{EventId, Headers, NewEvent},
     idempotency::{Answer, Claim, Known},
     inbox::{Acceptance, Message},
+    key::Scope,
     outbox::{Draft, EventError},
     seeded::{self, Bug},
     store::{Effect, StoreError, Transaction},
@@ -102,6 +103,13 @@ impl Tx {
     /// What its request carries.
     pub(crate) fn context(&self) -> &Headers {
         self.draft.context()
+    }
+
+    /// The key that it runs under.
+    pub(crate) fn scope(&self) -> Option<&Scope> {
+        let held = self.held.as_ref().map(|held| &held.claim);
+        let claimed = held.or(self.riding.as_ref()).map(|claim| &claim.scope);
+        claimed.or_else(|| self.phase.as_ref().map(|phase| &phase.owned.scope))
     }
 
     /// Rings the store's bell once this commits, with events or without.

@@ -178,8 +178,7 @@ impl Dialogue {
             Under::Claim(claim) => (retention(claim), Some(&claim.scope)),
             Under::Phase(phase) => (phase.owned.retention, Some(&phase.owned.scope)),
         };
-        // Only what is encrypted is encrypted for its place.
-        let scope = scope.filter(|_| !desk.keyring.is_empty()).cloned();
+        let scope = scope.cloned();
         let store = self.store.clone();
         let tx = Tx::new(store, requests, draft, retention, scope, deadline);
         let claimed_at = desk.now();

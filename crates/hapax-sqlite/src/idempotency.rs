@@ -11,10 +11,11 @@ use hapax::{
     Timestamp,
     event::Headers,
     idempotency::{Answer, Claim, KeyRecord, KeyState, Known, OnExpired, SingleShot, judge},
-    key::{DerivationSecret, Fingerprint, Operation, Scope, Tenant},
+    key::{DerivationSecret, Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
     keyring::Keyring,
-    limits::{PURGE_ROWS, RETENTION_MAX, TOMBSTONE},
+    limits::{PURGE_ROWS, PURGES_KEPT, RETENTION_MAX, SAGA_KEY, TOMBSTONE},
     outbox::Draft,
+    purges::{PurgeMark, Purged},
     quota::Usage,
     seeded::{self, Bug},
     store::{Claimed, Keys, Ran, StoreError},
@@ -100,8 +101,17 @@ impl Keys for Sqlite {
 
     async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
         let scope = scope.clone();
-        self.submit(move |desk| forget(&desk.conn, &scope).map_err(store_error))
+        self.submit(move |desk| forget(desk, &scope).map_err(store_error))
             .await
+    }
+
+    async fn purged(&self, since: Option<&PurgeMark>) -> Result<Purged, StoreError> {
+        // Behind the last number there is nothing: who has no mark asks for the mark alone.
+        let after = since.map_or(i64::MAX, |since| since.number);
+        let (number, kept) = self.read(move |conn| purged(conn, after)).await?;
+        // The file is this process's own: while it is open, no other one takes its place.
+        let history = String::new();
+        Ok(Purged::of(since, PurgeMark { history, number }, kept))
     }
 
     async fn purge_keys(&self) -> Result<Vec<(Operation, u64)>, StoreError> {
@@ -261,14 +271,17 @@ pub(crate) fn find(
     now: Timestamp,
 ) -> Result<Option<KeyRecord>, StoreError> {
     let find = || {
-        let parts = [
+        let more = i64::try_from(SAGA_KEY.as_millis()).unwrap_or(i64::MAX);
+        let key = params![
             scope.tenant.as_str(),
             scope.operation.as_str(),
             scope.key.as_str(),
+            now.as_millis(),
+            more,
         ];
         let mut statement = conn.prepare_cached(query!("idempotency/find"))?;
         statement
-            .query_row(parts, |row| Ok(record(row, now)))
+            .query_row(key, |row| Ok(record(row, now)))
             .optional()
     };
     find().map_err(store_error)?.transpose()
@@ -312,16 +325,48 @@ fn answer(row: &Row<'_>) -> Result<Answer, StoreError> {
     })
 }
 
-fn forget(conn: &Connection, scope: &Scope) -> rusqlite::Result<bool> {
+/// Deletes a key and notes that it is gone.
+fn forget(desk: &Desk, scope: &Scope) -> rusqlite::Result<bool> {
     let parts = [
         scope.tenant.as_str(),
         scope.operation.as_str(),
         scope.key.as_str(),
     ];
-    Ok(conn
-        .prepare_cached(query!("idempotency/forget"))?
-        .execute(parts)?
-        == 1)
+    let mut forget = desk.conn.prepare_cached(query!("idempotency/forget"))?;
+    if forget.execute(parts)? == 0 {
+        return Ok(false);
+    }
+    let [tenant, operation, key] = parts;
+    let now = desk.now().as_millis();
+    let mut note = desk.conn.prepare_cached(query!("idempotency/note_purge"))?;
+    let drawn: i64 = note.query_row(params![tenant, operation, key, now], |row| row.get(0))?;
+    let mut drop = desk
+        .conn
+        .prepare_cached(query!("idempotency/drop_purges"))?;
+    drop.execute([drawn - rows(PURGES_KEPT)])?;
+    Ok(true)
+}
+
+/// The number of the last purge, and the keys behind a number.
+fn purged(conn: &Connection, after: i64) -> rusqlite::Result<(i64, Vec<Scope>)> {
+    let mut statement = conn.prepare_cached(query!("idempotency/purged"))?;
+    let (mut number, mut kept) = (0, Vec::new());
+    let mut found = statement.query([after])?;
+    while let Some(row) = found.next()? {
+        number = row.get(0)?;
+        // A row that cannot be read is left out, and missed: then every answer is forgotten.
+        kept.extend(purged_scope(row));
+    }
+    Ok((number, kept))
+}
+
+fn purged_scope(row: &Row<'_>) -> Option<Scope> {
+    let part = |place| row.get::<_, Option<String>>(place).ok().flatten();
+    Some(Scope {
+        tenant: Tenant::new(part(1)?).ok()?,
+        operation: Operation::new(part(2)?).ok()?,
+        key: IdempotencyKey::new(part(3)?).ok()?,
+    })
 }
 
 /// An expired row of the key table.

@@ -51,7 +51,7 @@ struct Line {
     requests: mpsc::Sender<Request>,
     /// How long its answer will stand.
     retention: Duration,
-    /// The key that its answer will stand under, where that is encrypted.
+    /// The key that its answer will stand under.
     scope: Option<Scope>,
     deadline: Instant,
 }
@@ -106,6 +106,12 @@ impl Tx {
     /// What its request carries.
     pub(crate) fn context(&self) -> &Headers {
         self.draft.context()
+    }
+
+    /// The key that it runs under.
+    pub(crate) fn scope(&self) -> Option<&Scope> {
+        let riding = self.riding.as_ref().map(|claim| &claim.scope);
+        riding.or_else(|| self.line.as_ref()?.scope.as_ref())
     }
 
     pub(crate) async fn ask<R: Send + 'static>(

@@ -18,6 +18,7 @@
 
 pub mod key;
 pub mod idempotency;
+pub mod purges;
 pub mod phases;
 pub mod single_flight;
 pub mod group;

@@ -36,6 +36,14 @@ pub const MULTIPART_PARTS_MAX: usize = 256;
 pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of completed answers that a node keeps in memory.
 pub const REPLAY_CACHE_BYTES: u64 = 8 * 1024 * 1024;
+/// How long a node replays from memory without having read which keys were purged: a purge reaches
+/// every node within this time.
+pub const PURGES_FRESH: Duration = Duration::from_secs(1);
+/// How old that reading is when a replay from memory has it read anew: half the time, so that a busy
+/// node has read again before the time is up.
+pub const PURGES_DUE: Duration = Duration::from_millis(500);
+/// Purged keys that a store keeps for nodes to read: a node that has missed more forgets every answer.
+pub const PURGES_KEPT: usize = 1_000;
 /// How long a duplicate waits for the first to finish.
 pub const WAIT: Duration = Duration::from_secs(1);
 /// How long a handler may take before it is rolled back, unless the client has less time.
@@ -175,6 +183,9 @@ pub const BREAKER_OPEN: Duration = Duration::from_secs(10);
 pub const SAGA_NAME_BYTES_MAX: usize = 255;
 /// Bytes of what a saga is given, and of what a step asks, makes or is told: rows, not files.
 pub const SAGA_INPUT_BYTES_MAX: usize = 64 * 1024;
+/// How long an answer is said to stand, each time somebody asks, whose time is over while a saga that
+/// was started under its key has not ended. The SQL functions say as much.
+pub const SAGA_KEY: Duration = Duration::from_mins(1);
 /// How long a saga may take before what is unknown is left to a person.
 pub const SAGA_DEADLINE: Duration = Duration::from_mins(15);
 /// For how long behind that it is tried to write an end that fails, before a person is asked.

@@ -26,6 +26,7 @@ use crate::{
     key::{DerivationSecret, Operation, Scope, Tenant},
     outbox::{EventError, OutboxEvent},
     phases::{Entered, Entry, Lapsed, Ownership, TakenOver},
+    purges::{PurgeMark, Purged},
     quota::Usage,
     saga::{Filter, Kind, NewSaga, Owned, SagaRecord, Standing as SagaStanding, StepRecord},
 };
@@ -137,11 +138,23 @@ pub trait Keys: Clone + Send + Sync + 'static {
         scope: &Scope,
     ) -> impl Future<Output = Result<Option<KeyRecord>, StoreError>> + Send;
 
-    /// Deletes a key's row, finished or not; false when there was none.
+    /// Deletes a key's row, finished or not, and even while a saga lives that was started under it;
+    /// false when there was none.
     fn forget(&self, scope: &Scope) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
+    /// Reads which keys were forgotten, or purged by an operator, behind a mark.
+    ///
+    /// A key whose deletion was committed before this was asked is among them, unless the store does
+    /// not know all of them any more: then it says so. Keys that [`purge_keys`](Self::purge_keys)
+    /// deletes have expired, and are not told.
+    fn purged(
+        &self,
+        since: Option<&PurgeMark>,
+    ) -> impl Future<Output = Result<Purged, StoreError>> + Send;
+
     /// Deletes a batch of expired keys (a few hundred rows), leaving tombstones where the
-    /// claim asked for `gone`. Never an unfinished key.
+    /// claim asked for `gone`. Never an unfinished key, nor one while a saga that was started under
+    /// it has not ended.
     ///
     /// A tombstone goes [`TOMBSTONE`](crate::limits::TOMBSTONE) after its key expired. The counts
     /// are of rows deleted or turned to tombstones, by operation; empty means nothing was left.
@@ -206,7 +219,9 @@ pub trait Phases: Keys {
 pub trait SagaRows: Transaction {
     /// Starts a saga; it is due once this commits. False when there is one of this id.
     ///
-    /// Without headers of its own it carries the context of this transaction.
+    /// Without headers of its own it carries the context of this transaction. The key that this
+    /// transaction runs under stands until the saga has ended, however long that takes: its answer
+    /// goes on being replayed, and no purge deletes it.
     fn start_saga(
         &mut self,
         saga: &NewSaga,

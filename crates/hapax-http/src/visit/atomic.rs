@@ -156,7 +156,11 @@ async fn without_the_key<K: Keys, S: Inner>(
     let is_taken = matches!(error, StoreError::Corrupt { .. });
     match visit.act.idempotency.settings().on_store_error {
         // The key is held on this node until then: duplicates here still meet.
-        OnStoreError::Open if !is_taken => unprotected::without_store(visit, &error).await,
+        OnStoreError::Open if !is_taken => match held.remembered() {
+            // It may have been purged since; to run without a key would be worse.
+            Some(told) => held.told(told),
+            None => unprotected::without_store(visit, &error).await,
+        },
         OnStoreError::Open | OnStoreError::Closed => held.failed(&unclaimed(error)),
     }
 }

@@ -16,6 +16,7 @@ use http::{Extensions, HeaderMap};
 
 use super::join::Joined;
 use crate::{
+    cache::ScopeRef,
     operation::Act,
     problem::{self, Problem, UNAVAILABLE},
     request_id::RequestId,
@@ -83,7 +84,8 @@ impl<K: Keys> Held<K> {
                 let quotas = self.act.idempotency.quotas();
                 let keys = u64::from(!self.is_counted);
                 quotas.add(&self.claim.scope.tenant, keys, bytes);
-                self.joined.lead.finish(&Told::Replay(Arc::clone(&stored)));
+                let told = self.joined.replay(Arc::clone(&stored));
+                self.joined.lead.finish(&told);
                 stored.first(exchange, extensions)
             }
             Err(error) => self.failed(&error.into()),
@@ -97,10 +99,27 @@ impl<K: Keys> Held<K> {
             Known::Gone => Told::Gone,
             Known::InProgress => Told::InProgress,
             Known::Replay { answer, fresh_for } => match self.keep(answer, fresh_for) {
-                Ok(stored) => Told::Replay(stored),
+                Ok(stored) => self.joined.replay(stored),
                 Err(error) => return self.failed(&error.into()),
             },
         };
+        self.told(told)
+    }
+
+    /// What this node has in memory, whether or not it is known to hold still.
+    pub(super) fn remembered(&self) -> Option<Told> {
+        let scope = ScopeRef::of(&self.claim.scope);
+        let stored = self.act.idempotency.in_memory(&scope)?;
+        let told = if stored.fingerprint == self.claim.fingerprint {
+            self.joined.replay(stored)
+        } else {
+            Told::Mismatch
+        };
+        Some(told)
+    }
+
+    /// This request, and those that wait, are told.
+    pub(super) fn told(self, told: Told) -> Response {
         self.act.counts.request(told.outcome());
         self.joined.lead.finish(&told);
         told.into_response(self.act.idempotency.settings().profile, &self.id)
@@ -132,8 +151,8 @@ impl<K: Keys> Held<K> {
             what: "an answer that HTTP cannot say".to_owned(),
         })?);
         // In the cache first: whoever misses it and leads next looks again.
-        let replays = self.act.idempotency.replays();
-        replays.keep(scope, &stored, self.joined.generation);
+        let idempotency = &self.act.idempotency;
+        idempotency.remember(scope, &stored, self.joined.generation);
         self.joined.lead.confirm();
         Ok(stored)
     }

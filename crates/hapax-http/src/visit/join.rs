@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hapax::{
     key::{Fingerprint, Scope},
+    limits::PURGES_FRESH,
     single_flight::{Arrival, Follow, Lead, Turn},
     store::Keys,
 };
@@ -13,6 +14,7 @@ use crate::{
     cache::{Generation, ScopeRef},
     operation::Act,
     settings::until,
+    stored::Stored,
     told::Told,
 };
 
@@ -20,6 +22,14 @@ use crate::{
 pub(super) struct Joined {
     pub(super) lead: Lead<Told>,
     pub(super) generation: Generation,
+    pub(super) asked_at: Instant,
+}
+
+impl Joined {
+    /// What those that wait are told of an answer that was asked for from here.
+    pub(super) fn replay(&self, stored: Arc<Stored>) -> Told {
+        Told::Replay(stored, self.asked_at)
+    }
 }
 
 /// Joins the requests with this key; `Err` is the word on it, when another has run.
@@ -29,24 +39,32 @@ pub(super) async fn join<K: Keys>(
     fingerprint: Fingerprint,
     deadline: Option<Instant>,
 ) -> Result<Joined, Told> {
-    let lead = match act.idempotency.flights().arrive(scope, fingerprint) {
-        Arrival::Lead(lead) => lead,
-        Arrival::Mismatch => return Err(Told::Mismatch),
-        Arrival::Follow(follow) => wait(act, follow, deadline).await?,
+    let end = until(Instant::now(), act.idempotency.settings().wait);
+    let end = deadline.map_or(end, |deadline| deadline.min(end));
+    let lead = loop {
+        let arrived = Instant::now();
+        match act.idempotency.flights().arrive(scope, fingerprint) {
+            Arrival::Lead(lead) => break lead,
+            Arrival::Mismatch => return Err(Told::Mismatch),
+            Arrival::Follow(follow) => match wait(act, follow, end).await {
+                Ok(lead) => break lead,
+                Err(told) if may_be_purged(&told, arrived) => {}
+                Err(told) => return Err(told),
+            },
+        }
     };
-    let generation = act.idempotency.replays().generation();
+    let generation = act.idempotency.generation().await;
+    let asked_at = Instant::now();
     // The one before may have finished between the first look and the arrival.
-    let borrowed = ScopeRef {
-        tenant: &scope.tenant,
-        operation: &scope.operation,
-        key: scope.key.as_str(),
-    };
-    let now = act.idempotency.settings().moment();
-    match act.idempotency.replays().get(&borrowed, now) {
-        None => Ok(Joined { lead, generation }),
+    match act.idempotency.remembered(&ScopeRef::of(scope)).await {
+        None => Ok(Joined {
+            lead,
+            generation,
+            asked_at,
+        }),
         Some(stored) => {
             let told = if stored.fingerprint == fingerprint {
-                Told::Replay(stored)
+                Told::Replay(stored, asked_at)
             } else {
                 Told::Mismatch
             };
@@ -56,14 +74,21 @@ pub(super) async fn join<K: Keys>(
     }
 }
 
+/// Whether an answer may be of a key that was purged long before whoever is told it arrived: one
+/// that joined before that brought it, and it is not known when it was read.
+fn may_be_purged(told: &Told, arrived: Instant) -> bool {
+    match told {
+        Told::Replay(_, since) => *since + PURGES_FRESH < arrived,
+        Told::Mismatch | Told::InProgress | Told::Gone => false,
+    }
+}
+
 async fn wait<K: Keys>(
     act: &Act<K>,
     follow: Follow<Told>,
-    deadline: Option<Instant>,
+    end: Instant,
 ) -> Result<Lead<Told>, Told> {
     let arrived = Instant::now();
-    let end = until(arrived, act.idempotency.settings().wait);
-    let end = deadline.map_or(end, |deadline| deadline.min(end));
     let turn = timeout_at(end, follow.turn()).await;
     act.counts.wait(arrived.elapsed());
     match turn {
@@ -71,5 +96,33 @@ async fn wait<K: Keys>(
         Ok(Turn::Told(told)) => Err(told),
         Ok(Turn::Mismatch) => Err(Told::Mismatch),
         Err(_) => Err(Told::InProgress),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hapax::{Timestamp, idempotency::Answer, key::IdempotencyKey};
+
+    use super::*;
+    use crate::settings::Profile;
+
+    #[test]
+    fn an_answer_that_was_asked_for_long_before_somebody_came_is_looked_up_again() {
+        let answer = Answer {
+            status: 200,
+            ..Answer::default()
+        };
+        let key = IdempotencyKey::new("k").unwrap();
+        let (print, expires_at) = (Fingerprint::from_bytes([1; 32]), Timestamp::default());
+        let stored = Stored::new(answer, &key, print, expires_at, Profile::Hapax).unwrap();
+        let (asked_at, stored) = (Instant::now(), Arc::new(stored));
+        let told = Told::Replay(stored, asked_at);
+        assert!(!may_be_purged(&told, asked_at));
+        assert!(!may_be_purged(&told, asked_at + PURGES_FRESH));
+        let moment = Duration::from_millis(1);
+        assert!(may_be_purged(&told, asked_at + PURGES_FRESH + moment));
+        assert!(!may_be_purged(&Told::Gone, asked_at + 2 * PURGES_FRESH));
     }
 }

@@ -86,7 +86,7 @@ pub(crate) async fn answer<K: Keys, S: Inner>(
         let run = Box::pin(unprotected::unprotected(visit));
         return Ok(Box::pin(apart(id, run)).await);
     };
-    if let Some(stored) = cached(&act, &asked, key) {
+    if let Some(stored) = cached(&act, &asked, key).await {
         act.counts.request(Outcome::Replayed);
         return Ok(stored.replay());
     }
@@ -216,17 +216,17 @@ impl<K: Keys, S: Inner> Visit<K, S> {
     }
 }
 
-/// Looks for this request's answer in the cache; nothing is allocated for it.
+/// Looks for this request's answer in the cache, while that is known to hold; nothing is allocated
+/// for it.
 ///
 /// Another payload under the key goes the long way: `join` tells it.
-fn cached<K: Keys>(act: &Act<K>, asked: &Asked<'_>, key: &str) -> Option<Arc<Stored>> {
+async fn cached<K: Keys>(act: &Act<K>, asked: &Asked<'_>, key: &str) -> Option<Arc<Stored>> {
     let scope = ScopeRef {
         tenant: asked.tenant,
         operation: &act.operation,
         key,
     };
-    let now = act.idempotency.settings().moment();
-    let stored = act.idempotency.replays().get(&scope, now)?;
+    let stored = act.idempotency.remembered(&scope).await?;
     (stored.fingerprint == asked.fingerprint).then_some(stored)
 }
 

@@ -10,6 +10,7 @@ mod conditions;
 mod derived;
 mod bodies;
 mod remembered;
+mod purged;
 mod quotas;
 mod waiting;
 mod conflicts;

@@ -1,5 +1,11 @@
--- Reads the row that holds a key, and when that was: the database's clock unless one is given.
+-- Reads the row that holds a key, and when that was: the database's clock unless one is given. A key
+-- whose time is over stands on while a saga that was started under it has not ended.
 SELECT fingerprint, state, epoch, lease_until, response_status, response_headers, response_body,
-       created_at, expires_at, coalesce($4::timestamptz, clock_timestamp())
-FROM hapax.idempotency_key
+       created_at,
+       CASE
+           WHEN expires_at > at OR state IN ('tombstone', 'in_progress') THEN expires_at
+           ELSE hapax.stands_until(tenant, operation, key, expires_at, at)
+       END,
+       at
+FROM hapax.idempotency_key, (SELECT coalesce($4::timestamptz, clock_timestamp()) AS at) AS clock
 WHERE tenant = $1::text AND operation = $2::text AND key = $3::text

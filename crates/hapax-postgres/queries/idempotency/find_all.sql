@@ -1,9 +1,14 @@
--- Reads the rows that hold these keys, to tell those that were not free what is known about them.
+-- Reads the rows that hold these keys, to tell those that were not free what is known about them: see
+-- find.
 -- Only here: the embedded store reads each key where it writes it.
 SELECT fingerprint, state, epoch, lease_until, response_status, response_headers, response_body,
-       created_at, expires_at, coalesce($4::timestamptz, clock_timestamp()),
-       tenant, operation, key
-FROM hapax.idempotency_key
+       created_at,
+       CASE
+           WHEN expires_at > at OR state IN ('tombstone', 'in_progress') THEN expires_at
+           ELSE hapax.stands_until(tenant, operation, key, expires_at, at)
+       END,
+       at, tenant, operation, key
+FROM (SELECT coalesce($4::timestamptz, clock_timestamp()) AS at) AS clock, hapax.idempotency_key
 JOIN (SELECT unnest($1::text[]) AS tenant, unnest($2::text[]) AS operation,
              unnest($3::text[]) AS key) AS wanted
      USING (tenant, operation, key)

@@ -1,6 +1,6 @@
 -- Deletes a batch of expired keys, past rows that somebody holds; those whose claim asked for it
 -- become tombstones instead: the fact that they were used stays, the answer goes. An unfinished
--- key never expires.
+-- key never expires, nor does one while a saga that was started under it has not ended.
 WITH judged AS (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS at
 ), expired AS MATERIALIZED (
@@ -9,6 +9,12 @@ WITH judged AS (
                AND expires_at + $3::int8 * interval '1 millisecond' > at AS leaves_tombstone
     FROM hapax.idempotency_key, judged
     WHERE expires_at <= at AND state <> 'in_progress'
+      AND NOT EXISTS (
+          SELECT FROM hapax.saga AS live
+          WHERE live.key = idempotency_key.key
+            AND live.key_operation = idempotency_key.operation
+            AND live.key_tenant = idempotency_key.tenant AND live.ended_at IS NULL
+      )
     ORDER BY expires_at
     LIMIT $2::int8
     FOR UPDATE OF idempotency_key SKIP LOCKED

@@ -1,9 +1,11 @@
 -- Starts a saga, due at once; the id is the service's own, so one that stands is left alone, and
--- one that another transaction is starting is waited for.
+-- one that another transaction is starting is waited for. The key of the request that starts it stands
+-- as long as the saga lives.
 INSERT INTO hapax.saga
-    (id, name, version, tenant, input, headers, state, deadline_at, wake_at, created_at)
+    (id, name, version, tenant, input, headers, state, deadline_at, wake_at, created_at, key_tenant,
+     key_operation, key)
 SELECT $1::text, $2::text, $3::int8, $4::text, $5::bytea, $6::text, 'running',
-       at + $7::int8 * interval '1 millisecond', at, at
+       at + $7::int8 * interval '1 millisecond', at, at, $9::text, $10::text, $11::text
 FROM (SELECT date_trunc('milliseconds', coalesce($8::timestamptz, clock_timestamp())) AS at) AS clock
 ON CONFLICT (id) DO NOTHING
 RETURNING 1

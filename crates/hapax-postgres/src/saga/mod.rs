@@ -19,6 +19,7 @@ use hapax::{
 use tokio_postgres::Row;
 
 use crate::{
+    connection::Link,
     error::corrupt,
     idempotency::begin,
     outbox::{age, rows as bound},
@@ -59,12 +60,7 @@ impl Sagas for Postgres {
         id: &str,
         lease: Duration,
     ) -> Result<Option<SagaRecord>, StoreError> {
-        let params: [&dyn Param; 3] = [&id, &age(lease), &self.time()];
-        let asked_at = self.clock().now();
-        let seized = commit(self, query!("saga/seize"), &params).await?;
-        hear(self, asked_at, seized.first());
-        let seized: Result<Vec<_>, _> = seized.iter().map(rows::saga).collect();
-        look::whole(self, seized?).await?.pop().transpose()
+        seize(self, id, lease, None).await
     }
 
     async fn turn(&self, owned: &Owned, lease: Duration) -> Result<Held<Tx>, StoreError> {
@@ -141,6 +137,21 @@ impl Sagas for Postgres {
     }
 }
 
+/// Takes one saga, whoever holds it; where an epoch is given, only while it has that one.
+pub(crate) async fn seize(
+    store: &Postgres,
+    id: &str,
+    lease: Duration,
+    epoch: Option<i64>,
+) -> Result<Option<SagaRecord>, StoreError> {
+    let params: [&dyn Param; 4] = [&id, &age(lease), &store.time(), &epoch];
+    let asked_at = store.clock().now();
+    let seized = commit(store, query!("saga/seize"), &params).await?;
+    hear(store, asked_at, seized.first());
+    let seized: Result<Vec<_>, _> = seized.iter().map(rows::saga).collect();
+    look::whole(store, seized?).await?.pop().transpose()
+}
+
 impl SagaRows for Tx {
     async fn start_saga(&mut self, saga: &NewSaga) -> Result<bool, StoreError> {
         saga.check().map_err(refused)?;
@@ -151,7 +162,10 @@ impl SagaRows for Tx {
         };
         let headers = serde_json::to_string(headers).map_err(refused)?;
         let time = self.store().time();
-        let started = self.ask(async |link| rows::start(link, saga, &headers, time).await);
+        let under = self.scope().cloned();
+        let start =
+            async |link: &Link| rows::start(link, saga, &headers, under.as_ref(), time).await;
+        let started = self.ask(start);
         let is_new = started.await?;
         self.ring_after_commit();
         Ok(is_new)

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures_util::future::try_join;
 use hapax::{
     Timestamp,
-    key::Tenant,
+    key::{Scope, Tenant},
     saga::{
         Kind, NewSaga, Owned, Refusal, SagaRecord, Signal, Standing, State, StepRecord, StepState,
         Way,
@@ -16,6 +16,7 @@ use tokio_postgres::{Error, Row};
 use crate::{
     connection::Link,
     error::corrupt,
+    idempotency::parts,
     outbox::age,
     query,
     settle::text,
@@ -32,12 +33,17 @@ pub(super) async fn start(
     link: &Link,
     saga: &NewSaga,
     headers: &str,
+    under: Option<&Scope>,
     time: Option<Moment>,
 ) -> Result<bool, Error> {
+    let [of_tenant, of_operation, of_key] = match under.map(parts) {
+        Some(parts) => parts.map(Some),
+        None => [None; 3],
+    };
     let tenant = saga.tenant.as_ref().map(Tenant::as_str);
     let (version, input): (i64, &[u8]) = (saga.kind.version.into(), &saga.input);
     let deadline = age(saga.deadline);
-    let params: [&dyn Param; 8] = [
+    let params: [&dyn Param; 11] = [
         &saga.id,
         &saga.kind.name,
         &version,
@@ -46,6 +52,9 @@ pub(super) async fn start(
         &headers,
         &deadline,
         &time,
+        &of_tenant,
+        &of_operation,
+        &of_key,
     ];
     let started = link.ask(query!("saga/start"), &params).await?;
     Ok(!started.is_empty())

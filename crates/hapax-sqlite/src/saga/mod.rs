@@ -189,9 +189,10 @@ impl SagaRows for Tx {
             &saga.headers
         };
         let headers = serde_json::to_string(headers).map_err(refused)?;
-        let saga = saga.clone();
+        let (saga, under) = (saga.clone(), self.scope().cloned());
         self.ask(move |desk| {
             let now = desk.now();
+            let under = under.as_ref();
             let row = params![
                 saga.id,
                 saga.kind.name,
@@ -201,6 +202,9 @@ impl SagaRows for Tx {
                 headers,
                 now.after(saga.deadline).as_millis(),
                 now.as_millis(),
+                under.map(|key| key.tenant.as_str()),
+                under.map(|key| key.operation.as_str()),
+                under.map(|key| key.key.as_str()),
             ];
             desk.ring_after_commit();
             Ok(change(&desk.conn, query!("saga/start"), row)? == 1)

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hapax::{
     idempotency::{Answer, KeyState, Known},
-    limits::ANSWER_BYTES_MAX,
+    limits::{ANSWER_BYTES_MAX, PURGES_KEPT},
+    purges::{PurgeMark, Purged},
     store::{Effect, Keys, Transaction},
 };
 
@@ -281,6 +282,111 @@ pub async fn keys_are_derived_under_a_secret_of_the_store<S: StoreUnderTest>() {
         !format!("{first:?}").contains(char::is_numeric),
         "{first:?}"
     );
+}
+
+/// Whoever keeps answers reads which keys were forgotten, each once, and none that was not.
+pub async fn forgotten_keys_are_told_behind_a_mark<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    for key in ["a", "b", "c"] {
+        bench.run(claim(key), key, &answer(key)).await;
+    }
+    forget(&bench, "a").await;
+    let first = purged(&bench, None).await;
+    assert_eq!(
+        first.keys, None,
+        "nobody knows what went before the first mark"
+    );
+    assert_eq!(purged(&bench, Some(&first.until)).await, told(&first, &[]));
+    forget(&bench, "b").await;
+    let missing = claim("never used").scope;
+    assert!(!bench.store().forget(&missing).await.expect("it is asked"));
+    let second = purged(&bench, Some(&first.until)).await;
+    assert_eq!(second.keys, Some(vec![claim("b").scope]));
+    // Asked again, it is told again; a restart changes nothing.
+    let bench = bench.reopen().await;
+    assert_eq!(purged(&bench, Some(&first.until)).await, second);
+    forget(&bench, "c").await;
+    let third = purged(&bench, Some(&second.until)).await;
+    assert_eq!(third.keys, Some(vec![claim("c").scope]));
+}
+
+/// The store keeps so many forgotten keys and no more: who has missed one of them is told that.
+pub async fn more_forgotten_keys_than_are_kept_are_said_to_be_unknown<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let before = purged(&bench, None).await.until;
+    for number in 0..=PURGES_KEPT {
+        let key = format!("k{number}");
+        let tx = bench.claim(claim(&key)).await;
+        tx.complete(&answer("{}"), Effect::Keep)
+            .await
+            .expect("an answer is kept");
+        forget(&bench, &key).await;
+        if number + 1 == PURGES_KEPT {
+            let all = purged(&bench, Some(&before)).await.keys;
+            assert_eq!(all.map(|keys| keys.len()), Some(PURGES_KEPT));
+        }
+    }
+    assert_eq!(purged(&bench, Some(&before)).await.keys, None);
+    let after = purged(&bench, None).await;
+    assert_eq!(purged(&bench, Some(&after.until)).await, told(&after, &[]));
+}
+
+/// Forgettings at once are numbered in the order in which they can be seen: whoever reads meanwhile
+/// misses none.
+pub async fn keys_that_are_forgotten_at_once_are_all_told<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let keys: Vec<String> = (0..40).map(|number| format!("k{number}")).collect();
+    for key in &keys {
+        let tx = bench.claim(claim(key)).await;
+        tx.complete(&answer("{}"), Effect::Keep)
+            .await
+            .expect("an answer is kept");
+    }
+    let mut mark = purged(&bench, None).await.until;
+    let forgotten = keys.iter().map(|key| {
+        let (store, scope) = (bench.store().clone(), claim(key).scope);
+        tokio::spawn(async move { store.forget(&scope).await })
+    });
+    let mut forgotten = std::pin::pin!(join_all(forgotten.collect::<Vec<_>>()));
+    let (mut seen, mut over) = (Vec::new(), false);
+    loop {
+        let next = purged(&bench, Some(&mark)).await;
+        mark = next.until;
+        seen.extend(next.keys.expect("none is missed"));
+        if over {
+            break;
+        }
+        tokio::select! {
+            biased;
+            done = &mut forgotten => {
+                assert!(done.into_iter().all(|one| matches!(one, Ok(Ok(true)))));
+                over = true;
+            }
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    seen.sort_by(|one, other| one.key.cmp(&other.key));
+    let mut all: Vec<_> = keys.iter().map(|key| claim(key).scope).collect();
+    all.sort_by(|one, other| one.key.cmp(&other.key));
+    assert_eq!(seen, all);
+}
+
+async fn forget<S: StoreUnderTest>(bench: &Bench<S>, key: &str) {
+    let forgotten = bench.store().forget(&claim(key).scope).await;
+    assert!(forgotten.expect("a key is forgotten"), "{key}");
+}
+
+async fn purged<S: StoreUnderTest>(bench: &Bench<S>, since: Option<&PurgeMark>) -> Purged {
+    let purged = bench.store().purged(since).await;
+    purged.expect("purged keys are read")
+}
+
+/// What is told when nothing but `keys` went behind a mark.
+fn told(at: &Purged, keys: &[&str]) -> Purged {
+    Purged {
+        until: at.until.clone(),
+        keys: Some(keys.iter().map(|key| claim(key).scope).collect()),
+    }
 }
 
 fn bare(status: u16, body: Bytes) -> Answer {

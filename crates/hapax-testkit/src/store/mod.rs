@@ -106,6 +106,9 @@ macro_rules! store_suite {
                 a_stored_key_can_be_looked_up
                 a_forgotten_key_runs_again
                 keys_are_derived_under_a_secret_of_the_store
+                forgotten_keys_are_told_behind_a_mark
+                more_forgotten_keys_than_are_kept_are_said_to_be_unknown
+                keys_that_are_forgotten_at_once_are_all_told
             }
             retention {
                 an_expired_key_runs_as_new
@@ -223,6 +226,8 @@ macro_rules! store_suite {
                 the_next_saga_is_the_first_to_fall_due
                 sagas_are_listed_page_by_page
                 a_purge_deletes_only_what_ended_long_ago
+                a_key_of_a_live_saga_does_not_expire_in_any_mode
+                a_saga_of_a_phase_keeps_the_key_of_its_request
             }
             signals {
                 a_signal_wakes_a_saga_and_stands_once
@@ -235,7 +240,7 @@ macro_rules! store_suite {
                 sagas_that_need_attention_are_counted_by_name
             }
             decisions {
-                a_saga_outlives_the_key_under_which_it_began
+                a_key_stands_until_the_saga_that_began_under_it_has_ended
             }
             leases {
                 a_living_nodes_part_is_not_taken

@@ -6,9 +6,12 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hapax::{
     event::Headers,
+    idempotency::{Known, OnExpired},
     key::Tenant,
+    limits::SAGA_KEY,
+    phases::{Entered, Entry},
     saga::{Filter, Kind, NewSaga, Owned, Refusal, Standing, State, StepRecord, StepState, Way},
-    store::{Keys, SagaRows, Sagas, StoreError, Transaction},
+    store::{Effect, Keys, Phases, Ran, SagaRows, Sagas, StoreError, Transaction},
 };
 
 use super::{
@@ -20,7 +23,7 @@ use super::{
         turn, write,
     },
 };
-use crate::events::event;
+use crate::events::{RETENTION, answer, claim, event, fingerprint, single_shot};
 
 /// A saga is there, and due, exactly when the transaction commits that starts it.
 pub async fn a_saga_exists_exactly_when_its_transaction_commits<S: StoreUnderTest>() {
@@ -440,4 +443,110 @@ pub async fn a_purge_deletes_only_what_ended_long_ago<S: StoreUnderTest>() {
     start(&bench, "ended").await;
     let anew = find(&bench, "ended").await.expect("it is there");
     assert_eq!((anew.steps.len(), anew.signals.len()), (0, 0));
+}
+
+/// A key stands as long as a saga lives that was started under it, in whatever mode somebody asks; then
+/// it goes like any other.
+pub async fn a_key_of_a_live_saga_does_not_expire_in_any_mode<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let mut tx = bench.claim(claim("k")).await;
+    assert!(tx.start_saga(&saga("s1")).await.expect("it is started"));
+    let kept = tx.complete(&answer("begun"), Effect::Keep).await;
+    kept.expect("an answer is kept");
+    bench.run(claim("other"), "other", &answer("other")).await;
+    let saga = seize(&bench, "s1").await.expect("it is there");
+    let asking = Standing {
+        state: State::NeedsAttention,
+        ..saga.standing.clone()
+    };
+    stand(&bench, &saga, &asking).await;
+    for _ in 0..2 {
+        bench.clock.advance(RETENTION);
+        check_stands(&bench).await;
+        purge(&bench).await;
+    }
+    check_stands(&bench).await;
+    let other = bench.store().look_up(&claim("other").scope).await;
+    assert!(
+        other.expect("looked up").is_none(),
+        "no saga keeps this one"
+    );
+    let failed = Standing {
+        state: State::Failed,
+        ..asking
+    };
+    stand(&bench, &saga, &failed).await;
+    assert_eq!(purge(&bench).await, 1);
+    bench.run(claim("k"), "anew", &answer("anew")).await;
+}
+
+/// The saga of a phased request keeps its key, from the phase that starts it.
+pub async fn a_saga_of_a_phase_keeps_the_key_of_its_request<S: StoreUnderTest>() {
+    let bench = Bench::<S>::fresh().await;
+    let entered = bench.store().enter(entry("k")).await;
+    let Entered::Owned(owned) = entered.expect("a key is entered") else {
+        panic!("the key is free");
+    };
+    let phase = bench.store().phase(&owned, Some("started"), Headers::new());
+    let mut tx = phase.await.expect("a phase opens");
+    assert!(tx.start_saga(&saga("s1")).await.expect("it is started"));
+    tx.commit().await.expect("it is committed");
+    let last = bench.store().phase(&owned, None, Headers::new()).await;
+    let last = last.expect("a phase opens");
+    let kept = last.complete(&answer("begun"), Effect::Keep).await;
+    kept.expect("an answer is kept");
+    bench.clock.advance(2 * RETENTION);
+    assert_eq!(purge(&bench).await, 0);
+    check_stands(&bench).await;
+    let saga = seize(&bench, "s1").await.expect("it is there");
+    let failed = Standing {
+        state: State::Failed,
+        ..saga.standing.clone()
+    };
+    stand(&bench, &saga, &failed).await;
+    let entered = bench.store().enter(entry("k")).await;
+    assert!(matches!(entered, Ok(Entered::Owned(_))), "{entered:?}");
+}
+
+/// Whoever asks is told the answer, and that it stands for a while.
+async fn check_stands<S: StoreUnderTest>(bench: &Bench<S>) {
+    let mut gone = claim("k");
+    gone.on_expired = OnExpired::Gone;
+    for asked in [claim("k"), gone] {
+        let known = bench.known(asked).await;
+        let Known::Replay {
+            answer: told,
+            fresh_for,
+        } = known
+        else {
+            panic!("the answer should be replayed, not {known:?}");
+        };
+        assert_eq!((told, fresh_for), (answer("begun"), SAGA_KEY));
+    }
+    let mut other = claim("k");
+    other.fingerprint = fingerprint(2);
+    assert_eq!(bench.known(other).await, Known::Mismatch);
+    let entered = bench.store().enter(entry("k")).await;
+    let is_known = matches!(entered, Ok(Entered::Known(Known::Replay { .. })));
+    assert!(is_known, "{entered:?}");
+    let shot = single_shot(claim("k"), vec![S::row_statement("twice")], "{}");
+    let ran = bench.store().single_shot(shot).await;
+    assert!(
+        matches!(ran, Ok(Ran::Known(Known::Replay { .. }))),
+        "{ran:?}"
+    );
+}
+
+fn entry(key: &str) -> Entry {
+    Entry {
+        claim: claim(key),
+        lease: LEASE,
+        request: None,
+    }
+}
+
+async fn purge<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
+    let purged = bench.store().purge_keys().await;
+    let purged = purged.expect("keys are purged");
+    purged.iter().map(|(_, count)| count).sum()
 }

@@ -125,12 +125,12 @@ async fn no_function_looks_where_its_caller_does() {
           AND NOT coalesce(proconfig, '{}') @> ARRAY['search_path=pg_catalog, pg_temp']";
     assert_eq!(fixture.count(open_to_its_caller).await, 0);
     // Those that empty a table may do what their caller may not, and ask for its rights themselves;
-    // the two triggers that keep an epoch do nothing but that, for whoever may delete or insert a lease.
+    // the two triggers that keep an epoch do nothing but that, for whoever may delete or insert a lease;
+    // of a saga whoever may read keys learns that its key stands, and nothing else.
     let privileged = "SELECT count(*) FROM pg_proc
         WHERE pronamespace = 'hapax'::regnamespace AND prosecdef AND proname <> ALL ('{
             empty_segment, go_on_counting, has_misplaced, keep_epoch, lagging, look_anew, raise_sequences,
-            refuse_removed, spill, sweep_checkpoints, sweep_signs,
-            turn_on}')";
+            refuse_removed, spill, stands_until, sweep_checkpoints, sweep_signs, turn_on}')";
     assert_eq!(fixture.count(privileged).await, 0);
     // A caller whose path leads elsewhere is told the same.
     let evil = "CREATE SCHEMA evil;
