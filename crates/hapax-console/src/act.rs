@@ -2,10 +2,14 @@
 //!
 //! Every act has one page that asks and one form that does it; the store writes both the act and
 //! its reason into the audit log, in the transaction that does it. What is begun as a job carries
-//! a key of its form and the moment of it, so that a form that is sent twice begins one job.
+//! a key of its form and the moment of it, so that a form that is sent twice begins one job. The form
+//! says as well what was looked at: the version of a key, the epoch of a saga, what could be seen when
+//! many were counted. What has changed since is left alone.
 
 mod plan;
 mod run;
+
+use std::str::FromStr;
 
 use axum::{
     extract::State,
@@ -15,7 +19,7 @@ use hapax::Timestamp;
 
 use crate::{
     Console,
-    desk::REASON_BYTES_MAX,
+    desk::{REASON_BYTES_MAX, keys::Version},
     fields::Fields,
     frame::{Page, sealed},
     guard::Visit,
@@ -82,14 +86,18 @@ enum Act {
         job: i64,
     },
     PurgeKey {
-        tenant: String,
+        tenant: Option<String>,
         operation: String,
         key: String,
+        /// Which version of the key was looked at.
+        version: Option<Version>,
     },
     Decide {
         saga: String,
         decision: String,
         step: String,
+        /// The epoch of the saga when it was looked at.
+        epoch: Option<i64>,
     },
 }
 
@@ -188,6 +196,24 @@ fn asked_at(fields: &Fields, now: Timestamp) -> Result<Timestamp, Trouble> {
     })
 }
 
+/// A field that may be absent, as what it stands for.
+fn parsed<T: FromStr>(fields: &Fields, name: &str) -> Result<Option<T>, Trouble> {
+    let wrong = |_| Trouble::wrong(format!("The field {name} is wrong. Nothing was done."));
+    fields
+        .get(name)
+        .map(|text| text.parse().map_err(wrong))
+        .transpose()
+}
+
+/// The same, which the form of an act has: what was looked at, or counted.
+fn looked_at<T>(value: Option<T>, name: &str) -> Result<T, Trouble> {
+    let missing = || {
+        let why = format!("The field {name} is missing: load the page again. Nothing was done.");
+        Trouble::wrong(why)
+    };
+    value.ok_or_else(missing)
+}
+
 fn hidden(name: &str, value: &str) -> Element {
     el("input")
         .attr("type", "hidden")
@@ -206,7 +232,10 @@ pub(crate) fn told(said: &str) -> Option<&'static str> {
         "resumed" => "The destination goes on.",
         "removed" => "The destination is being removed, by a job.",
         "cancelled" => "The job is cancelled; what it did stays done.",
-        "purged" => "The key is gone: the next request under it runs anew.",
+        "purged" => {
+            "The key is gone: within a second every node knows it, and the next request under it runs \
+             anew."
+        }
         "decided" => "It is decided, and the saga goes on.",
         _ => return None,
     })
@@ -259,14 +288,16 @@ impl Act {
             },
             "cancel" => Self::Cancel { job: whole("job")? },
             "purge-key" => Self::PurgeKey {
-                tenant: fields.text("tenant").to_owned(),
+                tenant: fields.get("tenant").map(str::to_owned),
                 operation: text("operation")?,
                 key: text("key")?,
+                version: parsed(fields, "version")?,
             },
             "decide" => Self::Decide {
                 saga: text("saga")?,
                 decision: text("decision")?,
                 step: fields.text("step").to_owned(),
+                epoch: parsed(fields, "epoch")?,
             },
             other => {
                 return Err(Trouble::wrong(format!("Nobody knows how to {other:?}.")));

@@ -201,15 +201,26 @@ impl Desk {
         keys::list(&self.store, actor, filter, before, limit).await
     }
 
+    pub(crate) async fn key(
+        &self,
+        actor: &Actor,
+        tenant: Option<&str>,
+        operation: &str,
+        key: &str,
+    ) -> Answer<keys::Record> {
+        keys::get(&self.store, actor, tenant, operation, key).await
+    }
+
     pub(crate) async fn purge_key(
         &self,
         actor: &Actor,
-        tenant: &str,
+        tenant: Option<&str>,
         operation: &str,
         key: &str,
+        version: keys::Version,
         reason: &str,
     ) -> Answer<()> {
-        keys::purge(&self.store, actor, Some(tenant), operation, key, reason).await
+        keys::purge(&self.store, actor, tenant, operation, key, version, reason).await
     }
 
     pub(crate) async fn inbox(
@@ -239,10 +250,11 @@ impl Desk {
         &self,
         actor: &Actor,
         id: &str,
+        epoch: i64,
         decision: &saga::Decision,
         reason: &str,
     ) -> Answer<()> {
-        sagas::decide(&self.store, actor, id, decision, reason).await
+        sagas::decide(&self.store, actor, id, epoch, decision, reason).await
     }
 
     /// Every destination that is declared anywhere or that a relay has opened.
@@ -334,13 +346,19 @@ impl Desk {
         Ok(audit::list(&self.store, actor, acts, before, limit).await?)
     }
 
+    /// What can be seen now, for a job that is bound by it.
+    pub(crate) async fn seen_now(&self) -> Answer<jobs::Seen> {
+        Ok(jobs::Seen::now(&self.store).await?)
+    }
+
     pub(crate) async fn count_dead(
         &self,
         actor: &Actor,
         destination: &str,
         filter: &Filter,
+        seen: &jobs::Seen,
     ) -> Answer<u64> {
-        op::dead_letters::count(&self.store, actor, destination, filter).await
+        op::dead_letters::count(&self.store, actor, destination, filter, seen).await
     }
 
     /// How many events a job would offer to a destination again.

@@ -8,7 +8,11 @@ use hapax::{
 use super::{Act, Plan, hidden, run};
 use crate::{
     Console,
-    desk::{Actor, sagas::Look},
+    desk::{
+        Actor,
+        keys::{Record, Summary, Version},
+        sagas::Look,
+    },
     fields::{Fields, path_of, url},
     html::{Element, Html, el},
     pages::Trouble,
@@ -48,7 +52,9 @@ impl Act {
             }
             Self::ReplayEvents { dest, q } => {
                 let filter = run::events(q, at)?;
-                let count = console.desk().count_events(actor, dest, &filter).await?;
+                let desk = console.desk();
+                let seen = desk.seen_now().await?;
+                let count = desk.count_events(actor, dest, &filter).await?;
                 let says = format!(
                     "{} {} offered to {dest} again, whatever came of them, under the ids they \
                      have: {q}.",
@@ -56,7 +62,8 @@ impl Act {
                     if count == 1 { "event is" } else { "events are" }
                 );
                 let back = url("/console/events", &[("q", q)]);
-                Ok(Plan::new("Offer events again", says, "Offer them", back))
+                let plan = Plan::new("Offer events again", says, "Offer them", back);
+                Ok(plan.looked_at("seen", &seen))
             }
             Self::Pause { dest } | Self::Resume { dest } | Self::Remove { dest } => {
                 self.of_place(console, actor, dest).await
@@ -73,21 +80,26 @@ impl Act {
                 let back = "/console/advanced".to_owned();
                 Ok(Plan::new("Cancel a job", says, "Cancel it", back))
             }
-            Self::PurgeKey { operation, key, .. } => {
-                let says = format!(
-                    "One key of {operation}, {key}, is deleted with its answer: the next request \
-                     under it runs anew, and takes effect again."
-                );
-                let back = "/console/keys".to_owned();
-                Ok(Plan::new("Purge a key", says, "Purge it", back))
+            Self::PurgeKey {
+                tenant,
+                operation,
+                key,
+                version,
+            } => {
+                let found = console
+                    .desk()
+                    .key(actor, tenant.as_deref(), operation, key)
+                    .await?;
+                purge(&found, *version)
             }
             Self::Decide {
                 saga,
                 decision,
                 step,
+                epoch,
             } => {
                 let look = console.desk().saga(actor, saga).await?;
-                decide(&look, decision, step)
+                decide(&look, decision, step, *epoch)
             }
         }
     }
@@ -101,7 +113,10 @@ impl Act {
         at: Timestamp,
     ) -> Result<Plan, Trouble> {
         let filter = run::dead(dest, q, at)?;
-        let count = console.desk().count_dead(actor, dest, &filter).await?;
+        let desk = console.desk();
+        // First what can be seen, then how many of that there are: the job is about no others.
+        let seen = desk.seen_now().await?;
+        let count = desk.count_dead(actor, dest, &filter, &seen).await?;
         let what = if count == 1 {
             "dead letter"
         } else {
@@ -114,13 +129,14 @@ impl Act {
         } else {
             format!(" The filter is {q}.")
         };
-        Ok(if matches!(self, Self::ReplayDead { .. }) {
+        let plan = if matches!(self, Self::ReplayDead { .. }) {
             let says = format!("{count} {what} of {dest} become due again, as if never tried.");
             Plan::new("Replay dead letters", says + &rest, "Replay them", back)
         } else {
             let says = format!("{count} {what} of {dest} are given up for good.");
             Plan::new("Discard dead letters", says + &rest, "Discard them", back)
-        })
+        };
+        Ok(plan.looked_at("seen", &seen))
     }
 
     async fn of_place(
@@ -169,6 +185,32 @@ impl Plan {
             more: Html::default(),
         }
     }
+
+    /// Has the form say what was looked at.
+    fn looked_at(mut self, name: &str, value: &impl ToString) -> Self {
+        self.more = self.more.add(hidden(name, &value.to_string()));
+        self
+    }
+}
+
+/// What comes of a purge, as long as the key is the one that was looked at.
+fn purge(key: &Record, version: Option<Version>) -> Result<Plan, Trouble> {
+    let Summary {
+        operation,
+        key: name,
+        ..
+    } = &key.summary;
+    if version.is_some_and(|version| version != key.version()) {
+        let why = "the key was used again since it was looked at: look at it again";
+        return Err(Trouble::late(&why));
+    }
+    let says = format!(
+        "One key of {operation}, {name}, is deleted with its answer. Within a second every service \
+         knows it: the next request under the key then runs anew, and takes effect again."
+    );
+    let back = "/console/keys".to_owned();
+    let plan = Plan::new("Purge a key", says, "Purge it", back);
+    Ok(plan.looked_at("version", &key.version()))
 }
 
 /// What a dead letter says, masked, and a box for what is to be replaced in it: whoever edits one member
@@ -218,8 +260,12 @@ async fn edit(
 
 /// What comes of a decision; the form says which way of its step it is about, for that may have ended by
 /// the time it is sent.
-fn decide(look: &Look, word: &str, step: &str) -> Result<Plan, Trouble> {
+fn decide(look: &Look, word: &str, step: &str, epoch: Option<i64>) -> Result<Plan, Trouble> {
     let saga = &look.saga;
+    if epoch.is_some_and(|epoch| epoch != saga.epoch) {
+        let why = "the saga is not as it was looked at: look at it again";
+        return Err(Trouble::late(&why));
+    }
     let decision = run::decided(word, step, &Fields::default())?;
     let judged = decision.judge(saga, "", look.at);
     judged.map_err(|error| Trouble::late(&error))?;
@@ -245,7 +291,7 @@ fn decide(look: &Look, word: &str, step: &str) -> Result<Plan, Trouble> {
         _ => Html::default(),
     };
     plan.more = Html::default().add(hidden("way", way.as_str())).add(more);
-    Ok(plan)
+    Ok(plan.looked_at("epoch", &saga.epoch))
 }
 
 fn field(name: &str, label: &str, value: &str) -> Html {

@@ -6,7 +6,7 @@ use hapax::{
     saga::{Decision, Way},
 };
 
-use super::Act;
+use super::{Act, looked_at, parsed};
 use crate::{
     Console,
     desk::{Actor, Filter, jobs::Asked as How, sagas::Look},
@@ -34,9 +34,12 @@ impl Act {
         at: Timestamp,
     ) -> Result<(String, &'static str), Trouble> {
         let desk = console.desk();
-        let how = How {
-            per_second: None,
-            request_key: fields.get("request_key").map(str::to_owned),
+        let how = || {
+            Ok::<_, Trouble>(How {
+                per_second: None,
+                request_key: fields.get("request_key").map(str::to_owned),
+                seen: Some(looked_at(parsed(fields, "seen")?, "seen")?),
+            })
         };
         let jobs = || "/console/advanced".to_owned();
         let event = |position: &i64| path_of("/console/events", &position.to_string());
@@ -56,19 +59,19 @@ impl Act {
                 (event(position), "discarded")
             }
             Self::ReplayDead { dest, q } => {
-                desk.replay_dead(actor, dest, &dead(dest, q, at)?, &how)
-                    .await?;
+                let filter = dead(dest, q, at)?;
+                desk.replay_dead(actor, dest, &filter, &how()?).await?;
                 (jobs(), "job")
             }
             Self::DiscardDead { dest, q } => {
                 let filter = dead(dest, q, at)?;
-                desk.discard_dead(actor, dest, &filter, reason, &how)
+                desk.discard_dead(actor, dest, &filter, reason, &how()?)
                     .await?;
                 (jobs(), "job")
             }
             Self::ReplayEvents { dest, q } => {
-                desk.replay_events(actor, dest, &events(q, at)?, &how)
-                    .await?;
+                let filter = events(q, at)?;
+                desk.replay_events(actor, dest, &filter, &how()?).await?;
                 (jobs(), "job")
             }
             Self::Pause { dest } => {
@@ -91,8 +94,11 @@ impl Act {
                 tenant,
                 operation,
                 key,
+                version,
             } => {
-                desk.purge_key(actor, tenant, operation, key, reason)
+                let version = looked_at(*version, "version")?;
+                let tenant = tenant.as_deref();
+                desk.purge_key(actor, tenant, operation, key, version, reason)
                     .await?;
                 ("/console/keys".to_owned(), "purged")
             }
@@ -100,10 +106,12 @@ impl Act {
                 saga,
                 decision,
                 step,
+                epoch,
             } => {
                 let decision = decided(decision, step, fields)?;
+                let epoch = looked_at(*epoch, "epoch")?;
                 is_of_this_way(&desk.saga(actor, saga).await?, step, fields)?;
-                desk.decide(actor, saga, &decision, reason).await?;
+                desk.decide(actor, saga, epoch, &decision, reason).await?;
                 (path_of("/console/sagas", saga), "decided")
             }
         })

@@ -115,12 +115,14 @@ pub(crate) async fn show(
 
 /// What a person can decide.
 fn acts(saga: &SagaRecord) -> Element {
+    let epoch = saga.epoch.to_string();
     let button = |decision: &str, step: &str, name: String| {
         let fields = [
             ("act", "decide"),
             ("saga", saga.id.as_str()),
             ("decision", decision),
             ("step", step),
+            ("epoch", epoch.as_str()),
         ];
         link(&url("/console/act", &fields), name).class("button")
     };

@@ -115,11 +115,13 @@ fn key_step(desk: &Desk, visit: &Visit, key: &Record, now: Timestamp) -> Element
         ),
     ]);
     let acts = (visit.acts() && it.state != KeyState::InProgress).then(|| {
+        let version = key.version().to_string();
         let fields = [
             ("act", "purge-key"),
             ("tenant", it.tenant.as_str()),
             ("operation", &it.operation),
             ("key", &it.key),
+            ("version", &version),
         ];
         let to = link(&url("/console/act", &fields), "Purge this key").class("button");
         el("p").class("acts").add(to)

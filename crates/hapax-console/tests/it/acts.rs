@@ -168,6 +168,51 @@ async fn a_filter_by_age_means_the_moment_at_which_it_was_asked_for() {
     }
 }
 
+/// What is done is what was looked at: a page that lies open, while the key is used again, the saga is
+/// taken, or another letter dies, does nothing to what it did not show.
+#[tokio::test]
+async fn what_has_changed_since_its_page_was_opened_is_left_alone() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    let key = "/console/act?act=purge-key&tenant=acme&operation=POST+%2Forders&key=key-of-acme";
+    let saga = "/console/act?act=decide&saga=saga-1&decision=close";
+    let dead = "/console/act?act=discard-dead&dest=mail&q=";
+    let form = |page: &HttpAnswer| format!("{}&reason=a+test", form_of(page));
+    let (of_key, of_saga, of_dead) = (ops.get(key).await, ops.get(saga).await, ops.get(dead).await);
+    let change =
+        "UPDATE hapax.idempotency_key SET on_expired = on_expired WHERE key = 'key-of-acme';
+        UPDATE hapax.saga SET epoch = epoch + 1 WHERE id = 'saga-1';
+        INSERT INTO hapax.delivery
+            (destination, position, state, attempt, next_at, changed_at)
+        VALUES ('mail', 2, 'dead', 1, now(), now() - interval '1 hour')
+        ON CONFLICT (destination, position) DO UPDATE SET state = 'dead'";
+    scene.client.batch_execute(change).await.unwrap();
+    for (page, why) in [
+        (&of_key, "used again since"),
+        (&of_saga, "not as it was looked at"),
+    ] {
+        let late = ops.post("/console/act", &form(page)).await;
+        assert_eq!(late.status, 409, "{}", late.text());
+        assert!(late.text().contains(why), "{}", late.text());
+    }
+    let stands = "hapax.idempotency_key WHERE key = 'key-of-acme'";
+    assert_eq!(scene.count(stands).await, 1);
+    let asks = "hapax.saga WHERE id = 'saga-1' AND state = 'needs_attention'";
+    assert_eq!(scene.count(asks).await, 1);
+    // The job is about the one letter that was counted, and not about the one that died since.
+    assert!(of_dead.text().contains("1 dead letter of mail"));
+    let begun = ops.post("/console/act", &form(&of_dead)).await;
+    assert_eq!(begun.status, 303, "{}", begun.text());
+    let job = "hapax.job WHERE kind = 'discard_dead_letters' AND total = 1 AND actor = 'ops'";
+    assert_eq!(scene.count(job).await, 1);
+    // Looked at again, both are done.
+    for path in [key, saga] {
+        let done = ops.post("/console/act", &form(&ops.get(path).await)).await;
+        assert_eq!(done.status, 303, "{}", done.text());
+    }
+    assert_eq!(scene.count(stands).await, 0);
+}
+
 #[tokio::test]
 async fn what_is_asked_about_a_step_is_asked_about_the_way_it_is_on() {
     let scene = Scene::with_tokens().await;
@@ -260,7 +305,7 @@ async fn an_act_without_a_reason_or_out_of_its_time_is_refused() {
     );
     assert_eq!(post("act=resume&dest=held&reason=x").await.status, 409);
     assert_eq!(
-        post("act=decide&saga=saga-1&decision=done&step=charge&made=no&reason=x")
+        post("act=decide&saga=saga-1&decision=done&step=charge&made=no&epoch=1&reason=x")
             .await
             .status,
         400

@@ -170,9 +170,19 @@ impl Browser<'_> {
     pub(crate) async fn act(&self, ask: &str) -> HttpAnswer {
         let page = self.get(&format!("/console/act?{ask}")).await;
         assert_eq!(page.status, 200, "{ask}: {}", page.text());
-        let seal = seal_of(&page);
+        let asked: Vec<&str> = ask
+            .split('&')
+            .filter_map(|pair| pair.split_once('=').map(|(name, _)| name))
+            .chain(["request_key"])
+            .collect();
+        let form = form_of(&page);
+        let said = form.split('&').filter(|pair| {
+            let name = pair.split_once('=').map(|(name, _)| name);
+            name.is_some_and(|name| !asked.contains(&name))
+        });
+        let said = said.collect::<Vec<_>>().join("&");
         let form = format!(
-            "seal={seal}&{ask}&reason=because+of+a+test&request_key=k-{}",
+            "{said}&{ask}&reason=because+of+a+test&request_key=k-{}",
             ask.len()
         );
         self.post("/console/act", &form).await

@@ -1,8 +1,8 @@
 -- The next dead letters of a part beyond a position and up to another ($13), so many of them ($10),
--- and whether the filter fits each: of those that were dead when a job was asked for, which is what
--- a row says that was written by a transaction that could be seen then ($14), whatever clocks say.
+-- and whether the filter fits each: of those that were dead when they were counted for a job, which is
+-- what a row says that was written by a transaction that could be seen then ($14), whatever clocks say.
 -- Where that is not known, or the database was restored where xids are counted anew, it died before
--- the job was written down ($15). One that was replayed since and died again died anew.
+-- that moment ($15). One that was replayed since and died again died anew.
 -- Only here: the other store has one process, and nobody beside it who operates.
 WITH seen AS MATERIALIZED (
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8 AS next,

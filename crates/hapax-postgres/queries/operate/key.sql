@@ -3,7 +3,8 @@
 SELECT tenant, operation, key, state, epoch, lease_until, recovery_point, response_status,
        octet_length(response_body)::int8, created_at, completed_at, expires_at,
        encode(fingerprint, 'hex'), on_expired, octet_length(request)::int8, response_headers,
-       response_body, coalesce($4::timestamptz, clock_timestamp()), xmin::text::int8
+       response_body, coalesce($4::timestamptz, clock_timestamp()), xmin::text::int8,
+       (extract(epoch FROM created_at) / 0.000001)::int8
 FROM hapax.idempotency_key
 WHERE key = $1::text
   AND ($2::text IS NULL OR operation = $2::text)

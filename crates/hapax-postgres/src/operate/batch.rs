@@ -88,7 +88,7 @@ pub(super) fn count_parts(
 }
 
 /// Replays or discards the next dead letters of the part that the job has come to, of those that were
-/// dead when it was asked for: what dies while it runs was counted by nobody, and would keep it running.
+/// dead when they were counted: what died since was seen by nobody, and would keep the job running.
 async fn dead(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, OperateError> {
     let (arguments, find) = read(job)?;
     let opened = act
@@ -103,7 +103,9 @@ async fn dead(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, O
     act.hold(part).await?;
     let size = i64::from(size(job));
     let until = arguments["until"].as_i64().unwrap_or(i64::MAX);
-    let (seen, begun) = (arguments["seen"].as_str(), Moment(job.created_at));
+    let counted_at = arguments["counted_at"].as_i64();
+    let counted_at = counted_at.map_or(job.created_at, Timestamp::from_millis);
+    let (seen, counted_at) = (arguments["seen"].as_str(), Moment(counted_at));
     let params = find.with(&[
         part,
         &after,
@@ -112,7 +114,7 @@ async fn dead(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, O
         &find.error,
         &until,
         &seen,
-        &begun,
+        &counted_at,
     ]);
     let looked = act.ask(query!("operate/dead_beyond"), &params).await?;
     let fits = looked.iter().filter(|row| row.get(1));

@@ -8,8 +8,14 @@ use hapax::{
 use serde_json::json;
 use tokio_postgres::Row;
 
-use super::{Actor, Filter, OperateError, PAGE_MAX, act::Act, deliveries, events::Standing, patch};
-use crate::{outbox, postgres::Postgres, query, settle::text, value::Param};
+use super::{Actor, Filter, OperateError, act::Act, destinations, find::Find, patch, seen::Seen};
+use crate::{
+    outbox::{self, rows},
+    postgres::Postgres,
+    query,
+    settle::text,
+    value::{Moment, Param},
+};
 
 /// Bytes of the reason for which dead letters are discarded.
 pub const REASON_BYTES_MAX: usize = 1024;
@@ -100,7 +106,8 @@ pub async fn discard(
     finish(act, actor, "discard", part, position, detail, discarded).await
 }
 
-/// Counts the dead letters that a filter fits, at one destination: what a job would be about.
+/// Counts the dead letters that a filter fits, at one destination, of those that were dead when `seen`
+/// was taken: what a job is about that is bound by it.
 ///
 /// # Errors
 /// Fails when the store cannot be read.
@@ -109,27 +116,39 @@ pub async fn count(
     actor: &Actor,
     destination: &str,
     filter: &Filter,
+    seen: &Seen,
 ) -> Result<u64, OperateError> {
-    let (mut count, mut before) = (0_u64, None);
-    loop {
-        let dead = [Standing::Dead];
-        let page = deliveries::list(
-            store,
-            actor,
-            filter,
-            Some(destination),
-            &dead,
-            before.as_ref(),
-            PAGE_MAX,
-        );
-        let page = page.await?;
-        count += page.items.len() as u64;
-        before = page.next;
-        if before.is_none() {
-            return Ok(count);
+    let Some(find) = Find::of(actor, filter) else {
+        return Ok(0);
+    };
+    let mut count = 0;
+    for part in destinations::parts(store, Some(destination)).await? {
+        let mut after = 0_i64;
+        loop {
+            let at = Moment(seen.at);
+            let params = find.with(&[
+                &part.name,
+                &after,
+                &COUNTED,
+                &find.attempts_min,
+                &find.error,
+                &seen.until,
+                &seen.snapshot,
+                &at,
+            ]);
+            let looked = store.ask(query!("operate/dead_beyond"), &params).await?;
+            count += looked.iter().filter(|row| row.get(1)).count() as u64;
+            match looked.last().filter(|_| rows(looked.len()) == COUNTED) {
+                Some(last) => after = last.get(0),
+                None => break,
+            }
         }
     }
+    Ok(count)
 }
+
+/// Dead letters that one look counts.
+const COUNTED: i64 = 5_000;
 
 /// Makes these dead letters of a part due again, in a transaction that holds it.
 pub(super) async fn replay_all(

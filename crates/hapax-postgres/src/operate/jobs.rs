@@ -21,7 +21,10 @@ use crate::{
     value::{Moment, Param},
 };
 
-pub use super::run::{Ran, run_one};
+pub use super::{
+    run::{Ran, run_one},
+    seen::{NotSeen, Seen},
+};
 
 /// What a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,10 +106,21 @@ pub struct Asked {
     pub per_second: Option<u32>,
     /// The key of the request: asked for twice under one key, a job is begun once.
     pub request_key: Option<String>,
+    /// What could be seen when somebody counted what the job is to be about; now, when absent.
+    pub seen: Option<Seen>,
 }
 
-/// Begins to replay the dead letters of a destination that a filter fits: those that are dead now,
-/// and none that dies, or dies again, while the job runs.
+impl Asked {
+    async fn seen(&self, store: &Postgres) -> Result<Seen, StoreError> {
+        match &self.seen {
+            Some(seen) => Ok(seen.clone()),
+            None => Seen::now(store).await,
+        }
+    }
+}
+
+/// Begins to replay the dead letters of a destination that a filter fits: those that were dead when
+/// they were counted, and none that died, or died again, since.
 ///
 /// # Errors
 /// `NotFound` when no relay ever opened the destination, `Conflict` when the request's key stands
@@ -118,9 +132,10 @@ pub async fn replay_dead_letters(
     filter: &Filter,
     asked: &Asked,
 ) -> Result<Job, OperateError> {
+    let seen = asked.seen(store).await?;
     let mut arguments = json!({"filter": batch::spell(actor, filter)?});
-    bound(store, &mut arguments).await?;
-    let total = dead_letters::count(store, actor, destination, filter).await?;
+    bound(&mut arguments, &seen);
+    let total = dead_letters::count(store, actor, destination, filter, &seen).await?;
     let new = NewJob::of(
         Kind::ReplayDeadLetters,
         destination,
@@ -132,7 +147,7 @@ pub async fn replay_dead_letters(
 }
 
 /// Begins to discard the dead letters of a destination that a filter fits, with a reason: those that
-/// are dead now, and none that dies, or dies again, while the job runs.
+/// were dead when they were counted, and none that died, or died again, since.
 ///
 /// # Errors
 /// As [`replay_dead_letters`]; `Invalid` without a reason.
@@ -145,9 +160,10 @@ pub async fn discard_dead_letters(
     asked: &Asked,
 ) -> Result<Job, OperateError> {
     dead_letters::check_reason(reason)?;
+    let seen = asked.seen(store).await?;
     let mut arguments = json!({"filter": batch::spell(actor, filter)?, "reason": reason});
-    bound(store, &mut arguments).await?;
-    let total = dead_letters::count(store, actor, destination, filter).await?;
+    bound(&mut arguments, &seen);
+    let total = dead_letters::count(store, actor, destination, filter, &seen).await?;
     let new = NewJob::of(
         Kind::DiscardDeadLetters,
         destination,
@@ -159,7 +175,7 @@ pub async fn discard_dead_letters(
 }
 
 /// Begins to offer events to a destination again, whatever came of them, under the ids they have:
-/// those that a filter fits and that exist now.
+/// those that a filter fits and that existed when they were counted.
 ///
 /// What the destination has not read yet, or has parked, comes to it anyway and is left as it is.
 /// `parts` says in how many parts the destination is carried; what relays have opened tells when
@@ -178,12 +194,12 @@ pub async fn replay_events(
     let opened = destinations::parts(store, Some(destination)).await?;
     let parts = batch::count_parts(destination, &opened, parts)?;
     let spelled = batch::spell(actor, filter)?;
-    let last = last(store).await?;
+    let seen = asked.seen(store).await?;
     let total = events::count(store, actor, filter).await?;
     // One event is where it is: nobody has to look at all the others.
     let (before, last) = match events::place_of(store, actor, filter).await? {
         Some(position) => (position.saturating_sub(1), position),
-        None => (0, last),
+        None => (0, seen.until.saturating_sub(1)),
     };
     let arguments = json!({"filter": spelled, "parts": parts, "until": last.saturating_add(1)});
     let mut new = NewJob::of(
@@ -368,26 +384,20 @@ async fn begin(store: &Postgres, actor: &Actor, new: NewJob<'_>) -> Result<Job, 
     Ok(job)
 }
 
-/// Bounds a job over dead letters by those that can be seen to be dead now, which are counted next.
-async fn bound(store: &Postgres, arguments: &mut Value) -> Result<(), StoreError> {
-    let seen = store.ask(query!("operate/seen"), &[]).await?;
-    arguments["seen"] = json!(seen.first().map(|row| row.get::<_, String>(0)));
-    arguments["until"] = json!(last(store).await?.saturating_add(1));
-    Ok(())
-}
-
-/// The highest id that was drawn.
-async fn last(store: &Postgres) -> Result<i64, StoreError> {
-    let drawn = store.ask(query!("operate/last_id"), &[]).await?;
-    Ok(drawn.first().map_or(0, |row| row.get(0)))
+/// Bounds a job over dead letters by those that could be seen to be dead when they were counted.
+fn bound(arguments: &mut Value, seen: &Seen) {
+    arguments["seen"] = json!(seen.snapshot);
+    arguments["until"] = json!(seen.until);
+    arguments["counted_at"] = json!(seen.at.as_millis());
 }
 
 /// What was asked for, without what depends on when it was.
 fn meaning(arguments: &str) -> Value {
     let mut read: Value = serde_json::from_str(arguments).unwrap_or_default();
     if let Some(read) = read.as_object_mut() {
-        read.remove("until");
-        read.remove("seen");
+        for bound in ["until", "seen", "counted_at"] {
+            read.remove(bound);
+        }
     }
     read
 }

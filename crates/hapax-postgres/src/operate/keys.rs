@@ -1,4 +1,4 @@
-//! Idempotency keys looked at: listed by what is known of them, one shown, one purged on a word.
+//! Idempotency keys looked at: listed by what is known of them, one shown.
 //!
 //! A list has the newest claim first. What is in progress is found by the index that holds nothing
 //! else; every other filter looks at a bounded number of keys a page.
@@ -13,12 +13,9 @@ use hapax::{
     keyring::Keyring,
     store::StoreError,
 };
-use serde_json::json;
 use tokio_postgres::Row;
 
-use super::{
-    Actor, OperateError, PAGE_MAX, Page, act::Act, dead_letters::check_reason, find::word,
-};
+use super::{Actor, OperateError, PAGE_MAX, Page, find::word};
 use crate::{
     error::corrupt,
     outbox::rows,
@@ -28,7 +25,10 @@ use crate::{
     value::{Moment, Param},
 };
 
-pub use super::place::{Cursor, NoCursor};
+pub use super::{
+    place::{Cursor, NoCursor},
+    purge::{NoVersion, Version, purge},
+};
 
 /// Which keys are meant; what is absent fits every one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,8 +133,21 @@ pub struct Record {
     pub body: Vec<u8>,
     /// When it was looked at, by the database's clock.
     pub at: Timestamp,
+    /// When it was claimed, in microseconds of the Unix epoch.
+    pub(super) micros: i64,
     /// The low half of the number of the transaction that wrote its row last.
     pub(super) xmin: i64,
+}
+
+impl Record {
+    /// Which version of the key this is: for whoever purges it.
+    pub fn version(&self) -> Version {
+        Version {
+            epoch: self.summary.epoch,
+            micros: self.micros,
+            xmin: self.xmin,
+        }
+    }
 }
 
 impl fmt::Debug for Record {
@@ -199,43 +212,6 @@ pub async fn get(
     key: &str,
 ) -> Result<Record, OperateError> {
     one(store, actor, tenant, Some(operation), key).await
-}
-
-/// Deletes a key with its answer: the next request under it runs anew, unless a service has the
-/// answer in its memory still.
-///
-/// # Errors
-/// As [`get`]; `Conflict` while it is in progress, `Invalid` without a reason.
-pub async fn purge(
-    store: &Postgres,
-    actor: &Actor,
-    tenant: Option<&str>,
-    operation: &str,
-    key: &str,
-    reason: &str,
-) -> Result<(), OperateError> {
-    check_reason(reason)?;
-    let known = get(store, actor, tenant, operation, key).await?.summary;
-    let mut act = Act::begin(store).await?;
-    let params: [&dyn Param; 3] = [&known.tenant, &known.operation, &known.key];
-    // A transaction that runs under the key holds this lock, and no row.
-    let locked = act.ask(query!("idempotency/lock"), &params).await?;
-    let is_free = locked.first().is_some_and(|row| row.get(0));
-    let is_gone = is_free
-        && !act
-            .ask(query!("operate/purge_key"), &params)
-            .await?
-            .is_empty();
-    let outcome = if is_gone { "done" } else { "refused" };
-    let detail = json!({"tenant": known.tenant, "reason": reason});
-    let object = object(&known);
-    act.note(actor, "purge", &object, &detail, outcome).await?;
-    act.commit().await?;
-    if is_gone {
-        return Ok(());
-    }
-    let what = format!("{object} is in progress, or somebody else has purged it");
-    Err(OperateError::conflict(what))
 }
 
 /// The one key that fits.
@@ -384,7 +360,7 @@ fn summary(row: &Row, first: usize) -> Result<Summary, StoreError> {
     })
 }
 
-fn record(row: &Row, keyring: &Keyring) -> Result<Record, StoreError> {
+pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Record, StoreError> {
     let summary = summary(row, 0)?;
     let block: Option<&[u8]> = row.get(15);
     let headers = Answer::parse_header_block(block.unwrap_or_default());
@@ -413,6 +389,7 @@ fn record(row: &Row, keyring: &Keyring) -> Result<Record, StoreError> {
         body: answer.body.to_vec(),
         at: row.get::<_, Moment>(17).0,
         xmin: row.get(18),
+        micros: row.get(19),
     })
 }
 
@@ -429,6 +406,6 @@ fn short_hash(key: &str) -> Result<String, StoreError> {
     Ok(key.short_hash())
 }
 
-fn object(key: &Summary) -> String {
+pub(super) fn object(key: &Summary) -> String {
     format!("key {} #{}", key.operation, key.short_hash)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hapax::{
     Timestamp,
     limits::{LEASE, SAGA_INPUT_BYTES_MAX},
-    saga::{Decision, DecisionError, Filter, Owned, SagaRecord, Standing, StepRecord},
+    saga::{Decision, Filter, Owned, SagaRecord, Standing, StepRecord},
     store::{SagaRows as _, Sagas as _, StoreError, Transaction as _},
 };
 use serde_json::json;
@@ -18,7 +18,7 @@ use super::{Actor, OperateError, PAGE_MAX, Page, act::Act, audit, dead_letters::
 use crate::{
     outbox::rows,
     postgres::Postgres,
-    saga::{Listing, Seen, leaf, see},
+    saga::{Listing, Seen, leaf, see, seize},
 };
 
 /// A saga, as somebody sees it who does not hold it.
@@ -72,15 +72,19 @@ pub async fn get(store: &Postgres, actor: &Actor, id: &str) -> Result<Look, Oper
     Ok(seen.into())
 }
 
-/// Carries a decision out, and lets the saga go on at once.
+/// Carries a decision out about a saga as it was looked at, and lets it go on at once.
+///
+/// `epoch` is the saga's epoch when it was looked at: it rises whenever a worker takes the saga, or
+/// somebody else decides about it.
 ///
 /// # Errors
 /// `NotFound` when there is no such saga, `Conflict` when the decision does not fit its rows or
-/// somebody else was first, `Invalid` without a reason.
+/// its epoch is another one by now, `Invalid` without a reason.
 pub async fn decide(
     store: &Postgres,
     actor: &Actor,
     id: &str,
+    epoch: i64,
     decision: &Decision,
     reason: &str,
 ) -> Result<(), OperateError> {
@@ -88,10 +92,16 @@ pub async fn decide(
     check_made(decision)?;
     let look = get(store, actor, id).await?;
     if let Err(error) = decision.judge(&look.saga, reason, look.at) {
-        return refuse(store, actor, id, decision, reason, &error).await;
+        return refuse(store, actor, id, decision, reason, error.to_string()).await;
     }
-    let seized = store.seize_saga(id, LEASE).await?;
-    let saga = seized.ok_or_else(|| OperateError::not_found(object(id)))?;
+    let Some(saga) = seize(store, id, LEASE, Some(epoch)).await? else {
+        let what = object(id);
+        let why = format!(
+            "{what} is not as it was looked at: a worker or somebody else has had it since; look at \
+             it again"
+        );
+        return refuse(store, actor, id, decision, reason, why).await;
+    };
     let owned = Owned::of(&saga);
     let written = match decision.judge(&saga, reason, store.now().0) {
         Ok((rows, standing)) => {
@@ -99,7 +109,7 @@ pub async fn decide(
             let line = detail(decision, reason);
             write(store, actor, &owned, &judged, &line).await
         }
-        Err(error) => refuse(store, actor, id, decision, reason, &error).await,
+        Err(error) => refuse(store, actor, id, decision, reason, error.to_string()).await,
     };
     let waits_for = match &written {
         Ok(()) => "a worker",
@@ -164,14 +174,14 @@ async fn refuse(
     id: &str,
     decision: &Decision,
     reason: &str,
-    error: &DecisionError,
+    why: String,
 ) -> Result<(), OperateError> {
     let mut act = Act::begin(store).await?;
     let line = detail(decision, reason);
     act.note(actor, ACTION, &object(id), &line, "refused")
         .await?;
     act.commit().await?;
-    Err(OperateError::conflict(error.to_string()))
+    Err(OperateError::conflict(why))
 }
 
 const ACTION: &str = "decide";

@@ -180,6 +180,9 @@ pub(crate) struct Many {
     /// Whether they are only counted.
     #[serde(default)]
     pub(crate) dry_run: bool,
+    /// The `seen` of such a count: the job is about what was there then, and nothing that came since.
+    #[serde(default)]
+    pub(crate) seen: Option<String>,
 }
 
 pub(super) const MOMENT: &str = "a moment such as 2026-01-31T12:00:00Z";

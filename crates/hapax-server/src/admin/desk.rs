@@ -107,16 +107,18 @@ impl Desk {
     ) -> Result<(), Failure> {
         // The destination is the job's: it is no part of the filter.
         filter.destination = None;
-        let many = Many {
+        let mut many = Many {
             destination,
             filter,
             per_second: how.per_second,
             reason,
             dry_run: how.dry_run,
+            seen: None,
         };
-        let count = count(&self.store, &self.declare, &self.actor, &many, act).await?;
+        let counted = count(&self.store, &self.declare, &self.actor, &many, act).await?;
+        let count = counted.count;
         if how.dry_run {
-            return self.say(&serde_json::json!({ "count": count }), || count.to_string());
+            return self.say(&counted, || count.to_string());
         }
         let (verb, what) = match act {
             Act::ReplayDeadLetters => ("Replay", "dead letters of"),
@@ -125,6 +127,8 @@ impl Desk {
         };
         let question = format!("{verb} {count} {what} {}?", many.destination);
         self.confirm(how.consent, &question)?;
+        // What came since they were counted is not what was agreed to.
+        many.seen = Some(counted.seen);
         let key = how.idempotency_key;
         let begun = begin(&self.store, &self.declare, &self.actor, &many, act, key).await?;
         let job = if how.wait {

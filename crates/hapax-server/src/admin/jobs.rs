@@ -10,10 +10,10 @@ use hapax::key::parse_header;
 use hapax_postgres::{
     Postgres,
     operate::{
-        Actor, Filter,
+        Actor, Filter, OperateError,
         audit::{self as log, Acts},
         dead_letters, events,
-        jobs::{self, Asked, Job},
+        jobs::{self, Asked, Job, NotSeen, Seen},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -28,10 +28,12 @@ use super::{
 };
 
 /// How many a job would be about.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Counted {
     /// So many events or dead letters fit now.
     pub(crate) count: u64,
+    /// What could be seen when they were counted: for the job that is to be about these alone.
+    pub(crate) seen: String,
 }
 
 /// What is to be done with many.
@@ -202,8 +204,8 @@ async fn answer(
 ) -> Result<Response, Problem> {
     let store = admin.store();
     if many.dry_run {
-        let count = count(store, &admin.0.declare, &caller.actor, many, act).await?;
-        return Ok(Json(Counted { count }).into_response());
+        let counted = count(store, &admin.0.declare, &caller.actor, many, act).await?;
+        return Ok(Json(counted).into_response());
     }
     let request_key = request_key(headers)?;
     let job = begin(
@@ -233,19 +235,22 @@ fn request_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     Ok(Some(key.into_owned()))
 }
 
-/// How many a job would be about.
+/// How many a job would be about, and what that was counted of.
 pub(crate) async fn count(
     store: &Postgres,
     declare: &Declare,
     actor: &Actor,
     many: &Many,
     act: Act,
-) -> Result<u64, Refusal> {
+) -> Result<Counted, Refusal> {
     let (filter, _) = filter(declare, actor, many, act).await?;
-    Ok(match act {
+    let seen = Seen::now(store).await.map_err(OperateError::from)?;
+    let count = match act {
         Act::ReplayEvents => events::count(store, actor, &filter).await?,
-        _ => dead_letters::count(store, actor, &many.destination, &filter).await?,
-    })
+        _ => dead_letters::count(store, actor, &many.destination, &filter, &seen).await?,
+    };
+    let seen = seen.to_string();
+    Ok(Counted { count, seen })
 }
 
 /// Begins the job.
@@ -258,9 +263,12 @@ pub(crate) async fn begin(
     request_key: Option<String>,
 ) -> Result<Job, Refusal> {
     let (filter, parts) = filter(declare, actor, many, act).await?;
+    let wrong = |error: NotSeen| wrong("seen", &error.to_string());
+    let seen = many.seen.as_deref().map(str::parse).transpose();
     let asked = Asked {
         per_second: many.per_second,
         request_key,
+        seen: seen.map_err(wrong)?,
     };
     let name = many.destination.as_str();
     let job = match act {

@@ -74,10 +74,12 @@ pub(super) struct Whose {
     tenant: Option<String>,
 }
 
-/// Why a key is purged.
+/// Which version of a key is purged, and why.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PurgeReason {
+    /// The `version` that the key had when it was looked at: one that was used again since stays.
+    version: String,
     /// Up to 1024 bytes, for whoever asks later.
     reason: String,
 }
@@ -129,6 +131,8 @@ pub(crate) struct KeyRecordView {
     pub(crate) fingerprint: String,
     /// What becomes of it when it expires: `new` or `gone`.
     pub(crate) on_expired: String,
+    /// Which version of the key this is; it changes whenever the key is used again or finished.
+    pub(crate) version: String,
     /// Bytes of the request that is kept for whoever takes it over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) request_bytes: Option<u64>,
@@ -166,7 +170,8 @@ pub(super) async fn show(
     Ok(Json(KeyRecordView::of(found, &admin.0.mask)))
 }
 
-/// Deletes a key with its answer: the next request under it runs anew.
+/// Deletes a key with its answer, as it was looked at: the next request under it runs anew, on every
+/// node within a second.
 #[utoipa::path(post, path = "/admin/v1/keys/{operation}/{key}/purge", tag = "keys",
     params(("operation" = String, Path), ("key" = String, Path), Whose),
     request_body = PurgeReason,
@@ -180,7 +185,18 @@ pub(super) async fn purge(
     Body(body): Body<PurgeReason>,
 ) -> Result<StatusCode, Problem> {
     let (store, actor, tenant) = (admin.store(), &caller.actor, whose.tenant.as_deref());
-    keys::purge(store, actor, tenant, &operation, &key, &body.reason).await?;
+    let version = body.version.parse();
+    let version = version.map_err(|_| Problem::member("version", "is the `version` of a key"))?;
+    let purged = keys::purge(
+        store,
+        actor,
+        tenant,
+        &operation,
+        &key,
+        version,
+        &body.reason,
+    );
+    purged.await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -265,7 +281,9 @@ impl KeyRecordView {
             };
             [name, value]
         };
+        let version = it.version().to_string();
         Self {
+            version,
             is_lapsed: it.summary.state == Stands::InProgress && held <= it.at,
             key: it.summary.into(),
             fingerprint: it.fingerprint,

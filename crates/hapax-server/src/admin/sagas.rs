@@ -50,6 +50,9 @@ pub(super) struct AskSagas {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Decide {
+    /// The `epoch` that the saga had when it was looked at: nothing is decided about one that a worker
+    /// or somebody else has had since.
+    epoch: i64,
     /// `done`, `refused`, `retry`, `undo` or `close`.
     decision: String,
     /// Which step, where it is done or refused; where a step is being undone, that is what is meant.
@@ -103,7 +106,8 @@ pub(super) async fn decide(
     Body(body): Body<Decide>,
 ) -> Result<StatusCode, Problem> {
     let decision = body.decision().map_err(Refusal::from)?;
-    sagas::decide(admin.store(), &caller.actor, &id, &decision, &body.reason).await?;
+    let (store, actor) = (admin.store(), &caller.actor);
+    sagas::decide(store, actor, &id, body.epoch, &decision, &body.reason).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -185,7 +189,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(body: Value, expected: Result<Decision, &str>) {
+    fn check(mut body: Value, expected: Result<Decision, &str>) {
+        body["epoch"] = 1.into();
         let decide: Decide = serde_json::from_value(body).unwrap();
         let spelled = decide.decision();
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use hapax_postgres::operate::keys;
+use hapax_postgres::operate::keys::{self, Record, Version};
 
 use super::{Context, Failure};
 use crate::admin::{
@@ -25,10 +25,14 @@ enum Verb {
         #[command(flatten)]
         one: One,
     },
-    /// Deletes a key with its answer: the next request under it runs anew
+    /// Deletes a key with its answer: within a second the next request under it runs anew, on any node
     Purge {
         #[command(flatten)]
         one: One,
+        /// The version that the key had when it was looked at: one that was used again since stays;
+        /// without it, the key is looked at now
+        #[arg(long, value_name = "VERSION", id = "if_version")]
+        if_version: Option<Version>,
         /// Why
         #[arg(long)]
         reason: String,
@@ -56,9 +60,10 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
         Verb::Show { one } => show(&desk, &one).await?,
         Verb::Purge {
             one,
+            if_version,
             reason,
             consent,
-        } => purge(&desk, &one, &reason, consent).await?,
+        } => purge(&desk, &one, if_version, &reason, consent).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -133,6 +138,7 @@ async fn show(desk: &Desk, one: &One) -> Result<(), Failure> {
         format!("{}, then {}", key.expires_at, found.on_expired),
     ));
     facts.push(fact("fingerprint", found.fingerprint));
+    facts.push(fact("version", found.version));
     facts.extend(key.status.map(|it| fact("status", it.to_string())));
     for [name, value] in found.headers {
         facts.push(fact(&format!("header {name}"), value));
@@ -146,20 +152,41 @@ async fn show(desk: &Desk, one: &One) -> Result<(), Failure> {
     Ok(desk.output.table(["KEY", ""], &facts)?)
 }
 
-async fn purge(desk: &Desk, one: &One, reason: &str, consent: Consent) -> Result<(), Failure> {
+async fn purge(
+    desk: &Desk,
+    one: &One,
+    version: Option<Version>,
+    reason: &str,
+    consent: Consent,
+) -> Result<(), Failure> {
     let One {
         operation,
         key,
         tenant,
     } = one;
+    let (store, actor, tenant) = (&desk.store, &desk.actor, tenant.as_deref());
+    let found = keys::get(store, actor, tenant, operation, key).await?;
+    let version = version.unwrap_or_else(|| found.version());
     let question = format!(
-        "Purge key {} of {}? The next request under it runs anew.",
-        key.escape_debug(),
-        operation.escape_debug()
+        "Purge {}? The next request under it runs anew.",
+        said(found)
     );
     desk.confirm(consent, &question)?;
-    let (store, actor, tenant) = (&desk.store, &desk.actor, tenant.as_deref());
-    keys::purge(store, actor, tenant, operation, key, reason).await?;
+    keys::purge(store, actor, tenant, operation, key, version, reason).await?;
     let said = serde_json::json!({"operation": operation, "key": key});
-    desk.say(&said, || format!("key {key} of {operation} is purged"))
+    desk.say(&said, || {
+        format!("key {key} of {operation} is purged: within a second no service replays its answer")
+    })
+}
+
+/// A key in the words of a question: what is about to be purged.
+fn said(found: Record) -> String {
+    let key = KeyView::from(found.summary);
+    let answered = match (key.status, key.completed_at) {
+        (Some(status), Some(at)) => format!("answered {status} at {at}"),
+        _ => format!("{} since {}", key.state, key.created_at),
+    };
+    let (name, operation) = (key.key.escape_debug(), key.operation.escape_debug());
+    let tenant = key.tenant.escape_debug();
+    format!("key {name} of {operation}, tenant {tenant}, {answered}")
 }

@@ -114,20 +114,29 @@ async fn keys_are_listed_shown_and_purged_over_http() {
     assert_eq!(shown["body"]["content_type"], "application/json");
     assert_eq!(shown["headers"][1], json!(["x-auth-token", "***"]));
     let purge = format!("{path}/purge");
-    check(
-        &served.post(&purge, &json!({"reason": ""})).await,
-        400,
-        "VALIDATION.member",
-    );
-    let purged = served
-        .post(&purge, &json!({"reason": "charged by hand"}))
-        .await;
+    let version = &shown["version"];
+    for wrong in [
+        json!({"version": version, "reason": ""}),
+        json!({"version": "1", "reason": "x"}),
+    ] {
+        check(&served.post(&purge, &wrong).await, 400, "VALIDATION.member");
+    }
+    // Without one nobody says what was looked at.
+    let unseen = served.post(&purge, &json!({"reason": "x"})).await;
+    assert_eq!(unseen.status, 400, "{}", unseen.text());
+    let used_again = "UPDATE hapax.idempotency_key SET on_expired = on_expired
+        WHERE key = 'key-acme'";
+    let client = database.client().await;
+    client.batch_execute(used_again).await.unwrap();
+    let stale = json!({"version": version, "reason": "charged by hand"});
+    let refused = served.post(&purge, &stale).await;
+    check(&refused, 409, "CONFLICT.state");
+    assert!(refused.text().contains("used again"), "{}", refused.text());
+    let version = &served.get(path).await["version"];
+    let seen = json!({"version": version, "reason": "charged by hand"});
+    let purged = served.post(&purge, &seen).await;
     assert_eq!(purged.status, 204, "{}", purged.text());
-    check(
-        &served.post(&purge, &json!({"reason": "again"})).await,
-        404,
-        "NOT_FOUND",
-    );
+    check(&served.post(&purge, &seen).await, 404, "NOT_FOUND");
     let log = served.get("/audit").await;
     assert_eq!(
         (&log["items"][0]["action"], &log["items"][0]["actor"]),
@@ -136,10 +145,10 @@ async fn keys_are_listed_shown_and_purged_over_http() {
     let hold = "UPDATE hapax.idempotency_key SET state = 'in_progress', lease_until = now()";
     database.client().await.batch_execute(hold).await.unwrap();
     let running = "/keys/POST%20%2Forders/key-other";
-    assert_eq!(served.get(running).await["is_lapsed"], true);
-    let refused = served
-        .post(&format!("{running}/purge"), &json!({"reason": "x"}))
-        .await;
+    let shown = served.get(running).await;
+    assert_eq!(shown["is_lapsed"], true);
+    let seen = json!({"version": shown["version"], "reason": "x"});
+    let refused = served.post(&format!("{running}/purge"), &seen).await;
     check(&refused, 409, "CONFLICT.state");
     served.relay.stop().await;
 }
@@ -208,20 +217,20 @@ async fn sagas_are_listed_shown_and_decided_about_over_http() {
     let shown = served.get("/sagas/saga-acme").await;
     assert_eq!(shown["input"], json!({"token": "***", "amount": 7}));
     let decide = "/sagas/saga-acme/decide";
-    check(
-        &served
-            .post(decide, &json!({"decision": "close", "reason": ""}))
-            .await,
-        400,
-        "VALIDATION.member",
-    );
-    check(
-        &served
-            .post(decide, &json!({"decision": "forget", "reason": "x"}))
-            .await,
-        400,
-        "VALIDATION.member",
-    );
+    let epoch = &shown["epoch"];
+    for (decision, reason) in [("close", ""), ("forget", "x")] {
+        let wrong = json!({"epoch": epoch, "decision": decision, "reason": reason});
+        check(&served.post(decide, &wrong).await, 400, "VALIDATION.member");
+    }
+    // Without one nobody says what was looked at.
+    let unseen = json!({"decision": "close", "reason": "x"});
+    let unseen = served.post(decide, &unseen).await;
+    assert_eq!(unseen.status, 400, "{}", unseen.text());
+    let stale = json!({"epoch": epoch.as_i64().unwrap() - 1, "decision": "close", "reason": "x"});
+    let refused = served.post(decide, &stale).await;
+    check(&refused, 409, "CONFLICT.state");
+    let said = refused.text();
+    assert!(said.contains("not as it was looked at"), "{said}");
     let seen = served.get("/stalled").await;
     let item = seen["items"]
         .as_array()
@@ -234,12 +243,18 @@ async fn sagas_are_listed_shown_and_decided_about_over_http() {
         (&json!("needs_attention"), &json!(2))
     );
     let closed = served
-        .post(decide, &json!({"decision": "close", "reason": "by hand"}))
+        .post(
+            decide,
+            &json!({"epoch": epoch, "decision": "close", "reason": "by hand"}),
+        )
         .await;
     assert_eq!(closed.status, 204, "{}", closed.text());
     check(
         &served
-            .post(decide, &json!({"decision": "close", "reason": "again"}))
+            .post(
+                decide,
+                &json!({"epoch": epoch, "decision": "close", "reason": "again"}),
+            )
             .await,
         409,
         "CONFLICT.state",
@@ -247,7 +262,7 @@ async fn sagas_are_listed_shown_and_decided_about_over_http() {
     let none = served
         .post(
             "/sagas/none/decide",
-            &json!({"decision": "close", "reason": "x"}),
+            &json!({"epoch": 1, "decision": "close", "reason": "x"}),
         )
         .await;
     check(&none, 404, "NOT_FOUND");
@@ -294,14 +309,16 @@ async fn a_token_of_a_tenant_asks_in_vain_for_what_another_tenant_has() {
     }
     let post =
         async |path: &str, body: &Value| served.ask(ALICE, Method::POST, path, Some(body)).await;
-    let why = json!({"reason": "x"});
+    let own_key = "/keys/POST%20%2Forders/key-acme";
+    let version = hers(own_key).await.json().unwrap()["version"].clone();
+    let why = json!({"version": version, "reason": "x"});
     for path in [
         "/keys/POST%20%2Forders/key-other/purge",
         "/keys/POST%20%2Forders/key-other/purge?tenant=other",
     ] {
         check(&post(path, &why).await, 404, "NOT_FOUND");
     }
-    let close = json!({"decision": "close", "reason": "x"});
+    let close = json!({"epoch": 1, "decision": "close", "reason": "x"});
     check(
         &post("/sagas/saga-other/decide", &close).await,
         404,
@@ -387,6 +404,14 @@ async fn keys_and_messages_are_looked_at_by_verbs() {
     call(&purge).ended(4);
     let mut sure = purge.to_vec();
     sure.push("--yes");
+    let shown = call(&["keys", "show", "POST /orders", "key-acme", "--json"]);
+    let seen = shown.ended(0).json()["version"].clone();
+    let used_again = "UPDATE hapax.idempotency_key SET on_expired = on_expired";
+    let client = database.client().await;
+    client.batch_execute(used_again).await.unwrap();
+    let stale = [&sure[..], &["--if-version", seen.as_str().unwrap()]].concat();
+    let told = call(&stale).ended(4);
+    assert!(told.stderr.contains("used again"), "{told:?}");
     call(&sure).ended(0);
     call(&sure).ended(3);
 

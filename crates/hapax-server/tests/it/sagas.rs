@@ -97,6 +97,11 @@ async fn what_is_stuck_behind_the_pivot_is_undone_when_a_person_says_so() {
 async fn a_saga_that_is_closed_stays_as_it_is() {
     let stage = Stage::new().await;
     stage.asking("s1", Far::Silent).await;
+    // A script that looked before somebody else had it.
+    let shown = stage.call(&["show", "s1"]).ended(0).json();
+    let before = (shown["epoch"].as_i64().unwrap() - 1).to_string();
+    let told = stage.decide("s1", &["close", "--epoch", &before]).ended(4);
+    assert!(told.stderr.contains("look at it again"), "{told:?}");
     stage.decide("s1", &["close"]).ended(0);
     let saga = stage.saga("s1").await;
     assert_eq!(saga.standing.state, State::Failed);

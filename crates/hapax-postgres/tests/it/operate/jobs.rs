@@ -8,7 +8,7 @@ use std::sync::{
 use hapax::{delivery::ParkedState, failpoint::Failpoints, key::Tenant, store::Deliveries as _};
 use hapax_postgres::operate::{
     Actor, Filter, OperateError, dead_letters,
-    jobs::{self, Asked, Ran},
+    jobs::{self, Asked, Ran, Seen},
 };
 use hapax_testkit::wait::Patience;
 
@@ -81,6 +81,45 @@ async fn a_job_of_an_older_version_or_another_cluster_goes_by_when_it_was_writte
     }
 }
 
+/// Somebody counts, and more die before they say yes: the job is about what was counted.
+#[tokio::test]
+async fn what_dies_between_the_count_and_the_job_is_not_in_it() {
+    let scene = Scene::new().await;
+    scene.emit("order.created", None, 4).await;
+    let at = positions(&scene).await;
+    scene.pass("a", &at[..2]).await;
+    let (store, ops, any) = (scene.store(), &scene.ops, Filter::default());
+    let seen: Seen = Seen::now(store).await.unwrap().to_string().parse().unwrap();
+    let count = async || {
+        dead_letters::count(store, ops, "a", &any, &seen)
+            .await
+            .unwrap()
+    };
+    assert_eq!(count().await, 2);
+    // One that was there before dies, one that is new, and one is replayed and dies again.
+    dead_letters::replay(store, ops, "a", at[1]).await.unwrap();
+    scene.emit("order.created", None, 1).await;
+    let newest = *positions(&scene).await.last().unwrap();
+    scene.pass("a", &[at[1], at[2], newest]).await;
+    assert_eq!(count().await, 1);
+    let asked = Asked {
+        seen: Some(seen.clone()),
+        ..Asked::default()
+    };
+    let job = jobs::discard_dead_letters(store, ops, "a", &any, "too old", &asked).await;
+    let job = job.unwrap();
+    assert_eq!(job.total, Some(1));
+    scene.work().await;
+    let ended = jobs::get(store, ops, job.id).await.unwrap();
+    assert_eq!((ended.done, ended.state.as_str()), (1, "done"));
+    let states = scene.states("a").await;
+    let dead = states.iter().filter(|it| it.1 == "dead").map(|it| it.0);
+    assert_eq!(dead.collect::<Vec<_>>(), [at[1], at[2], newest]);
+    // Without a count it is about what is dead now.
+    let job = replay(&scene, ops, &any, &Asked::default()).await.unwrap();
+    assert_eq!(job.total, Some(3));
+}
+
 /// Three of four dead letters are dealt with: one is replayed and dies again before the job has come
 /// to it, and after each batch dies one that is new.
 async fn check_bound(discards: bool, arguments: &str) {
@@ -95,6 +134,7 @@ async fn check_bound(discards: bool, arguments: &str) {
     let asked = Asked {
         per_second: Some(1),
         request_key: None,
+        seen: None,
     };
     let job = if discards {
         jobs::discard_dead_letters(store, ops, "a", &any, "too old", &asked).await
@@ -140,6 +180,7 @@ async fn a_job_that_is_killed_anywhere_goes_on_and_does_nothing_twice() {
     let asked = Asked {
         per_second: Some(5),
         request_key: None,
+        seen: None,
     };
     let job = replay(&scene, &scene.ops, &Filter::default(), &asked)
         .await
@@ -367,6 +408,7 @@ async fn a_job_is_rate_limited_and_cancelled() {
     let asked = Asked {
         per_second: Some(10),
         request_key: None,
+        seen: None,
     };
     let job = replay(&scene, &scene.ops, &Filter::default(), &asked)
         .await
@@ -395,6 +437,7 @@ async fn a_job_is_rate_limited_and_cancelled() {
     let never = Asked {
         per_second: Some(0),
         request_key: None,
+        seen: None,
     };
     let never = replay(&scene, &scene.ops, &Filter::default(), &never).await;
     assert!(
@@ -411,6 +454,7 @@ async fn asked_for_twice_under_one_key_a_job_is_begun_once() {
     let asked = Asked {
         per_second: None,
         request_key: Some("k1".to_owned()),
+        seen: None,
     };
     let filter = Filter {
         kind: Some("order.*".to_owned()),

@@ -2,18 +2,21 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use hapax::{
     Timestamp,
     idempotency::Known,
     key::Tenant,
     phases::Entered,
-    store::{Claimed, Effect, Keys as _, Phases as _, Transaction as _},
+    saga::Definition,
+    store::{Claimed, Effect, Keys as _, Phases as _, SagaRows as _, Transaction as _},
 };
 use hapax_postgres::operate::{
     Actor, OperateError, PAGE_MAX,
     audit::{self, Acts},
-    keys::{self, Keys, State, Summary},
+    keys::{self, Keys, State, Summary, Version},
 };
+use hapax_postgres::{Postgres, Tx};
 use hapax_testkit::events::{answer, claim, claim_of, scope};
 
 use super::scene::Scene;
@@ -198,9 +201,7 @@ async fn a_purged_key_is_free_again_and_the_log_says_why() {
     let scene = Scene::new().await;
     let store = scene.store();
     complete(&scene, "alice", "k").await;
-    let purge = async |key: &str, reason: &str| {
-        keys::purge(store, &scene.ops, None, "POST /orders", key, reason).await
-    };
+    let purge = async |key: &str, reason: &str| purge(store, &scene.ops, None, key, reason).await;
     let told = purge("k", " ").await;
     assert!(
         matches!(
@@ -243,9 +244,9 @@ async fn a_key_in_progress_is_not_purged_whoever_holds_it() {
     let scene = Scene::new().await;
     let store = scene.store();
     let conflict = async |key: &str| {
-        let told = keys::purge(store, &scene.ops, None, "POST /orders", key, "why").await;
+        let told = purge(store, &scene.ops, None, key, "why").await;
         assert!(
-            matches!(told, Err(OperateError::Conflict { .. })),
+            matches!(&told, Err(OperateError::Conflict { what }) if what.ends_with("is in progress")),
             "{told:?}"
         );
     };
@@ -258,9 +259,7 @@ async fn a_key_in_progress_is_not_purged_whoever_holds_it() {
     let tx = scene.fixture.claim(claim("k")).await;
     conflict("k").await;
     tx.rollback().await;
-    keys::purge(store, &scene.ops, None, "POST /orders", "k", "why")
-        .await
-        .unwrap();
+    purge(store, &scene.ops, None, "k", "why").await.unwrap();
     let refused = ("purge".to_owned(), "refused".to_owned());
     let done = ("purge".to_owned(), "done".to_owned());
     assert_eq!(scene.acts().await, [refused.clone(), refused, done]);
@@ -309,19 +308,172 @@ async fn an_actor_of_a_tenant_sees_and_purges_its_own_keys() {
         .is_empty()
     );
     missing(&keys::get(store, &alice, Some("bob"), "POST /orders", "k").await);
-    missing(&keys::purge(store, &alice, Some("bob"), "POST /orders", "k", "why").await);
+    missing(&purge(store, &alice, Some("bob"), "k", "why").await);
     // Its own needs no name, though another's has the same.
     let own = keys::get(store, &alice, None, "POST /orders", "k")
         .await
         .unwrap();
     assert_eq!(own.summary.tenant, "alice");
-    keys::purge(store, &alice, None, "POST /orders", "k", "why")
-        .await
-        .unwrap();
+    purge(store, &alice, None, "k", "why").await.unwrap();
     missing(&keys::get(store, &alice, None, "POST /orders", "k").await);
     keys::get(store, &scene.ops, Some("bob"), "POST /orders", "k")
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_key_that_was_used_again_since_it_was_looked_at_is_not_purged() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    let look = async || {
+        keys::get(store, &scene.ops, None, "POST /orders", "k")
+            .await
+            .unwrap()
+    };
+    let purge = async |version: Version| {
+        keys::purge(
+            store,
+            &scene.ops,
+            None,
+            "POST /orders",
+            "k",
+            version,
+            "charged by hand",
+        )
+        .await
+    };
+    complete(&scene, "alice", "k").await;
+    let seen = look().await.version();
+    assert_eq!(look().await.version(), seen, "to look changes nothing");
+    // Somebody else purges it, and the client's retry runs anew.
+    purge(seen).await.unwrap();
+    complete(&scene, "alice", "k").await;
+    let told = purge(seen).await;
+    let why = "it was used again since; look at it again";
+    assert!(
+        matches!(&told, Err(OperateError::Conflict { what }) if what.ends_with(why)),
+        "{told:?}"
+    );
+    let anew = look().await;
+    assert_eq!(anew.summary.status, Some(201));
+    // Its time goes by, and a phased request takes it and ends.
+    let expire = "UPDATE hapax.idempotency_key SET expires_at = now() WHERE key = 'k'";
+    scene.fixture.plain.batch_execute(expire).await.unwrap();
+    let told = purge(anew.version()).await;
+    assert!(
+        matches!(&told, Err(OperateError::Conflict { what }) if what.ends_with(why)),
+        "{told:?}"
+    );
+    purge(look().await.version()).await.unwrap();
+    missing(&purge(seen).await);
+    let acts: Vec<_> = scene.acts().await.into_iter().map(|act| act.1).collect();
+    assert_eq!(acts, ["done", "refused", "refused", "done"]);
+}
+
+/// Between the look of a purge and its word somebody else purges, and the retry runs: of many purges of
+/// what was looked at, at once and with retries among them, one happens.
+#[tokio::test]
+async fn of_many_purges_of_one_version_at_once_one_happens() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    complete(&scene, "alice", "k").await;
+    let seen = keys::get(store, &scene.ops, None, "POST /orders", "k").await;
+    let seen = seen.unwrap().version();
+    let purges = (0..20).map(|_| {
+        let (store, ops) = (store.clone(), scene.ops.clone());
+        tokio::spawn(async move {
+            let purged = keys::purge(&store, &ops, None, "POST /orders", "k", seen, "why").await;
+            // Whoever has purged it sends the request again.
+            if purged.is_ok()
+                && let Claimed::Open(tx) = store.claim(claim("k")).await.unwrap()
+            {
+                tx.complete(&answer("again"), Effect::Keep).await.unwrap();
+            }
+            purged
+        })
+    });
+    let purged = futures_util::future::join_all(purges).await;
+    let done = purged.iter().filter(|it| matches!(it, Ok(Ok(())))).count();
+    assert_eq!(done, 1, "{purged:?}");
+    let left = keys::get(store, &scene.ops, None, "POST /orders", "k").await;
+    assert_eq!(left.unwrap().body, b"again");
+    let told = store.purged(None).await.unwrap();
+    assert_eq!(told.until.number, 1);
+}
+
+#[tokio::test]
+async fn a_purge_is_told_to_services_and_one_that_is_refused_is_not() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    complete(&scene, "alice", "k").await;
+    enter(&scene, "phased").await;
+    let before = store.purged(None).await.unwrap().until;
+    assert!(
+        purge(store, &scene.ops, None, "phased", "why")
+            .await
+            .is_err()
+    );
+    let told = store.purged(Some(&before)).await.unwrap();
+    assert_eq!((told.keys, &told.until), (Some(Vec::new()), &before));
+    purge(store, &scene.ops, None, "k", "why").await.unwrap();
+    let told = store.purged(Some(&before)).await.unwrap();
+    assert_eq!(told.keys, Some(vec![claim("k").scope]));
+}
+
+/// A database that was restored counts purges in another history, or fewer: nothing that was kept holds.
+#[tokio::test]
+async fn purges_of_another_history_are_not_taken_for_this_ones() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    for key in ["k", "l"] {
+        complete(&scene, "alice", key).await;
+        purge(store, &scene.ops, None, key, "why").await.unwrap();
+    }
+    let now = store.purged(None).await.unwrap().until;
+    assert_eq!(now.number, 2);
+    let restored = "UPDATE hapax.purge_count SET number = 1;
+        DELETE FROM hapax.key_purge WHERE number = 2";
+    scene.fixture.plain.batch_execute(restored).await.unwrap();
+    assert_eq!(store.purged(Some(&now)).await.unwrap().keys, None);
+    // Here as much was counted since, of which nobody has heard.
+    let mut elsewhere = store.purged(None).await.unwrap().until;
+    elsewhere.history.push('x');
+    assert_eq!(store.purged(Some(&elsewhere)).await.unwrap().keys, None);
+}
+
+#[tokio::test]
+async fn a_key_is_not_purged_while_a_saga_lives_that_was_started_under_it() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    let mut tx = scene.fixture.claim(claim("k")).await;
+    let saga = Definition::<Tx>::new("checkout", 1).begin("s1", None, Bytes::new());
+    tx.start_saga(&saga).await.unwrap();
+    tx.complete(&answer("{}"), Effect::Keep).await.unwrap();
+    let attention = "UPDATE hapax.saga SET state = 'needs_attention'";
+    scene.fixture.plain.batch_execute(attention).await.unwrap();
+    let told = purge(store, &scene.ops, None, "k", "why").await;
+    let why = "stands as long as saga s1, which was started under it";
+    assert!(
+        matches!(&told, Err(OperateError::Conflict { what }) if what.ends_with(why)),
+        "{told:?}"
+    );
+    let ended = "UPDATE hapax.saga SET state = 'failed', ended_at = now()";
+    scene.fixture.plain.batch_execute(ended).await.unwrap();
+    purge(store, &scene.ops, None, "k", "why").await.unwrap();
+}
+
+/// Looks at a key, and purges what it saw.
+async fn purge(
+    store: &Postgres,
+    actor: &Actor,
+    tenant: Option<&str>,
+    key: &str,
+    reason: &str,
+) -> Result<(), OperateError> {
+    let operation = "POST /orders";
+    let found = keys::get(store, actor, tenant, operation, key).await?;
+    let version = found.version();
+    keys::purge(store, actor, tenant, operation, key, version, reason).await
 }
 
 async fn complete(scene: &Scene, tenant: &str, key: &str) {

@@ -52,6 +52,57 @@ async fn a_decision_and_its_line_are_one_transaction() {
 }
 
 #[tokio::test]
+async fn a_saga_that_somebody_has_had_since_it_was_looked_at_is_not_decided_about() {
+    let scene = Scene::new().await;
+    let (store, ops) = (scene.store(), &scene.ops);
+    asking(store, "s1", None).await;
+    let seen = sagas::get(store, ops, "s1").await.unwrap().saga.epoch;
+    let decide = async |epoch: i64, decision: &Decision| {
+        sagas::decide(store, ops, "s1", epoch, decision, "asked them").await
+    };
+    // Another operator has it tried again, and it comes back to a person.
+    let within = Duration::from_mins(15);
+    decide(seen, &Decision::Retry { within }).await.unwrap();
+    let attention = "UPDATE hapax.saga SET state = 'needs_attention', wake_at = NULL";
+    scene.fixture.plain.batch_execute(attention).await.unwrap();
+    let told = decide(seen, &Decision::Close).await;
+    assert!(
+        matches!(&told, Err(OperateError::Conflict { what }) if what.contains("look at it again")),
+        "{told:?}"
+    );
+    let look = sagas::get(store, ops, "s1").await.unwrap();
+    assert_eq!(look.saga.standing.state, State::NeedsAttention);
+    assert_eq!(look.saga.epoch, seen + 1, "what is refused takes nothing");
+    decide(look.saga.epoch, &Decision::Close).await.unwrap();
+    let acts: Vec<_> = scene.acts().await.into_iter().map(|act| act.1).collect();
+    assert_eq!(acts, ["done", "refused", "done"]);
+}
+
+/// Many decide at once about what they all looked at: one is heard.
+#[tokio::test]
+async fn of_many_decisions_about_one_epoch_at_once_one_is_carried_out() {
+    let scene = Scene::new().await;
+    let (store, ops) = (scene.store(), &scene.ops);
+    asking(store, "s1", None).await;
+    let seen = sagas::get(store, ops, "s1").await.unwrap().saga.epoch;
+    let decided = (0..10).map(|_| {
+        let (store, ops) = (store.clone(), ops.clone());
+        let within = Duration::from_mins(15);
+        tokio::spawn(async move {
+            let retry = Decision::Retry { within };
+            sagas::decide(&store, &ops, "s1", seen, &retry, "why").await
+        })
+    });
+    let decided = futures_util::future::join_all(decided).await;
+    let done = decided.iter().filter(|it| matches!(it, Ok(Ok(())))).count();
+    assert_eq!(done, 1, "{decided:?}");
+    let acts = scene.acts().await;
+    assert_eq!(acts.iter().filter(|act| act.1 == "done").count(), 1);
+    let saga = sagas::get(store, ops, "s1").await.unwrap().saga;
+    assert_eq!(saga.standing.state, State::Running);
+}
+
+#[tokio::test]
 async fn a_saga_that_was_decided_about_is_due_and_its_worker_is_fenced() {
     let scene = Scene::new().await;
     let store = scene.store();
@@ -141,10 +192,15 @@ fn checkout() -> Definition<Tx> {
 
 async fn decide(store: &Postgres, actor: &Actor, id: &str) -> Result<(), OperateError> {
     let within = Duration::from_mins(15);
+    let epoch = match sagas::get(store, actor, id).await {
+        Ok(look) => look.saga.epoch,
+        Err(_) => 0,
+    };
     sagas::decide(
         store,
         actor,
         id,
+        epoch,
         &Decision::Retry { within },
         "it is well again",
     )

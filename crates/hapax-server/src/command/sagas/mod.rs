@@ -119,6 +119,10 @@ struct Within {
 /// Why, and whether the operator means it.
 #[derive(Debug, clap::Args)]
 struct Why {
+    /// The epoch that the saga had when it was looked at: nothing is decided if it has another one now;
+    /// without it, the saga is looked at now
+    #[arg(long, value_name = "NUMBER")]
+    epoch: Option<i64>,
     /// Why
     #[arg(long)]
     reason: String,
@@ -172,7 +176,8 @@ async fn decide(desk: &Desk, id: &str, what: What) -> Result<(), Failure> {
     let look = sagas::get(store, actor, id).await?;
     let question = format!("{} Is that meant?", decision.says(&look.saga));
     desk.confirm(why.consent, &question)?;
-    sagas::decide(store, actor, id, &decision, &why.reason).await?;
+    let epoch = why.epoch.unwrap_or(look.saga.epoch);
+    sagas::decide(store, actor, id, epoch, &decision, &why.reason).await?;
     let said = serde_json::json!({"id": id, "decision": decision.as_str()});
     desk.say(&said, || match decision {
         Decision::Close => format!("saga {id} is closed as failed"),

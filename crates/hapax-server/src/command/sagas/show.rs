@@ -19,6 +19,7 @@ pub(super) fn tell(desk: &Desk, saga: SagaView) -> Result<(), Failure> {
         fact("kind", format!("{} version {}", saga.name, saga.version)),
         fact("state", format!("{}{way}", saga.state)),
         fact("why", saga.why),
+        fact("epoch", saga.epoch.to_string()),
     ];
     facts.extend(saga.reason.map(|it| fact("reason", it.words())));
     facts.extend(saga.waiting_for.map(|it| fact("waits for", it)));

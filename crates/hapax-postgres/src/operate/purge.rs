@@ -1,0 +1,166 @@
+//! One key purged, as somebody saw it who decided that.
+//!
+//! Whoever purges says which version of the key they looked at. A key that was used again since, or
+//! finished, is another one by now: it stays. The purge is noted in the transaction that deletes the
+//! key, for every service that may have its answer in memory: each forgets it within
+//! [`PURGES_FRESH`](hapax::limits::PURGES_FRESH).
+
+use std::{fmt, str::FromStr};
+
+use hapax::{limits::PURGES_KEPT, store::StoreError};
+use serde_json::json;
+
+use super::{
+    Actor, OperateError,
+    act::Act,
+    dead_letters::check_reason,
+    keys::{self, Record, State},
+};
+use crate::{outbox::rows, postgres::Postgres, query, value::Param};
+
+/// Which version of a key somebody looked at: it changes whenever the key's row is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// How many owners the key had.
+    pub(super) epoch: i64,
+    /// When it was claimed, in microseconds of the Unix epoch.
+    pub(super) micros: i64,
+    /// The low half of the number of the transaction that wrote its row last.
+    pub(super) xmin: i64,
+}
+
+/// Text that is no [`Version`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("version of a key is three numbers, as the key shows it")]
+pub struct NoVersion;
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.epoch, self.micros, self.xmin)
+    }
+}
+
+impl FromStr for Version {
+    type Err = NoVersion;
+
+    fn from_str(text: &str) -> Result<Self, NoVersion> {
+        let mut parts = text.split('.').map(str::parse);
+        let mut part = || parts.next().and_then(Result::ok).ok_or(NoVersion);
+        let version = Self {
+            epoch: part()?,
+            micros: part()?,
+            xmin: part()?,
+        };
+        parts.next().map_or(Ok(version), |_| Err(NoVersion))
+    }
+}
+
+/// Deletes a key with its answer, as it was looked at: the next request under it runs anew, on every
+/// node within [`PURGES_FRESH`](hapax::limits::PURGES_FRESH).
+///
+/// # Errors
+/// As [`keys::get`]; `Conflict` while it is in progress, while a saga that was started under it has not
+/// ended, and when it is not of this version any more; `Invalid` without a reason.
+pub async fn purge(
+    store: &Postgres,
+    actor: &Actor,
+    tenant: Option<&str>,
+    operation: &str,
+    key: &str,
+    version: Version,
+    reason: &str,
+) -> Result<(), OperateError> {
+    check_reason(reason)?;
+    let known = keys::get(store, actor, tenant, operation, key)
+        .await?
+        .summary;
+    let mut act = Act::begin(store).await?;
+    let name: [&dyn Param; 3] = [&known.tenant, &known.operation, &known.key];
+    // A transaction that runs under the key holds this lock, and no row.
+    let locked = act.ask(query!("idempotency/lock"), &name).await?;
+    let is_free = locked.first().is_some_and(|row| row.get(0));
+    let is_gone = is_free && delete(&mut act, &name, version).await?;
+    let object = keys::object(&known);
+    let refusal = if is_gone {
+        None
+    } else if is_free {
+        Some(refusal(&mut act, store, &name, version).await?)
+    } else {
+        Some(IN_PROGRESS.to_owned())
+    };
+    let outcome = if is_gone { "done" } else { "refused" };
+    let detail = json!({"tenant": known.tenant, "reason": reason});
+    act.note(actor, "purge", &object, &detail, outcome).await?;
+    act.commit().await?;
+    match refusal {
+        None => Ok(()),
+        Some(why) => Err(OperateError::conflict(format!("{object} {why}"))),
+    }
+}
+
+const IN_PROGRESS: &str = "is in progress";
+
+async fn delete(
+    act: &mut Act<'_>,
+    name: &[&dyn Param; 3],
+    version: Version,
+) -> Result<bool, StoreError> {
+    let [tenant, operation, key] = *name;
+    let params: [&dyn Param; 7] = [
+        tenant,
+        operation,
+        key,
+        &version.epoch,
+        &version.micros,
+        &version.xmin,
+        &rows(PURGES_KEPT),
+    ];
+    let gone = act.ask(query!("operate/purge_key"), &params).await?;
+    Ok(!gone.is_empty())
+}
+
+/// Why a key whose lock is held was not deleted.
+async fn refusal(
+    act: &mut Act<'_>,
+    store: &Postgres,
+    name: &[&dyn Param; 3],
+    version: Version,
+) -> Result<String, StoreError> {
+    let [tenant, operation, key] = *name;
+    let params: [&dyn Param; 4] = [key, operation, tenant, &store.time()];
+    let found = act.ask(query!("operate/key"), &params).await?;
+    let Some(row) = found.first() else {
+        return Ok("is purged already".to_owned());
+    };
+    let now: Record = keys::record(row, store.keyring())?;
+    if now.summary.state == State::InProgress {
+        return Ok(IN_PROGRESS.to_owned());
+    }
+    let live = act.ask(query!("operate/live_saga"), name).await?;
+    let live: Option<String> = live.first().and_then(|row| row.get(0));
+    Ok(match live {
+        Some(saga) => format!("stands as long as saga {saga}, which was started under it"),
+        None if now.version() == version => "cannot be deleted".to_owned(),
+        None => "is not the one that was looked at: it was used again since; look at it again"
+            .to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_reads_back_as_it_is_shown() {
+        let version = Version {
+            epoch: 2,
+            micros: 1_764_054_000_123_456,
+            xmin: 7_812,
+        };
+        assert_eq!(version.to_string(), "2.1764054000123456.7812");
+        assert_eq!(version.to_string().parse(), Ok(version));
+        for text in ["", "1", "1.2", "1.2.x", "1.2.3.4", "1.2.3."] {
+            assert_eq!(text.parse::<Version>(), Err(NoVersion), "{text:?}");
+        }
+    }
+}
