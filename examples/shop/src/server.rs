@@ -3,14 +3,14 @@
 //! How connections, heads, bodies and answers are bounded stands in `hapax_console::serve`. A
 //! handler can have its connection closed in place of an answer.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use axum::{Router, body::Body};
 use hapax::limits::LISTENER_SHARE;
 use hapax_console::serve::{self, Bounds};
-use http::Response;
+use http::{Request, Response};
 use tokio::{net::TcpListener, sync::watch};
-use tower::ServiceExt as _;
+use tower::ServiceExt;
 
 /// How long a client may take over its headers, and an idle connection stays.
 const HEADERS: Duration = Duration::from_secs(30);
@@ -39,14 +39,12 @@ pub(crate) fn bounds() -> Bounds {
 
 /// Serves `router` on `listener` until `stop` says so.
 pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Stop) {
-    let service = router.map_result(|answered| match answered {
-        Ok(response) => answer(response),
-        Err(never) => match never {},
-    });
+    let service = ServiceExt::<Request<Body>>::map_result(router, answer);
     serve::serve(listener, service, bounds(), stop).await;
 }
 
-fn answer(response: Response<Body>) -> Result<Response<Body>, NoAnswer> {
+fn answer(answered: Result<Response<Body>, Infallible>) -> Result<Response<Body>, NoAnswer> {
+    let response = answered?;
     if response.extensions().get::<Unanswered>().is_some() {
         return Err(NoAnswer);
     }
@@ -56,3 +54,9 @@ fn answer(response: Response<Body>) -> Result<Response<Body>, NoAnswer> {
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was lost on purpose")]
 struct NoAnswer;
+
+impl From<Infallible> for NoAnswer {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}

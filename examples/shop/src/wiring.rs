@@ -263,7 +263,7 @@ fn console(store: &Postgres, ground: &Ground) -> anyhow::Result<Option<Console>>
     let metrics = ground.metrics.clone();
     let render: hapax_console::Metrics = Arc::new(move || metrics.render());
     let mut settings = hapax_console::Settings::new(ground.around.clock.clone());
-        settings.bounded_by(&server::bounds());
+    settings.bounded_by(&server::bounds());
     settings.metrics = Some(render);
     settings.tokens = tokens;
     Ok(Some(Console::new(store.clone(), settings)))
