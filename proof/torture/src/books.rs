@@ -66,6 +66,10 @@ pub(crate) async fn all(town: &Town) -> anyhow::Result<Value> {
             "SELECT charge_id, amount FROM shop_ledger_entry WHERE source = 'provider'",
         ),
         (
+            "market",
+            "SELECT charge_id, amount FROM shop_ledger_entry WHERE source = 'market'",
+        ),
+        (
             "ledger",
             "SELECT charge_id, kind, amount FROM shop_ledger_entry WHERE source = 'shop'",
         ),

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::{
     clients::{Kind, Wish},
     lines,
+    storm::LEDGER,
     town::Store,
 };
 
@@ -28,6 +29,8 @@ pub(crate) struct Evidence {
     /// What came to the mailbox, and its own ledger.
     pub(crate) mail: Received,
     pub(crate) mails: Vec<Value>,
+    /// What was done by the storm's hand to wishes of its own, in the order of time.
+    pub(crate) operated: Vec<Operated>,
     /// What came to the far side that is overloaded.
     pub(crate) asked: Vec<Asked>,
     /// The neighbour's notes by id, each with what it was told in the end.
@@ -70,6 +73,30 @@ pub(crate) struct Fault {
     pub(crate) bit: bool,
     pub(crate) from: u64,
     pub(crate) until: u64,
+    /// The whole line: some blows say what was seen meanwhile.
+    pub(crate) told: Value,
+}
+
+/// A wish of the storm's own, and what became of it.
+#[derive(Debug)]
+pub(crate) struct Operated {
+    pub(crate) wish: Wish,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// What was done to a wish of the storm's own.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// This shop was asked for it; the answer is null where none came.
+    Asked {
+        node: String,
+        at: u64,
+        answer: Value,
+    },
+    /// Its key was deleted, or has expired by the clock of the database.
+    Purged(u64),
+    /// A restore takes back whatever came of it.
+    Forfeited,
 }
 
 /// The ledger of a receiver.
@@ -124,15 +151,20 @@ impl Evidence {
             _ => Store::Sqlite,
         };
         let mails = lines("mail.jsonl")?;
+        let histories = [
+            lines::read_all(&folder.join("clients-0.jsonl"))?,
+            lines::read_all(&folder.join("clients-1.jsonl"))?,
+        ];
         Ok(Self {
             store,
-            wishes: wishes(&[lines("clients-0.jsonl")?, lines("clients-1.jsonl")?])?,
+            wishes: wishes(&histories)?,
             faults: lines("faults.jsonl")?.iter().map(Fault::of).collect(),
             hook: Received::of(&lines("hook.jsonl")?),
             feed: Received::of(&lines("feed.jsonl")?),
             stream: Received::of(&lines("stream.jsonl")?),
             mail: Received::of_mails(&mails),
             mails,
+            operated: operated(&lines(LEDGER)?)?,
             asked: lines("counter.jsonl")?.iter().map(Asked::of).collect(),
             notes: notes(&lines("neighbour.jsonl")?),
             payment: made(&lines("payment.jsonl")?),
@@ -156,6 +188,14 @@ impl Evidence {
             ("stream", &self.stream),
             ("mail", &self.mail),
         ]
+    }
+
+    /// The orders that a restore has taken back, by their ids.
+    pub(crate) fn forfeited(&self) -> HashSet<String> {
+        let forfeited = self.operated.iter().filter(|it| it.is_forfeited());
+        let answers = forfeited.flat_map(Operated::answers);
+        let id = |answer: &Value| body(answer)["id"].as_str().map(str::to_owned);
+        answers.filter_map(|(_, _, answer)| id(answer)).collect()
     }
 
     /// The wishes of a kind.
@@ -209,7 +249,39 @@ impl Fault {
             bit: line["bit"] == true,
             from: line["from"].as_u64().unwrap_or_default(),
             until: line["until"].as_u64().unwrap_or_default(),
+            told: line.clone(),
         }
+    }
+}
+
+impl Operated {
+    /// Whether a restore takes it back.
+    pub(crate) fn is_forfeited(&self) -> bool {
+        self.steps.iter().any(|it| matches!(it, Step::Forfeited))
+    }
+
+    /// How often its key was deleted, or has expired.
+    pub(crate) fn purges(&self) -> usize {
+        let purged = |it: &&Step| matches!(it, Step::Purged(_));
+        self.steps.iter().filter(purged).count()
+    }
+
+    /// The answers, each with who gave it and when they were asked.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = (&str, u64, &Value)> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Asked { node, at, answer } if !answer.is_null() => {
+                Some((node.as_str(), *at, answer))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whose wish it is, and under which key.
+    pub(crate) fn name(&self) -> String {
+        let Wish {
+            tenant, key, kind, ..
+        } = &self.wish;
+        format!("the operator's {kind:?} {key} for {tenant}")
     }
 }
 
@@ -283,9 +355,36 @@ impl Received {
     }
 }
 
+fn operated(ledger: &[Value]) -> anyhow::Result<Vec<Operated>> {
+    let mut operated: Vec<Operated> = Vec::new();
+    let mut places = HashMap::new();
+    for line in ledger {
+        let wish: Wish = serde_json::from_value(line["wish"].clone())?;
+        let name = (wish.tenant.clone(), wish.key.clone());
+        let place = *places.entry(name).or_insert_with(|| {
+            operated.push(Operated {
+                wish,
+                steps: Vec::new(),
+            });
+            operated.len() - 1
+        });
+        let at = line["at"].as_u64().unwrap_or_default();
+        operated[place].steps.push(match line["what"].as_str() {
+            Some("forfeited") => Step::Forfeited,
+            Some("purged" | "expired") => Step::Purged(at),
+            _ => Step::Asked {
+                node: line["node"].as_str().unwrap_or_default().to_owned(),
+                at,
+                answer: line["answer"].clone(),
+            },
+        });
+    }
+    Ok(operated)
+}
+
 /// What the clients of a run in this folder were granted so far, in the order of their wishes.
 pub(crate) fn granted(folder: &Path) -> anyhow::Result<Vec<Wished>> {
-    let lines = |name: &str| lines::read(&folder.join(name));
+    let lines = |name: &str| lines::read_all(&folder.join(name));
     let mut wishes = wishes(&[lines("clients-0.jsonl")?, lines("clients-1.jsonl")?])?;
     wishes.retain(|it| it.granted().is_some());
     wishes.sort_by_key(|it| it.lasting().and_then(|it| it.ended));
@@ -348,7 +447,9 @@ fn wishes(histories: &[Vec<Value>]) -> anyhow::Result<Vec<Wished>> {
                     end: "info".to_owned(),
                     answer: Value::Null,
                 });
-            } else if let Some((place, attempt)) = attempts.get(&process) {
+            } else if line["type"] != "memory"
+                && let Some((place, attempt)) = attempts.get(&process)
+            {
                 let attempt = &mut wishes[*place].attempts[*attempt];
                 attempt.ended = Some(at);
                 line["type"]

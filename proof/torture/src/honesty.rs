@@ -66,6 +66,9 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
         let races = spans.windows(2).filter(|it| it[1].0 < it[0].1).count();
         bite("races for a key".to_owned(), races);
     }
+    let market = evidence.of(Kind::Market);
+    let market = market.filter(|it| it.granted().is_some()).count();
+    bite("messages of a second source".to_owned(), market);
     let has_counted = |look: &&Value| look["disk"]["fenced"].is_u64();
     let looks = evidence.sizes.iter().filter(has_counted).count();
     // Where there is no server there are no checkpoints to be looked at.
@@ -96,7 +99,8 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
 fn purged(evidence: &Evidence) -> usize {
     let stored = evidence.wishes.iter().filter(|it| {
         // What is consumed has a message for a key, and an inbox.
-        it.wish.kind != Kind::Message && it.asked().any(|it| it.answer["came"] == "stored")
+        !matches!(it.wish.kind, Kind::Message | Kind::Market)
+            && it.asked().any(|it| it.answer["came"] == "stored")
     });
     let left = evidence.rows("keys").iter();
     let left = left.filter_map(|row| row["count"].as_u64()).sum::<u64>();
@@ -142,6 +146,11 @@ fn gates(store: Store) -> Bites {
         "blow: provider",
         "blow: full disk",
         "blow: clock",
+        "blow: restore",
+        "blow: flood of members",
+        "blow: flood of brackets",
+        "blow: flood of parts",
+        "blow: flood of half requests to a shop",
         "kill of Clients",
         "kill of Shop",
         "kill of Far",
@@ -149,6 +158,7 @@ fn gates(store: Store) -> Bites {
         "keys purged",
         "retries of a budget",
         "mismatches",
+        "messages of a second source",
         "races for a key",
         "requests without an answer",
         "commits whose answer was lost",
@@ -163,6 +173,11 @@ fn gates(store: Store) -> Bites {
         "blow: commit unheard",
         "blow: commit untold",
         "blow: replay",
+        "blow: double",
+        "blow: purge",
+        "blow: hour",
+        "blow: flood of half requests to relays",
+        "blow: silence",
         "blow: gone",
         "kill of Relay",
         "kill of the broker",

@@ -5,8 +5,8 @@
 
 use std::{
     fs::File,
-    io::{self, Write as _},
-    path::Path,
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::SystemTime,
 };
@@ -32,6 +32,12 @@ impl Lines {
         file.write_all(format!("{line}\n").as_bytes())
     }
 
+    /// Bytes that it has by now.
+    pub(crate) fn length(&self) -> io::Result<u64> {
+        let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(file.metadata()?.len())
+    }
+
     /// Adds a line, and returns when it is on the disk.
     pub(crate) fn keep(&self, line: &Value) -> io::Result<()> {
         self.add(line)?;
@@ -45,6 +51,38 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
     let text = String::from_utf8(whole(path)?)?;
     let lines = text.lines().map(serde_json::from_str);
     Ok(lines.collect::<Result<_, _>>()?)
+}
+
+/// The path of a segment of the file at `path`; the first has that name itself.
+pub(crate) fn segment(path: &Path, number: usize) -> PathBuf {
+    match number {
+        0 => path.to_owned(),
+        number => path.with_extension(format!("{number}.jsonl")),
+    }
+}
+
+/// The segments of the file at `path` that there are, in their order.
+pub(crate) fn segments(path: &Path) -> Vec<PathBuf> {
+    let all = (0..).map(|number| segment(path, number));
+    all.take_while(|it| it.exists()).collect()
+}
+
+/// Every whole line of each segment of the file at `path`.
+pub(crate) fn read_all(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let mut lines = Vec::new();
+    for segment in segments(path) {
+        lines.extend(read(&segment)?);
+    }
+    Ok(lines)
+}
+
+/// Whether the file at `path` says so behind this place.
+pub(crate) fn has_said(path: &Path, from: u64, word: &str) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut rest = Vec::new();
+    file.read_to_end(&mut rest)?;
+    Ok(String::from_utf8_lossy(&rest).contains(word))
 }
 
 /// Nanoseconds since the Unix epoch: what every moment of a run is written in.

@@ -159,6 +159,7 @@ fn counts(page: &mut String, evidence: &Evidence, violations: &[Violation]) {
         Kind::Checkout,
         Kind::Signup,
         Kind::Message,
+        Kind::Market,
         Kind::Upload,
     ];
     let kinds = kinds.map(|kind| format!("{} {kind:?}", granted(kind)).to_lowercase());

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::{
     books::{self, Books},
     evidence::Evidence,
+    judges::violations,
     lines::{self, moment, now},
     report::{self, Verdict, say},
     storm::{Blows, Storm, exhaustive},
@@ -125,6 +126,11 @@ pub(crate) fn judge(judge: &Judge) -> anyhow::Result<Verdict> {
     let evidence = Evidence::read(&judge.folder)?;
     let (verdict, page) = report::page(&evidence);
     std::fs::write(judge.folder.join("report.md"), &page)?;
+    // The page shows some of each kind.
+    let all = violations(&evidence)
+        .into_iter()
+        .map(|it| format!("{it}\n"));
+    std::fs::write(judge.folder.join("violations.txt"), all.collect::<String>())?;
     history(&judge.folder)?;
     say(&page);
     Ok(verdict)
@@ -193,7 +199,11 @@ async fn arrived(town: &Town) -> anyhow::Result<Vec<usize>> {
 fn history(folder: &Path) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for name in ["clients-0", "clients-1", "neighbour"] {
-        for mut line in lines::read(&folder.join(format!("{name}.jsonl")))? {
+        for mut line in lines::read_all(&folder.join(format!("{name}.jsonl")))? {
+            // What a process has to know after a kill is no event.
+            if line["type"] == "memory" {
+                continue;
+            }
             line["node"] = json!(name);
             all.push(line);
         }

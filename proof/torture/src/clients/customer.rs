@@ -8,14 +8,11 @@ use tokio::time::Instant;
 
 use super::{
     AGAIN, Desk, LAST_WORD, TENANTS,
+    history::MEMORY,
     wire::{Answer, Outcome},
     wish::Wish,
 };
 use crate::lines::now;
-
-/// How long a customer remembers what was granted, in nanoseconds: keys expire, and under one that
-/// has the same is wanted anew.
-const MEMORY: u64 = 8_000_000_000;
 
 pub(super) struct Customer {
     desk: Arc<Desk>,
@@ -132,7 +129,20 @@ impl Customer {
 
     async fn message(&mut self) -> anyhow::Result<()> {
         let wish = Wish::message(self.tenant, self.desk.mint());
-        self.want(wish).await.map(drop)
+        let market = Wish::market(self.tenant, self.desk.mint(), &wish);
+        match self.random.u8(0..4) {
+            // The second source comes first, or at once, or later.
+            0 => {
+                self.want(market).await?;
+                self.want(wish).await.map(drop)
+            }
+            1 => self.want_both([wish, market]).await,
+            2 => {
+                self.want(wish).await?;
+                self.want(market).await.map(drop)
+            }
+            _ => self.want(wish).await.map(drop),
+        }
     }
 
     async fn upload(&mut self) -> anyhow::Result<()> {

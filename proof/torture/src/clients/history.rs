@@ -1,15 +1,24 @@
-//! The history of one process of clients, in Jepsen's shape.
+//! The history of one process of clients, in Jepsen's shape, in segments.
 //!
 //! `invoke` is written before a request goes out, the first of a wish to the disk; then `ok` (an
 //! effect was acknowledged), `fail` (nothing happened, or nothing was asked) or `info` (nobody
 //! knows). A request that a kill cut off has its `invoke` alone, which says the same as `info`.
+//!
+//! A segment that is full is followed by another one. It begins with a line of what the process still
+//! has to know (`memory`): whoever is killed reads the last segment alone, however long the run is.
 
 use std::{
     collections::HashMap,
-    path::Path,
-    sync::atomic::{AtomicU64, Ordering},
+    fs::{self, File},
+    io::Write as _,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
@@ -17,12 +26,28 @@ use super::{
     wire::{Answer, Outcome},
     wish::Wish,
 };
-use crate::lines::{self, Lines, now};
+use crate::lines::{self, Lines, now, segment};
+
+/// Bytes from which on a segment is full: a process that is killed reads so many when it is back.
+const SEGMENT: u64 = 2 << 20;
+/// How long a customer remembers what was granted, in nanoseconds: keys expire, and under one that
+/// has the same is wanted anew.
+pub(super) const MEMORY: u64 = 8_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct History {
-    lines: Lines,
+    path: PathBuf,
     process: AtomicU64,
+    written: Mutex<Written>,
+    full: u64,
+}
+
+/// The last segment, and what its process has to know of all of them.
+#[derive(Debug)]
+struct Written {
+    number: usize,
+    lines: Lines,
+    known: Known,
 }
 
 /// What a process knows of its earlier lives.
@@ -36,14 +61,52 @@ pub(super) struct Memory {
     pub(super) granted: Vec<(u64, Wish)>,
 }
 
+/// The same, line by line.
+#[derive(Debug, Default)]
+struct Known {
+    wishes: HashMap<(String, String), Told>,
+    count: u64,
+    beyond: u64,
+}
+
+/// What a wish was told.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Told {
+    wish: Wish,
+    /// When it first had an answer for good.
+    at: Option<u64>,
+    is_granted: bool,
+}
+
 impl History {
+    /// Goes on with the history at `path`.
     pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Memory)> {
-        let past = lines::read(path)?;
-        let history = Self {
-            lines: Lines::open(path)?,
-            process: AtomicU64::new(past.len() as u64),
+        Self::of_segments(path, SEGMENT)
+    }
+
+    fn of_segments(path: &Path, full: u64) -> anyhow::Result<(Self, Memory)> {
+        let number = lines::segments(path).len().saturating_sub(1);
+        let last = segment(path, number);
+        let past = lines::read(&last)?;
+        let mut known = Known::default();
+        for line in &past {
+            known.hear(line)?;
+        }
+        // Each request has two lines at most, and a number that none before it has.
+        let begun = past.first().and_then(|it| it["processes"].as_u64());
+        let memory = known.memory();
+        let written = Written {
+            number,
+            lines: Lines::open(&last)?,
+            known,
         };
-        Ok((history, Memory::of(&past)?))
+        let history = Self {
+            path: path.to_owned(),
+            process: AtomicU64::new(begun.unwrap_or_default() + past.len() as u64),
+            written: Mutex::new(written),
+            full,
+        };
+        Ok((history, memory))
     }
 
     /// Writes down what is about to be asked; by the number that is returned the end is told.
@@ -56,11 +119,7 @@ impl History {
         let process = self.process.fetch_add(1, Ordering::Relaxed);
         let mut line = line("invoke", process, wish, is_altered);
         line["value"] = serde_json::to_value(wish)?;
-        if is_first {
-            self.lines.keep(&line)?;
-        } else {
-            self.lines.add(&line)?;
-        }
+        self.write(&line, is_first)?;
         Ok(process)
     }
 
@@ -81,17 +140,107 @@ impl History {
         };
         let mut line = line(word, process, wish, is_altered);
         line["value"] = told.map(Answer::json_line).unwrap_or_default();
-        self.lines.add(&line)?;
+        self.write(&line, false)
+    }
+
+    fn write(&self, line: &Value, is_kept: bool) -> anyhow::Result<()> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if written.lines.length()? >= self.full {
+            self.turn_over(&mut written)?;
+        }
+        written.known.hear(line)?;
+        if is_kept {
+            written.lines.keep(line)?;
+        } else {
+            written.lines.add(line)?;
+        }
+        Ok(())
+    }
+
+    /// Begins the next segment. It is whole and on the disk when it gets its name: until then the one
+    /// before is the last.
+    fn turn_over(&self, written: &mut Written) -> anyhow::Result<()> {
+        written.known.forget(now().saturating_sub(MEMORY));
+        let line = written.known.line(self.process.load(Ordering::Relaxed))?;
+        let next = segment(&self.path, written.number + 1);
+        let draft = next.with_extension("draft");
+        let mut file = File::create(&draft)?;
+        file.write_all(format!("{line}\n").as_bytes())?;
+        file.sync_data()?;
+        fs::rename(&draft, &next)?;
+        written.number += 1;
+        written.lines = Lines::open(&next)?;
         Ok(())
     }
 }
 
-/// What a wish was told.
-struct Told {
-    wish: Wish,
-    /// When it first had an answer for good.
-    at: Option<u64>,
-    is_granted: bool,
+impl Known {
+    fn hear(&mut self, line: &Value) -> anyhow::Result<()> {
+        if line["type"] == "memory" {
+            for told in line["wishes"].as_array().into_iter().flatten() {
+                let told: Told = serde_json::from_value(told.clone())?;
+                let name = (told.wish.tenant.clone(), told.wish.key.clone());
+                self.wishes.insert(name, told);
+            }
+            self.count = line["count"].as_u64().unwrap_or_default();
+            self.beyond = line["beyond"].as_u64().unwrap_or_default();
+            return Ok(());
+        }
+        if line["altered"] == true {
+            return Ok(());
+        }
+        let name = |member: &str| line[member].as_str().unwrap_or_default().to_owned();
+        let key = (name("tenant"), name("key"));
+        if line["type"] == "invoke" {
+            self.count += 1;
+            self.beyond = self.beyond.max(after(&key.1));
+            if !self.wishes.contains_key(&key) {
+                let wish = serde_json::from_value(line["value"].clone())?;
+                self.wishes.insert(key, Told::nothing(wish));
+            }
+        } else if let Some(told) = self.wishes.get_mut(&key)
+            && line["value"]["lasting"] == true
+        {
+            told.at = told.at.or(line["time"].as_u64());
+            told.is_granted |= line["type"] == "ok";
+        }
+        Ok(())
+    }
+
+    /// Nobody asks again for what has had its answer before this moment.
+    fn forget(&mut self, before: u64) {
+        self.wishes
+            .retain(|_, it| it.at.is_none_or(|at| at >= before));
+    }
+
+    /// What the next segment begins with.
+    fn line(&self, processes: u64) -> anyhow::Result<Value> {
+        let wishes: Vec<_> = self.wishes.values().collect();
+        Ok(json!({
+            "type": "memory", "wishes": serde_json::to_value(wishes)?, "count": self.count,
+            "beyond": self.beyond, "processes": processes, "time": now(),
+        }))
+    }
+
+    fn memory(&self) -> Memory {
+        let (mut open, mut granted) = (Vec::new(), Vec::new());
+        for told in self.wishes.values() {
+            match (told.at, told.is_granted) {
+                (None, _) => open.push((0, told.wish.clone())),
+                (Some(at), true) => granted.push((at, told.wish.clone())),
+                (Some(_), false) => {}
+            }
+        }
+        open.sort_by(|(_, one), (_, other)| one.key.cmp(&other.key));
+        granted.sort_by(|(_, one), (_, other)| one.key.cmp(&other.key));
+        Memory {
+            // Of numbers that were given at once a kill may leave out the lower: the count alone would
+            // give the higher a second time.
+            next: self.beyond.max(self.count),
+            open,
+            granted,
+        }
+    }
 }
 
 impl Told {
@@ -101,45 +250,6 @@ impl Told {
             at: None,
             is_granted: false,
         }
-    }
-}
-
-impl Memory {
-    fn of(past: &[Value]) -> anyhow::Result<Self> {
-        let mut wishes: HashMap<(String, String), Told> = HashMap::new();
-        let (mut count, mut beyond) = (0, 0_u64);
-        for line in past.iter().filter(|line| line["altered"] != true) {
-            let name = |member: &str| line[member].as_str().unwrap_or_default().to_owned();
-            let key = (name("tenant"), name("key"));
-            if line["type"] == "invoke" {
-                count += 1;
-                beyond = beyond.max(after(&key.1));
-                let wish = serde_json::from_value(line["value"].clone())?;
-                wishes.entry(key).or_insert(Told::nothing(wish));
-            } else if let Some(told) = wishes.get_mut(&key)
-                && line["value"]["lasting"] == true
-            {
-                told.at = told.at.or(line["time"].as_u64());
-                told.is_granted |= line["type"] == "ok";
-            }
-        }
-        let (mut open, mut granted) = (Vec::new(), Vec::new());
-        for told in wishes.into_values() {
-            match (told.at, told.is_granted) {
-                (None, _) => open.push((0, told.wish)),
-                (Some(at), true) => granted.push((at, told.wish)),
-                (Some(_), false) => {}
-            }
-        }
-        open.sort_by(|(_, one), (_, other)| one.key.cmp(&other.key));
-        granted.sort_by(|(_, one), (_, other)| one.key.cmp(&other.key));
-        Ok(Self {
-            // Of numbers that were given at once a kill may leave out the lower: the count alone would
-            // give the higher a second time.
-            next: beyond.max(count),
-            open,
-            granted,
-        })
     }
 }
 
@@ -172,14 +282,47 @@ mod tests {
     /// A process that asked for wishes of these numbers goes on with that one of its own.
     #[track_caller]
     fn check(asked: &[u64], next: u64) {
-        let invoked = |number: &u64| {
+        let mut known = Known::default();
+        for number in asked {
             let wish = Wish::order("alice", *number);
             let mut line = line("invoke", 0, &wish, false);
             line["value"] = json!(wish);
-            line
-        };
-        let past: Vec<_> = asked.iter().map(invoked).collect();
-        let memory = Memory::of(&past).expect("it is a history");
-        assert_eq!(memory.next, next, "{asked:?}");
+            known.hear(&line).expect("it is a line of a history");
+        }
+        assert_eq!(known.memory().next, next, "{asked:?}");
+    }
+
+    #[test]
+    fn who_is_killed_late_reads_one_segment_and_knows_what_all_of_them_say() {
+        const WISHES: u64 = 400;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clients-1.jsonl");
+        let full = 8 << 10;
+        let mut processes = 0;
+        for number in 0..WISHES {
+            // Each wish is asked for by another life.
+            let (history, memory) = History::of_segments(&path, full).unwrap();
+            assert_eq!(memory.next, number, "a number is left out, or given twice");
+            let wish = Wish::order("alice", number * PROCESSES_MAX + 1);
+            let process = history.invoke(&wish, true, false).unwrap();
+            assert!(process >= processes, "{process} was given before");
+            processes = process + 1;
+            // One in seven is never answered.
+            if number % 7 > 0 {
+                let answer = Outcome::Answered(Answer::sample(201));
+                history.end(process, &wish, false, &answer).unwrap();
+            }
+        }
+        let (_, memory) = History::of_segments(&path, full).unwrap();
+        let expected: usize = (0..WISHES).filter(|it| it % 7 == 0).count();
+        assert_eq!(memory.open.len(), expected);
+        let segments = lines::segments(&path);
+        assert!(segments.len() > 3, "{segments:?}");
+        // Every line is there once, and the judges read them in the order of their time.
+        let all = lines::read_all(&path).unwrap();
+        let invoked = all.iter().filter(|line| line["type"] == "invoke").count();
+        assert_eq!(invoked as u64, WISHES);
+        let numbers: Vec<_> = all.iter().filter_map(|it| it["process"].as_u64()).collect();
+        assert!(numbers.is_sorted(), "{numbers:?}");
     }
 }

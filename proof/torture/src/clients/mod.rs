@@ -38,11 +38,14 @@ const TESTIMONY: Duration = Duration::from_secs(5);
 /// The wait before the same request goes out again.
 const AGAIN: Duration = Duration::from_millis(40);
 /// Processes that numbers are dealt out to.
-const PROCESSES_MAX: u64 = 16;
+pub(crate) const PROCESSES_MAX: u64 = 16;
 /// The tenants: customers of both use the same keys.
 pub(crate) const TENANTS: [&str; 2] = ["alice", "bob"];
-/// What the messages are signed with that the shop consumes.
-pub(crate) const INBOX_SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+/// The sources of the messages that the shop consumes, and what each signs with: both use the same ids.
+pub(crate) const SOURCES: [(&str, &str); 2] = [
+    ("provider", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"),
+    ("market", "whsec_Zm91ciBodW5kcmVkIGFuZCB0d2VudHkgYnl0ZXM="),
+];
 
 /// Wants things until SIGTERM
 #[derive(Clone, Debug, clap::Args)]

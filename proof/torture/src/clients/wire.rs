@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    INBOX_SECRET,
+    SOURCES,
     wish::{Kind, Wish},
 };
 use crate::lines::now;
@@ -90,9 +90,10 @@ impl Wire {
         match wish.kind {
             // The key is derived from the address.
             Kind::Signup => {}
-            Kind::Message => {
-                let id = format!("msg-{}-{}", wish.tenant, wish.key);
-                for (name, value) in signed(&id, &body)? {
+            Kind::Message | Kind::Market => {
+                let key = wish.of.as_ref().unwrap_or(&wish.key);
+                let id = format!("msg-{}-{key}", wish.tenant);
+                for (name, value) in signed(wish, &id, &body)? {
                     request = request.header(name, value);
                 }
             }
@@ -130,6 +131,16 @@ impl Wire {
 }
 
 impl Answer {
+    /// An answer of this status, which says nothing.
+    #[cfg(test)]
+    pub(super) fn sample(status: u16) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: String::new(),
+        }
+    }
+
     pub(super) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
@@ -192,8 +203,9 @@ fn sent(wish: &Wish, turn: usize) -> anyhow::Result<(String, Bytes)> {
 }
 
 /// The headers of a signed message.
-fn signed(id: &str, body: &[u8]) -> anyhow::Result<[(&'static str, String); 3]> {
-    let signer: Signer = INBOX_SECRET.parse()?;
+fn signed(wish: &Wish, id: &str, body: &[u8]) -> anyhow::Result<[(&'static str, String); 3]> {
+    let (_, secret) = SOURCES[usize::from(wish.kind == Kind::Market)];
+    let signer: Signer = secret.parse()?;
     let seconds = Timestamp::from_millis(i64::try_from(now() / 1_000_000)?).as_secs();
     let signature = signature::sign(id, seconds, body, [&signer]);
     Ok([

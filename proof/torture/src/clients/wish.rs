@@ -13,6 +13,8 @@ use image::{ImageFormat, Rgba, RgbaImage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::PROCESSES_MAX;
+
 /// Pixels of a picture, each way.
 const SIDE: u32 = 16;
 
@@ -29,6 +31,8 @@ pub(crate) enum Kind {
     Signup,
     /// A webhook that the shop consumes.
     Message,
+    /// A webhook of a second source, with the id of a message of the first.
+    Market,
     /// A picture, of which the shop makes thumbnails later.
     Upload,
 }
@@ -43,7 +47,8 @@ pub(crate) struct Wish {
     /// The version that a change expects.
     pub(crate) if_match: Option<String>,
     pub(crate) body: Value,
-    /// What a refund gives back is of this charge, and a change of this order.
+    /// What a refund gives back is of this charge, a change of this order, and a message of the
+    /// second source has the id of the message under this key.
     pub(crate) of: Option<String>,
 }
 
@@ -115,6 +120,23 @@ impl Wish {
             "type": "payment.succeeded", "timestamp": "2026-01-01T00:00:00Z", "data": data,
         });
         Self::new(Kind::Message, tenant, number, "/webhooks/provider", body)
+    }
+
+    /// A message of a second source under the same id. Half of them say the same as the first, which
+    /// is their own effect all the same; the others say something else.
+    pub(crate) fn market(tenant: &str, number: u64, first: &Self) -> Self {
+        let data = if (number / PROCESSES_MAX).is_multiple_of(2) {
+            first.body["data"].clone()
+        } else {
+            json!({ "charge_id": format!("ch_{tenant}_{number}"), "amount": amount(number) })
+        };
+        let body = json!({
+            "type": "payment.succeeded", "timestamp": "2026-01-01T00:00:00Z", "data": data,
+        });
+        Self {
+            of: Some(first.key.clone()),
+            ..Self::new(Kind::Market, tenant, number, "/webhooks/market", body)
+        }
     }
 
     /// A picture that nobody else has.

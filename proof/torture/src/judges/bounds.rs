@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::{Violation, violated};
-use crate::evidence::{Evidence, Wished};
+use crate::evidence::{Evidence, Operated, Wished};
 
 /// How long what is left may take once the faults are over.
 const DRAIN_MS: u64 = 90_000;
 /// The most memory that a shop or a relay may have.
-const RESIDENT: u64 = 400 << 20;
+pub(super) const RESIDENT: u64 = 400 << 20;
 /// What a program may grow by over a run, beside half of what it had.
 const CREEP: u64 = 32 << 20;
 /// Looks from which on a run is long.
@@ -63,7 +63,13 @@ fn keys(evidence: &Evidence) -> Option<Violation> {
         let mut ends = it.attempts.iter().map(|it| it.ended.unwrap_or(it.began));
         ends.any(|at| at >= from)
     };
-    let young = evidence.wishes.iter().filter(is_young).count();
+    let mut young = evidence.wishes.iter().filter(is_young).count();
+    // So have those that the storm asked under by itself: a body that is refused may be one as well.
+    let operated = evidence.operated.iter().flat_map(Operated::answers);
+    young += operated.filter(|(_, at, _)| *at >= from).count();
+    let floods = evidence.faults.iter().filter(|it| it.until >= from);
+    let refused: u64 = floods.filter_map(|it| it.told["answers"].as_u64()).sum();
+    young += usize::try_from(refused).unwrap_or(usize::MAX);
     let counts = evidence.rows("keys").iter();
     let left: u64 = counts.filter_map(|row| row["count"].as_u64()).sum();
     let is_too_many = usize::try_from(left).is_ok_and(|it| it > young + young / 10 + LEFT);

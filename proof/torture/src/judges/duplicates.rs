@@ -18,6 +18,8 @@ const UNSETTLED: u64 = 4 * SECOND;
 const UNREAD: u64 = 3 * SECOND;
 /// How long after it was asked for a replay may still be at work.
 const JOB: u64 = 20 * SECOND;
+/// How long after a restore what was delivered before it may come again.
+const RESTORED: u64 = 60 * SECOND;
 /// What the two clocks of a wait may differ by.
 const EARLY: u64 = SECOND / 20;
 
@@ -85,6 +87,13 @@ fn cause(name: &str, first: &Arrival, again: &Arrival, evidence: &Evidence) -> O
                 && fault.from <= again.at
                 && again.at <= fault.until + JOB
         }
+        // The backup does not know of what was delivered since, and relays start where it stands: what a
+        // destination had before may come again, as long as the backlog may take.
+        "restore" => {
+            first.at <= fault.until + UNREAD
+                && again.at <= fault.until + RESTORED
+                && fault.from <= again.at
+        }
         _ => fault.from <= again.at.min(ended + UNSETTLED) && fault.until + UNREAD >= first.at,
     };
     let faults = evidence.faults.iter().filter(|it| does_harm(it));
@@ -119,7 +128,7 @@ fn concerns(fault: &Fault, name: &str) -> bool {
         _ => ("Relay(", "RelayRows", Some("Hook(2)"), BROKER),
     };
     match fault.word.as_str() {
-        "crash" | "terminate" | "crowd" | "full disk" => true,
+        "crash" | "terminate" | "crowd" | "full disk" | "restore" => true,
         // No relay ever touches a table of the shop's own.
         "lock" => carrier == "Shop(" || !fault.how.contains("\"shop_"),
         "clock" => fault.how.contains(carrier) || fault.how.contains("None"),

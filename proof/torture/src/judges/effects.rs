@@ -18,14 +18,10 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     found.extend(once(evidence, "users", "email", Kind::Signup, |wished| {
         text(&wished.wish.body["email"])
     }));
-    let messages = |wished: &Wished| text(&wished.wish.body["data"]["charge_id"]);
-    found.extend(once(
-        evidence,
-        "messages",
-        "charge_id",
-        Kind::Message,
-        messages,
-    ));
+    for (table, kind) in [("messages", Kind::Message), ("market", Kind::Market)] {
+        let charge = |wished: &Wished| text(&wished.wish.body["data"]["charge_id"]);
+        found.extend(once(evidence, table, "charge_id", kind, charge));
+    }
     found.extend(uploads(evidence));
     found.extend(altered(evidence));
     found
@@ -108,8 +104,10 @@ fn once(
         let count = rows.get(&name).copied().unwrap_or_default();
         let is_granted = wished.granted().is_some();
         if is_granted && count == 0 {
+            // It was taken for a message of the other source.
+            let of = if kind == Kind::Market { 8 } else { 2 };
             found.push(violated(
-                2,
+                of,
                 format!("{} was granted and is not there", wished.name()),
             ));
         }
@@ -121,7 +119,8 @@ fn once(
             ));
         }
         if count > 1 {
-            let of = if kind == Kind::Message { 8 } else { 1 };
+            let is_message = matches!(kind, Kind::Message | Kind::Market);
+            let of = if is_message { 8 } else { 1 };
             found.push(violated(
                 of,
                 format!("{} has {count} effects", wished.name()),
@@ -129,6 +128,10 @@ fn once(
         }
         wanted.insert(name);
     }
+    // What the operator wanted is judged by itself.
+    let theirs = evidence.operated.iter().map(|it| &it.wish);
+    let theirs = theirs.filter(|it| it.kind == kind);
+    wanted.extend(theirs.map(|it| text(&it.body["note"])));
     let strange = rows.keys().filter(|it| !wanted.contains(*it));
     found.extend(strange.map(|it| violated(1, format!("nobody asked for {it} in {table}"))));
     found
@@ -136,7 +139,7 @@ fn once(
 
 /// No row and no ledger has an amount that only an altered request has.
 fn altered(evidence: &Evidence) -> Vec<Violation> {
-    let tables = ["orders", "charges", "refunds", "messages"];
+    let tables = ["orders", "charges", "refunds", "messages", "market"];
     let rows = tables.iter().flat_map(|table| evidence.rows(table));
     let paid = ["charge", "refund"].map(|kind| evidence.paid(kind));
     let all = rows.chain(paid.into_iter().flatten());

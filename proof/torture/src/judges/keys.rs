@@ -50,7 +50,7 @@ fn unexpected(wished: &Wished) -> Option<Violation> {
     let status = answer["status"].as_u64().unwrap_or_default();
     let code = body(answer)["code"].as_str().unwrap_or_default().to_owned();
     let is_expected = match (wished.wish.kind, status) {
-        (Kind::Update | Kind::Message, 200)
+        (Kind::Update | Kind::Message | Kind::Market, 200)
         | (Kind::Order | Kind::Payment | Kind::Refund | Kind::Signup | Kind::Upload, 201)
         | (Kind::Checkout, 201 | 202) => true,
         (Kind::Refund, 409) => code == "CONFLICT.refund.exceeds_charge",
@@ -66,7 +66,10 @@ fn unexpected(wished: &Wished) -> Option<Violation> {
         _ => false,
     };
     let name = wished.name();
-    (!is_expected).then(|| violated(2, format!("{name} was answered {status} {code}")))
+    // A message is told by its source and its id: what another source has sent under this id is nothing to it.
+    let is_confused = wished.wish.kind == Kind::Market || code.starts_with("CONFLICT.inbox");
+    let of = if is_confused { 8 } else { 2 };
+    (!is_expected).then(|| violated(of, format!("{name} was answered {status} {code}")))
 }
 
 fn mismatch(wished: &Wished, attempt: &Attempt) -> Option<Violation> {

@@ -6,11 +6,13 @@
 mod keys;
 mod effects;
 mod notes;
+mod purges;
 mod events;
 mod duplicates;
 mod money;
 mod fences;
 mod bounds;
+mod floods;
 mod budget;
 #[cfg(test)]
 mod sample;
@@ -57,15 +59,17 @@ impl fmt::Display for Violation {
 
 /// Everything that is wrong with a run.
 pub(crate) fn violations(evidence: &Evidence) -> Vec<Violation> {
-    let judges: [fn(&Evidence) -> Vec<Violation>; 9] = [
+    let judges: [fn(&Evidence) -> Vec<Violation>; 11] = [
         keys::violations,
         effects::violations,
         notes::violations,
+        purges::violations,
         events::violations,
         duplicates::violations,
         money::violations,
         |evidence| fences::violations(evidence).into_iter().collect(),
         bounds::violations,
+        floods::violations,
         budget::violations,
     ];
     judges

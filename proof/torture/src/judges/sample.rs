@@ -39,6 +39,7 @@ impl Sample {
                     "content": digest(&picture), "state": "ready", "thumbnails": 2,
                 }],
                 "messages": [{ "charge_id": "ch_alice_5", "amount": 1050 }],
+                "market": [{ "charge_id": "ch_alice_5", "amount": 1050 }],
                 "ledger": [
                     { "kind": "charge", "charge_id": "ch_1", "amount": 1020 },
                     { "kind": "refund", "charge_id": "ch_1", "amount": 520 },
@@ -70,7 +71,9 @@ impl Sample {
             &json!({ "id": "rf_1" }),
         );
         sample.grant(&Wish::signup(alice, 4), 201, &json!({ "id": "usr_1" }));
-        sample.grant(&Wish::message(alice, 5), 200, &Value::Null);
+        let message = Wish::message(alice, 5);
+        sample.grant(&message, 200, &Value::Null);
+        sample.grant(&Wish::market(alice, 14, &message), 200, &Value::Null);
         sample.grant(
             &Wish::checkout(alice, 6, true),
             201,
@@ -119,12 +122,83 @@ impl Sample {
             sample.add(file, json!({ "status": 201, "object": made }));
         }
         let (from, until) = (20 * SECOND, 21 * SECOND);
+        sample.operate();
         for how in ["Kill(Shop(0), 0ns)", "Kill(Relay(0), 0ns)"] {
             let kill =
                 json!({ "blow": "kill", "how": how, "bit": true, "from": from, "until": until });
             sample.add("faults.jsonl", kill);
         }
         sample
+    }
+
+    /// What the storm's own hand did: one key that was deleted between two answers, one order that a
+    /// restore took back, and a payment at two shops at once.
+    fn operate(&mut self) {
+        let purged = Wish::order("alice", 31);
+        let forfeited = Wish::order("bob", 47);
+        let payment = Wish::payment("alice", 63);
+        let made = |id: &str| answer(201, "stored", &json!({ "id": id }));
+        self.operated("asked", &purged, 10, made("ord_2"));
+        self.operated("purged", &purged, 11, Value::Null);
+        self.operated("asked", &purged, 13, made("ord_3"));
+        self.operated("forfeited", &forfeited, 14, Value::Null);
+        self.operated("asked", &forfeited, 14, made("ord_4"));
+        for at in [15, 16] {
+            self.operated("asked", &payment, at, made("ch_2"));
+        }
+        let amount = |wish: &Wish| wish.body["amount"].clone();
+        for id in ["ord_2", "ord_3"] {
+            let row = json!({
+                "id": id, "note": purged.body["note"], "amount": amount(&purged), "version": 1,
+            });
+            self.push("orders", row);
+            self.deliver("order.created", id, &json!({ "id": id, "version": 1 }));
+            self.add(
+                "feed.jsonl",
+                json!({ "what": "picked", "id": format!("ev_{id}") }),
+            );
+        }
+        // It was told of, and its row is gone.
+        self.deliver(
+            "order.created",
+            "ord_4",
+            &json!({ "id": "ord_4", "version": 1 }),
+        );
+        let charge = json!({ "id": "ch_2", "amount": amount(&payment), "refunded": 0 });
+        self.push("charges", charge);
+        let entry = json!({ "kind": "charge", "charge_id": "ch_2", "amount": amount(&payment) });
+        self.push("ledger", entry);
+        self.deliver("payment.succeeded", "ch_2", &json!({ "charge_id": "ch_2" }));
+        self.add("feed.jsonl", json!({ "what": "picked", "id": "ev_ch_2" }));
+        let charge = json!({ "kind": "charge", "id": "ch_2", "amount": amount(&payment) });
+        self.add("payment.jsonl", json!({ "status": 201, "object": charge }));
+    }
+
+    /// A line of what the storm's own hand did.
+    pub(super) fn operated(&mut self, what: &str, wish: &Wish, second: u64, answer: Value) {
+        self.operated_at("shop-0", what, wish, second * SECOND, answer);
+    }
+
+    /// The same, at this shop and moment.
+    pub(super) fn operated_at(
+        &mut self,
+        node: &str,
+        what: &str,
+        wish: &Wish,
+        at: u64,
+        answer: Value,
+    ) {
+        let wish = serde_json::to_value(wish).expect("a wish is JSON");
+        self.add(
+            "operator.jsonl",
+            json!({ "what": what, "node": node, "at": at, "wish": wish, "answer": answer }),
+        );
+    }
+
+    /// One row more of a table.
+    pub(super) fn push(&mut self, table: &str, row: Value) {
+        let rows = self.rows[table].as_array_mut().expect("it is a list");
+        rows.push(row);
     }
 
     /// What a neighbour wrote down: one note that stands, one that it took back, one that nobody knows of.
@@ -147,11 +221,23 @@ impl Sample {
 
     /// Asks for a wish once more, and is told this.
     pub(super) fn ask(&mut self, wish: &Wish, is_altered: bool, word: &str, answer: Value) {
+        self.ask_at(wish, is_altered, word, answer, SECOND);
+    }
+
+    /// The same, at this moment.
+    pub(super) fn ask_at(
+        &mut self,
+        wish: &Wish,
+        is_altered: bool,
+        word: &str,
+        answer: Value,
+        at: u64,
+    ) {
         let file = "clients-0.jsonl";
         let number = self.lines.get(file).map_or(0, Vec::len);
         let line = |word: &str, value: Value| {
             json!({
-                "type": word, "process": number, "time": SECOND, "tenant": wish.tenant,
+                "type": word, "process": number, "time": at, "tenant": wish.tenant,
                 "key": wish.key, "altered": is_altered, "value": value,
             })
         };

@@ -74,6 +74,10 @@ async fn lost(acknowledged: &[Wished], books: &Books) -> anyhow::Result<Vec<Stri
             Kind::Message,
             "SELECT charge_id AS name FROM shop_ledger_entry WHERE source = 'provider'",
         ),
+        (
+            Kind::Market,
+            "SELECT charge_id AS name FROM shop_ledger_entry WHERE source = 'market'",
+        ),
         (Kind::Upload, "SELECT name FROM shop_upload"),
     ];
     let mut found = Vec::new();

@@ -11,7 +11,7 @@ use hapax_testkit::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Storm;
+use super::{Storm, doubles, flood::Flood, memories, restore::restore, silence::silence};
 use crate::{
     books::Books,
     lines::{moment, now},
@@ -88,6 +88,18 @@ pub(crate) enum Blow {
     Full(Duration),
     /// A clock is wrong by so many milliseconds for a while: that of a shop or a relay, or the server's.
     Clock(Option<Who>, i64, Duration),
+    /// A backup takes the place of the rows.
+    Restore,
+    /// Other processes run under the names of the shops, or of the relays, for a while.
+    Double(Who, Duration),
+    /// Keys are deleted that every shop has in its memory.
+    Purge,
+    /// The clock of a shop that keeps answers for seconds steps an hour, either way.
+    Hour,
+    /// Hostile requests in great numbers.
+    Flood(Flood),
+    /// A destination whose name server never answers.
+    Silence,
 }
 
 /// How a line is bad.
@@ -124,6 +136,12 @@ impl Blow {
             Self::Gone => "gone",
             Self::Full(_) => "full disk",
             Self::Clock(..) => "clock",
+            Self::Restore => "restore",
+            Self::Double(..) => "double",
+            Self::Purge => "purge",
+            Self::Hour => "hour",
+            Self::Flood(flood) => flood.word(),
+            Self::Silence => "silence",
         }
     }
 
@@ -170,6 +188,12 @@ impl Blow {
             Self::Gone => gone(storm).await?,
             Self::Full(time) => full(town, *time).await?,
             Self::Clock(whose, ahead, time) => clock(town, *whose, *ahead, *time).await?,
+            Self::Restore => restore(storm, &mut line).await?,
+            Self::Double(who, time) => doubles::namesakes(storm, *who, *time).await?,
+            Self::Purge => memories::purge(storm).await?,
+            Self::Hour => memories::hour(storm, &mut line).await?,
+            Self::Flood(flood) => flood.strike(storm, &mut line).await?,
+            Self::Silence => silence(storm, &mut line).await?,
         };
         line["bit"] = json!(bit);
         line["until"] = json!(now());
@@ -437,7 +461,7 @@ async fn is_disabled(storm: &Storm, expected: bool) -> anyhow::Result<bool> {
 }
 
 /// An operator does something, as soon as there is a server.
-async fn operate(storm: &Storm, words: &[&str]) -> anyhow::Result<bool> {
+pub(super) async fn operate(storm: &Storm, words: &[&str]) -> anyhow::Result<bool> {
     let Some(server) = &storm.town.server else {
         return Ok(false);
     };

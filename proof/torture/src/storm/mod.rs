@@ -7,6 +7,12 @@
 mod blow;
 mod blows;
 mod plan;
+mod operator;
+mod restore;
+mod doubles;
+mod memories;
+mod flood;
+mod silence;
 
 use std::time::Duration;
 
@@ -15,16 +21,21 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    lines::{Lines, now},
+    clients::Wish,
+    lines::{self, Lines, now},
     town::{Binaries, Town},
 };
 pub(crate) use blow::{Blow, REPLAYED};
 pub(crate) use blows::Blows;
+pub(crate) use operator::LEDGER;
 pub(crate) use plan::{exhaustive, places};
 
 /// Blows between two calms.
 const CALM_EVERY: u64 = 25;
 const CALM: Duration = Duration::from_secs(8);
+/// How long a feed may take until it is as fast as on a good day, which is this.
+const RECOVERS: Duration = Duration::from_secs(30);
+const PROMPT: Duration = Duration::from_secs(1);
 /// How often memory and disk are looked at.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -37,6 +48,8 @@ pub(crate) struct Storm {
     sizes: Lines,
     random: fastrand::Rng,
     deck: plan::Deck,
+    operator: operator::Operator,
+    bodies: flood::Bodies,
     looked_at: Instant,
 }
 
@@ -46,6 +59,8 @@ impl Storm {
         Ok(Self {
             log: Lines::open(&town.folder.join("faults.jsonl"))?,
             sizes: Lines::open(&town.folder.join("sizes.jsonl"))?,
+            operator: operator::Operator::of(&town.folder)?,
+            bodies: flood::Bodies::default(),
             town,
             binaries,
             random: fastrand::Rng::with_seed(seed),
@@ -142,6 +157,36 @@ impl Storm {
         };
         json!({ "at": now(), "resident": resident, "disk": disk })
     }
+}
+
+/// Waits until an event is delivered to the feed as fast as on a good day; false where none is.
+async fn canary(storm: &mut Storm) -> anyhow::Result<bool> {
+    let began = Instant::now();
+    while began.elapsed() < RECOVERS {
+        let feed = storm.town.folder.join("feed.jsonl");
+        let end = feed.metadata().map_or(0, |it| it.len());
+        let wish = storm.operator.want(Wish::order);
+        let address = storm.town.shop_address(0);
+        let asked = storm
+            .operator
+            .ask(&storm.town.shops[0].name, &address, &wish);
+        let Some(id) = asked.await? else { continue };
+        let asked = Instant::now();
+        while asked.elapsed() < PROMPT {
+            if lines::has_said(&feed, end, &id)? {
+                return Ok(true);
+            }
+            pace(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(false)
+}
+
+/// Lets this time pass, in which events are held to arrive: the line says from when until when.
+async fn watch(time: Duration, line: &mut Value) {
+    let from = now();
+    pace(time).await;
+    line["watched"] = json!([from, now()]);
 }
 
 async fn sizes_on(server: &crate::town::Server) -> Option<Value> {

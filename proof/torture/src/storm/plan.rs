@@ -5,7 +5,10 @@ use std::time::Duration;
 use fastrand::Rng;
 use hapax_testkit::proxy::Deed;
 
-use super::blow::{Bad, Blow, Line, Who};
+use super::{
+    blow::{Bad, Blow, Line, Who},
+    flood::Flood,
+};
 use crate::town::{LEASE, Store, Town};
 
 /// Where a shop strikes itself, beside the commits of its store.
@@ -43,6 +46,8 @@ const RELAY: [&str; 4] = [
 ];
 /// The furthest that a clock jumps, in milliseconds, either way.
 const JUMP: i64 = 10_000;
+/// One blow in so many takes long: its like comes from a deck of its own.
+const LONG: u8 = 14;
 /// At which of a shop's commits it is struck in an exhaustive storm.
 const COMMITS: [u64; 10] = [2, 5, 7, 9, 11, 14, 17, 20, 24, 30];
 const OPERATIONS: [&str; 7] = [
@@ -77,9 +82,13 @@ fn commits(store: Store) -> [String; 2] {
     ["before", "after"].map(|when| format!("{}.commit.{when}", store.name()))
 }
 
-/// Where somebody strikes themselves next: every named place comes once before any comes again.
+/// Where somebody strikes themselves next, and which blow that takes long is the next: every named
+/// place, and each of those blows, comes once before any comes again.
 #[derive(Debug, Default)]
-pub(super) struct Deck(Vec<Blow>);
+pub(super) struct Deck {
+    places: Vec<Blow>,
+    long: Vec<Blow>,
+}
 
 /// A blow at random.
 pub(super) fn draw(random: &mut Rng, town: &Town, deck: &mut Deck) -> Blow {
@@ -94,6 +103,9 @@ pub(super) fn draw(random: &mut Rng, town: &Town, deck: &mut Deck) -> Blow {
     };
     if town.has_releases && random.u8(0..6) == 0 {
         return Blow::ChangeOver(tested(random));
+    }
+    if random.u8(0..LONG) == 0 {
+        return deck.draw_long(random, town);
     }
     match random.u8(0..100) {
         0..16 => Blow::Kill(tested(random), millis(random, 0, 800)),
@@ -173,10 +185,39 @@ pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Blow> {
 
 impl Deck {
     fn draw(&mut self, random: &mut Rng, town: &Town) -> Blow {
-        if self.0.is_empty() {
-            self.0 = Self::shuffled(random, town);
+        if self.places.is_empty() {
+            self.places = Self::shuffled(random, town);
         }
-        self.0.pop().unwrap_or(Blow::Crash)
+        self.places.pop().unwrap_or(Blow::Crash)
+    }
+
+    fn draw_long(&mut self, random: &mut Rng, town: &Town) -> Blow {
+        if self.long.is_empty() {
+            self.long = Self::long(random, town);
+        }
+        self.long.pop().unwrap_or(Blow::Restore)
+    }
+
+    fn long(random: &mut Rng, town: &Town) -> Vec<Blow> {
+        let shop = |random: &mut Rng| random.usize(..town.shops.len());
+        let mut blows = vec![
+            Blow::Restore,
+            Blow::Flood(Flood::Members(shop(random))),
+            Blow::Flood(Flood::Nested(shop(random))),
+            Blow::Flood(Flood::Parts(shop(random))),
+            Blow::Flood(Flood::Halves(shop(random))),
+        ];
+        if town.server.is_some() {
+            blows.extend([Who::Shop(0), Who::Relay(0)].map(|who| {
+                let time = LEASE * 4 + Duration::from_millis(random.u64(..4_000));
+                Blow::Double(who, time)
+            }));
+            let floods = [Blow::Flood(Flood::RelayHalves), Blow::Silence];
+            blows.extend(floods);
+            blows.extend([Blow::Purge, Blow::Hour]);
+        }
+        random.shuffle(&mut blows);
+        blows
     }
 
     fn shuffled(random: &mut Rng, town: &Town) -> Vec<Blow> {

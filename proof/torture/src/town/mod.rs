@@ -7,6 +7,7 @@
 mod program;
 mod far;
 mod shops;
+mod silence;
 
 use std::{
     path::{Path, PathBuf},
@@ -28,6 +29,7 @@ use crate::preload;
 pub(crate) use far::{BROKER, COUNTER, MAILBOX, WEBHOOK_SECRET};
 pub(crate) use program::{Program, died};
 pub(crate) use shops::beside as shop_beside;
+pub(crate) use silence::{LOST, Silence};
 
 /// The longest that a start or a stop may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -75,6 +77,10 @@ pub(crate) struct Town {
     pub(crate) http: HttpClient,
     /// Whether shops and relays can change over to another release.
     pub(crate) has_releases: bool,
+    /// A name server that never answers, which the relays have for theirs.
+    pub(crate) silence: Option<Silence>,
+    /// What comes between a process and its machine.
+    pub(crate) trouble: PathBuf,
     ports: Ports,
 }
 
@@ -102,6 +108,8 @@ pub(crate) struct Server {
 #[derive(Clone, Debug)]
 struct Ports {
     shops: Vec<u16>,
+    /// Of each relay, for its figures and for operators.
+    relays: Vec<[u16; 2]>,
     receivers: Vec<u16>,
     mailbox: u16,
     payment: u16,
@@ -178,6 +186,7 @@ impl Town {
         let many = |count: usize| (0..count).map(|_| free_port()).collect::<Vec<_>>();
         let ports = Ports {
             shops: many(store.instances()),
+            relays: many(4).chunks_exact(2).map(|it| [it[0], it[1]]).collect(),
             receivers: many(2),
             mailbox: free_port(),
             payment: free_port(),
@@ -217,6 +226,11 @@ impl Town {
             server,
             http: HttpClient::new(),
             has_releases: false,
+            silence: match store {
+                Store::Sqlite => None,
+                Store::Postgres => Silence::start(folder)?,
+            },
+            trouble: trouble.clone(),
             ports,
         };
         town.far = far::programs(&town, binaries, seed)?;
@@ -290,6 +304,21 @@ impl Town {
             }
         }
         Ok(())
+    }
+
+    /// The port of a shop.
+    pub(crate) fn shop_port(&self, at: usize) -> u16 {
+        self.ports.shops[at]
+    }
+
+    /// Where a shop listens, past every proxy.
+    pub(crate) fn shop_address(&self, at: usize) -> String {
+        format!("127.0.0.1:{}", self.shop_port(at))
+    }
+
+    /// Where a relay shows its figures, and where operators reach it.
+    pub(crate) fn relay_ports(&self, at: usize) -> [u16; 2] {
+        self.ports.relays[at]
     }
 
     /// What the shops keep in files; several instances share one.

@@ -20,6 +20,8 @@ const LAST_WORDS: u64 = 600;
 pub(crate) struct Program {
     pub(crate) name: String,
     binary: PathBuf,
+    /// What stands before its command.
+    wrapper: Vec<String>,
     /// The same program of another release, which does not know every argument.
     other: Option<PathBuf>,
     arguments: Vec<String>,
@@ -40,6 +42,7 @@ impl Program {
         Self {
             name: name.to_owned(),
             binary: binary.to_owned(),
+            wrapper: Vec::new(),
             other: None,
             arguments,
             environment: Vec::new(),
@@ -49,6 +52,23 @@ impl Program {
             child: None,
             is_struck: false,
         }
+    }
+
+    /// Another process of the same program with the same environment, under this name, with arguments
+    /// that may differ; not started, and in no trouble.
+    pub(crate) fn another(&self, name: &str, argument: impl Fn(&str) -> String) -> Self {
+        let arguments = self.arguments.iter().map(|it| argument(it)).collect();
+        let folder = self.log.parent().unwrap_or(Path::new("."));
+        let mut another = Self::new(name, folder, &self.binary, arguments);
+        another.wrapper.clone_from(&self.wrapper);
+        another.environment.clone_from(&self.environment);
+        another
+    }
+
+    /// The same, behind another command that goes on as this one.
+    pub(super) fn behind(mut self, wrapper: &[String]) -> Self {
+        wrapper.clone_into(&mut self.wrapper);
+        self
     }
 
     /// The same, with a variable of the environment; it has few others.
@@ -67,7 +87,7 @@ impl Program {
     }
 
     /// The same, on a machine that may get into trouble, by way of this library.
-    pub(super) fn in_trouble(mut self, library: &Path) -> Self {
+    pub(crate) fn in_trouble(mut self, library: &Path) -> Self {
         let matter = self.log.with_extension("trouble");
         self.trouble = Some(Trouble::none(library, &matter));
         self
@@ -79,7 +99,7 @@ impl Program {
     }
 
     /// From the next start on it has this argument as well.
-    pub(super) fn add_argument(&mut self, argument: String) {
+    pub(crate) fn add_argument(&mut self, argument: String) {
         self.arguments.push(argument);
     }
 
@@ -120,7 +140,14 @@ impl Program {
         self.refused = self.has_refused();
         let log = File::options().create(true).append(true).open(&self.log)?;
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut command = Command::new(&self.binary);
+        let mut command = match self.wrapper.split_first() {
+            None => Command::new(&self.binary),
+            Some((program, before)) => {
+                let mut command = Command::new(program);
+                command.args(before).arg(&self.binary);
+                command
+            }
+        };
         command
             .args(self.known()?)
             .env_clear()

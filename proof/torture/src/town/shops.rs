@@ -6,10 +6,10 @@ use anyhow::{Context as _, bail};
 use hapax_testkit::port::free_port;
 use tokio_postgres::NoTls;
 
-use super::{Binaries, LEASE, Ports, Program, Retention, Town, WEBHOOK_SECRET};
+use super::{Binaries, LEASE, Ports, Program, Retention, Town, WEBHOOK_SECRET, silence::FEED_HOST};
 use crate::{
     books::Books,
-    clients::{INBOX_SECRET, TENANTS},
+    clients::{SOURCES, TENANTS},
     neighbour,
 };
 
@@ -17,6 +17,9 @@ use crate::{
 const SCHEDULE: [&str; 2] = ["0s,50ms,200ms,500ms", ",1s"];
 const ATTEMPTS: usize = 60;
 const CLIENTS: u64 = 2;
+
+/// What declared destinations are sealed with: 32 bytes, in Base64.
+const SEALING_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
 /// The table that the far database takes events into.
 const FAR_TABLE: &str = "
@@ -96,13 +99,13 @@ fn arguments(
         format!("--smtp=smtp://{mailbox}"),
         format!("--payment-provider=http://{payment}"),
         format!("--shipping-provider=http://{shipping}"),
-        format!("--inbox-secret=provider={INBOX_SECRET}"),
         format!("--inbox-tenant={}", TENANTS[0]),
         format!("--lease={}s", LEASE.as_secs()),
         "--no-demo".to_owned(),
         "--log=json".to_owned(),
     ];
     arguments.extend(TENANTS.map(|tenant| format!("--token=token-{tenant}={tenant}")));
+    arguments.extend(SOURCES.map(|(source, secret)| format!("--inbox-secret={source}={secret}")));
     arguments.extend(database.map(|url| format!("--database={url}")));
     arguments
 }
@@ -146,13 +149,17 @@ pub(super) async fn relays(
         .map(|it| format!("\"{it}\""))
         .collect();
     let waits = waits.join(", ");
-    let feed = format!("http://{}/feed", town.links.hooks[1].address());
+    let mut feed = format!("http://{}/feed", town.links.hooks[1].address());
+    if town.silence.is_some() {
+        // Its name is looked up as that of anybody else's is.
+        feed = feed.replace("127.0.0.1", FEED_HOST);
+    }
     // One that refuses some events for good, past every fault of the network.
     let picky = format!("http://127.0.0.1:{}/picky", town.ports.receivers[1]);
     let stream = town.links.hooks[2].address();
     let lease = LEASE.as_secs();
     let text = format!(
-        "[relay]\nlease = \"{lease}s\"\n[database]\nconnections = 4\n\
+        "[relay]\nlease = \"{lease}s\"\n[database]\nconnections = 4\n[secrets]\nkey = \"{SEALING_KEY}\"\n\
          [destinations.feed]\norder = \"key\"\nparts = 4\nconcurrency = 8\nschedule = [{waits}]\n\
          sink.webhook = {{ url = \"{feed}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
          [destinations.picky]\nevents = [\"user.signed_up\", \"payment.succeeded\", \"order.created\"]\n\
@@ -172,13 +179,16 @@ pub(super) async fn relays(
         let name = format!("relay-{number}");
         let arguments = vec![
             "relay".to_owned(),
-            "--listen=127.0.0.1:0".to_owned(),
+            format!("--listen=127.0.0.1:{}", town.ports.relays[number][0]),
+            format!("--admin-listen=127.0.0.1:{}", town.ports.relays[number][1]),
             "--log=json".to_owned(),
             format!("--database={}", link.url(&server.url)),
             format!("--config={}", config.display()),
             format!("--node={name}"),
         ];
-        Program::new(&name, &town.folder, &binaries.path("hapax"), arguments)
+        let relay = Program::new(&name, &town.folder, &binaries.path("hapax"), arguments);
+        let wrapper = town.silence.as_ref().map(|it| &it.wrapper[..]);
+        relay.behind(wrapper.unwrap_or_default())
     };
     Ok((0..2).map(relay).collect())
 }
