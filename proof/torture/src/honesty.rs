@@ -29,6 +29,12 @@ pub(crate) fn bites(evidence: &Evidence) -> Bites {
                 bite(format!("kill of {role}"), 1);
             }
         }
+        if fault.word == "double" {
+            for role in ["Shop", "Relay"] {
+                let is_theirs = fault.how.contains(&format!("({role}("));
+                bite(format!("namesakes of {role}"), usize::from(is_theirs));
+            }
+        }
         if fault.word.starts_with("kill") && fault.how.contains(BROKER) {
             bite("kill of the broker".to_owned(), 1);
         }
@@ -174,6 +180,8 @@ fn gates(store: Store) -> Bites {
         "blow: commit untold",
         "blow: replay",
         "blow: double",
+        "namesakes of Shop",
+        "namesakes of Relay",
         "blow: purge",
         "blow: hour",
         "blow: flood of half requests to relays",

@@ -27,19 +27,19 @@ pub(crate) use duplicates::causes;
 
 /// The invariants, by number.
 pub(crate) const INVARIANTS: [&str; 14] = [
-    "at most one committed effect per (tenant, operation, key)",
+    "at most one committed effect per (tenant, operation, key) and purge of it",
     "an acknowledged 2xx is present after any recovery; a definite error left nothing",
-    "every completed replay is byte-identical in status, stored headers and body",
+    "every completed replay is byte-identical in status, stored headers and body; none outlives a purge",
     "another fingerprint never executes",
     "an effect exists exactly when its outbox row does",
     "every committed event is delivered or dead with its attempts recorded; nothing unexpected is ever delivered",
     "every duplicate delivery is explained by a logged fault",
-    "one inbox effect per message id, however many deliveries",
+    "one inbox effect per source and message id, however many deliveries",
     "no inversion among first deliveries of one ordering key",
     "a fenced owner commits nothing",
     "money: captured - refunded = shipped; at most one net capture per checkout; every saga ends",
     "retries stay inside their budget in every window; no attempt earlier than Retry-After; no redirect is followed",
-    "after the faults stop, the backlog drains in bounded time and everybody is answered",
+    "after the faults stop, the backlog drains in bounded time and everybody is answered; beside floods others are served",
     "no table, WAL or memory grows without bound",
 ];
 

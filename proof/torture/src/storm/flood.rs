@@ -39,7 +39,8 @@ const PIECE: usize = 64 << 10;
 const TAKEN: usize = 1 << 20;
 /// What lies between an answer and the next request of one sender.
 const AGAIN: Duration = Duration::from_millis(10);
-/// Requests that never end: fewer than a shop has connections for.
+/// Requests that never end, to each shop or relay: fewer than a shop has connections for, and more than
+/// a relay has descriptors left.
 const HALVES: usize = 300;
 /// Descriptors that a relay has left while it is flooded.
 const DESCRIPTORS: &str = "256";
@@ -105,7 +106,7 @@ impl Flood {
             Self::Halves(at) => {
                 let address = storm.town.shop_address(at);
                 let opened = Arc::new(AtomicUsize::new(0));
-                let flood = halves(vec![address.clone()], Arc::clone(&opened));
+                let flood = halves(vec![address.clone(); HALVES], Arc::clone(&opened));
                 watched(&storm.town.shops[at], &address, flood, line).await;
                 line["opened"] = opened.load(Ordering::Relaxed).into();
                 Ok(opened.load(Ordering::Relaxed) >= HALVES)
@@ -215,20 +216,21 @@ async fn send(address: &str, head: &[u8], body: &[u8], taken: &Taken) -> std::io
 async fn halves(addresses: Vec<String>, opened: Arc<AtomicUsize>) {
     let mut open = JoinSet::new();
     for address in addresses {
-        for _ in 0..HALVES {
-            let (address, opened) = (address.clone(), Arc::clone(&opened));
-            open.spawn(async move {
-                let Ok(mut stream) = TcpStream::connect(&address).await else {
-                    return;
-                };
-                opened.fetch_add(1, Ordering::Relaxed);
-                let mut sent = stream.write_all(b"GET /metrics HTTP/1.1\r\nx: ").await;
-                while sent.is_ok() {
-                    pace(DRIP).await;
-                    sent = stream.write_all(b"x").await;
+        let opened = Arc::clone(&opened);
+        open.spawn(async move {
+            // One that is turned away comes again.
+            loop {
+                if let Ok(mut stream) = TcpStream::connect(&address).await {
+                    opened.fetch_add(1, Ordering::Relaxed);
+                    let mut sent = stream.write_all(b"GET /metrics HTTP/1.1\r\nx: ").await;
+                    while sent.is_ok() {
+                        pace(DRIP).await;
+                        sent = stream.write_all(b"x").await;
+                    }
                 }
-            });
-        }
+                pace(DRIP).await;
+            }
+        });
     }
     open.join_all().await;
 }
@@ -279,7 +281,8 @@ async fn relays(storm: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
     }
     let relays = storm.town.relays.len();
     let ports = (0..relays).flat_map(|at| storm.town.relay_ports(at));
-    let addresses: Vec<_> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+    let addresses = ports.map(|port| format!("127.0.0.1:{port}"));
+    let addresses = addresses.flat_map(|it| vec![it; HALVES / 2]).collect();
     let bounds = |count: &str| storm.town.relays.iter().try_for_each(|it| bound(it, count));
     bounds(DESCRIPTORS)?;
     let opened = Arc::new(AtomicUsize::new(0));
