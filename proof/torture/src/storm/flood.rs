@@ -2,10 +2,9 @@
 //!
 //! While bodies that cost much to read, or requests that never end, come in, `/healthz` of the shop
 //! is asked on connections of its own, and its memory is looked at. Of a relay the figures are what
-//! is flooded, with few descriptors left to it: there the judges see whether events still arrive.
+//! is flooded, and it has few descriptors: there the judges see whether events still arrive.
 
 use std::{
-    process::Command,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -40,12 +39,8 @@ const TAKEN: usize = 1 << 20;
 /// What lies between an answer and the next request of one sender.
 const AGAIN: Duration = Duration::from_millis(10);
 /// Requests that never end, to each shop or relay: fewer than a shop has connections for, and more than
-/// a relay has descriptors left.
+/// a relay has descriptors.
 const HALVES: usize = 300;
-/// Descriptors that a relay has left while it is flooded.
-const DESCRIPTORS: &str = "256";
-/// What it has before and after: more than it ever uses.
-const USUAL: &str = "1024";
 /// How long a flood lasts.
 const FLOOD: Duration = Duration::from_secs(9);
 /// A letter more of a head that never ends.
@@ -283,32 +278,15 @@ async fn relays(storm: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
     let ports = (0..relays).flat_map(|at| storm.town.relay_ports(at));
     let addresses = ports.map(|port| format!("127.0.0.1:{port}"));
     let addresses = addresses.flat_map(|it| vec![it; HALVES / 2]).collect();
-    let bounds = |count: &str| storm.town.relays.iter().try_for_each(|it| bound(it, count));
-    bounds(DESCRIPTORS)?;
     let opened = Arc::new(AtomicUsize::new(0));
     let flood = halves(addresses, Arc::clone(&opened));
     tokio::select! {
         () = watch(FLOOD, line) => {}
         () = flood => {}
     }
-    bounds(USUAL)?;
     let opened = opened.load(Ordering::Relaxed);
     line["opened"] = opened.into();
     Ok(opened >= HALVES)
-}
-
-/// Bounds the descriptors of a process that runs.
-fn bound(program: &Program, count: &str) -> anyhow::Result<()> {
-    let Some(id) = program.id() else {
-        return Ok(());
-    };
-    let mut command = Command::new("prlimit");
-    command.args(["--pid", &id.to_string()]);
-    command.arg(format!("--nofile={count}:"));
-    if !command.status()?.success() {
-        anyhow::bail!("prlimit cannot bound {}", program.name);
-    }
-    Ok(())
 }
 
 fn parts() -> Bytes {

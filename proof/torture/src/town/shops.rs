@@ -18,6 +18,9 @@ const SCHEDULE: [&str; 2] = ["0s,50ms,200ms,500ms", ",1s"];
 const ATTEMPTS: usize = 60;
 const CLIENTS: u64 = 2;
 
+/// The most descriptors that a relay may have: what it has in a small container.
+const DESCRIPTORS: &str = "--nofile=256";
+
 /// What declared destinations are sealed with: 32 bytes, in Base64.
 const SEALING_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
@@ -187,8 +190,9 @@ pub(super) async fn relays(
             format!("--node={name}"),
         ];
         let relay = Program::new(&name, &town.folder, &binaries.path("hapax"), arguments);
-        let wrapper = town.silence.as_ref().map(|it| &it.wrapper[..]);
-        relay.behind(wrapper.unwrap_or_default())
+        let silence = town.silence.iter().flat_map(|it| it.wrapper.clone());
+        let bound = ["prlimit", DESCRIPTORS].map(str::to_owned);
+        relay.behind(&silence.chain(bound).collect::<Vec<_>>())
     };
     Ok((0..2).map(relay).collect())
 }
