@@ -212,55 +212,6 @@ impl Cluster {
         other
     }
 
-    /// Writes what a database of this server holds now into a file, which goes with the server.
-    ///
-    /// # Panics
-    /// When it cannot be dumped.
-    pub async fn dump(&self, database: &str) -> PathBuf {
-        let file = self.directory.path().join(format!("{database}.dump"));
-        let mut dump = self.programs.command("pg_dump");
-        dump.arg("--dbname").arg(self.url_of(database));
-        dump.args(["--format=custom", "--compress=0", "--file"])
-            .arg(&file);
-        succeed(dump).await;
-        file
-    }
-
-    /// Puts a dump in the place of a database, as an operator does who restores a backup on the same
-    /// server: into a new database, which is then renamed. Whoever was connected loses the connection,
-    /// and what was committed since the dump is gone.
-    ///
-    /// # Panics
-    /// When it cannot be restored, or others do not let go of the database.
-    pub async fn restore_over(&self, database: &str, dump: &Path) {
-        let [restored, lost] = ["restored", "lost"].map(|it| format!("{database}_{it}"));
-        let client = self.client().await;
-        let run = async |sql: String| {
-            let ran = client.batch_execute(&sql).await;
-            ran.unwrap_or_else(|error| panic!("{sql}: {error}"));
-        };
-        run(format!("CREATE DATABASE {restored} TEMPLATE template0")).await;
-        let mut restore = self.programs.command("pg_restore");
-        restore.arg("--dbname").arg(self.url_of(&restored));
-        restore.arg("--exit-on-error").arg(dump);
-        succeed(restore).await;
-        run(format!("ALTER DATABASE {database} ALLOW_CONNECTIONS false")).await;
-        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1";
-        let rename = format!("ALTER DATABASE {database} RENAME TO {lost}");
-        eventually(PATIENCE, async || {
-            client.execute(end, &[&database]).await.is_ok()
-                && client.batch_execute(&rename).await.is_ok()
-        })
-        .await;
-        run(format!("ALTER DATABASE {restored} RENAME TO {database}")).await;
-        run(format!("DROP DATABASE {lost}")).await;
-    }
-
-    /// Its address, of this database.
-    fn url_of(&self, database: &str) -> String {
-        format!("postgres://postgres@{}/{database}", self.address())
-    }
-
     /// Its address, of the database `postgres`.
     pub fn url(&self) -> String {
         format!("postgres://postgres@{}/postgres", self.address())
@@ -531,23 +482,6 @@ mod tests {
         assert_eq!(count, 1);
         let names: [String; 2] = [one(&client, NAME).await, one(&there, NAME).await];
         assert_ne!(names[0], names[1]);
-    }
-
-    #[tokio::test]
-    async fn a_dump_takes_the_place_of_a_database_that_others_are_connected_to() {
-        let cluster = Cluster::start().await;
-        let database = Database::on(&cluster.url()).await;
-        let name = database.url().rsplit('/').next().unwrap().to_owned();
-        let client = database.client().await;
-        client.batch_execute("CREATE TABLE row ()").await.unwrap();
-        let dump = cluster.dump(&name).await;
-        let write = "INSERT INTO row DEFAULT VALUES";
-        client.batch_execute(write).await.unwrap();
-        cluster.restore_over(&name, &dump).await;
-        assert!(client.batch_execute(write).await.is_err());
-        let there = database.client().await;
-        let count: i64 = one(&there, "SELECT count(*) FROM row").await;
-        assert_eq!(count, 0, "what was written after the dump is there");
     }
 
     #[tokio::test]

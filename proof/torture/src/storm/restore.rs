@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures_util::future::try_join_all;
-use hapax_testkit::wait::pace;
+use hapax_testkit::{postgres::Dump, wait::pace};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -111,7 +111,7 @@ async fn is_settled(town: &Town) -> anyhow::Result<bool> {
 /// A backup of the rows.
 enum Backup {
     /// A dump of this database of the server.
-    Dump(PathBuf, String),
+    Dump(Dump, String),
     /// Copies of the files, and where they belong.
     Files(Vec<(PathBuf, PathBuf)>),
 }
@@ -139,7 +139,13 @@ impl Backup {
     async fn replaces(self, town: &mut Town) -> anyhow::Result<()> {
         match (self, &town.server) {
             (Self::Dump(dump, name), Some(server)) => {
-                server.cluster.restore_over(&name, &dump).await;
+                // Into a new database, which is then renamed: so nobody has to be told of it.
+                let [restored, lost] = ["restored", "lost"].map(|it| format!("{name}_{it}"));
+                server.cluster.create(&restored).await;
+                server.cluster.restore(&dump, &restored).await;
+                server.cluster.swap(&restored, &name, &lost).await;
+                let drop = format!("DROP DATABASE {lost}");
+                server.cluster.client().await.batch_execute(&drop).await?;
             }
             (Self::Files(files), _) => {
                 town.shops[0].stop().await?;
