@@ -457,29 +457,17 @@ async fn dead_letters_are_listed_replayed_and_discarded_over_http() {
     let wrong = served.post("/dead-letters/replay", &many).await;
     check(&wrong, 400, "VALIDATION.member");
     many["seen"] = counted["seen"].clone();
-    let bearer = format!("Bearer {OPERATOR}");
-    let url = format!("{}/dead-letters/replay", served.url);
-    let asked = async |keys: &[&str]| {
-        let mut headers = vec![
-            ("authorization", bearer.as_str()),
-            ("content-type", "application/json"),
-        ];
-        headers.extend(keys.iter().map(|key| ("idempotency-key", *key)));
-        let sent = served
-            .client
-            .send(Method::POST, &url, &headers, many.to_string().into());
-        sent.await.unwrap()
-    };
     // They are read as those of every request are: these name one key.
     let mut jobs = Vec::new();
     for key in ["once", "\"once\"", "\"once\";a=1"] {
-        let begun = asked(&[key]).await;
+        let begun = replay_under(&served, &many, &[key]).await;
         assert_eq!(begun.status, 202, "{}", begun.text());
         jobs.push(begun.json().unwrap()["id"].clone());
     }
     assert_eq!((&jobs[1], &jobs[2]), (&jobs[0], &jobs[0]));
     for keys in [&["a b"][..], &["\"once"], &["\"once\"x"], &["once", "once"]] {
-        check(&asked(keys).await, 400, "VALIDATION.member");
+        let refused = replay_under(&served, &many, keys).await;
+        check(&refused, 400, "VALIDATION.member");
     }
     receiver.received_at_least(7).await;
     eventually(PATIENCE, async || {
@@ -496,6 +484,21 @@ async fn dead_letters_are_listed_replayed_and_discarded_over_http() {
         .collect();
     assert_eq!(ids.len(), 4);
     served.relay.stop().await;
+}
+
+/// Asks for a replay of dead letters, with an `Idempotency-Key` of each text.
+async fn replay_under(served: &Served, many: &Value, keys: &[&str]) -> HttpAnswer {
+    let bearer = format!("Bearer {OPERATOR}");
+    let mut headers = vec![
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+    ];
+    headers.extend(keys.iter().map(|key| ("idempotency-key", *key)));
+    let url = format!("{}/dead-letters/replay", served.url);
+    let sent = served
+        .client
+        .send(Method::POST, &url, &headers, many.to_string().into());
+    sent.await.unwrap()
 }
 
 #[tokio::test]
