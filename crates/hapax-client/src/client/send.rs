@@ -57,12 +57,12 @@ async fn begin(
         return Ok((Some(Begun::now(fresh)), None));
     };
     let intent = request.intent();
-    let begin = async || journal.begin(&intent, fresh.clone()).await;
-    let mut begun = begin().await.map_err(SendError::Journal)?;
+    let write_down = async || journal.begin(&intent, fresh.clone()).await;
+    let mut begun = write_down().await.map_err(SendError::Journal)?;
     if begun.is_resumed && request.is_anew() {
         let finished = journal.finish(&intent, &begun.key).await;
         finished.map_err(SendError::Journal)?;
-        begun = begin().await.map_err(SendError::Journal)?;
+        begun = write_down().await.map_err(SendError::Journal)?;
     }
     if given.is_some_and(|given| given != begun.key) {
         return Err(SendError::OtherKey);

@@ -300,7 +300,8 @@ fn moved_back(journal: &str, hours: i64) -> String {
         let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
         let at = line["at_ms"].as_i64().unwrap();
         line["at_ms"] = (at - hours * 3_600_000).into();
-        moved.push_str(&format!("{line}\n"));
+        moved.push_str(&line.to_string());
+        moved.push('\n');
     }
     moved
 }

@@ -39,16 +39,14 @@ pub(super) fn is_about_the_mail(step: Step, status: u16, said: &str) -> bool {
 /// Whether an enhanced status code is about the sender or the server, and not about this mail.
 fn is_about_us(step: Step, subject: u16, detail: u16, said: &str) -> bool {
     match (subject, detail) {
-        // The sender's address: its syntax, its host, its null MX.
-        (1, 7 | 8) => true,
         (1, 0) => speaks_of_us(said),
-        // A message that is too large for the system; all else is the system's own state.
+        // A message that is too large for the system; all else of it is the system's own state.
         (3, 4) => false,
-        // The protocol.
-        (3 | 5, _) => true,
-        // Security and policy. Of the content, only what names the sender's login or domain.
-        (7, _) if step != Step::Content => true,
-        (7, 8..=14 | 20..=27 | 500..) => true,
+        // The sender's address; the system; the protocol. Of security and policy what names
+        // the sender's login or domain.
+        (1, 7 | 8) | (3 | 5, _) | (7, 8..=14 | 20..=27 | 500..) => true,
+        // Other policy is about us until the content is there to be judged.
+        (7, _) => step != Step::Content,
         _ => false,
     }
 }

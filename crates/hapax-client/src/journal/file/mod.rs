@@ -119,6 +119,10 @@ fn withdraw(path: &Path, key: &IdempotencyKey, now: Timestamp) -> Result<(), Box
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Waits for the lock; it is let go when what is returned is dropped.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a lock of the system can be waited for without a bound or tried; this thread may block"
+)]
 fn lock(path: &Path) -> Result<File, BoxError> {
     let path = beside(path, ".lock");
     let lock = options().truncate(false).open(&path)?;
