@@ -519,7 +519,7 @@ async fn what_the_database_refuses_is_told_apart_whoever_ran_the_statement() {
     ] {
         let sql = format!("INSERT INTO child VALUES ({values})");
         let by_sqlx = sqlx::query(sqlx::AssertSqlSafe(sql.clone()))
-            .execute(&town.pool())
+            .execute(town.pool())
             .await;
         let by_sqlx = adapter::sqlx::store_error(by_sqlx.unwrap_err());
         let plain = town.plain.execute(sql.as_str(), &[]).await;
