@@ -205,19 +205,18 @@ BEGIN
             LIMIT rows_max
         ) AS found
     )
-    SELECT max(id), array_agg(id) FILTER (WHERE is_native AND EXISTS (
+    SELECT count(*) < rows_max, max(id), array_agg(id) FILTER (WHERE is_native AND EXISTS (
         SELECT FROM part
         WHERE part.frontier >= looked.id
           AND NOT coalesce(pg_visible_in_snapshot(looked.xid, part.seen), false)
     ))
-    INTO reached, unread
+    INTO is_all, reached, unread
     FROM looked;
-    IF reached IS NULL THEN
+    IF is_all THEN
         DELETE FROM hapax.misplaced WHERE until <= noted.until;
-        is_all := true;
-        RETURN;
+    ELSE
+        UPDATE hapax.misplaced SET beyond = reached WHERE until = noted.until;
     END IF;
-    UPDATE hapax.misplaced SET beyond = reached WHERE until = noted.until;
     WITH gone AS (
         DELETE FROM hapax.outbox_event
         WHERE id = ANY (unread) AND segment <> -1

@@ -78,7 +78,9 @@ async fn refused(store: &Postgres, settlement: &Settlement) -> StoreError {
     match store.ask(query!("delivery/is_fenced"), &params).await {
         Ok(rows) if rows.first().is_some_and(|row| row.get(0)) => StoreError::Fenced,
         Ok(_) => StoreError::SetBack {
-            what: format!("it does not hold the checkpoint {follows}"),
+            what: format!(
+                "its newest checkpoint is not the one {follows}, or what was read is not in it"
+            ),
         },
         Err(error) => error,
     }

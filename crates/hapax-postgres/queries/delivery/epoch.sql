@@ -3,8 +3,9 @@
 -- behind it fails with it. So does what was read ($3, $4) in a history that is lost, where the
 -- lease may carry the same epoch: but for a frontier that stands in this database, of which nothing
 -- new is said (no checkpoint, or $5 and $6 as they stand). And so it does where the part's newest
--- checkpoint is neither the one that the owner knows ($7, $8, $9) nor that of this settlement ($10):
--- the database was set back, whatever names it has.
+-- checkpoint is neither the one that the owner knows ($7, $8, $9) nor that of this settlement ($10),
+-- or where the sequence of events stands below what was read: the database was set back, whatever
+-- names it has.
 SELECT 1 / coalesce((
     SELECT (epoch = $2::int8)::int4
     FROM hapax.lease
@@ -27,4 +28,9 @@ SELECT 1 / coalesce((
             OR checkpoint_epoch = $2::int8 AND checkpoint_settlement = $10::int8)::int4
     FROM hapax.position
     WHERE part = $1::text
-), 0) END
+), 0) / (
+    SELECT (coalesce(max(read.high), 0) <= drawn.last)::int4
+    FROM (SELECT last_value - (NOT is_called)::int4 AS last FROM hapax.outbox_event_id) AS drawn
+    LEFT JOIN unnest($3::int8[]) AS read (high) ON true
+    GROUP BY drawn.last
+) END
