@@ -4,7 +4,7 @@
 -- lease may carry the same epoch: but for a frontier that stands in this database, of which nothing
 -- new is said (no checkpoint, or $5 and $6 as they stand). And so it does where the part's newest
 -- checkpoint is neither the one that the owner knows ($7, $8, $9) nor that of this settlement ($10),
--- or where the sequence of events stands below what was read: the database was set back, whatever
+-- or where a sequence stands below what was read or written: the database was set back, whatever
 -- names it has.
 SELECT 1 / coalesce((
     SELECT (epoch = $2::int8)::int4
@@ -24,9 +24,14 @@ SELECT 1 / coalesce((
           AND ($5::text IS NULL OR (stands.settled = $5::text AND stands.offered = $6::text))
     ) END
 ) / CASE WHEN $7::int8 IS NULL THEN 1 ELSE coalesce((
-    SELECT (checkpoint_epoch = $7::int8 AND checkpoint_settlement = $8::int8 AND frontier = $9::int8
-            OR checkpoint_epoch = $2::int8 AND checkpoint_settlement = $10::int8)::int4
+    SELECT (checkpoint_number <= counted.last
+            AND (checkpoint_epoch = $7::int8 AND checkpoint_settlement = $8::int8
+                     AND frontier = $9::int8
+                 OR checkpoint_epoch = $2::int8 AND checkpoint_settlement = $10::int8))::int4
     FROM hapax.position
+    CROSS JOIN (
+        SELECT last_value - (NOT is_called)::int4 AS last FROM hapax.checkpoint_number
+    ) AS counted
     WHERE part = $1::text
 ), 0) / (
     SELECT (coalesce(max(read.high), 0) <= drawn.last)::int4

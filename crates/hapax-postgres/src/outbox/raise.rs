@@ -5,22 +5,36 @@
 //! are written that nobody reads. Whoever notices that raises the sequences, and has those events
 //! written anew behind all others.
 
+use std::time::Duration;
+
 use hapax::{store::StoreError, telemetry};
 use metrics::counter;
+use tokio::time::sleep;
 
 use crate::{error::unavailable, postgres::Postgres, query};
+
+/// How often it is tried, and how long it is waited in between: whoever asks tries again later.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(25);
 
 impl Postgres {
     /// Raises every sequence that stands too low, and returns when no event is left below them that
     /// nobody may have read.
     pub(crate) async fn raise_sequences(&self) -> Result<(), StoreError> {
+        let mut tries = TRIES;
         loop {
             let done = self.purge_step(query!("outbox/raise_sequences"), &[]);
             let done = done.await?.unwrap_or_default();
             let Some(row) = done.first() else {
-                return Err(unavailable(
-                    "its sequences are too low, and somebody holds up their raising",
-                ));
+                // Another part is being opened, a purge runs, or a writer has drawn an id.
+                tries -= 1;
+                if tries == 0 {
+                    return Err(unavailable(
+                        "its sequences are too low, and somebody holds up their raising",
+                    ));
+                }
+                sleep(PAUSE).await;
+                continue;
             };
             let (from, to): (Option<i64>, Option<i64>) = (row.get(0), row.get(1));
             let (moved, is_all): (i64, bool) = (row.get(2), row.get(3));

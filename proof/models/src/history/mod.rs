@@ -373,7 +373,8 @@ impl History {
             return;
         };
         let database = &mut state.database;
-        let is_known = relay.newest == database.checkpoint;
+        let is_counted = database.checkpoints >= database.checkpoint.number;
+        let is_known = relay.newest == database.checkpoint && is_counted;
         let is_here = relay.head.1 == database.name;
         let is_drawn = relay.head.0 <= database.last;
         if self.compares_sequence() && !is_drawn {
