@@ -134,7 +134,7 @@ CREATE FUNCTION hapax.raise_sequences(
 )
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
-    SET lock_timeout = '500ms'
+    SET lock_timeout = '100ms'
 AS $$
 DECLARE
     low record;

@@ -14,8 +14,8 @@ use tokio::time::sleep;
 use crate::{error::unavailable, postgres::Postgres, query};
 
 /// How often it is tried, and how long it is waited in between: whoever asks tries again later.
-const TRIES: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(25);
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(50);
 
 impl Postgres {
     /// Raises every sequence that stands too low, and returns when no event is left below them that
