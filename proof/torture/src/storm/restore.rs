@@ -144,8 +144,8 @@ impl Backup {
                 server.cluster.create(&restored).await;
                 server.cluster.restore(&dump, &restored).await;
                 server.cluster.swap(&restored, &name, &lost).await;
-                let drop = format!("DROP DATABASE {lost}");
-                server.cluster.client().await.batch_execute(&drop).await?;
+                let sql = format!("DROP DATABASE {lost}");
+                server.cluster.client().await.batch_execute(&sql).await?;
             }
             (Self::Files(files), _) => {
                 town.shops[0].stop().await?;
