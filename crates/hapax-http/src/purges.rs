@@ -42,7 +42,7 @@ pub(crate) type Turn = OwnedMutexGuard<Option<PurgeMark>>;
 
 /// A moment, in microseconds since this was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(u64);
+pub(crate) struct SinceStart(u64);
 
 const NEVER: u64 = u64::MAX;
 
@@ -72,9 +72,9 @@ impl Purges {
     }
 
     /// Whether somebody has begun to read since, with or without success.
-    pub(crate) fn was_tried_since(&self, moment: Moment) -> bool {
+    pub(crate) fn was_tried_since(&self, moment: SinceStart) -> bool {
         let tried_at = self.tried_at.load(Ordering::SeqCst);
-        tried_at != NEVER && Moment(tried_at) >= moment
+        tried_at != NEVER && SinceStart(tried_at) >= moment
     }
 
     /// Waits for the right to read.
@@ -88,20 +88,20 @@ impl Purges {
     }
 
     /// Says that a reading begins.
-    pub(crate) fn begin(&self) -> Moment {
+    pub(crate) fn begin(&self) -> SinceStart {
         let now = self.now();
         self.tried_at.store(now.0, Ordering::SeqCst);
         now
     }
 
     /// What was purged before `began` is forgotten, up to `mark`: memory holds again, from then on.
-    pub(crate) fn end(&self, mut turn: Turn, mark: PurgeMark, began: Moment) {
+    pub(crate) fn end(&self, mut turn: Turn, mark: PurgeMark, began: SinceStart) {
         *turn = Some(mark);
         self.read_at.store(began.0, Ordering::SeqCst);
     }
 
-    pub(crate) fn now(&self) -> Moment {
-        Moment(u64::try_from(self.made_at.elapsed().as_micros()).unwrap_or(NEVER - 1))
+    pub(crate) fn now(&self) -> SinceStart {
+        SinceStart(u64::try_from(self.made_at.elapsed().as_micros()).unwrap_or(NEVER - 1))
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {

@@ -103,10 +103,10 @@ async fn wait<K: Keys>(
 mod tests {
     use std::time::Duration;
 
-    use hapax::{Timestamp, idempotency::Answer, key::IdempotencyKey};
+    use hapax::{idempotency::Answer, key::IdempotencyKey};
 
     use super::*;
-    use crate::settings::Profile;
+    use crate::settings::{Moment, Profile};
 
     #[test]
     fn an_answer_that_was_asked_for_long_before_somebody_came_is_looked_up_again() {
@@ -115,7 +115,7 @@ mod tests {
             ..Answer::default()
         };
         let key = IdempotencyKey::new("k").unwrap();
-        let (print, expires_at) = (Fingerprint::from_bytes([1; 32]), Timestamp::default());
+        let (print, expires_at) = (Fingerprint::from_bytes([1; 32]), Moment::default());
         let stored = Stored::new(answer, &key, print, expires_at, Profile::Hapax).unwrap();
         let (asked_at, stored) = (Instant::now(), Arc::new(stored));
         let told = Told::Replay(stored, asked_at);
