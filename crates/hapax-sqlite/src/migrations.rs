@@ -53,7 +53,11 @@ const OWN: &[Migration<'static>] = &[
         "outlived",
         include_str!("../migrations/0009_outlived.sql"),
     ),
-    (10, "derived", include_str!("../migrations/0010_derived.sql")),
+    (
+        10,
+        "derived",
+        include_str!("../migrations/0010_derived.sql"),
+    ),
     (11, "purges", include_str!("../migrations/0011_purges.sql")),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
