@@ -103,6 +103,19 @@ impl Sample {
                 "to": ["n4@alice.example"],
             }),
         );
+        sample.pay();
+        sample.operate();
+        let (from, until) = (20 * SECOND, 21 * SECOND);
+        for how in ["Kill(Shop(0), 0ns)", "Kill(Relay(0), 0ns)"] {
+            let kill =
+                json!({ "blow": "kill", "how": how, "bit": true, "from": from, "until": until });
+            sample.add("faults.jsonl", kill);
+        }
+        sample
+    }
+
+    /// What the providers made.
+    fn pay(&mut self) {
         for (file, made) in [
             (
                 "payment.jsonl",
@@ -119,16 +132,8 @@ impl Sample {
             ("payment.jsonl", json!({ "kind": "capture", "amount": 7 })),
             ("shipping.jsonl", json!({ "kind": "shipment" })),
         ] {
-            sample.add(file, json!({ "status": 201, "object": made }));
+            self.add(file, json!({ "status": 201, "object": made }));
         }
-        let (from, until) = (20 * SECOND, 21 * SECOND);
-        sample.operate();
-        for how in ["Kill(Shop(0), 0ns)", "Kill(Relay(0), 0ns)"] {
-            let kill =
-                json!({ "blow": "kill", "how": how, "bit": true, "from": from, "until": until });
-            sample.add("faults.jsonl", kill);
-        }
-        sample
     }
 
     /// What the storm's own hand did: one key that was deleted between two answers, one order that a
