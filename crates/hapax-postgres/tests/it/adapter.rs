@@ -491,7 +491,8 @@ async fn what_the_database_refuses_is_told_apart_whoever_ran_the_statement() {
             tenant varchar(5) NOT NULL,
             amount int CONSTRAINT child_amount_check CHECK (amount > 0),
             parent int CONSTRAINT child_parent_fkey REFERENCES parent (id),
-            during int4range CONSTRAINT child_during_excl EXCLUDE USING gist (during WITH &&)
+            during int4range,
+            CONSTRAINT child_during_excl EXCLUDE USING gist (during WITH &&)
         );
         INSERT INTO child VALUES (7, 'alice', 1, NULL, '[1,5]')";
     town.plain.batch_execute(tables).await.unwrap();
