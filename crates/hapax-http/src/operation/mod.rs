@@ -153,7 +153,7 @@ impl<K: Keys> OperationLayer<K> {
         self.change(|it| {
             it.terms
                 .media_types
-                .extend(types.into_iter().map(Into::into))
+                .extend(types.into_iter().map(Into::into));
         })
     }
 
