@@ -131,7 +131,8 @@ impl<S: Subscriber> Layer<S> for Log {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut log = self.0.lock().unwrap();
         event.record(&mut |field: &Field, value: &dyn Debug| {
-            *log += &format!("{field}={value:?}\n");
+            let line = format!("{field}={value:?}\n");
+            log.push_str(&line);
         });
     }
 }

@@ -10,10 +10,14 @@ const JSON: &str = "application/json";
 impl Writer<'_> {
     /// What may be moved: not published, not set aside, and of no aggregate that is passed over.
     pub(super) fn candidates(&self) -> String {
-        let mut aside = format!("{} NOT IN (SELECT row_key FROM aside)", self.row_key());
-        if let Some((kind, id)) = self.aggregate_columns() {
-            aside += &format!(" AND coalesce({kind} || E'\\n' || {id} <> ALL ($3::text[]), true)");
-        }
+        let key = self.row_key();
+        let aside = format!("{key} NOT IN (SELECT row_key FROM aside)");
+        let aside = match self.aggregate_columns() {
+            Some((kind, id)) => {
+                format!("{aside} AND coalesce({kind} || E'\\n' || {id} <> ALL ($3::text[]), true)")
+            }
+            None => aside,
+        };
         match unpublished(self.table, self.described, "source.") {
             Some(unpublished) => format!("{unpublished} AND {aside}"),
             None => aside,

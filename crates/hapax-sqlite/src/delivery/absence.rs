@@ -61,8 +61,8 @@ impl Absences {
         let mut nodes = conn.prepare_cached(query!("delivery/known"))?;
         let mut rows = nodes.query([living])?;
         while let Some(row) = rows.next()? {
-            let knows: String = row.get(0)?;
-            known.extend(knows.lines().map(str::to_owned));
+            let names: String = row.get(0)?;
+            known.extend(names.lines().map(str::to_owned));
         }
         let (mut absences, mut waited_for) = (Self::default(), Vec::new());
         for place in places {
