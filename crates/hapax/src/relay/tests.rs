@@ -8,13 +8,15 @@ use crate::{
     clock::{Random, Timestamp},
     delivery::{Checkpoint, CheckpointId, Frontier, Opened, Parked, ParkedState, Settlement},
     event::{Headers, NewEvent},
-    limits::{BEHIND, READ_EVENTS},
+    limits::{BEHIND, BLOCKED_KEYS, READ_EVENTS},
     outbox::{OutboxEvent, seal},
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
     store::Batch,
 };
 
-use super::{Destination, Node, Order, flow::Flow, lane::Item, lease::LOOKS, settle::Tried};
+use super::{
+    Destination, Node, Order, blocked::Blocked, flow::Flow, lane::Item, lease::LOOKS, settle::Tried,
+};
 
 #[test]
 fn a_node_counts_as_alive_for_several_signs_of_life() {
@@ -154,6 +156,31 @@ fn a_key_is_not_free_that_was_held_up_again_since() {
     flow.settled(vec![key("a")], at(0));
     admit(&mut flow, &[(3, Some("a"))]);
     assert!(flow.choose(9, at(0)).is_empty());
+}
+
+/// Where not all blocked keys are in memory, those are that the store does not know yet.
+#[test]
+fn a_key_is_known_to_be_blocked_until_the_store_knows_it() {
+    let mut flow = flow(Order::Key);
+    let many = (0..=BLOCKED_KEYS).map(|number| number.to_string());
+    flow.blocked = Blocked::new(many.collect());
+    admit(&mut flow, &[(1, Some("a")), (2, Some("b"))]);
+    let mut chosen = flow.choose(9, at(0)).into_iter();
+    conclude(&mut flow, chosen.next().unwrap(), unavailable());
+    assert_eq!(asked_about(&flow, "a"), [""; 0]);
+    let _sent = flow.settlement();
+    conclude(&mut flow, chosen.next().unwrap(), unavailable());
+    flow.settled(vec![], at(0));
+    // The first is written down, and the store is asked; it has not heard of the second.
+    assert_eq!(asked_about(&flow, "a"), [key("a")]);
+    assert_eq!(asked_about(&flow, "b"), [""; 0]);
+}
+
+fn asked_about(flow: &Flow, name: &str) -> Vec<String> {
+    flow.asks_about(&Batch {
+        events: vec![Arc::new(event(9, Some(name)))],
+        frontier: frontier(9),
+    })
 }
 
 #[test]
