@@ -23,6 +23,9 @@ use crate::{
 /// of milliseconds.
 pub(super) const SCAN: i64 = 50_000;
 
+/// The columns whose bytes a statement adds up: type, tenant, aggregate, payload and headers.
+const STORED_COLUMNS: [usize; 6] = [2, 3, 4, 5, 7, 8];
+
 /// What one statement found.
 #[expect(
     clippy::large_enum_variant,
@@ -176,8 +179,16 @@ impl Found {
     pub(super) fn of(found: &[Row], limit: usize, keyring: &Keyring) -> Result<Self, StoreError> {
         let events = found.iter().map(|row| event(row, keyring));
         let events = until_unreadable(events.collect())?;
-        // As the statement adds them up: what a payload takes in its column, not what it says.
-        let stored = |row: &Row| row.get::<_, Option<&str>>(7).map_or(0, str::len);
+        // As the statement adds them up: what an event takes in its columns, not what it says. Where
+        // the two sums differed, the reader would take a read that was cut for a whole one, and pass
+        // over the rest.
+        let stored = |row: &Row| {
+            let texts = STORED_COLUMNS.map(|column| row.get::<_, Option<&str>>(column));
+            texts
+                .map(|text| text.map_or(0, str::len))
+                .iter()
+                .sum::<usize>()
+        };
         let bytes: usize = found.iter().map(stored).sum();
         Ok(Self {
             last: events.last().map(|event| event.position),

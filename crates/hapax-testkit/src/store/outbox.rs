@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    num::NonZeroU8,
     sync::Arc,
     time::Duration,
 };
@@ -262,6 +263,22 @@ pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
     let all: Vec<_> = first.events.iter().chain(&rest).collect();
     let read: Vec<_> = all.iter().map(|one| one.event.id).collect();
     assert_eq!(read, ids);
+    let mut by_parts = 0;
+    for part in 0..2 {
+        let two = NonZeroU8::new(2).expect("it is not zero");
+        let shards = Shards::of_part(part, two).expect("there are two");
+        let mut frontier = Frontier::default();
+        loop {
+            let read = bench.store().read(&frontier, shards, 1_000).await;
+            let batch = read.expect("it is read");
+            if batch.events.is_empty() {
+                break;
+            }
+            by_parts += batch.events.len();
+            frontier = batch.frontier;
+        }
+    }
+    assert_eq!(by_parts, count, "a read that is cut passes nothing over");
     let opened = bench.open("d").await;
     let mut parks = steps::settlement("d", opened.epoch);
     parks.checkpoint = Some(steps::checkpoint(behind, &[], &[]));
