@@ -120,7 +120,7 @@ async fn check_goes_on(old: &Cluster, new: &Cluster) -> [Far; 2] {
     let relay = spawn(&store, &far, Some("one"));
     let client = new.client_of(SHOP).await;
     // Before that the ids may be taken.
-    let taken = "SELECT count(*) FROM hapax.lease WHERE node = 'one'
+    let taken = "SELECT count(*) FROM hapax.lease WHERE node LIKE 'one#%'
         AND taken_at > now() - interval '1 minute'";
     eventually(PATIENCE, async || number(&client, taken).await == 3).await;
     emit(&client, "later", 50).await;
