@@ -248,10 +248,14 @@ impl<K: Keys> Idempotency<K> {
                 }
                 purges.end(turn, until, began);
             }
-            Err(error) => tracing::debug!(
-                error = error.story(),
-                "purged keys cannot be read: answers come from the store"
-            ),
+            Err(error) => {
+                if purges.fail() {
+                    tracing::warn!(
+                        error = error.story(),
+                        "purged keys cannot be read: no answer is replayed from memory"
+                    );
+                }
+            }
         }
     }
 

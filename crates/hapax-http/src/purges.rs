@@ -10,7 +10,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -33,6 +33,8 @@ pub(crate) struct Purges {
     read_at: AtomicU64,
     /// When the last one began.
     tried_at: AtomicU64,
+    /// Whether the last one failed.
+    has_failed: AtomicBool,
     /// Up to where they were read; whoever holds it reads.
     mark: Arc<Mutex<Option<PurgeMark>>>,
 }
@@ -52,6 +54,7 @@ impl Purges {
             made_at: Instant::now(),
             read_at: AtomicU64::new(NEVER),
             tried_at: AtomicU64::new(NEVER),
+            has_failed: AtomicBool::new(false),
             mark: Arc::default(),
         }
     }
@@ -97,7 +100,13 @@ impl Purges {
     /// What was purged before `began` is forgotten, up to `mark`: memory holds again, from then on.
     pub(crate) fn end(&self, mut turn: Turn, mark: PurgeMark, began: SinceStart) {
         *turn = Some(mark);
+        self.has_failed.store(false, Ordering::SeqCst);
         self.read_at.store(began.0, Ordering::SeqCst);
+    }
+
+    /// Says that a reading failed; whether it is the first since one that did not.
+    pub(crate) fn fail(&self) -> bool {
+        !self.has_failed.swap(true, Ordering::SeqCst)
     }
 
     pub(crate) fn now(&self) -> SinceStart {
@@ -140,6 +149,7 @@ mod tests {
         assert!(!purges.was_tried_since(arrived));
         let turn = purges.turn().await;
         purges.begin();
+        assert!(purges.fail() && !purges.fail(), "it is said once");
         drop(turn);
         assert!(purges.was_tried_since(arrived) && !purges.is_fresh());
         advance(Duration::from_millis(1)).await;

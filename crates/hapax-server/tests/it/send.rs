@@ -13,9 +13,10 @@ use std::{
 use hapax_testkit::{
     http::{HttpReceiver, HttpReply, Received},
     port::free_port,
+    wait::eventually,
 };
 
-use crate::hapax::{Ran, hapax, run_to_end};
+use crate::hapax::{PATIENCE, Ran, hapax, run_to_end};
 
 const BODY: &str = r#"{"amount":500}"#;
 
@@ -394,33 +395,31 @@ fn a_process_that_is_killed_beside_another_leaves_the_journal_to_it() {
     assert_eq!([same, again], [key.clone(), key]);
 }
 
-#[test]
-fn a_lock_of_the_journal_is_waited_for_and_does_not_outlive_whoever_holds_it() {
-    let (service, folder) = (Slow::start(), tempfile::tempdir().unwrap());
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_of_the_journal_is_waited_for_and_does_not_outlive_whoever_holds_it() {
+    let (receiver, folder) = (HttpReceiver::start().await, tempfile::tempdir().unwrap());
     let journal = folder.path().join("journal").display().to_string();
+    let lock = format!("{journal}.lock");
     let mut holder = Command::new("flock")
-        .args([
-            "--verbose",
-            "--no-fork",
-            &format!("{journal}.lock"),
-            "sleep",
-            "1000",
-        ])
-        .stdout(Stdio::piped())
+        .args(["--no-fork", &lock, "sleep", "1000"])
         .spawn()
         .unwrap();
-    let mut said = [0; 1];
-    holder.stdout.take().unwrap().read_exact(&mut said).unwrap();
-    let url = service.url();
-    let arguments = ["send", &url, "-d", BODY, "--journal", &journal];
-    let ran = run_to_end(hapax(&arguments)).ended(1);
+    eventually(PATIENCE, async || is_held(&lock)).await;
+    let url = receiver.url("/orders");
+    let arguments = [&*url, "-d", BODY, "--journal", &journal];
+    let ran = send(&arguments).await.ended(1);
     assert!(ran.stderr.contains("journal.lock"), "{}", ran.stderr);
-    let mut waits = hapax(&arguments).spawn().unwrap();
+    assert!(receiver.received().is_empty(), "it was sent");
     holder.kill().unwrap();
     holder.wait().unwrap();
-    let (stream, _) = service.taken();
-    answer(stream, 201);
-    assert_eq!(waits.wait().unwrap().code(), Some(0));
+    send(&arguments).await.ended(0);
+}
+
+/// Whether somebody else holds the lock of this file.
+fn is_held(path: &str) -> bool {
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).open(path);
+    matches!(file.unwrap().try_lock(), Err(fs::TryLockError::WouldBlock))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
