@@ -392,9 +392,9 @@ async fn of_many_purges_of_one_version_at_once_one_happens() {
             purged
         })
     });
-    let purged = futures_util::future::join_all(purges).await;
-    let done = purged.iter().filter(|it| matches!(it, Ok(Ok(())))).count();
-    assert_eq!(done, 1, "{purged:?}");
+    let ended = futures_util::future::join_all(purges).await;
+    let done = ended.iter().filter(|it| matches!(it, Ok(Ok(())))).count();
+    assert_eq!(done, 1, "{ended:?}");
     let left = keys::get(store, &scene.ops, None, "POST /orders", "k").await;
     assert_eq!(left.unwrap().body, b"again");
     let told = store.purged(None).await.unwrap();
