@@ -113,10 +113,10 @@ impl Act {
         at: Timestamp,
     ) -> Result<Plan, Trouble> {
         let filter = run::dead(dest, q, at)?;
-        let desk = console.desk();
         // First what can be seen, then how many of that there are: the job is about no others.
-        let seen = desk.seen_now().await?;
-        let count = desk.count_dead(actor, dest, &filter, &seen).await?;
+        let seen = console.desk().seen_now().await?;
+        let count = console.desk().count_dead(actor, dest, &filter, &seen);
+        let count = count.await?;
         let what = if count == 1 {
             "dead letter"
         } else {

@@ -259,7 +259,7 @@ async fn bodies_on_the_disk_share_a_bounded_room_and_give_it_back() {
     const LONG: usize = 3 * MIB;
     let settings = |it: &mut hapax_http::Settings| it.body_file_bytes = 4 * MIB as u64;
     let mut stage = Stage::with(settings, |layer| layer).await;
-    let takes = async |request: axum::extract::Request| {
+    let handler = async |request: axum::extract::Request| {
         drop(request.into_body());
         "taken"
     };
@@ -267,7 +267,7 @@ async fn bodies_on_the_disk_share_a_bounded_room_and_give_it_back() {
         .idempotency
         .operation("/takes")
         .body_max(32 * MIB as u64);
-    stage.route("/takes", post(takes).layer(layer));
+    stage.route("/takes", post(handler).layer(layer));
     let request = |key: &str, bytes: usize| {
         let request = Request::post("/takes").header("idempotency-key", key);
         request.body(Body::from(vec![b'x'; bytes])).unwrap()

@@ -610,7 +610,7 @@ async fn a_token_of_a_tenant_sees_and_touches_that_tenants_rows_alone() {
     );
     let again = json!({"destination": "others", "dry_run": true});
     let counted = served.post("/events/replay", &again).await;
-    assert_eq!(counted.json().unwrap(), json!({"count": 1}));
+    assert_eq!(counted.json().unwrap()["count"], 1);
     served.relay.stop().await;
 }
 

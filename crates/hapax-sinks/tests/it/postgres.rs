@@ -98,7 +98,7 @@ async fn each_source_has_ids_of_its_own() {
         for _ in 0..2 {
             deliver(sink, said.clone()).await.unwrap();
         }
-        let outcomes = sink.deliver(&[not_said.clone()]).await;
+        let outcomes = sink.deliver(std::slice::from_ref(not_said)).await;
         check_failure(&outcomes[0], false, "mismatch", "another payload");
     }
     assert_eq!(names(&direct).await.len(), 2);

@@ -89,15 +89,16 @@ impl Namesakes {
         }
         let count = u32::try_from(living.len()).unwrap_or(u32::MAX);
         gauge!(telemetry::RELAY_NAMESAKES).set(f64::from(count));
-        match living.first() {
-            Some(other) => tracing::error!(
+        if let Some(other) = living.first() {
+            tracing::error!(
                 name,
                 node = identity,
                 other,
                 "another process that lives has the name of this relay: give each a name of its \
                  own; neither takes what the other carries"
-            ),
-            None => tracing::info!(name, node = identity, "no other process has this name now"),
+            );
+        } else {
+            tracing::info!(name, node = identity, "no other process has this name now");
         }
     }
 }

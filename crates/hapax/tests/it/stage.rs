@@ -41,7 +41,7 @@ impl Stage {
         Self {
             store,
             clock,
-            directory: directory,
+            directory,
         }
     }
 
@@ -127,15 +127,17 @@ impl Stage {
         let conn = Connection::open(self.directory.path().join(FILE)).unwrap();
         conn.execute("ATTACH ?1 AS image", [image.to_str().unwrap()])
             .unwrap();
-        let mut replace = String::from("PRAGMA foreign_keys = off; BEGIN IMMEDIATE;");
+        let mut replace = vec!["PRAGMA foreign_keys = off; BEGIN IMMEDIATE".to_owned()];
         let mut tables = conn.prepare(TABLES).unwrap();
         for name in tables.query_map([], |row| row.get::<_, String>(0)).unwrap() {
             let name = name.unwrap();
-            replace += &format!(
-                "DELETE FROM main.{name}; INSERT INTO main.{name} SELECT * FROM image.{name};"
-            );
+            replace.push(format!("DELETE FROM main.{name}"));
+            replace.push(format!(
+                "INSERT INTO main.{name} SELECT * FROM image.{name}"
+            ));
         }
-        conn.execute_batch(&(replace + "COMMIT")).unwrap();
+        replace.push("COMMIT".to_owned());
+        conn.execute_batch(&replace.join("; ")).unwrap();
         self.store.wake().ring();
     }
 

@@ -194,7 +194,7 @@ impl Model for History {
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
         let mut state = state.clone();
         match action {
-            Action::Commit => state.commit()?,
+            Action::Commit => state.commit(),
             Action::Purge => drop(state.database.events.remove(0)),
             Action::TakeImage => state.image = Some(state.database.clone()),
             Action::Restore { renamed, sequences } => {
@@ -412,17 +412,16 @@ impl History {
 
 impl State {
     /// Commits an event, if its id is not taken: a request fails that draws one that is.
-    fn commit(&mut self) -> Option<()> {
+    fn commit(&mut self) {
         self.database.last += 1;
         let id = self.database.last;
         if self.database.events.iter().any(|event| event.id == id) {
-            return Some(());
+            return;
         }
         let number = self.committed;
         self.committed += 1;
         self.database.events.push(Event { id, number });
         self.database.events.sort_by_key(|event| event.id);
-        Some(())
     }
 
     /// Whether an event that was committed after the restore was not delivered.

@@ -8,7 +8,7 @@
 //! has to know (`memory`): whoever is killed reads the last segment alone, however long the run is.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     fs::{self, File},
     io::Write as _,
     path::{Path, PathBuf},
@@ -194,9 +194,9 @@ impl Known {
         if line["type"] == "invoke" {
             self.count += 1;
             self.beyond = self.beyond.max(after(&key.1));
-            if !self.wishes.contains_key(&key) {
+            if let Entry::Vacant(vacant) = self.wishes.entry(key) {
                 let wish = serde_json::from_value(line["value"].clone())?;
-                self.wishes.insert(key, Told::nothing(wish));
+                vacant.insert(Told::nothing(wish));
             }
         } else if let Some(told) = self.wishes.get_mut(&key)
             && line["value"]["lasting"] == true

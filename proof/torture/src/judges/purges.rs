@@ -71,19 +71,16 @@ fn remembered(operated: &Operated) -> Vec<Violation> {
 fn effects(operated: &Operated, evidence: &Evidence) -> Vec<Violation> {
     let is_granted = operated.answers().any(|(_, _, it)| id(it).is_some());
     let most = 1 + operated.purges();
-    let (counts, of) = match operated.wish.kind {
-        Kind::Payment => {
-            let amount = &operated.wish.body["amount"];
-            let of_it = |row: &&Value| row["amount"] == *amount;
-            let taken = evidence.paid("charge").into_iter().filter(|it| of_it(it));
-            let kept = evidence.rows("charges").iter().filter(of_it);
-            (vec![taken.count(), kept.count()], 11)
-        }
-        _ => {
-            let note = &operated.wish.body["note"];
-            let orders = evidence.rows("orders").iter();
-            (vec![orders.filter(|row| row["note"] == *note).count()], 1)
-        }
+    let (counts, of) = if operated.wish.kind == Kind::Payment {
+        let amount = &operated.wish.body["amount"];
+        let of_it = |row: &&Value| row["amount"] == *amount;
+        let taken = evidence.paid("charge").into_iter().filter(|it| of_it(it));
+        let kept = evidence.rows("charges").iter().filter(of_it);
+        (vec![taken.count(), kept.count()], 11)
+    } else {
+        let note = &operated.wish.body["note"];
+        let orders = evidence.rows("orders").iter();
+        (vec![orders.filter(|row| row["note"] == *note).count()], 1)
     };
     let mut found = Vec::new();
     for count in counts {

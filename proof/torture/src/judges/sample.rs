@@ -143,13 +143,13 @@ impl Sample {
         let forfeited = Wish::order("bob", 47);
         let payment = Wish::payment("alice", 63);
         let made = |id: &str| answer(201, "stored", &json!({ "id": id }));
-        self.operated("asked", &purged, 10, made("ord_2"));
-        self.operated("purged", &purged, 11, Value::Null);
-        self.operated("asked", &purged, 13, made("ord_3"));
-        self.operated("forfeited", &forfeited, 14, Value::Null);
-        self.operated("asked", &forfeited, 14, made("ord_4"));
+        self.operated("asked", &purged, 10, &made("ord_2"));
+        self.operated("purged", &purged, 11, &Value::Null);
+        self.operated("asked", &purged, 13, &made("ord_3"));
+        self.operated("forfeited", &forfeited, 14, &Value::Null);
+        self.operated("asked", &forfeited, 14, &made("ord_4"));
         for at in [15, 16] {
-            self.operated("asked", &payment, at, made("ch_2"));
+            self.operated("asked", &payment, at, &made("ch_2"));
         }
         let amount = |wish: &Wish| wish.body["amount"].clone();
         for id in ["ord_2", "ord_3"] {
@@ -180,7 +180,7 @@ impl Sample {
     }
 
     /// A line of what the storm's own hand did.
-    pub(super) fn operated(&mut self, what: &str, wish: &Wish, second: u64, answer: Value) {
+    pub(super) fn operated(&mut self, what: &str, wish: &Wish, second: u64, answer: &Value) {
         self.operated_at("shop-0", what, wish, second * SECOND, answer);
     }
 
@@ -191,7 +191,7 @@ impl Sample {
         what: &str,
         wish: &Wish,
         at: u64,
-        answer: Value,
+        answer: &Value,
     ) {
         let wish = serde_json::to_value(wish).expect("a wish is JSON");
         self.add(

@@ -144,7 +144,7 @@ fn what_is_told_of_a_key_after_it_was_deleted_is_found_where_it_is_old() {
         check(expected, |run| {
             let told = answer(201, "replayed", &json!({ "id": id }));
             let place = run.lines["operator.jsonl"].len();
-            run.operated_at(node, "asked", &purged, at * (SECOND / 1_000), told);
+            run.operated_at(node, "asked", &purged, at * (SECOND / 1_000), &told);
             // The ledger is in the order of time.
             let lines = run.lines.get_mut("operator.jsonl").unwrap();
             let line = lines.remove(place);

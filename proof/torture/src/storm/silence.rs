@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{Storm, blow::operate, canary, watch};
 use crate::{
     lines::now,
-    town::{LOST, WEBHOOK_SECRET},
+    town::{LOST, Silence, WEBHOOK_SECRET},
 };
 
 /// How long relays may take to ask for the name.
@@ -31,7 +31,7 @@ pub(super) async fn silence(storm: &mut Storm, line: &mut Value) -> anyhow::Resu
     if !canary(storm).await? {
         return Ok(false);
     }
-    let heard = |storm: &Storm| storm.town.silence.as_ref().map_or(0, |it| it.heard());
+    let heard = |storm: &Storm| storm.town.silence.as_ref().map_or(0, Silence::heard);
     let before = heard(storm);
     let names = (0..DESTINATIONS).map(|number| format!("{LOST}-{}-{number}", now()));
     let names: Vec<_> = names.collect();

@@ -50,15 +50,15 @@ impl Silence {
             ("resolv.conf", format!("nameserver {a}.{b}.{c}.{d}\n")),
             ("hosts", format!("127.0.0.1 localhost {FEED_HOST}\n")),
         ];
-        let mut wrapped = vec!["sh".to_owned(), "-c".to_owned(), SCRIPT.to_owned()];
+        let mut inner = vec!["sh".to_owned(), "-c".to_owned(), SCRIPT.to_owned()];
         for (name, text) in files {
             let path = folder.join(name);
             std::fs::write(&path, text)?;
-            wrapped.push(path.display().to_string());
+            inner.push(path.display().to_string());
         }
         // Root needs no other user for it; others become root in a namespace of their own.
         let ways = [&["unshare", "-m"][..], &["unshare", "-rm"]];
-        let ways = ways.map(|way| way.iter().map(|&it| it.to_owned()).chain(wrapped.clone()));
+        let ways = ways.map(|way| way.iter().map(|&it| it.to_owned()).chain(inner.clone()));
         let mut ways = ways.into_iter().map(Iterator::collect);
         let Some(wrapper) = ways.find(|it: &Vec<String>| is_allowed(it)) else {
             return Ok(None);

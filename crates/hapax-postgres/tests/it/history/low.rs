@@ -126,10 +126,10 @@ async fn a_writer_that_has_drawn_a_passed_id_is_waited_for() {
 /// What a delivery waits for keeps its position.
 #[tokio::test]
 async fn parked_deliveries_keep_their_events() {
-    let (fixture, head) = passed().await;
     const PARK: &str = "
         INSERT INTO hapax.delivery (destination, position, state, attempt, next_at, changed_at)
         VALUES ('hook', 25, 'dead', 3, now(), now())";
+    let (fixture, head) = passed().await;
     fixture.plain.batch_execute(PARK).await.unwrap();
     let unknown = "UPDATE hapax.checkpoint_log SET snapshot = replace(snapshot, '/0000', '/F000')";
     fixture.plain.batch_execute(unknown).await.unwrap();
