@@ -181,7 +181,7 @@ fn judge(step: Step, error: Error) -> SinkError {
         _ => "status_5xx",
     };
     // A mailbox that is busy, or whose mail is greylisted: others take theirs.
-    if step == Step::Recipient && status == 450 {
+    if step != Step::Ours && status == 450 {
         return SinkError::Declined {
             retry_after: None,
             error_type,
