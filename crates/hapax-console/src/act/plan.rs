@@ -52,9 +52,8 @@ impl Act {
             }
             Self::ReplayEvents { dest, q } => {
                 let filter = run::events(q, at)?;
-                let desk = console.desk();
-                let seen = desk.seen_now().await?;
-                let count = desk.count_events(actor, dest, &filter).await?;
+                let seen = console.desk().seen_now().await?;
+                let count = console.desk().count_events(actor, dest, &filter).await?;
                 let says = format!(
                     "{} {} offered to {dest} again, whatever came of them, under the ids they \
                      have: {q}.",
@@ -115,8 +114,8 @@ impl Act {
         let filter = run::dead(dest, q, at)?;
         // First what can be seen, then how many of that there are: the job is about no others.
         let seen = console.desk().seen_now().await?;
-        let count = console.desk().count_dead(actor, dest, &filter, &seen);
-        let count = count.await?;
+        let counted = console.desk().count_dead(actor, dest, &filter, &seen);
+        let count = counted.await?;
         let what = if count == 1 {
             "dead letter"
         } else {
