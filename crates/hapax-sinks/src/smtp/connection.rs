@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use super::{
     content::Content,
     receipt,
-    refusal::{Step, is_about_the_mail},
+    refusal::{Step, is_about_the_mail, is_of_the_mailbox},
     server::{Server, StartTls},
 };
 use crate::{
@@ -165,6 +165,7 @@ fn judge(step: Step, error: Error) -> SinkError {
     };
     let said = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
     let is_about_the_mail = is_about_the_mail(step, status, &said);
+    let is_of_the_mailbox = step == Step::Recipient && is_of_the_mailbox(status, &said);
     let receipt = receipt(Some(status), said);
     // What the server said stays in the receipt: many quote the recipient, and this is logged.
     let source = Replied(status).into();
@@ -180,8 +181,7 @@ fn judge(step: Step, error: Error) -> SinkError {
         530 | 534 | 535 | 538 => "auth",
         _ => "status_5xx",
     };
-    // A mailbox that is busy, or whose mail is greylisted: others take theirs.
-    if step != Step::Ours && status == 450 {
+    if is_of_the_mailbox {
         return SinkError::Declined {
             retry_after: None,
             error_type,

@@ -27,7 +27,7 @@ pub(super) fn is_about_the_mail(step: Step, status: u16, said: &str) -> bool {
     if matches!(status, 500 | 502..=504 | 521 | 530 | 534 | 535 | 538) {
         return false;
     }
-    match enhanced(said) {
+    match enhanced(said, "5") {
         Some((subject, detail)) => !is_about_us(step, subject, detail, said),
         None => match step {
             Step::Recipient => status != 554 && !speaks_of_us(said),
@@ -51,6 +51,21 @@ fn is_about_us(step: Step, subject: u16, detail: u16, said: &str) -> bool {
     }
 }
 
+/// Whether a passing refusal of a recipient is about this mailbox: it is busy or full, or greylists.
+/// Others take theirs then.
+pub(super) fn is_of_the_mailbox(status: u16, said: &str) -> bool {
+    let lower = said.to_ascii_lowercase();
+    let speaks_of = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    match (status, enhanced(said, "4")) {
+        (450..=452, _) if speaks_of(&["greylist", "graylist"]) => true,
+        (450..=452, Some((2, _))) => true,
+        // The sender's address; the system, the network, the protocol, policy.
+        (450, Some((1, 7 | 8) | (3..=5 | 7, _))) => false,
+        (450, _) => !speaks_of_us(said) && !speaks_of(&["client host", "helo"]),
+        _ => false,
+    }
+}
+
 /// Whether a refusal without a code for it is about relaying, or about the sender.
 fn speaks_of_us(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
@@ -59,22 +74,23 @@ fn speaks_of_us(said: &str) -> bool {
         .any(|word| said.contains(word))
 }
 
-/// The subject and detail of the enhanced status code `5.subject.detail`: at the beginning, or
+/// The subject and detail of the enhanced status code `class.subject.detail`: at the beginning, or
 /// behind a `#` as some servers write it.
-fn enhanced(said: &str) -> Option<(u16, u16)> {
+fn enhanced(said: &str, class: &str) -> Option<(u16, u16)> {
     let start = said.trim_start();
     let marked = said.split_once('#').map(|(_, rest)| rest);
-    [Some(start), marked].into_iter().flatten().find_map(code)
+    let mut places = [Some(start), marked].into_iter().flatten();
+    places.find_map(|text| code(text, class))
 }
 
-fn code(text: &str) -> Option<(u16, u16)> {
+fn code(text: &str, expected: &str) -> Option<(u16, u16)> {
     let is_part = |it: char| it.is_ascii_digit() || it == '.';
     let end = text.find(|it| !is_part(it)).unwrap_or(text.len());
     let mut parts = text[..end].split('.');
     // A class that is not the reply's own is a mistake.
     let class = parts.next()?;
     let (subject, detail) = (parts.next()?, parts.next()?);
-    if class != "5" || parts.next().is_some() {
+    if class != expected || parts.next().is_some() {
         return None;
     }
     Some((subject.parse().ok()?, detail.parse().ok()?))
@@ -99,7 +115,7 @@ mod tests {
             ("5.99999.1", None),
             ("", None),
         ] {
-            assert_eq!(enhanced(said), expected, "{said}");
+            assert_eq!(enhanced(said, "5"), expected, "{said}");
         }
     }
 

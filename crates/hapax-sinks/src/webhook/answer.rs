@@ -66,7 +66,7 @@ pub(super) async fn judge(
 /// Whether an endpoint that answers like this has read the event and objects to its content: another
 /// event may fare better.
 fn is_about_the_event(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 400 | 409 | 413 | 422)
+    matches!(status.as_u16(), 400 | 409 | 413 | 415 | 422 | 431)
 }
 
 /// The status of an answer that was no success.

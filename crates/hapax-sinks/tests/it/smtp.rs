@@ -155,6 +155,54 @@ async fn a_mailbox_that_takes_nothing_now_declines_its_own_mail() {
     assert!(matches!(outcome, Err(SinkError::Unavailable { .. })));
 }
 
+/// What is said when a recipient is named may be about whoever sends: all mails meet it then.
+#[tokio::test]
+async fn a_passing_refusal_of_a_recipient_is_the_mailboxs_or_the_senders() {
+    for (line, is_of_mailbox) in [
+        ("450 4.2.1 mailbox busy", true),
+        (
+            "450 4.2.0 <b@example.com>: Recipient address rejected: Greylisted",
+            true,
+        ),
+        ("450 4.7.1 Greylisting in action, come back later", true),
+        (
+            "451 4.7.1 Greylisted, please try again in 300 seconds",
+            true,
+        ),
+        ("452 4.2.2 The mailbox is over its quota", true),
+        ("450 4.1.1 try later", true),
+        (
+            "450 4.7.25 Client host rejected: cannot find your hostname",
+            false,
+        ),
+        (
+            "450 4.7.1 Client host rejected: cannot find your reverse hostname",
+            false,
+        ),
+        ("450 Client host rejected: cannot find your hostname", false),
+        (
+            "450 4.1.8 <shop@example.com>: Sender address rejected: Domain not found",
+            false,
+        ),
+        (
+            "450 4.7.1 <shop>: Helo command rejected: Host not found",
+            false,
+        ),
+        ("452 4.3.1 Insufficient system storage", false),
+        ("451 4.3.0 try later", false),
+        ("421 4.7.0 too many connections", false),
+    ] {
+        let (server, sink, _directory) = start().await;
+        server.fail(Some(SmtpFault::Say(Stage::Recipient, line)));
+        let outcome = deliver(&sink, signup(1, "n", "b@example.com")).await;
+        match outcome.unwrap_err() {
+            SinkError::Declined { .. } => assert!(is_of_mailbox, "{line}"),
+            SinkError::Unavailable { .. } => assert!(!is_of_mailbox, "{line}"),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_refusal_of_ourselves_is_tried_again_whichever_command_it_answers() {
     let ours = [

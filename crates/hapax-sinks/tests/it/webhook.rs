@@ -217,6 +217,34 @@ async fn retry_after_in_seconds_and_as_a_date_is_passed_on() {
     check_asked("999 What", "status_other", None).await;
 }
 
+/// An endpoint that objects to what an event says, or to its size, kind or headers, may take others.
+#[tokio::test]
+async fn a_status_is_about_the_event_or_about_the_endpoint() {
+    for (status, is_of_event) in [
+        ("400 No", true),
+        ("409 No", true),
+        ("413 No", true),
+        ("415 No", true),
+        ("422 No", true),
+        ("431 No", true),
+        ("401 No", false),
+        ("403 No", false),
+        ("404 No", false),
+        ("405 No", false),
+        ("408 No", false),
+        ("429 No", false),
+        ("500 No", false),
+        ("503 No", false),
+    ] {
+        let receiver = Receiver::answering(status).await;
+        match deliver(&webhook(&receiver), any_offer()).await.unwrap_err() {
+            SinkError::Declined { .. } => assert!(is_of_event, "{status}"),
+            SinkError::Unavailable { .. } => assert!(!is_of_event, "{status}"),
+            other => panic!("{status}: {other:?}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_410_says_that_the_endpoint_is_gone() {
     let receiver = Receiver::answering("410 Gone").await;
