@@ -52,27 +52,29 @@ impl Failure {
 
     /// Whether it may be one event that the broker objects to, and not all of them.
     pub(super) fn concerns_one(&self) -> bool {
-        let code = self.said().map(AMQPError::get_id);
-        matches!(code, Some(ACCESS_REFUSED | PRECONDITION_FAILED))
-            && matches!(self, Self::Closed(_))
+        // One who may not write to the exchange is refused with every event.
+        let is_precondition = |said: &AMQPError| said.get_id() == PRECONDITION_FAILED;
+        self.is_of_topic()
+            || matches!(self, Self::Closed(_)) && self.said().is_some_and(is_precondition)
     }
 
     /// Whether the broker judged this event alone, and takes others: it has no place for it, or may
     /// write to the exchange, but not under this routing key.
     fn is_of_one(&self) -> bool {
+        matches!(self, Self::Unroutable { .. } | Self::CutOff) || self.is_of_topic()
+    }
+
+    /// Whether the user may write to the exchange, but not under this routing key.
+    pub(super) fn is_of_topic(&self) -> bool {
         let is_of_topic = |said: &AMQPError| {
             said.get_id() == ACCESS_REFUSED
                 && said.get_message().as_str().contains("access to topic")
         };
-        match self {
-            Self::Unroutable { .. } | Self::CutOff => true,
-            Self::Closed(_) => self.said().is_some_and(is_of_topic),
-            _ => false,
-        }
+        matches!(self, Self::Closed(_)) && self.said().is_some_and(is_of_topic)
     }
 
     /// Whether the broker will never take the event: it is larger than its bound.
-    fn is_for_good(&self) -> bool {
+    pub(super) fn is_for_good(&self) -> bool {
         self.said().is_some_and(|said| {
             said.get_id() == PRECONDITION_FAILED
                 && said.get_message().as_str().contains("message size")

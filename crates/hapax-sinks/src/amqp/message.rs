@@ -87,6 +87,32 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// What an event failed for: where all go to one queue, or under one key that is forbidden, it is
+    /// no event's own. An exchange that routes by headers may have a queue for another one.
+    pub(super) fn blamed(&self, error: SinkError) -> SinkError {
+        let is_of_all = match error.error_type() {
+            "unroutable" => self.exchange.as_str().is_empty(),
+            "closed" => true,
+            _ => false,
+        };
+        match error {
+            SinkError::Declined {
+                retry_after,
+                error_type,
+                receipt,
+                source,
+            } if is_of_all && self.routing_key.is_fixed() => SinkError::Unavailable {
+                retry_after,
+                error_type,
+                receipt,
+                source,
+            },
+            other => other,
+        }
+    }
+}
+
 /// Why no message can carry an event.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} has {bytes} bytes, and AMQP has room for 255")]

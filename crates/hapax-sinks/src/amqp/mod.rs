@@ -85,13 +85,16 @@ impl Amqp {
         }
         let mut channels_lost = 0;
         for index in batch.open() {
+            if batch.outcomes[index].is_some() {
+                continue;
+            }
             let failed = self.fly(batch, &[index], deadline).await;
             let Some(failure) = failed else { continue };
             channels_lost += 1;
             if !failure.concerns_one() {
                 return batch.fail(&open, &failure);
             }
-            batch.fail(&[index], &failure);
+            batch.fail_alike(index, &failure);
             if channels_lost == AMQP_CHANNELS_LOST_MAX {
                 // Nobody has judged those behind it: they are offered again.
                 return batch.fail(&open, &Failure::CutOff);
@@ -172,6 +175,24 @@ impl Batch {
         open.map(|(index, _)| index).collect()
     }
 
+    /// Fails the one that the broker judged alone, and with it those of which the same is true.
+    fn fail_alike(&mut self, judged: usize, failure: &Failure) {
+        let mut alike = vec![judged];
+        if let Some(one) = &self.messages[judged] {
+            let is_alike = |other: &Message| {
+                if failure.is_for_good() {
+                    other.body.len() >= one.body.len()
+                } else {
+                    failure.is_of_topic() && other.routing_key == one.routing_key
+                }
+            };
+            let messages = self.messages.iter().enumerate();
+            let more = messages.filter(|(_, it)| it.as_ref().is_some_and(is_alike));
+            alike.extend(more.map(|(index, _)| index));
+        }
+        self.fail(&alike, failure);
+    }
+
     fn fail(&mut self, open: &[usize], failure: &Failure) {
         for index in open {
             let outcome = &mut self.outcomes[*index];
@@ -196,7 +217,7 @@ impl Sink for Amqp {
             }
             let outcomes = batch.outcomes.into_iter();
             let answered = outcomes.map(|outcome| match outcome {
-                Some(outcome) => outcome,
+                Some(outcome) => outcome.map_err(|error| self.layout.blamed(error)),
                 None => Err(Failure::Timeout.into()),
             });
             answered.collect()

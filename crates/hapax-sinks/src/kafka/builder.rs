@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt, sync::Mutex, time::Duration};
 
 use hapax::limits::OFFER;
 use rdkafka::error::KafkaError as ClientError;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Kafka, Layout, Settings, client::OURS, record::is_topic};
 use crate::{format::Format, pattern::Pattern};
@@ -94,6 +94,10 @@ impl KafkaBuilder {
         {
             return Err(KafkaError::Ours { name: name.clone() });
         }
+        let partitioner = self.others.get("partitioner");
+        if partitioner.is_some_and(|it| it.expose_secret().trim() == "random") {
+            return Err(KafkaError::Partitioner);
+        }
         let settings = Settings {
             timeout: self.timeout,
             others: self.others,
@@ -149,6 +153,12 @@ pub enum KafkaError {
         /// Which one.
         name: String,
     },
+    /// Events of one aggregate would go to different partitions.
+    #[error(
+        "kafka partitioner `random` does not go by the key, so that an aggregate's events would not \
+         be in order: choose another one, such as `consistent_random`"
+    )]
+    Partitioner,
     /// The client does not know a setting, or its value.
     #[error(
         "kafka setting {name} is unknown, or its value is refused, or this build has no such part"
@@ -193,7 +203,16 @@ mod tests {
         for topic in ["", "{id}", "a b", "..", &"x".repeat(250)] {
             check(good.clone().topic(topic), &KafkaError::Topic);
         }
-        for name in ["acks", "enable.idempotence", "transactional.id"] {
+        let random = good.clone().set("partitioner", "random");
+        check(random, &KafkaError::Partitioner);
+        let by_key = good.clone().set("partitioner", "consistent_random");
+        assert!(by_key.build().is_ok());
+        for name in [
+            "acks",
+            "delivery.report.only.error",
+            "enable.idempotence",
+            "transactional.id",
+        ] {
             let name = name.to_owned();
             check(good.clone().set(&name, "1"), &KafkaError::Ours { name });
         }

@@ -25,10 +25,11 @@ use super::{builder::KafkaError, failure::Failure};
 use crate::limits::{KAFKA_QUEUE_EVENTS, KAFKA_QUEUE_KBYTES, KAFKA_RECORD_BYTES_MAX};
 
 /// Settings that are this sink's: its promises rest on them.
-pub(super) const OURS: [&str; 15] = [
+pub(super) const OURS: [&str; 16] = [
     "acks",
     "api.version.request.timeout.ms",
     "bootstrap.servers",
+    "delivery.report.only.error",
     "delivery.timeout.ms",
     "enable.gapless.guarantee",
     "enable.idempotence",

@@ -12,6 +12,10 @@ pub(super) enum Failure {
     Topic { topic: String },
     #[error("queue of the client stayed full")]
     Full,
+    #[error(
+        "a broker refused a request for one of its records, and there was no time to send this one alone"
+    )]
+    CutOff,
     #[error("topic `{topic}`: {code}{}", said(words.as_deref()))]
     Refused {
         topic: String,
@@ -40,7 +44,8 @@ impl Failure {
                 code: Code::MessageSizeTooLarge
                     | Code::MessageBatchTooLarge
                     | Code::InvalidRecord
-                    | Code::InvalidMessage,
+                    | Code::InvalidMessage
+                    | Code::InvalidTimestamp,
                 ..
             }
         )
@@ -63,10 +68,12 @@ impl Failure {
             Self::Client(_) => "client",
             Self::Topic { .. } => "topic",
             Self::Full => "queue_full",
+            Self::CutOff => "cut_off",
             Self::Refused { code, .. } => match code {
                 Code::MessageTimedOut => "timeout",
                 Code::MessageSizeTooLarge | Code::MessageBatchTooLarge => "too_large",
                 Code::InvalidRecord | Code::InvalidMessage => "invalid",
+                Code::InvalidTimestamp => "timestamp",
                 Code::TopicAuthorizationFailed
                 | Code::ClusterAuthorizationFailed
                 | Code::Authentication => "refused",
@@ -77,10 +84,21 @@ impl Failure {
 }
 
 impl From<Failure> for SinkError {
-    /// What a record alone is refused for stays so; everything else may pass.
+    /// What a record alone is refused for stays so, but for its time, which the broker compares with
+    /// its clock and its settings; everything else may pass.
     fn from(failure: Failure) -> Self {
         let error_type = failure.error_type();
-        if failure.concerns_one() {
+        let is_declined = matches!(
+            failure,
+            Failure::CutOff
+                | Failure::Refused {
+                    code: Code::InvalidTimestamp,
+                    ..
+                }
+        );
+        if is_declined {
+            Self::declined(error_type, failure)
+        } else if failure.concerns_one() {
             Self::rejected(error_type, failure)
         } else {
             Self::unavailable(error_type, failure)

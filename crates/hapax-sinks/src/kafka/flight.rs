@@ -86,11 +86,13 @@ async fn hand_over(
         handed = handed.key(key.as_str());
     }
     loop {
+        if Instant::now() >= deadline {
+            // It would be sent with nobody there for its acknowledgement.
+            return Err(Failure::Full);
+        }
         match client.producer.send_result(handed) {
             Ok(acknowledgement) => return Ok(acknowledgement),
-            Err((ClientError::MessageProduction(Code::QueueFull), again))
-                if Instant::now() < deadline =>
-            {
+            Err((ClientError::MessageProduction(Code::QueueFull), again)) => {
                 handed = again;
                 sleep(QUEUE_PAUSE).await;
             }

@@ -41,6 +41,7 @@ mod failure;
 
 pub use builder::{KafkaBuilder, KafkaError};
 use client::{Client, Settings};
+use failure::Failure;
 use record::{Layout, Record};
 
 /// A Kafka cluster.
@@ -70,21 +71,26 @@ impl Kafka {
         };
         let open = open(outcomes);
         let suspects = flight::fly(&client, records, &open, outcomes, deadline).await;
+        let mut is_heard = false;
         for index in suspects {
+            if Instant::now() >= deadline {
+                // It would be sent with nobody there for its acknowledgement.
+                if is_heard {
+                    fail(outcomes, &Failure::CutOff);
+                }
+                return;
+            }
             let client = match self.client(&self.alone, true) {
                 Ok(client) => client,
                 Err(failure) => return fail(outcomes, &failure),
             };
             flight::fly(&client, records, &[index], outcomes, deadline).await;
+            is_heard |= !matches!(outcomes[index], Some(Err(SinkError::Unavailable { .. })));
         }
     }
 
     /// The client of a place: the one there is, or a new one where that has failed for good.
-    fn client(
-        &self,
-        place: &Mutex<Option<Client>>,
-        is_alone: bool,
-    ) -> Result<Client, failure::Failure> {
+    fn client(&self, place: &Mutex<Option<Client>>, is_alone: bool) -> Result<Client, Failure> {
         let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = &*place
             && client.is_sound()
@@ -145,7 +151,7 @@ fn open(outcomes: &[Option<Outcome>]) -> Vec<usize> {
     open.map(|(index, _)| index).collect()
 }
 
-fn fail(outcomes: &mut [Option<Outcome>], failure: &failure::Failure) {
+fn fail(outcomes: &mut [Option<Outcome>], failure: &Failure) {
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
         *outcome = Some(Err(failure.clone().into()));
     }

@@ -28,6 +28,15 @@ pub(super) enum Failure {
     NoId,
     #[error("key {0} holds something that is no stream: rename it, or choose another stream")]
     WrongType(String),
+    #[error(
+        "stream {stream} is not on this node of a cluster ({code} {detail}): give the address of a \
+         proxy, or of a single server"
+    )]
+    Elsewhere {
+        stream: String,
+        code: String,
+        detail: String,
+    },
     #[error("redis is out of memory (maxmemory): {0}")]
     Full(String),
     #[error("redis wants a login: {0}")]
@@ -47,7 +56,11 @@ impl Failure {
     pub(super) fn is_of_stream(&self) -> bool {
         match self {
             Self::WrongType(_) => true,
-            Self::Login(detail) => detail.contains("key"),
+            // It may name the user, who is called anything.
+            Self::Login(detail) => {
+                detail.contains("access a key") || detail.contains("one of the keys")
+            }
+            Self::Elsewhere { .. } => true,
             _ => false,
         }
     }
@@ -68,6 +81,7 @@ impl Failure {
             Self::Silent => "timeout",
             Self::Answers | Self::NoId => "answer",
             Self::WrongType(_) => "wrong_type",
+            Self::Elsewhere { .. } => "moved",
             Self::Full(_) => "full",
             Self::Login(_) => "login",
             Self::Refused { code, .. } => refusal_type(code),
@@ -84,10 +98,17 @@ impl From<Failure> for SinkError {
 /// Judges the answer to what was added to `stream`.
 pub(super) fn judge(answer: &Value, stream: &str) -> Result<(), Failure> {
     match answer {
-        Value::BulkString(_) | Value::SimpleString(_) => Ok(()),
+        Value::BulkString(text) if is_id(text) => Ok(()),
         Value::ServerError(error) => Err(refusal(error, stream)),
         _ => Err(Failure::NoId),
     }
+}
+
+/// Whether this is an entry's id: milliseconds and a number.
+fn is_id(text: &[u8]) -> bool {
+    let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    let mut parts = text.splitn(2, |byte| *byte == b'-');
+    parts.next().is_some_and(is_number) && parts.next().is_some_and(is_number)
 }
 
 /// Whether a server answered that takes no writes, as one does that another has taken over from.
@@ -103,6 +124,15 @@ fn refusal(error: &ServerError, stream: &str) -> Failure {
         // Who has not logged in may not even say much.
         "ERR" if detail.contains("unauthenticated") => Failure::Login(detail),
         "NOAUTH" | "NOPERM" | "WRONGPASS" => Failure::Login(detail),
+        code @ ("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN")
+            if code != "CLUSTERDOWN" || detail.contains("slot not served") =>
+        {
+            Failure::Elsewhere {
+                stream: stream.to_owned(),
+                code: code.to_owned(),
+                detail,
+            }
+        }
         code => Failure::Refused {
             code: code.to_owned(),
             detail,

@@ -130,6 +130,31 @@ async fn an_event_that_no_queue_listens_for_says_so_and_its_neighbours_arrive() 
     assert_eq!(ids, expected);
 }
 
+/// Where all events go to one queue, nothing is wrong with any of them.
+#[tokio::test]
+async fn a_queue_of_all_events_that_is_missing_is_no_events_own_trouble() {
+    let queue = unused("hapax_missing");
+    let outcome = deliver(
+        &at(BROKER).routing_key(&queue).build().unwrap(),
+        any_offer(),
+    )
+    .await;
+    unavailable(&outcome, "unroutable");
+    assert!(
+        matches!(outcome, Err(SinkError::Unavailable { .. })),
+        "{outcome:?}"
+    );
+    let sink = at(BROKER)
+        .routing_key(format!("{queue}.{{type}}"))
+        .build()
+        .unwrap();
+    let outcome = deliver(&sink, any_offer()).await;
+    assert!(
+        matches!(outcome, Err(SinkError::Declined { .. })),
+        "{outcome:?}"
+    );
+}
+
 #[tokio::test]
 async fn a_full_queue_refuses_and_its_neighbours_arrive() {
     let corner = Corner::empty(BROKER).await;
@@ -325,6 +350,11 @@ async fn an_inbox_sees_each_event_once_however_often_the_line_is_cut() {
 async fn a_private_node_is_killed_runs_full_and_bounds_its_messages() {
     let mut node = Node::start().await;
     answered(4 * PATIENCE, a_large_message_is_rejected_alone(&node)).await;
+    answered(
+        4 * PATIENCE,
+        events_of_a_forbidden_key_hold_up_no_others(&node),
+    )
+    .await;
     let alarm = an_alarm_holds_events_back_and_nothing_hangs(&node);
     answered(4 * PATIENCE, alarm).await;
     // A node may have to be started several times over.
@@ -355,9 +385,20 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
     let taken = corner.taken().await;
     let distinct: HashSet<_> = taken.iter().map(Taken::id).collect();
     assert_eq!(distinct.len(), 3);
+    // What the broker said of one is true of each that is as large: no channel is lost over those.
+    let mut crowd: Vec<_> = (6..=25).map(|number| sized(number, 200_000)).collect();
+    crowd.push(sized(26, 10));
+    let outcomes = sink.deliver(&crowd).await;
+    for outcome in &outcomes[..20] {
+        rejected(outcome, "too_large");
+        assert_eq!(outcome.as_ref().unwrap_err().receipt().status, Some(406));
+    }
+    assert!(outcomes[20].is_ok(), "{:?}", outcomes[20]);
     // Behind as many as one call tries alone, nothing is judged by another's size.
-    let mut crowd: Vec<_> = (6..=13).map(|number| sized(number, 200_000)).collect();
-    crowd.push(sized(14, 10));
+    let shrinking =
+        (27..=34).map(|number| sized(number, 300_000 - usize::try_from(number).unwrap()));
+    let mut crowd: Vec<_> = shrinking.collect();
+    crowd.push(sized(35, 10));
     let outcomes = sink.deliver(&crowd).await;
     for outcome in &outcomes[..8] {
         rejected(outcome, "too_large");
@@ -366,6 +407,51 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
     assert!(matches!(error, SinkError::Declined { .. }), "{error:?}");
     assert_eq!(error.error_type(), "cut_off");
     deliver(&sink, crowd.remove(8)).await.unwrap();
+}
+
+async fn events_of_a_forbidden_key_hold_up_no_others(node: &Node) {
+    let corner = Corner::at(&node.address()).await;
+    let exchange = &corner.name;
+    node.eval(&format!(
+        "rabbit_auth_backend_internal:add_user(<<\"shop\">>, <<\"secret\">>, <<\"test\">>), \
+         rabbit_auth_backend_internal:set_permissions(<<\"shop\">>, <<\"/\">>, <<\".*\">>, <<\".*\">>, \
+         <<\".*\">>, <<\"test\">>), \
+         rabbit_auth_backend_internal:set_topic_permissions(<<\"shop\">>, <<\"/\">>, <<\"{exchange}\">>, \
+         <<\"^order\">>, <<\".*\">>, <<\"test\">>)."
+    ))
+    .await;
+    let sink = Amqp::to(format!("amqp://shop:secret@{}", node.address()));
+    let sink = sink.source("/test").exchange(exchange).build().unwrap();
+    let forbidden = (1..=20).map(|number| offer(number, NewEvent::json("seq.next", &number)));
+    let mut batch: Vec<_> = forbidden.collect();
+    batch.extend((21..=25).map(|number| offer(number, NewEvent::json("order.created", &number))));
+    let outcomes = sink.deliver(&batch).await;
+    for outcome in &outcomes[..20] {
+        unavailable(outcome, "closed");
+        assert!(
+            matches!(outcome, Err(SinkError::Declined { .. })),
+            "{outcome:?}"
+        );
+    }
+    assert!(outcomes[20..].iter().all(Result::is_ok), "{outcomes:?}");
+    assert_eq!(corner.taken().await.len(), 5);
+
+    // Who may not write to the exchange at all is refused for no event's sake.
+    node.eval(
+        "rabbit_auth_backend_internal:set_permissions(<<\"shop\">>, <<\"/\">>, <<\"\">>, <<\"^none$\">>, \
+         <<\"\">>, <<\"test\">>).",
+    )
+    .await;
+    let sink = Amqp::to(format!("amqp://shop:secret@{}", node.address()));
+    let sink = sink.source("/test").exchange(exchange).build().unwrap();
+    for outcome in sink.deliver(&batch).await {
+        let story = unavailable(&outcome, "closed");
+        assert!(story.contains("access to exchange"), "{story}");
+        assert!(
+            matches!(outcome, Err(SinkError::Unavailable { .. })),
+            "{outcome:?}"
+        );
+    }
 }
 
 async fn an_alarm_holds_events_back_and_nothing_hangs(node: &Node) {

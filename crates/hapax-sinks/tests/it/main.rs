@@ -26,5 +26,7 @@ mod amqp;
 mod kafka_cluster;
 mod kafka;
 mod kafka_neighbours;
+mod kafka_time;
+mod answers;
 mod strays;
 mod law;

@@ -19,6 +19,7 @@ use hapax::{
 use hapax_sinks::{amqp::Amqp, nats::Nats};
 use hapax_sqlite::Sqlite;
 use hapax_testkit::{name::unused, wait::eventually};
+use lapin::types::LongString;
 
 use crate::{
     amqp_broker::{BROKER, Corner},
@@ -36,6 +37,24 @@ async fn events_that_no_queue_listens_for_hold_up_none_of_those_behind_them() {
     let corner = Corner::empty(BROKER).await;
     corner.queue("all", &[]).await;
     corner.bind("all", "order.#").await;
+    let sink = Amqp::to(format!("amqp://guest:guest@{BROKER}"))
+        .source("/test")
+        .exchange(&corner.name)
+        .build()
+        .unwrap();
+    check(Arc::new(sink), async || corner.taken().await.len()).await;
+}
+
+/// The queue of one type is full and refuses; that of another type has room.
+#[tokio::test]
+async fn events_of_a_full_queue_hold_up_none_of_those_behind_them() {
+    let corner = Corner::empty(BROKER).await;
+    corner.queue("all", &[]).await;
+    corner.bind("all", "order.#").await;
+    let refuses = LongString::from("reject-publish").into();
+    let full = [("x-max-length", 0.into()), ("x-overflow", refuses)];
+    corner.queue("full", &full).await;
+    corner.bind("full", "seq.next").await;
     let sink = Amqp::to(format!("amqp://guest:guest@{BROKER}"))
         .source("/test")
         .exchange(&corner.name)
