@@ -20,7 +20,7 @@ type Order = Box<dyn FnOnce(&Broker) + Send>;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A cluster of one broker, which runs until it is dropped.
+/// A cluster, mostly of one broker, which runs until it is dropped.
 pub(crate) struct Cluster {
     pub(crate) servers: String,
     orders: Mutex<Option<mpsc::Sender<Order>>>,
@@ -30,13 +30,18 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster; the topics have this many partitions.
+    /// Starts a cluster of one broker; the topics have this many partitions.
     pub(crate) fn start(topics: &[(&str, i32)]) -> Self {
+        Self::of(1, topics)
+    }
+
+    /// Starts a cluster of so many brokers; the topics have this many partitions.
+    pub(crate) fn of(brokers: i32, topics: &[(&str, i32)]) -> Self {
         let (orders, received) = mpsc::channel::<Order>();
         let (servers, said) = mpsc::channel();
         let thread = thread::spawn(move || {
             // It may not leave its thread.
-            let broker = MockCluster::new(1).expect("librdkafka has a cluster of its own");
+            let broker = MockCluster::new(brokers).expect("librdkafka has a cluster of its own");
             servers.send(broker.bootstrap_servers()).unwrap();
             for order in received {
                 order(&broker);
@@ -50,7 +55,7 @@ impl Cluster {
         };
         for (topic, partitions) in topics {
             let (topic, partitions) = ((*topic).to_owned(), *partitions);
-            cluster.tell(move |broker| broker.create_topic(&topic, partitions, 1).unwrap());
+            cluster.tell(move |broker| broker.create_topic(&topic, partitions, brokers).unwrap());
         }
         cluster
     }

@@ -28,5 +28,6 @@ mod kafka;
 mod kafka_neighbours;
 mod kafka_time;
 mod answers;
+mod cuts;
 mod strays;
 mod law;
