@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     answer::{self, Failure},
-    link::Link,
+    link::{Link, forbids},
     message::Message,
 };
 use crate::limits::NATS_SUBJECTS_ASKED;
@@ -148,6 +148,7 @@ impl<'a> Batch<'a> {
             return;
         }
         let subjects: BTreeSet<&String> = strays.iter().map(|it| &self.subjects[*it]).collect();
+        let asked_count = subjects.len().min(NATS_SUBJECTS_ASKED);
         let asked = subjects.into_iter().take(NATS_SUBJECTS_ASKED);
         let asked = asked.map(async |subject| {
             let away = self.link.why_away(subject, self.deadline).await?;
@@ -155,9 +156,12 @@ impl<'a> Batch<'a> {
         });
         let away: HashMap<String, &'static str> =
             join_all(asked).await.into_iter().flatten().collect();
+        // Where each that was asked about is away, so are those beyond.
+        let of_all = (away.len() == asked_count).then(|| away.values().next().copied());
+        let of_all = of_all.flatten();
         for index in strays {
             let subject = &self.subjects[index];
-            if let Some(why) = away.get(subject) {
+            if let Some(why) = away.get(subject).copied().or(of_all) {
                 let failure = Failure::Away(subject.clone(), why);
                 self.outcomes[index] = Some(Err(failure.into()));
             }
@@ -196,13 +200,6 @@ impl Drop for Batch<'_> {
             self.link.give_up();
         }
     }
-}
-
-/// Whether the server complained that it does not let us publish to a subject.
-fn forbids(words: &str, subject: &str) -> bool {
-    let words = words.to_ascii_lowercase();
-    let named = format!("publish to \"{}\"", subject.to_ascii_lowercase());
-    words.contains("permissions violation") && words.contains(&named)
 }
 
 /// About what a message counts against `max_payload`.

@@ -140,10 +140,14 @@ pub(super) struct Link {
     answers_no_questions: AtomicBool,
 }
 
+/// Where the server is asked which streams list a subject.
+const NAMES: &str = "$JS.API.STREAM.NAMES";
+
 /// Which streams list a subject.
 #[derive(serde::Deserialize)]
 struct Streams {
     streams: Option<Vec<serde::de::IgnoredAny>>,
+    error: Option<serde::de::IgnoredAny>,
 }
 
 /// What became of a connection.
@@ -173,20 +177,27 @@ impl Link {
             return None;
         }
         let question = serde_json::json!({ "subject": subject }).to_string();
-        let asking = self.client.request("$JS.API.STREAM.NAMES", question.into());
+        let asking = self.client.request(NAMES, question.into());
         let until = deadline.min(Instant::now() + NATS_ASK);
         match timeout_at(until, asking).await {
             Ok(Ok(answer)) => {
                 let listed: Streams = serde_json::from_slice(&answer.payload).ok()?;
+                if listed.error.is_some() {
+                    return Some("JetStream is not available, as while its cluster has no leader");
+                }
                 let is_listed = listed.streams.is_some_and(|streams| !streams.is_empty());
                 is_listed.then_some("the stream that lists it has no leader")
             }
             Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => {
                 Some("JetStream does not answer")
             }
-            Ok(Err(_)) | Err(_) => {
+            Ok(Err(_)) | Err(_) if self.said().is_some_and(|words| forbids(&words, NAMES)) => {
                 self.answers_no_questions.store(true, Ordering::Relaxed);
                 None
+            }
+            // Who may ask is answered, unless nobody is there to do so.
+            Ok(Err(_)) | Err(_) => {
+                Some("JetStream does not answer, as while its cluster has no leader")
             }
         }
     }
@@ -209,4 +220,11 @@ impl Fate {
             _ => {}
         }
     }
+}
+
+/// Whether the server complained that it does not let us publish to a subject.
+pub(super) fn forbids(words: &str, subject: &str) -> bool {
+    let words = words.to_ascii_lowercase();
+    let named = format!("publish to \"{}\"", subject.to_ascii_lowercase());
+    words.contains("permissions violation") && words.contains(&named)
 }

@@ -55,12 +55,11 @@ impl Failure {
     /// Whether it is the stream that this event goes to, where other events go to other streams.
     pub(super) fn is_of_stream(&self) -> bool {
         match self {
-            Self::WrongType(_) => true,
+            Self::WrongType(_) | Self::Elsewhere { .. } => true,
             // It may name the user, who is called anything.
             Self::Login(detail) => {
                 detail.contains("access a key") || detail.contains("one of the keys")
             }
-            Self::Elsewhere { .. } => true,
             _ => false,
         }
     }

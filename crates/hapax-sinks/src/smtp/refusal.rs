@@ -40,12 +40,12 @@ pub(super) fn is_about_the_mail(step: Step, status: u16, said: &str) -> bool {
 fn is_about_us(step: Step, subject: u16, detail: u16, said: &str) -> bool {
     match (subject, detail) {
         (1, 0) => speaks_of_us(said),
-        // A message that is too large for the system; all else of it is the system's own state.
+        // A message that is too large for the system.
         (3, 4) => false,
-        // The sender's address; the system; the protocol. Of security and policy what names
-        // the sender's login or domain.
+        // The sender's address: its syntax, its host, its null MX. The system's own state, the
+        // protocol. Security and policy, as far as they name the sender's login or domain.
         (1, 7 | 8) | (3 | 5, _) | (7, 8..=14 | 20..=27 | 500..) => true,
-        // Other policy is about us until the content is there to be judged.
+        // Other security and policy; of the content, it is about the mail.
         (7, _) => step != Step::Content,
         _ => false,
     }

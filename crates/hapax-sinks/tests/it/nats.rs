@@ -123,6 +123,38 @@ async fn a_missing_stream_says_what_to_create_and_is_found_when_it_is_there() {
 }
 
 /// It is the server then, and not the subject of one event.
+/// More subjects than are asked about: what is true of those is true of the others.
+#[tokio::test]
+async fn a_server_without_jetstream_declines_none_of_many_subjects() {
+    let server = Server::nats("").await;
+    check_many_away(&server, "JetStream does not answer").await;
+}
+
+/// A node of a cluster whose others are gone has JetStream, and nobody to lead it.
+#[tokio::test]
+async fn a_cluster_without_a_leader_declines_nothing_and_is_unavailable() {
+    let (own, gone) = (free_port(), free_port());
+    let server = Server::nats(&format!(
+        "server_name: one\njetstream {{ store_dir: 'STORE' }}\n\
+         cluster {{ name: c, listen: 127.0.0.1:{own}, routes: [nats://127.0.0.1:{gone}] }}"
+    ))
+    .await;
+    check_many_away(&server, "no leader").await;
+}
+
+async fn check_many_away(server: &Server, story: &str) {
+    let sink = to(server).subject("s.{aggregate_id}").build().unwrap();
+    let of = |n: u64| offer(n, NewEvent::json("a", &n).about("order", format!("o-{n}")));
+    let batch: Vec<_> = (1..=40).map(of).collect();
+    for outcome in sink.deliver(&batch).await {
+        check_failure(&outcome, true, "no_stream", story);
+        assert!(
+            matches!(outcome, Err(SinkError::Unavailable { .. })),
+            "{outcome:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_server_without_jetstream_declines_nothing_and_is_unavailable() {
     let server = Server::nats("max_payload: 2MB").await;
