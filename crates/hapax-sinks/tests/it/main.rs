@@ -23,6 +23,7 @@ mod redis;
 mod postgres;
 mod amqp_broker;
 mod amqp;
+mod amqp_node;
 mod kafka_cluster;
 mod kafka;
 mod kafka_neighbours;
