@@ -26,6 +26,18 @@ impl From<StoreError> for Problem {
     }
 }
 
+impl Problem {
+    /// The same, of a request in phases: its key stays in progress, and its retry goes on.
+    pub(crate) fn unfinished(self) -> Self {
+        if self.code() != STATEMENT {
+            return self;
+        }
+        Self::new(INTERNAL)
+            .detail("what this request has done is kept; a retry goes on where it stopped")
+            .caused_by(self.into_source())
+    }
+}
+
 /// Answers a violated constraint with a problem of the service's own.
 ///
 /// ```

@@ -40,6 +40,10 @@ struct Carried(Arc<Mutex<Option<Problem>>>);
 #[derive(Clone, Copy)]
 struct Reason(&'static str);
 
+/// Marks a request in phases, whose key stays in progress when its handler fails.
+#[derive(Clone, Copy)]
+pub(crate) struct InPhases;
+
 #[derive(Serialize)]
 struct Document<'a> {
     r#type: String,
@@ -97,6 +101,14 @@ pub(crate) fn settle(response: Response, id: &RequestId) -> Response {
         None => Problem::new(code::for_status(status)),
     };
     with_headers_of(&response, write_out(&problem, id))
+}
+
+/// Makes a carried problem say that a retry goes on, and not that it would be refused again.
+pub(crate) fn unfinished(response: &Response) {
+    if let Some(carried) = response.extensions().get::<Carried>() {
+        let mut slot = carried.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *slot = slot.take().map(Problem::unfinished);
+    }
 }
 
 fn carried(response: &Response) -> Option<Problem> {

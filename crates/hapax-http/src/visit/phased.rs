@@ -24,7 +24,7 @@ use super::{
 use crate::{
     operation::Phasing,
     phased::{Handover, Last, Lent, Owner, encode},
-    problem::{Problem, TIMEOUT, UNAVAILABLE},
+    problem::{InPhases, Problem, TIMEOUT, UNAVAILABLE},
     settings::{RETRY_AFTER, until},
 };
 
@@ -139,6 +139,7 @@ async fn own<K: Keys, S: Inner>(
     let owner = Arc::new(owner);
     let renewing = owner.keep(lease);
     visit.parts.extensions.insert(Lent(Arc::clone(&owner)));
+    visit.parts.extensions.insert(InPhases);
     let run = visit.into_run(end);
     let finished = run.finish_unless(cut(&owner, end)).await;
     owner.settle().await;
@@ -200,7 +201,7 @@ async fn finish<K: Keys>(
         Err(error) => {
             owner.renewed().await;
             give_back(owner).await;
-            held.failed(&error.into())
+            held.failed(&Problem::from(error).unfinished())
         }
     }
 }

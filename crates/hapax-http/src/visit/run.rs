@@ -82,12 +82,16 @@ impl<S: Inner> Run<S> {
         mut self,
         split: impl FnOnce(Response) -> (P, Response),
     ) -> Result<(P, Finished), Problem> {
+        let in_phases = self.parts.extensions.get::<problem::InPhases>().is_some();
         let mut request = Request::from_parts(self.parts, self.kept.into_body().await?);
         // The operation's own bound has held already.
         DefaultBodyLimit::disable().apply(&mut request);
         let Ok(()) = poll_fn(|context| self.inner.poll_ready(context)).await;
         let Ok(response) = self.inner.call(request).await;
         let (rest, response) = split(response);
+        if in_phases {
+            problem::unfinished(&response);
+        }
         let (mut parts, body) = problem::settle(response, &self.id).into_parts();
         // How an answer came about is the layer's to say: a client that is told of a stored answer
         // where there is none forgets a key that is in doubt.

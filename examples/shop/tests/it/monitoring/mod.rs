@@ -21,7 +21,7 @@ use traffic::Traffic;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Metrics that neither a shop on SQLite nor its client can be brought to export, and why.
-const UNSEEN: [(&str, &str); 5] = [
+const UNSEEN: [(&str, &str); 6] = [
     (
         telemetry::IDEMPOTENCY_FENCED,
         "an owner has to sleep through its lease, and wake up",
@@ -29,6 +29,10 @@ const UNSEEN: [(&str, &str); 5] = [
     (
         telemetry::OUTBOX_SPILLED,
         "the ring of the outbox is PostgreSQL's, and turns within days",
+    ),
+    (
+        telemetry::RELAY_SET_BACKS,
+        "a backup has to be restored under a running relay",
     ),
     (
         telemetry::OUTBOX_PURGE_FAILURES,
