@@ -26,7 +26,7 @@ use crate::{
 const BOUND: Duration = Duration::from_secs(2);
 
 #[tokio::test]
-async fn an_answer_that_is_no_entrys_id_delivers_nothing() {
+async fn an_answer_without_the_id_of_an_entry_delivers_nothing() {
     for answer in [
         "+OK\r\n",
         "+QUEUED\r\n",
