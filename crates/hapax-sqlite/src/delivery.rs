@@ -139,6 +139,7 @@ impl Deliveries for Sqlite {
         limit: usize,
         behind: usize,
     ) -> Result<Vec<Parked>, StoreError> {
+        self.heed_clock().await?;
         let destination = destination.to_owned();
         let except: HashSet<i64> = except.iter().copied().collect();
         let (now, keyring) = (self.clock().now(), self.keyring().clone());

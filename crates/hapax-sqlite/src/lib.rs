@@ -38,6 +38,7 @@
 //! ```
 
 mod settings;
+mod clock;
 mod sqlite;
 mod lock;
 mod place;

@@ -40,6 +40,7 @@ impl Phases for Sqlite {
             request: request.transpose().map_err(not_encrypted)?,
             ..entry
         };
+        self.heed_clock().await?;
         self.submit(move |desk| enter(desk, entry)).await
     }
 
@@ -85,6 +86,7 @@ impl Phases for Sqlite {
         operations: &[Operation],
         lapsed: Lapsed,
     ) -> Result<Vec<TakenOver>, StoreError> {
+        self.heed_clock().await?;
         let operations: Vec<_> = operations.iter().map(Operation::as_str).collect();
         let operations = serde_json::to_string(&operations)
             .map_err(|error| corrupt(format!("operations: {error}")))?;

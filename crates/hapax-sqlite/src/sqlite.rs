@@ -24,6 +24,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::{
+    clock::{self, Latest},
     connection::{Guard, open_writer},
     error::{OpenError, SchemaError, store_error, unavailable},
     job::{Brief, Job},
@@ -46,6 +47,7 @@ struct Inner {
     readers: Readers,
     wake: Wake,
     clock: Clock,
+    latest: Latest,
     random: Random,
     keyring: Keyring,
     /// What the relays of this process know that have no node name.
@@ -64,6 +66,10 @@ impl Sqlite {
         let mut conn = open_writer(&settings, &guard)?;
         migrations::apply_own(&mut conn, settings.clock.now())
             .map_err(|error| OpenError::schema(settings.path.clone(), error))?;
+        let latest = Latest::default();
+        let clock = latest.of(settings.clock);
+        clock::bring_forward(&conn, clock.now())
+            .map_err(|error| OpenError::of(settings.path.clone(), error))?;
         let position = conn
             .query_row(query!("outbox/last"), [], |row| row.get(0))
             .map_err(|error| OpenError::of(settings.path.clone(), error))?;
@@ -76,7 +82,7 @@ impl Sqlite {
         let (queue, jobs) = group::queue(WRITER_JOBS, settings.group_max);
         let desk = Desk::new(
             conn,
-            settings.clock.clone(),
+            clock.clone(),
             settings.tx_max,
             settings.keyring.clone(),
             guard,
@@ -103,7 +109,8 @@ impl Sqlite {
             thread: Mutex::new(Some(thread)),
             readers,
             wake,
-            clock: settings.clock,
+            clock,
+            latest,
             random: settings.random,
             keyring: settings.keyring,
             relays: Mutex::default(),
@@ -185,6 +192,10 @@ impl Sqlite {
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.0.clock
+    }
+
+    pub(crate) fn latest(&self) -> &Latest {
+        &self.0.latest
     }
 
     pub(crate) fn random(&self) -> &Random {

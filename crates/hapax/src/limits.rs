@@ -199,12 +199,21 @@ pub const SAGA_PAUSE: (Duration, Duration) = (Duration::from_millis(200), Durati
 pub const SAGA_WINDOW: Duration = Duration::from_hours(1);
 /// How long a call that was given up may still be on its way to a foreign system.
 pub const SAGA_QUIET: Duration = Duration::from_secs(30);
+/// How long a foreign system is taken to remember a key, from the first call under it: that it knows
+/// nothing of an older one says nothing. Twice the window, where that is longer.
+pub const SAGA_MEMORY: Duration = Duration::from_hours(24);
 /// How often it is tried to undo a step before a person is asked: some hours of growing waits.
 pub const SAGA_UNDO_ATTEMPTS: u32 = 100;
 /// Sagas that one worker drives at once.
 pub const SAGAS_AT_ONCE: usize = 32;
 /// How long a worker waits at most until it looks for sagas by itself.
 pub const SAGA_POLL: Duration = Duration::from_millis(500);
+/// How far ahead of the clock a moment of the past may be: clocks differ. One that is further ahead was
+/// written while the clock was wrong.
+pub const CLOCK_AHEAD: Duration = Duration::from_mins(1);
+/// How far ahead of the clock a lease or the next move of a saga may be before a store whose clock was
+/// set back, or that is opened, brings it forward: a saga that sleeps for longer is looked at once more.
+pub const SLEEP_AHEAD: Duration = Duration::from_hours(1);
 /// How long sagas stay after their end.
 pub const SAGA_RETENTION: Duration = Duration::from_hours(720);
 

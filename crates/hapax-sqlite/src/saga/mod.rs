@@ -34,6 +34,7 @@ impl Sagas for Sqlite {
         lease: Duration,
         limit: usize,
     ) -> Result<Vec<SagaRecord>, StoreError> {
+        self.heed_clock().await?;
         let kinds = listed(kinds)?;
         self.submit(move |desk| {
             let now = desk.now();

@@ -17,3 +17,4 @@ mod reading;
 mod inbox;
 mod opening;
 mod queries;
+mod clock;

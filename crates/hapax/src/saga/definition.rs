@@ -255,6 +255,16 @@ impl Patience {
         let pause = pause.min(self.pause_max);
         pause + pause.mul_f64(unit / 2.0)
     }
+
+    /// The longest wait between two tries: for the next one, or until no call is on its way any more.
+    pub(super) fn wait_max(&self) -> Duration {
+        self.pause_max.saturating_mul(2).max(self.quiet)
+    }
+
+    /// How long from the first call on the far side is taken to remember a key.
+    pub(super) fn memory(&self) -> Duration {
+        limits::SAGA_MEMORY.max(self.window.saturating_mul(2))
+    }
 }
 
 /// A step in this database.
@@ -285,6 +295,9 @@ pub trait Foreign: Send + Sync + 'static {
     fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Outcome<Bytes>>;
 
     /// Asks what the foreign system knows about the key of `call`; nobody is calling then.
+    ///
+    /// That nothing happened is believed for a day from the first call, or for twice the window of its
+    /// [`Patience`] where that is longer: then the foreign system may have forgotten the key.
     ///
     /// `None` where it has no such question.
     fn look_up<'a>(&'a self, call: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {

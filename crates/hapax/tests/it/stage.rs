@@ -111,6 +111,11 @@ impl Stage {
             .await;
     }
 
+    /// What another program has of the file.
+    pub(crate) fn program(&self) -> Connection {
+        Connection::open(self.directory.path().join(FILE)).unwrap()
+    }
+
     /// Copies the store to a file beside it.
     pub(crate) fn image(&self) -> PathBuf {
         let image = self.directory.path().join("image.db");

@@ -8,7 +8,7 @@
 use super::{Act, Definition, Refusal, SagaRecord, Step, StepRecord, StepState, Way};
 use crate::{
     clock::Timestamp,
-    limits::SAGA_UNDO_ATTEMPTS,
+    limits::{CLOCK_AHEAD, SAGA_UNDO_ATTEMPTS},
     seeded::{self, Bug},
 };
 
@@ -128,18 +128,21 @@ fn open<Tx>(
     }
     let is_late = now >= saga.standing.deadline_at;
     match &step.act {
+        Act::Wait { signal, .. } if told(signal) => settle(Some(*signal)),
+        // It is waited for as long as it was to be, from now.
+        Act::Wait { .. } | Act::Pause(_) if is_ahead(row.began_at, now) => {
+            Move::Await { step: place }
+        }
         Act::Wait { signal, timeout } => {
-            let until = row.began_at.after(*timeout);
-            if told(signal) {
-                settle(Some(*signal))
-            } else if now >= until {
+            let until = waits_since(row, now).after(*timeout);
+            if now >= until {
                 Move::TimeOut { step: place }
             } else {
                 sleep(until, format!("{signal}, for {}", step.name))
             }
         }
         Act::Pause(pause) => {
-            let until = row.began_at.after(*pause);
+            let until = waits_since(row, now).after(*pause);
             if now >= until {
                 settle(None)
             } else {
@@ -205,11 +208,15 @@ fn begin<Tx>(act: &Act<Tx>, step: usize, way: Way) -> Move {
 
 /// The next try of what has not ended.
 fn again<Tx>(step: &Step<Tx>, place: usize, row: &StepRecord, way: Way, now: Timestamp) -> Move {
-    if now < row.next_at {
+    let longest = now.after(step.patience.wait_max());
+    // A longer wait than there is was begun while the clock was ahead.
+    if now < row.next_at && row.next_at <= longest {
         let waiting_for = format!("{} again: {}", spoken(step.name, way), last_words(row));
         return sleep(row.next_at, waiting_for);
     }
-    let is_in_window = now < row.began_at.after(step.patience.window);
+    // Nobody knows how old a call is that was made while the clock was ahead.
+    let is_in_window =
+        !is_ahead(row.began_at, now) && now < row.began_at.after(step.patience.window);
     match step.act(way) {
         Some(Act::Foreign(_)) if was_sent(row) && !is_in_window => {
             Move::LookUp { step: place, way }
@@ -217,6 +224,21 @@ fn again<Tx>(step: &Step<Tx>, place: usize, row: &StepRecord, way: Way, now: Tim
         Some(Act::Foreign(_)) => Move::Call { step: place, way },
         _ => Move::Run { step: place, way },
     }
+}
+
+/// Since when a wait goes on that is counted anew: a clock that was behind meanwhile, and is put right,
+/// has it count from when it began.
+fn waits_since(row: &StepRecord, now: Timestamp) -> Timestamp {
+    if row.next_at <= now {
+        row.began_at.max(row.next_at)
+    } else {
+        row.began_at
+    }
+}
+
+/// Whether what is past was written down while the clock was ahead of `now`.
+pub(super) fn is_ahead(moment: Timestamp, now: Timestamp) -> bool {
+    moment > now.after(CLOCK_AHEAD)
 }
 
 /// Whether a call may have gone out: without a key on record nothing was sent, and nobody can be asked

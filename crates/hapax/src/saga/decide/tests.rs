@@ -252,6 +252,57 @@ fn a_wait_ends_with_its_word_or_with_its_time() {
     assert_eq!(decide(&saga, 1_000), settled);
 }
 
+#[test]
+fn a_wait_is_counted_anew_by_a_clock_that_was_set_back_and_not_once_it_is_put_forward() {
+    let pause = Duration::from_mins(10);
+    let definition = Definition::<()>::new("waits", 1).step(Step::pause("rest", pause));
+    let decide = |row: StepRecord, now| {
+        let saga = SagaRecord {
+            steps: vec![row],
+            ..record()
+        };
+        next(&definition, &saga, Timestamp::from_millis(now))
+    };
+    let rests = |began_at, next_at| StepRecord {
+        began_at: Timestamp::from_millis(began_at),
+        ..at(open("rest"), next_at)
+    };
+    let hour = 3_600_000;
+    let anew = Move::Await { step: 0 };
+    assert_eq!(decide(rests(hour, hour), 0), anew);
+    let ends = |step, at| {
+        let Move::Sleep { until, .. } = step else {
+            panic!("{step:?}");
+        };
+        assert_eq!(until, Timestamp::from_millis(at));
+    };
+    ends(decide(rests(0, hour), 60_000), 600_000);
+    ends(decide(rests(0, hour), hour + 60_000), hour + 600_000);
+}
+
+#[test]
+fn what_a_clock_that_was_ahead_put_off_is_due_and_its_call_is_looked_up() {
+    let look_up = Move::LookUp {
+        step: 1,
+        way: Way::Do,
+    };
+    let far = 7 * 24 * 3_600_000;
+    let called = |began_at| StepRecord {
+        began_at: Timestamp::from_millis(began_at),
+        ..open("authorize")
+    };
+    // The first call is in the window by a clock that differs, and of no known age by one that was ahead.
+    check(&[done("reserve"), called(60_000)], 0, &call(1));
+    check(&[done("reserve"), called(60_001)], 0, &look_up);
+    check(&[done("reserve"), at(called(far), far)], 0, &look_up);
+    check(&[at(open("reserve"), far)], 0, &run(0));
+    // As long as the longest pause and its jitter a wait may be.
+    let Move::Sleep { .. } = decide(&[at(open("reserve"), 120_000)], 0) else {
+        panic!("it does not wait");
+    };
+    check(&[at(open("reserve"), 120_001)], 0, &run(0));
+}
+
 #[track_caller]
 fn check(rows: &[StepRecord], now: i64, expected: &Move) {
     assert_eq!(&decide(rows, now), expected);

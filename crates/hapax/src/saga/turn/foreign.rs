@@ -11,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
 use super::{PANICKED, Panicked, Turn, caught, done, refused, tried};
@@ -18,8 +19,8 @@ use crate::{
     Timestamp,
     limits::SAGA_INPUT_BYTES_MAX,
     saga::{
-        Act, Call, Foreign, Found, Outcome, Refusal, StepRecord, Way, decision::RETRIED,
-        provider_key,
+        Act, Call, Foreign, Found, Outcome, Refusal, StepRecord, Way, decide::is_ahead,
+        decision::RETRIED, provider_key,
     },
     seeded::{self, Bug},
     store::{SagaRows, Sagas, StoreError},
@@ -88,7 +89,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         let call = self.as_call(row);
         let longest = self.call_max(place);
         self.settings.failpoints.hit("saga.call.before");
-        match timeout(longest, caught(act.call(&call))).await {
+        match timeout(longest, caught(|| act.call(&call))).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(Panicked)) => Outcome::Unknown(PANICKED.into()),
             Err(_) => Outcome::Unknown(format!("no answer within {longest:?}").into()),
@@ -101,16 +102,20 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         };
         let act = Arc::clone(act);
         let row = tried(self.meant(place, way));
+        let asked_at = self.now();
         let call = self.as_call(&row);
         let longest = self.call_max(place);
         let unknown = unknown(&row);
-        let asked_at = self.now();
-        let found = match act.look_up(&call) {
+        let asks = catch_unwind(AssertUnwindSafe(|| act.look_up(&call)));
+        let panics = || -> Option<BoxFuture<'_, _>> {
+            Some(Box::pin(async { Found::Unknown(PANICKED.into()) }))
+        };
+        let found = match asks.unwrap_or_else(|_| panics()) {
             None if is_retried(&row) => None,
             None => Some(Found::Unknown(
                 "the far side cannot be asked about a key".into(),
             )),
-            Some(asked) => Some(match timeout(longest, caught(asked)).await {
+            Some(asked) => Some(match timeout(longest, caught(|| asked)).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(Panicked)) => Found::Unknown(PANICKED.into()),
                 Err(_) => Found::Unknown(format!("no answer within {longest:?}").into()),
@@ -139,6 +144,13 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
     /// Its answer may have waited for long, and the call may have arrived meanwhile.
     fn absent(&self, row: StepRecord, place: usize, way: Way, asked_at: Timestamp) -> StepRecord {
         let patience = self.step(place).patience;
+        if is_ahead(row.began_at, asked_at) {
+            // The last call may have been made just now: it has no known age before the clock gets there.
+            let why =
+                "nothing is known of its key so far, and the clock was ahead when it was used";
+            let code = unknown(&row);
+            return self.failed(row, code, why.to_owned());
+        }
         let quiet_at = row.began_at.after(patience.window).after(patience.quiet);
         if asked_at < quiet_at {
             // A call that was given up may still arrive.
@@ -149,6 +161,11 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
                 next_at: quiet_at,
                 ..row
             };
+        }
+        let forgotten_at = row.began_at.after(patience.memory());
+        if asked_at >= forgotten_at && !is_retried(&row) {
+            let why = "nothing is known of its key, which may have been forgotten";
+            return self.failed(row, "unknown", why.to_owned());
         }
         if way == Way::Undo || self.is_past_pivot(place) || is_retried(&row) {
             return self.anew(row);

@@ -6,7 +6,10 @@
 
 mod foreign;
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
@@ -18,7 +21,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    limits::{SAGA_ENDING, SAGA_INPUT_BYTES_MAX},
+    limits::{ERROR_BYTES, SAGA_ENDING, SAGA_INPUT_BYTES_MAX},
     sink::BoxError,
     store::{SagaRows, Sagas, StoreError, Transaction},
     telemetry::story,
@@ -100,6 +103,12 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             Move::LookUp { step, way } => self.look_up(step, way).await,
             Move::Await { step } => {
                 let row = self.meant(step, Way::Do);
+                let row = StepRecord {
+                    began_at: self.now(),
+                    // Where it is the clock now that is wrong, this is when it began.
+                    next_at: row.next_at.max(row.began_at),
+                    ..row
+                };
                 self.write(row).await
             }
             Move::Settle { step, signal } => self.settle(step, signal).await,
@@ -153,7 +162,8 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         row: &StepRecord,
     ) -> Result<Result<Bytes, Option<Refusal>>, StoreError> {
         let mut tx = self.turn().await?;
-        let ran = caught(act.run(&mut tx, &self.saga)).await;
+        let (within, saga) = (&mut tx, &self.saga);
+        let ran = caught(move || act.run(within, saga)).await;
         let why = match ran {
             Ok(Ok(Ok(made))) if made.len() <= SAGA_INPUT_BYTES_MAX => {
                 let row_done = done(row.clone(), made.clone(), self.now());
@@ -225,7 +235,8 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
     async fn end(&mut self, state: State) -> Result<(), StoreError> {
         let mut tx = self.turn().await?;
         if let Some(ended) = self.definition.on_end() {
-            let written = caught(ended.write(&mut tx, &self.saga, state)).await;
+            let (within, saga) = (&mut tx, &self.saga);
+            let written = caught(move || ended.write(within, saga, state)).await;
             let why = match written {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error),
@@ -255,7 +266,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         }
         let standing = Standing {
             state: State::NeedsAttention,
-            reason: Some(Refusal::new("ending", story(&*source))),
+            reason: Some(kept(Refusal::new("ending", story(&*source)))),
             ..self.saga.standing.clone()
         };
         self.stand_unless_told(standing).await
@@ -349,7 +360,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         let patience = step.map(|step| step.patience).unwrap_or_default();
         let pause = patience.after(row.attempts, self.settings.random.unit());
         StepRecord {
-            error: Some(Refusal::new(code, why)),
+            error: Some(kept(Refusal::new(code, why))),
             next_at: self.now().after(pause),
             ..row
         }
@@ -393,7 +404,9 @@ fn step_span(saga: &SagaRecord, step: &str, way: Way, place: &Place) -> Span {
 /// What ran has panicked; its transaction is rolled back, its call has no known outcome.
 struct Panicked;
 
-async fn caught<T>(run: BoxFuture<'_, T>) -> Result<T, Panicked> {
+/// Runs what a definition says; it may panic before there is a future, too.
+async fn caught<'a, T>(run: impl FnOnce() -> BoxFuture<'a, T> + Send + 'a) -> Result<T, Panicked> {
+    let run = catch_unwind(AssertUnwindSafe(run)).map_err(|_| Panicked)?;
     let ran = AssertUnwindSafe(run).catch_unwind().await;
     ran.map_err(|_| Panicked)
 }
@@ -418,8 +431,19 @@ fn done(row: StepRecord, made: Bytes, now: Timestamp) -> StepRecord {
 fn refused(row: StepRecord, why: Refusal, now: Timestamp) -> StepRecord {
     StepRecord {
         state: StepState::Refused,
-        error: Some(why),
+        error: Some(kept(why)),
         ended_at: Some(now),
         ..row
     }
+}
+
+/// A refusal as a store keeps it: a provider may have said anything, at any length, and PostgreSQL keeps
+/// no text that holds a zero byte.
+fn kept(why: Refusal) -> Refusal {
+    let keep = |said: String| {
+        let mut said = said.replace('\0', "\u{fffd}");
+        said.truncate(said.floor_char_boundary(ERROR_BYTES));
+        said
+    };
+    Refusal::new(keep(why.code), keep(why.detail))
 }

@@ -1,0 +1,335 @@
+//! Sagas in trouble: clocks that were ahead, providers that forget, steps that panic early, refusals
+//! that are too long.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use hapax::{
+    limits::ERROR_BYTES,
+    saga::{
+        Call, Definition, Ended, Foreign, Found, Local, Outcome, Patience, Refusal, SagaRecord,
+        State, Step, StepState, Way,
+    },
+    sink::BoxError,
+    store::Sagas,
+};
+use hapax_sqlite::Tx;
+use hapax_testkit::wait::eventually;
+
+use crate::{
+    sagas::{LEASE, as_time_passes, run, run_with, stage_ended, start_as, until},
+    stage::{PATIENCE, Stage},
+};
+
+const DAYS: Duration = Duration::from_hours(72);
+
+#[tokio::test]
+async fn a_call_of_a_clock_that_was_ahead_is_looked_up_and_not_made_again() {
+    let stage = Stage::new();
+    let right = stage.clock.now();
+    stage.clock.advance(DAYS);
+    let far = Far::default();
+    let definition = || {
+        Definition::new("checkout", 1)
+            .deadline(Duration::from_hours(1))
+            .step(Step::foreign("authorize", far.clone()))
+    };
+    let runner = run(&stage, definition());
+    start_as(&stage, "s1", &definition()).await;
+    eventually(PATIENCE, async || far.calls() == 1).await;
+    stage.clock.set(right);
+    let saga = as_time_passes(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(far.calls(), 1);
+}
+
+/// The call may have been made just now, and may arrive: the clock says nothing of its age.
+#[tokio::test]
+async fn that_nothing_happened_is_not_believed_of_a_call_of_a_clock_that_was_ahead() {
+    let stage = Stage::new();
+    let right = stage.clock.now();
+    let deadline = Duration::from_hours(10);
+    let definition = |far: &Far| {
+        Definition::new("checkout", 1)
+            .deadline(deadline)
+            .step(Step::foreign("authorize", far.clone()))
+    };
+    let far = Far::default();
+    far.forgets();
+    start_as(&stage, "s1", &definition(&far)).await;
+    stage.clock.advance(deadline / 2);
+    let runner = run(&stage, definition(&far));
+    eventually(PATIENCE, async || far.calls() == 1).await;
+    stage.clock.set(right);
+    eventually(PATIENCE, async || {
+        stage.clock.advance(Duration::from_millis(500));
+        far.look_ups() > 1
+    })
+    .await;
+    let saga = stage.store.saga("s1").await.unwrap().unwrap();
+    runner.drain().await;
+    let step = saga.step("authorize", Way::Do).unwrap();
+    assert_eq!((step.state, far.calls()), (StepState::Open, 1));
+}
+
+#[tokio::test]
+async fn a_wait_of_a_clock_that_was_ahead_is_counted_anew() {
+    let stage = Stage::new();
+    let right = stage.clock.now();
+    stage.clock.advance(DAYS);
+    let rest = Duration::from_mins(2);
+    let definition = || Definition::new("checkout", 1).step(Step::pause("rest", rest));
+    let runner = run(&stage, definition());
+    start_as(&stage, "s1", &definition()).await;
+    let has_begun = async || {
+        let saga = stage.store.saga("s1").await.unwrap().unwrap();
+        saga.step("rest", Way::Do).is_some() && saga.waiting_for.is_some()
+    };
+    eventually(PATIENCE, has_begun).await;
+    stage.clock.set(right);
+    let saga = as_time_passes(&stage, "s1").await;
+    runner.drain().await;
+    assert_eq!(saga.standing.state, State::Completed);
+    let took = saga.ended_at.unwrap().since(right);
+    assert!(took >= rest && took < 10 * rest, "{took:?}");
+}
+
+/// A day behind the first call a provider has forgotten the key: that it knows nothing says nothing.
+#[tokio::test]
+async fn that_a_provider_knows_nothing_of_an_old_key_is_not_believed() {
+    for way in [Way::Do, Way::Undo] {
+        let stage = Stage::new();
+        let far = Far::default();
+        let patience = Patience {
+            pause: Duration::from_millis(10),
+            pause_max: Duration::from_millis(10),
+            ..Patience::default()
+        };
+        let definition = || {
+            let step = match way {
+                Way::Do => Step::foreign("authorize", far.clone()),
+                Way::Undo => Step::local("authorize", Nothing).undo_foreign(far.clone()),
+            };
+            Definition::new("checkout", 1)
+                .deadline(DAYS)
+                .step(step.patience(patience))
+                .step(Step::local("check", Refuses))
+        };
+        let runner = run_with(&stage, definition(), LEASE);
+        start_as(&stage, "s1", &definition()).await;
+        eventually(PATIENCE, async || far.calls() == 1).await;
+        // As a crash would; and for more than a day nobody is there.
+        drop(runner);
+        stage.clock.advance(Duration::from_hours(25));
+        far.forgets();
+        let runner = run_with(&stage, definition(), LEASE);
+        eventually(PATIENCE, async || far.look_ups() > 0).await;
+        if way == Way::Do {
+            stage.clock.advance(DAYS);
+        }
+        let saga = until(&stage, "s1", State::NeedsAttention).await;
+        runner.drain().await;
+        assert_eq!(far.calls(), 1, "{way:?}");
+        let reason = saga.standing.reason.unwrap();
+        assert!(reason.detail.contains("forgotten"), "{reason}");
+    }
+}
+
+/// Panics before there is a future: in the function itself.
+#[tokio::test]
+async fn what_panics_before_it_begins_is_counted_and_asks_a_person() {
+    let patience = Patience {
+        pause: Duration::from_millis(100),
+        pause_max: Duration::from_millis(100),
+        window: Duration::from_secs(5),
+        ..Patience::default()
+    };
+    let undo = [
+        Step::local("reserve", Nothing).undo_local(Panics),
+        Step::local("reserve", Nothing).undo_foreign(Panics),
+    ];
+    for step in undo {
+        let stage = Stage::new();
+        let definition = Definition::new("checkout", 1)
+            .step(step.patience(patience))
+            .step(Step::local("check", Refuses));
+        start_as(&stage, "s1", &definition).await;
+        let runner = run(&stage, definition);
+        let saga = until(&stage, "s1", State::NeedsAttention).await;
+        runner.drain().await;
+        assert_eq!(saga.standing.reason.unwrap().code, "compensation_failed");
+    }
+}
+
+#[tokio::test]
+async fn an_end_that_panics_before_it_begins_is_left_to_a_person() {
+    let stage = Stage::new();
+    let definition = Definition::new("checkout", 1)
+        .deadline(Duration::from_secs(1))
+        .step(Step::local("reserve", Nothing))
+        .ended(Panics);
+    start_as(&stage, "s1", &definition).await;
+    let runner = run(&stage, definition);
+    eventually(PATIENCE, async || {
+        let saga = stage.store.saga("s1").await.unwrap().unwrap();
+        saga.step("reserve", Way::Do).is_some()
+    })
+    .await;
+    stage.clock.advance(Duration::from_hours(2));
+    let saga = until(&stage, "s1", State::NeedsAttention).await;
+    runner.drain().await;
+    assert_eq!(saga.standing.reason.unwrap().code, "ending");
+}
+
+#[tokio::test]
+async fn what_a_provider_says_is_kept_as_far_as_it_can_be() {
+    let stage = Stage::new();
+    let definition = Definition::new("checkout", 1).step(Step::foreign("authorize", Wordy));
+    start_as(&stage, "s1", &definition).await;
+    let runner = run(&stage, definition);
+    let saga = stage_ended(&stage, "s1").await;
+    runner.drain().await;
+    let why = saga
+        .step("authorize", Way::Do)
+        .unwrap()
+        .error
+        .clone()
+        .unwrap();
+    let reason = saga.standing.reason.unwrap();
+    for why in [why, reason] {
+        assert!(why.code.len() <= ERROR_BYTES && why.detail.len() <= ERROR_BYTES);
+        // PostgreSQL keeps no text that holds one.
+        assert!(!why.code.contains('\0') && !why.detail.contains('\0'));
+        assert!(why.detail.starts_with("no\u{fffd}"));
+    }
+}
+
+/// Does a thing once, loses its answer, and knows of it until it forgets.
+#[derive(Clone, Default)]
+struct Far(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    calls: AtomicU32,
+    look_ups: AtomicU32,
+    forgotten: AtomicU32,
+}
+
+impl Far {
+    fn calls(&self) -> u32 {
+        self.0.calls.load(Ordering::SeqCst)
+    }
+
+    fn look_ups(&self) -> u32 {
+        self.0.look_ups.load(Ordering::SeqCst)
+    }
+
+    fn forgets(&self) {
+        self.0.forgotten.store(1, Ordering::SeqCst);
+    }
+}
+
+impl Foreign for Far {
+    fn request(&self, _: &SagaRecord) -> Result<Bytes, BoxError> {
+        Ok(Bytes::new())
+    }
+
+    fn call<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
+        self.0.calls.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { Outcome::Unknown("the answer was lost".into()) })
+    }
+
+    fn look_up<'a>(&'a self, _: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
+        self.0.look_ups.fetch_add(1, Ordering::SeqCst);
+        Some(Box::pin(async {
+            if self.0.forgotten.load(Ordering::SeqCst) > 0 {
+                return Found::Absent;
+            }
+            Found::Done(Bytes::new())
+        }))
+    }
+}
+
+struct Nothing;
+
+impl Local<Tx> for Nothing {
+    fn run<'a>(
+        &'a self,
+        _: &'a mut Tx,
+        _: &'a SagaRecord,
+    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
+        Box::pin(async { Ok(Ok(Bytes::new())) })
+    }
+}
+
+struct Refuses;
+
+impl Local<Tx> for Refuses {
+    fn run<'a>(
+        &'a self,
+        _: &'a mut Tx,
+        _: &'a SagaRecord,
+    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
+        Box::pin(async { Ok(Err(Refusal::new("no", "not today"))) })
+    }
+}
+
+/// Panics in the function itself, before there is anything to wait for.
+struct Panics;
+
+impl Local<Tx> for Panics {
+    fn run<'a>(
+        &'a self,
+        _: &'a mut Tx,
+        _: &'a SagaRecord,
+    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
+        panic!("on purpose")
+    }
+}
+
+impl Foreign for Panics {
+    fn request(&self, _: &SagaRecord) -> Result<Bytes, BoxError> {
+        Ok(Bytes::new())
+    }
+
+    fn call<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
+        panic!("on purpose")
+    }
+
+    fn look_up<'a>(&'a self, _: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
+        panic!("on purpose")
+    }
+}
+
+impl Ended<Tx> for Panics {
+    fn write<'a>(
+        &'a self,
+        _: &'a mut Tx,
+        _: &'a SagaRecord,
+        _: State,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        panic!("on purpose")
+    }
+}
+
+/// Refuses at great length.
+struct Wordy;
+
+impl Foreign for Wordy {
+    fn request(&self, _: &SagaRecord) -> Result<Bytes, BoxError> {
+        Ok(Bytes::new())
+    }
+
+    fn call<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
+        let detail = format!("no\0{}", "é".repeat(1 << 20));
+        Box::pin(async { Outcome::Refused(Refusal::new("n\0", detail)) })
+    }
+}
