@@ -259,3 +259,26 @@ pub(crate) async fn any_of(resolver: &Resolver, hosts: &[&str]) -> Result<Vec<us
         _ => Ok(found),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn hosts_that_were_slow_are_forgotten_where_there_are_too_many() {
+        let resolver = Resolver::new(|_| Ok(vec![Ipv4Addr::LOCALHOST.into()]));
+        let slow = |number| {
+            let host = Host {
+                is_slow: true,
+                under_way: None,
+            };
+            (format!("{number}.example"), host)
+        };
+        let many = (0..LOOKUP_HOSTS).map(slow);
+        resolver.0.known().hosts.extend(many);
+        resolver.look_up("well.example").await.unwrap();
+        assert!(resolver.0.known().hosts.len() <= 1);
+    }
+}

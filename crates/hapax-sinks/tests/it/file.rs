@@ -42,6 +42,22 @@ async fn a_payload_of_several_lines_is_one_line() {
     assert_eq!(lines(&path)[0]["data"]["a"], "b\n");
 }
 
+/// Its lines hold payloads in the clear.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_is_made_is_for_its_owner_alone_and_one_that_was_there_keeps_its_rights() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    drop(JsonLines::open(&path, "/shop").unwrap());
+    assert_eq!(mode(), 0o600);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    drop(JsonLines::open(&path, "/shop").unwrap());
+    assert_eq!(mode(), 0o640);
+}
+
 #[tokio::test]
 async fn a_torn_last_line_is_ended_at_open_and_costs_no_other_line() {
     let directory = tempfile::tempdir().unwrap();

@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use hapax::{event::NewEvent, sink::Sink};
 use hapax_sinks::{
     amqp::Amqp,
+    limits::{LOOKUP_LOST, LOOKUPS_SLOW},
     nats::Nats,
     postgres::Postgres,
     redis::Redis,
@@ -170,6 +171,45 @@ async fn many_hosts_of_which_nothing_is_heard_leave_room_for_those_that_are_well
             .all(|it| matches!(it, Ok(Ok(_))))
     })
     .await;
+}
+
+/// Files and databases need them, and the runtime has no more than so many.
+#[test]
+fn a_look_up_takes_no_thread_of_the_runtimes_own() {
+    let servers = Servers::default();
+    let resolver = servers.resolver();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let silent = tokio::spawn(async move { resolver.look_up("silent.example").await });
+        eventually(PATIENCE, async || servers.asked("silent") == 1).await;
+        let free = timeout(PATIENCE, tokio::task::spawn_blocking(|| ())).await;
+        // Before anything else, or its thread would keep the runtime from ending.
+        servers.speak(true);
+        free.unwrap().unwrap();
+        silent.await.unwrap().unwrap();
+    });
+}
+
+/// The look-up of a host may never end: another one is begun then, but not without end.
+#[tokio::test(start_paused = true)]
+async fn a_look_up_that_is_lost_is_begun_again_as_often_as_slow_ones_have_places() {
+    let servers = Servers::default();
+    let resolver = servers.resolver();
+    let mut busy = 0;
+    for _ in 0..LOOKUPS_SLOW + 8 {
+        let error = resolver.look_up("silent.example").await.unwrap_err();
+        busy += usize::from(matches!(error, LookupError::Busy(_)));
+        tokio::time::advance(LOOKUP_LOST).await;
+    }
+    assert_eq!(busy, 8);
+    // The threads are real, and so is the time that they take to begin.
+    tokio::time::resume();
+    eventually(PATIENCE, async || servers.asked("silent") == LOOKUPS_SLOW).await;
+    servers.speak(true);
 }
 
 #[tokio::test]

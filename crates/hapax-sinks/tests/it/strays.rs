@@ -27,7 +27,8 @@ use crate::{
     nats::{context, read},
 };
 
-const STRAYS: usize = 90;
+/// More than one batch holds: the others come when these have been declined.
+const STRAYS: usize = 1_100;
 const OTHERS: usize = 5;
 /// The clock stands still: a breaker that opens stays open.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -89,9 +90,12 @@ async fn check(sink: Arc<dyn Sink>, arrived: impl AsyncFn() -> usize) {
     let path = directory.path().join("strays.db");
     let store = Sqlite::open(hapax_sqlite::Settings::new(path, clock(), random.clone())).unwrap();
     for (kind, count) in [("seq.next", STRAYS), ("order.created", OTHERS)] {
-        for number in 0..count {
+        let mut numbers = (0..count).peekable();
+        while numbers.peek().is_some() {
             let mut tx = store.begin(None, Headers::new()).await.unwrap();
-            tx.emit(NewEvent::json(kind, &number)).unwrap();
+            for number in numbers.by_ref().take(100) {
+                tx.emit(NewEvent::json(kind, &number)).unwrap();
+            }
             tx.commit().await.unwrap();
         }
     }

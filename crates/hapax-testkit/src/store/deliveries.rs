@@ -230,6 +230,29 @@ pub async fn a_store_that_was_set_back_refuses_its_owner<S: StoreUnderTest>() {
     });
 }
 
+/// Of the newest checkpoint the epoch, the settlement and the position are compared, each of them: in
+/// a store that was set back, the newest may differ in one of them from the one that an owner wrote.
+pub async fn a_settlement_follows_no_checkpoint_but_the_newest<S: StoreUnderTest>() {
+    let (bench, _) = Bench::<S>::with_events(3).await;
+    bench.open(HOOK).await;
+    let opened = bench.open(HOOK).await;
+    let (first, one) = numbered(&bench, &opened, 1, opened.newest).await;
+    bench.settle(first).await;
+    let (epoch, settlement, high) = (one.epoch - 1, one.settlement + 2, one.high + 1);
+    for other in [
+        CheckpointId { epoch, ..one },
+        CheckpointId { settlement, ..one },
+        CheckpointId { high, ..one },
+    ] {
+        let (second, _) = numbered(&bench, &opened, 2, other).await;
+        let told = bench.store().settle(second).await;
+        check_error(told, "set back", |error| {
+            matches!(error, StoreError::SetBack { .. })
+        });
+    }
+    assert_eq!(bench.standing(HOOK).await.newest, Some(one));
+}
+
 /// Whoever begins again at the checkpoint of the earlier state passes nothing over that was
 /// committed since, however far it had read before.
 pub async fn of_a_store_that_was_set_back_every_later_event_is_read<S: StoreUnderTest>() {

@@ -153,6 +153,22 @@ pub async fn an_attempt_that_its_node_outlived_is_told<S: StoreUnderTest>() {
     let store = bench.store();
     let others = store.outlived(MAIL, &[place]).await;
     assert_eq!(others.expect("attempts are counted"), []);
+    // A first attempt has no row before it is cut off.
+    let (parked, place) = (place, events[1].position);
+    let offers = checkpoint(Frontier::default(), &[parked], &[place]);
+    bench
+        .settle(Settlement {
+            checkpoint: Some(offers),
+            ..settlement(HOOK, third.epoch)
+        })
+        .await;
+    bench.clock.advance(LEASE);
+    let fourth = taken(&bench, HOOK, TWO).await;
+    assert_eq!(fourth.interrupted, 1);
+    assert_eq!(outlived(&bench, place).await, []);
+    bench.clock.advance(MOMENT);
+    attend(&bench, ONE).await;
+    assert_eq!(outlived(&bench, place).await, [(place, 1)]);
 }
 
 /// Whoever took a part later is its owner: the one before changes nothing, however it tries.

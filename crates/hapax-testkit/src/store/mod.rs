@@ -268,6 +268,7 @@ macro_rules! store_suite {
                 a_settlement_that_comes_again_undoes_nothing
                 a_settlement_follows_the_newest_checkpoint
                 a_store_that_was_set_back_refuses_its_owner
+                a_settlement_follows_no_checkpoint_but_the_newest
                 of_a_store_that_was_set_back_every_later_event_is_read
                 a_standing_says_how_far_behind_a_destination_is
                 a_disabled_destination_is_enabled_by_opening_it

@@ -125,7 +125,8 @@ mod tests {
     async fn who_was_killed_and_started_again_is_no_namesake_of_itself() {
         let mut namesakes = Namesakes::default();
         for _ in 0..5 {
-            look(&mut namesakes, &["a#0000000000000001"], LEASE / LOOKS).await;
+            let living = look(&mut namesakes, &["a#0000000000000001"], LEASE / LOOKS).await;
+            assert_eq!(living, 0, "its lease is not over");
         }
         assert_eq!(look(&mut namesakes, &[], LEASE / LOOKS).await, 0);
     }

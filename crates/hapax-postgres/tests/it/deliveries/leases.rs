@@ -2,7 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use hapax::{Clock, store::Deliveries};
+use hapax::{
+    Clock,
+    delivery::Settlement,
+    store::{Deliveries, StoreError},
+};
 use hapax_testkit::wait::eventually;
 use tokio::time::timeout;
 
@@ -119,6 +123,22 @@ async fn a_part_that_is_forgotten_while_somebody_opens_it_goes_on_counting() {
     eventually(PATIENCE, async || fixture.count(waits).await == 1).await;
     forgetting.commit().await.unwrap();
     assert!(opening.await.unwrap() > old);
+}
+
+/// It was not set back under its owner.
+#[tokio::test]
+async fn the_owner_of_a_part_that_was_removed_is_fenced() {
+    let fixture = emitted(1).await;
+    let opened = fixture.store.open("hook").await.unwrap();
+    let forget = include_str!("../../../queries/operate/forget_parts.sql");
+    let removed = fixture.plain.query(forget, &[&vec!["hook"]]).await;
+    removed.unwrap();
+    let late = Settlement {
+        follows: Some(opened.newest),
+        ..settlement("hook", opened.epoch, 1)
+    };
+    let told = fixture.store.settle(late).await;
+    assert!(matches!(told, Err(StoreError::Fenced)), "{told:?}");
 }
 
 #[tokio::test]

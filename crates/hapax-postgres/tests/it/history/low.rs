@@ -2,8 +2,8 @@
 //! were passed already is delivered all the same.
 
 use hapax::{
-    delivery::{Frontier, Shards},
-    store::{Deliveries, Source},
+    delivery::{Frontier, Settlement, Shards},
+    store::{Deliveries, Source, StoreError},
 };
 use hapax_postgres::Postgres;
 use tokio_postgres::Client;
@@ -78,6 +78,47 @@ async fn whoever_opens_a_part_raises_the_sequences_first() {
     assert_eq!(fixture.count(LOW).await, 0);
 }
 
+/// Nobody has to read or settle before they are raised: who reads what was passed could be another.
+#[tokio::test]
+async fn one_low_sequence_or_one_misplaced_event_is_enough_for_whoever_opens_a_part() {
+    let (fixture, head) = passed().await;
+    for sequence in ["outbox_event_id", "checkpoint_number"] {
+        set(&fixture.plain, sequence, 1).await;
+        assert_eq!(fixture.count(LOW).await, 1);
+        let opened = fixture.store.open(PART).await.unwrap();
+        assert_eq!(opened.checkpoint.frontier, head);
+        assert_eq!(fixture.count(LOW).await, 0, "{sequence}");
+    }
+    let left = "INSERT INTO hapax.misplaced (until, beyond, noted_at) VALUES (30, 25, now())";
+    fixture.plain.batch_execute(left).await.unwrap();
+    fixture.store.open(PART).await.unwrap();
+    let misplaced = "SELECT count(*) FROM hapax.misplaced";
+    assert_eq!(fixture.count(misplaced).await, 0);
+}
+
+/// The newest checkpoint may be one like its own: what it has read or written was never given.
+#[tokio::test]
+async fn an_owner_settles_nothing_while_a_sequence_stands_too_low() {
+    let (fixture, head) = passed().await;
+    for sequence in ["outbox_event_id", "checkpoint_number"] {
+        let opened = fixture.store.open(PART).await.unwrap();
+        let next = Settlement {
+            number: 1,
+            follows: Some(opened.newest),
+            read: vec![head.clone()],
+            ..settlement(opened.epoch, Some(at(&head)))
+        };
+        set(&fixture.plain, sequence, 1).await;
+        let told = fixture.store.settle(next).await;
+        assert!(
+            matches!(told, Err(StoreError::SetBack { .. })),
+            "{sequence}: {told:?}"
+        );
+        let written = "SELECT max(checkpoint_settlement) FROM hapax.position";
+        assert_eq!(fixture.count(written).await, 0, "{sequence}");
+    }
+}
+
 const LOW: &str = "SELECT count(*) FROM hapax.low_sequences()";
 
 /// The ids have passed the highest one again when somebody looks: the checkpoints' number tells.
@@ -105,6 +146,87 @@ async fn ids_that_have_caught_up_unseen_are_not_trusted() {
     )
     .await;
     assert_eq!(batch.unwrap().events.len(), 1 + 3 + 10);
+}
+
+/// What every part that is beyond it has read in this history stays where it is.
+#[tokio::test]
+async fn of_ids_that_have_caught_up_only_what_was_not_read_comes_again() {
+    let (fixture, _) = passed().await;
+    for sequence in ["outbox_event_id", "checkpoint_number"] {
+        set(&fixture.plain, sequence, 1).await;
+    }
+    for _ in 0..3 {
+        emit(&fixture.plain).await;
+    }
+    set(&fixture.plain, "outbox_event_id", 31).await;
+    emit(&fixture.plain).await;
+    let opened = fixture.store.open(PART).await.unwrap();
+    let batch = read(&fixture.store, &opened.checkpoint.frontier).await;
+    assert_eq!(positions(&batch), [31, 32, 33, 34]);
+}
+
+/// Each name is compared, as far as both have one.
+#[tokio::test]
+async fn a_frontier_is_of_the_history_of_its_cluster_its_timeline_and_its_database() {
+    let fixture = Fixture::new().await;
+    for (history, is_same) in [
+        ("7/0A/3", true),
+        ("7/0A/4", false),
+        ("7/0B/3", false),
+        ("8/0A/3", false),
+        ("-/0A/3", true),
+        ("7/0A", true),
+    ] {
+        let snapshot = format!("1:1: 0 {history} = - - 0@0");
+        let asked = "SELECT hapax.is_read_in('7/0A/3', $1)";
+        let found = fixture.plain.query_one(asked, &[&snapshot]).await;
+        assert_eq!(found.unwrap().get::<_, bool>(0), is_same, "{history}");
+    }
+}
+
+/// A row with a later transaction than that of its writer was copied from where that is counted.
+#[tokio::test]
+async fn what_was_copied_and_not_written_here_stays_where_it_is() {
+    let (fixture, _) = passed().await;
+    let copied = "UPDATE hapax.outbox_event SET xid = '9000000000'";
+    fixture.plain.batch_execute(copied).await.unwrap();
+    set(&fixture.plain, "checkpoint_number", 1).await;
+    fixture.store.open(PART).await.unwrap();
+    let stays = "SELECT count(*) FROM hapax.outbox_event WHERE id BETWEEN 21 AND 30";
+    assert_eq!(fixture.count(stays).await, 10);
+}
+
+/// One that has read on in the new history opens nothing.
+#[tokio::test]
+async fn whoever_reads_on_in_another_history_raises_the_sequences_first() {
+    let (fixture, head) = passed().await;
+    let other = "UPDATE hapax.checkpoint_log SET snapshot = replace(snapshot, '/0000', '/F000')";
+    fixture.plain.batch_execute(other).await.unwrap();
+    for sequence in ["outbox_event_id", "checkpoint_number"] {
+        set(&fixture.plain, sequence, 1).await;
+    }
+    emit(&fixture.plain).await;
+    set(&fixture.plain, "outbox_event_id", 31).await;
+    emit(&fixture.plain).await;
+    let snapshot = head.snapshot.unwrap().replace("/0000", "/F000");
+    let head = Frontier {
+        snapshot: Some(snapshot.into()),
+        ..head
+    };
+    let batch = Source::read(&fixture.store, &head, Shards::ALL, 100).await;
+    assert_eq!(batch.unwrap().events.len(), 1 + 1 + 10);
+    assert_eq!(fixture.count(LOW).await, 0);
+}
+
+/// It was read under ids that this database has not given, and no part knows of it.
+#[tokio::test]
+async fn beyond_a_frontier_that_nobody_wrote_down_no_sequence_is_raised() {
+    let (fixture, head) = passed().await;
+    emit(&fixture.plain).await;
+    let ahead = read(&fixture.store, &head).await.frontier;
+    set(&fixture.plain, "outbox_event_id", 31).await;
+    let told = Source::read(&fixture.store, &ahead, Shards::ALL, 10).await;
+    assert!(matches!(told, Err(StoreError::SetBack { .. })), "{told:?}");
 }
 
 /// It is waited for, not passed over.
