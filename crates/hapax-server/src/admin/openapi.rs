@@ -1,5 +1,7 @@
 //! The API, described: `/admin/v1/openapi.json`.
 
+use std::sync::LazyLock;
+
 use axum::Json;
 use utoipa::{
     Modify, OpenApi,
@@ -111,8 +113,10 @@ fn problem() -> RefOr<Content> {
 /// Describes this API.
 #[utoipa::path(get, path = "/admin/v1/openapi.json", tag = "description",
     responses((status = 200, description = "OpenAPI 3.1")))]
-pub(super) async fn show() -> Json<utoipa::openapi::OpenApi> {
-    Json(Description::openapi())
+pub(super) async fn show() -> Json<&'static utoipa::openapi::OpenApi> {
+    // It takes milliseconds to describe, and anybody with a token may ask for it.
+    static DESCRIPTION: LazyLock<utoipa::openapi::OpenApi> = LazyLock::new(Description::openapi);
+    Json(&DESCRIPTION)
 }
 
 #[cfg(test)]

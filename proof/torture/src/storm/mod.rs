@@ -36,6 +36,8 @@ const CALM: Duration = Duration::from_secs(8);
 /// How long a feed may take until it is as fast as on a good day, which is this.
 const RECOVERS: Duration = Duration::from_secs(30);
 const PROMPT: Duration = Duration::from_secs(1);
+/// Prompt events in a row that say that it is: each part of a destination has a breaker of its own.
+const CANARIES: u32 = 12;
 /// How often memory and disk are looked at.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -159,10 +161,11 @@ impl Storm {
     }
 }
 
-/// Waits until an event is delivered to the feed as fast as on a good day; false where none is.
+/// Waits until events are delivered to the feed as fast as on a good day, whatever their part is; false
+/// where they are not.
 async fn canary(storm: &mut Storm) -> anyhow::Result<bool> {
-    let began = Instant::now();
-    while began.elapsed() < RECOVERS {
+    let (began, mut prompt) = (Instant::now(), 0);
+    'next: while began.elapsed() < RECOVERS {
         let feed = storm.town.folder.join("feed.jsonl");
         let end = feed.metadata().map_or(0, |it| it.len());
         let wish = storm.operator.want(Wish::order);
@@ -174,10 +177,15 @@ async fn canary(storm: &mut Storm) -> anyhow::Result<bool> {
         let asked = Instant::now();
         while asked.elapsed() < PROMPT {
             if lines::has_said(&feed, end, &id)? {
-                return Ok(true);
+                prompt += 1;
+                if prompt == CANARIES {
+                    return Ok(true);
+                }
+                continue 'next;
             }
             pace(Duration::from_millis(20)).await;
         }
+        prompt = 0;
     }
     Ok(false)
 }
