@@ -13,7 +13,6 @@ use std::{
     net::{IpAddr, ToSocketAddrs as _},
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
     thread,
-    time::Duration,
 };
 
 use tokio::{
@@ -238,7 +237,7 @@ pub(crate) async fn any_of(resolver: &Resolver, hosts: &[&str]) -> Result<Vec<us
     use futures_util::{StreamExt as _, stream::FuturesUnordered};
 
     /// How long the others may take behind the first.
-    const MOMENT: Duration = Duration::from_millis(500);
+    const MOMENT: std::time::Duration = std::time::Duration::from_millis(500);
     let look_up = async |(index, host): (usize, &&str)| (index, resolver.look_up(host).await);
     let mut looking: FuturesUnordered<_> = hosts.iter().enumerate().map(look_up).collect();
     let (mut found, mut failed, mut until) = (Vec::new(), None, Instant::now() + LOOKUP_LOST);
