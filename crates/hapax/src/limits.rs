@@ -232,8 +232,11 @@ pub const LISTENER_HEAD: Duration = Duration::from_secs(10);
 pub const LISTENER_BODY: Duration = Duration::from_secs(10);
 /// How long a write may wait for a client that does not read its answer.
 pub const LISTENER_WRITE: Duration = Duration::from_secs(30);
-/// How long a connection keeps its place without a whole request while others wait for one.
+/// How long a listener waits for the client of a connection before another client that waits for a
+/// place is given its one.
 pub const LISTENER_PLACE: Duration = Duration::from_secs(1);
+/// Bytes of a body per second that make up for the time that its client is waited for.
+pub const LISTENER_RATE: u64 = 16 * 1024;
 /// Bytes that are read from a connection ahead of whoever takes them, and so of a request's head.
 pub const LISTENER_READ_AHEAD: usize = 64 * 1024;
 /// How long requests in flight may take once a listener stops.

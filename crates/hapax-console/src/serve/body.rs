@@ -7,7 +7,8 @@
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
-    task::{Context, Poll},
+    sync::Arc,
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -22,13 +23,16 @@ use tokio::{
     time::{Sleep, sleep, timeout},
 };
 
+use super::place::Place;
+
 /// How long a body that was refused is heard out.
 const HEARD_OUT: Duration = Duration::from_secs(2);
 /// Bytes of a refused body that are heard out.
 const HEARD_OUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Bounds what a client sends after `headers`: it may take `most` over it.
-pub(super) fn bounded<B>(headers: &HeaderMap, body: B, most: Duration) -> Body
+/// Bounds what a client sends after `headers`: it may take `most` over it, and while it is waited
+/// for, its connection's `place` takes note.
+pub(super) fn bounded<B>(headers: &HeaderMap, body: B, most: Duration, place: Arc<Place>) -> Body
 where
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BoxError>,
@@ -42,7 +46,44 @@ where
         most,
         end: None,
         waits_to_send,
+        place,
     })
+}
+
+/// Makes `body` tell `place` when the server has produced all of it.
+pub(super) fn responding(body: Body, place: Arc<Place>) -> Body {
+    Body::new(Responding { body, place })
+}
+
+struct Responding {
+    body: Body,
+    place: Arc<Place>,
+}
+
+impl http_body::Body for Responding {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Responding {
+    fn drop(&mut self) {
+        self.place.responded();
+    }
 }
 
 struct Timed<B>
@@ -56,6 +97,7 @@ where
     end: Option<Pin<Box<Sleep>>>,
     /// The client sends nothing before somebody asks for it.
     waits_to_send: bool,
+    place: Arc<Place>,
 }
 
 impl<B> http_body::Body for Timed<B>
@@ -75,16 +117,20 @@ where
             return Poll::Ready(None);
         };
         match Pin::new(body).poll_frame(context) {
-            Poll::Ready(Some(Ok(frame))) => return Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(Some(Ok(frame))) => {
+                self.place.received(frame.data_ref().map_or(0, Bytes::len));
+                return Poll::Ready(Some(Ok(frame)));
+            }
             Poll::Ready(ended) => {
+                self.place.received(0);
                 self.body = None;
                 return Poll::Ready(ended.map(|frame| frame.map_err(Into::into)));
             }
-            Poll::Pending => {}
+            Poll::Pending => self.place.wait(),
         }
         let most = self.most;
         let end = self.end.get_or_insert_with(|| Box::pin(sleep(most)));
-        std::task::ready!(end.as_mut().poll(context));
+        ready!(end.as_mut().poll(context));
         self.body = None;
         let late = "the client took too long over its body";
         Poll::Ready(Some(Err(late.into())))
@@ -144,6 +190,7 @@ mod tests {
             most: Duration::from_millis(5),
             end: None,
             waits_to_send: false,
+            place: Place::new(),
         });
         assert!(axum::body::to_bytes(body, 16).await.is_err());
     }
@@ -151,7 +198,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_nobody_reads_is_heard_out() {
         let (body, asked) = Scripted::new(vec![Poll::Ready(()), Poll::Ready(())]);
-        drop(bounded(&HeaderMap::new(), body, MOST));
+        drop(bounded(&HeaderMap::new(), body, MOST, Place::new()));
         tokio::task::yield_now().await;
         assert_eq!(asked.try_iter().count(), 3);
     }
@@ -163,7 +210,12 @@ mod tests {
             header::EXPECT,
             http::HeaderValue::from_static("100-continue"),
         );
-        drop(bounded(&HeaderMap::from_iter([expects]), body, MOST));
+        drop(bounded(
+            &HeaderMap::from_iter([expects]),
+            body,
+            MOST,
+            Place::new(),
+        ));
         tokio::task::yield_now().await;
         assert_eq!(asked.try_iter().count(), 0);
     }

@@ -3,29 +3,21 @@
 //!
 //! Connections are bounded in number, and a client in time: over a request's head, over its body,
 //! and over reading the answer. An idle connection stays no longer than a head may take. While all
-//! connections are taken, a further client takes the place of one that has not sent a whole request
-//! for a second, so that half requests do not keep whole ones out. Told to stop, it accepts nothing
-//! more, lets every request in flight finish, and returns when the last connection is closed or
-//! time is up.
+//! connections are taken, a further client takes the place of the connection whose client has been
+//! waited for longest, if that is a second or more, so that half requests do not keep whole ones
+//! out. Told to stop, it accepts nothing more, lets every request in flight finish, and returns
+//! when the last connection is closed or time is up.
 
 mod body;
+mod place;
 mod stream;
 
-use std::{
-    collections::VecDeque,
-    error::Error,
-    fmt, io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{error::Error, fmt, io, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use hapax::limits::{
     LISTENER_BODY, LISTENER_CONNECTIONS, LISTENER_DESCRIPTORS, LISTENER_FINISH, LISTENER_HEAD,
-    LISTENER_PLACE, LISTENER_READ_AHEAD, LISTENER_WRITE,
+    LISTENER_READ_AHEAD, LISTENER_WRITE,
 };
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -35,12 +27,13 @@ use hyper_util::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
-    task::{AbortHandle, JoinSet},
-    time::{Instant, sleep, timeout, timeout_at},
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
 };
 use tower_service::Service;
 
+use place::{Place, Places};
 use stream::Written;
 
 /// How long to wait when the system has no sockets left.
@@ -120,18 +113,18 @@ pub async fn serve<S>(
                 continue;
             }
         };
-        let place = tokio::select! {
+        let permit = tokio::select! {
             () = stopped(&mut stop) => break,
-            place = places.free() => place,
+            permit = places.free() => permit,
         };
-        let has_asked = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&has_asked);
+        let place = Place::new();
+        let taken = Arc::clone(&place);
         let (service, stop) = (service.clone(), stop.clone());
         let task = connections.spawn(async move {
-            connection(stream, service, bounds, asked, stop).await;
-            drop(place);
+            connection(stream, service, bounds, taken, stop).await;
+            drop(permit);
         });
-        places.note(has_asked, task);
+        places.note(place, task);
     }
     drop(listener);
     let closed = timeout(bounds.finish, async {
@@ -149,7 +142,7 @@ async fn connection<S>(
     stream: TcpStream,
     service: S,
     bounds: Bounds,
-    asked: Arc<AtomicBool>,
+    place: Arc<Place>,
     mut stop: watch::Receiver<bool>,
 ) where
     S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
@@ -159,24 +152,23 @@ async fn connection<S>(
     // Answers are small and wait for nothing; Nagle would only delay them.
     let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(service);
-    let is_known = AtomicBool::new(false);
     let service = service_fn(move |request: Request<Incoming>| {
-        // The first request decides whether the connection may stay; it may come too late.
-        let is_first = !is_known.swap(true, Ordering::Relaxed);
-        let is_cleared = is_first && asked.swap(true, Ordering::Relaxed);
+        // The request may have come after its connection's place was given to another client.
+        let is_kept = place.requested();
         let (parts, body) = request.into_parts();
-        let body = body::bounded(&parts.headers, body, bounds.body);
+        let body = body::bounded(&parts.headers, body, bounds.body, Arc::clone(&place));
         let request = Request::from_parts(parts, body);
-        let answering = hyper::service::Service::call(&service, request);
+        let answering = is_kept.then(|| hyper::service::Service::call(&service, request));
+        let place = Arc::clone(&place);
         async move {
-            if is_cleared {
+            let Some(answering) = answering else {
                 return Err(Unanswered(
                     "another connection was given its place".to_owned(),
                 ));
-            }
-            answering
-                .await
-                .map_err(|error| Unanswered(error.to_string()))
+            };
+            let response = answering.await;
+            let response = response.map_err(|error| Unanswered(error.to_string()))?;
+            Ok(response.map(|body| body::responding(body, place)))
         }
     });
     let connection = http1::Builder::new()
@@ -194,79 +186,6 @@ async fn connection<S>(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "connection ended early");
-    }
-}
-
-/// The places of connections, and who has one without having asked for anything.
-struct Places {
-    free: Arc<Semaphore>,
-    most: usize,
-    /// Those that came first stand first.
-    silent: VecDeque<Silent>,
-}
-
-/// A connection over which no whole request has come, as far as was seen.
-struct Silent {
-    since: Instant,
-    has_asked: Arc<AtomicBool>,
-    task: AbortHandle,
-}
-
-impl Places {
-    fn new(most: usize) -> Self {
-        Self {
-            free: Arc::new(Semaphore::new(most)),
-            most,
-            silent: VecDeque::new(),
-        }
-    }
-
-    /// Waits for a place, and clears the one that has been silent longest where none comes free.
-    async fn free(&mut self) -> OwnedSemaphorePermit {
-        let free = Arc::clone(&self.free).acquire_owned();
-        let free = async { free.await.expect("the places are never closed") };
-        let mut free = std::pin::pin!(free);
-        loop {
-            while self.silent.front().is_some_and(|it| !it.is_silent()) {
-                self.silent.pop_front();
-            }
-            let Some(oldest) = self.silent.front() else {
-                return free.await;
-            };
-            let patience = oldest.since + LISTENER_PLACE;
-            if let Ok(place) = timeout_at(patience, free.as_mut()).await {
-                return place;
-            }
-            if self.silent.pop_front().is_some_and(|it| it.clear()) {
-                return free.await;
-            }
-        }
-    }
-
-    fn note(&mut self, has_asked: Arc<AtomicBool>, task: AbortHandle) {
-        if self.silent.len() > 2 * self.most {
-            self.silent.retain(Silent::is_silent);
-        }
-        self.silent.push_back(Silent {
-            since: Instant::now(),
-            has_asked,
-            task,
-        });
-    }
-}
-
-impl Silent {
-    fn is_silent(&self) -> bool {
-        !self.has_asked.load(Ordering::Relaxed) && !self.task.is_finished()
-    }
-
-    /// Ends the connection, unless a request has come over it meanwhile.
-    fn clear(&self) -> bool {
-        let is_silent = !self.has_asked.swap(true, Ordering::Relaxed);
-        if is_silent {
-            self.task.abort();
-        }
-        is_silent
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
+    time::Duration,
 };
 
 use axum::{
@@ -10,6 +11,7 @@ use axum::{
     body::Bytes,
     routing::{get, post},
 };
+use hapax::limits::{LISTENER_HEAD, LISTENER_RATE};
 use hapax_console::serve::{Bounds, serve};
 use hapax_testkit::{
     http::{HttpClient, HttpReceiver},
@@ -107,7 +109,7 @@ const LARGE: usize = 64 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_stalls_loses_its_place_whatever_it_stalls_over() {
-    let short = std::time::Duration::from_millis(200);
+    let short = Duration::from_millis(200);
     let mut bounds = Bounds::sharing(2, 2);
     assert_eq!(bounds.connections, 1);
     (bounds.head, bounds.body, bounds.write) = (short, short, short);
@@ -136,6 +138,87 @@ async fn a_client_that_stalls_loses_its_place_whatever_it_stalls_over() {
     }
     stop.send_replace(true);
     serving.await.unwrap();
+}
+
+/// Serves `/body`, which returns what it is sent, and `/small`, within the bounds of a relay's
+/// listener, but for its connections.
+async fn listener_of(connections: usize) -> std::net::SocketAddr {
+    let mut bounds = Bounds::sharing(2, 2);
+    bounds.connections = connections;
+    let router = Router::new()
+        .route("/body", post(|body: Bytes| async move { body }))
+        .route("/small", get(|| async { "small" }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopping) = watch::channel(false);
+    tokio::spawn(async move {
+        let _until_the_test_ends = stop;
+        serve(listener, router, bounds, stopping).await;
+    });
+    address
+}
+
+/// Half of the time that a client may take over a head or a body.
+const SOON: Duration = LISTENER_HEAD.checked_div(2).unwrap();
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_waited_for_makes_room_for_another_long_before_its_time_is_up() {
+    let address = listener_of(4).await;
+    let small = "GET /small HTTP/1.1\r\nhost: a\r\n\r\n";
+    let half_head = format!("{small}GET /small HTTP/1.1\r\nhost");
+    let half_body = "POST /body HTTP/1.1\r\nhost: a\r\ncontent-length: 99\r\n\r\nhalf";
+    let half_chunk = "POST /body HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n9\r\nh";
+    for stalls in [small, &half_head, half_body, half_chunk] {
+        let flood = (0..8).map(|_| {
+            let mut stalled = TcpStream::connect(address).unwrap();
+            stalled.write_all(stalls.as_bytes()).unwrap();
+            // A byte now and then does not make up for the wait.
+            let mut drips = stalled.try_clone().unwrap();
+            if stalls == half_body {
+                std::thread::spawn(move || {
+                    while drips.write_all(b".").is_ok() {
+                        std::thread::sleep(Duration::from_millis(300));
+                    }
+                });
+            }
+            stalled
+        });
+        let flood: Vec<_> = flood.collect();
+        let url = format!("http://{address}/small");
+        let answer = tokio::time::timeout(SOON, HttpClient::new().get(&url)).await;
+        let answer = answer.unwrap_or_else(|_| panic!("{stalls:?} keeps its place"));
+        assert_eq!(answer.unwrap().text(), "small");
+        drop(flood);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_comes_steadily_keeps_its_place() {
+    /// A quarter of a second's, twice as fast as a client has to be.
+    const PART: usize = LISTENER_RATE as usize / 2;
+    let address = listener_of(1).await;
+    let uploading = spawn_blocking(move || {
+        let mut upload = TcpStream::connect(address).unwrap();
+        let head = format!(
+            "POST /body HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            12 * PART
+        );
+        upload.write_all(head.as_bytes()).unwrap();
+        for _ in 0..12 {
+            std::thread::sleep(Duration::from_millis(250));
+            upload.write_all(&[b'.'; PART]).unwrap();
+        }
+        let mut answer = String::new();
+        upload.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let url = format!("http://{address}/small");
+    let other = tokio::time::timeout(PATIENCE, HttpClient::new().get(&url)).await;
+    assert_eq!(other.unwrap().unwrap().text(), "small");
+    let answer = uploading.await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer:.20}");
+    assert!(answer.len() > 12 * PART);
 }
 
 /// Reads on until this text has come.

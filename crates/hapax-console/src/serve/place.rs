@@ -1,0 +1,182 @@
+//! The places of a listener's connections, and which of them may be given to another client.
+//!
+//! A listener serves a bounded number of connections. While all places are taken, a new client
+//! takes the place of the connection whose client has been waited for longest. Only the time that
+//! is spent waiting for the client counts, and bytes of a body that arrive make up for it at
+//! [`LISTENER_RATE`]: an upload that is faster keeps its place, and so does a request that the
+//! server works on, or a response that it still produces.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use hapax::limits::{LISTENER_PLACE, LISTENER_RATE};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::AbortHandle,
+    time::{Instant, timeout_at},
+};
+
+/// How often a listener without a free place looks at its connections.
+const LOOK: Duration = LISTENER_PLACE.checked_div(4).expect("not zero");
+
+/// The place of one connection.
+#[derive(Debug)]
+pub(super) struct Place(Mutex<State>);
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// The client is waited for. The instant is set back by the time that it was waited for
+    /// earlier in the same request.
+    Waiting { since: Instant },
+    /// The server works. The client was waited for this long in the request so far.
+    Working { waited: Duration },
+    /// The place was given to another client.
+    GivenUp,
+}
+
+impl Place {
+    /// The place of a connection over which nothing has come.
+    pub(super) fn new() -> Arc<Self> {
+        let since = Instant::now();
+        Arc::new(Self(Mutex::new(State::Waiting { since })))
+    }
+
+    /// Starts to wait for the next bytes of a body.
+    pub(super) fn wait(&self) {
+        let mut state = self.state();
+        if let State::Working { waited } = *state {
+            let now = Instant::now();
+            let since = now.checked_sub(waited).unwrap_or(now);
+            *state = State::Waiting { since };
+        }
+    }
+
+    /// Takes note of bytes of a body.
+    pub(super) fn received(&self, bytes: usize) {
+        let mut state = self.state();
+        let waited = match *state {
+            State::Waiting { since } => since.elapsed(),
+            State::Working { waited } => waited,
+            State::GivenUp => return,
+        };
+        let waited = waited.saturating_sub(at_rate(bytes));
+        *state = State::Working { waited };
+    }
+
+    /// Takes note of a whole request, or of the head of one whose body is still to be read;
+    /// `false` if the place was given up before.
+    #[must_use]
+    pub(super) fn requested(&self) -> bool {
+        let mut state = self.state();
+        let waited = Duration::ZERO;
+        let before = mem::replace(&mut *state, State::Working { waited });
+        let is_kept = !matches!(before, State::GivenUp);
+        if !is_kept {
+            *state = State::GivenUp;
+        }
+        is_kept
+    }
+
+    /// Takes note that the server has produced the response: the next request is waited for, or
+    /// what is left of this one.
+    pub(super) fn responded(&self) {
+        let mut state = self.state();
+        if let State::Working { .. } = *state {
+            let since = Instant::now();
+            *state = State::Waiting { since };
+        }
+    }
+
+    /// Since when the client is waited for.
+    fn waits_since(&self) -> Option<Instant> {
+        match *self.state() {
+            State::Waiting { since } => Some(since),
+            State::Working { .. } | State::GivenUp => None,
+        }
+    }
+
+    /// Gives the place up if the client has been waited for long enough.
+    fn give_up(&self) -> bool {
+        let mut state = self.state();
+        let is_late =
+            matches!(*state, State::Waiting { since } if since.elapsed() >= LISTENER_PLACE);
+        if is_late {
+            *state = State::GivenUp;
+        }
+        is_late
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time that a client may take over so many bytes.
+fn at_rate(bytes: usize) -> Duration {
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    Duration::from_micros(bytes.saturating_mul(1_000_000) / LISTENER_RATE)
+}
+
+/// All places of a listener.
+pub(super) struct Places {
+    free: Arc<Semaphore>,
+    most: usize,
+    taken: Vec<(Arc<Place>, AbortHandle)>,
+}
+
+impl Places {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            free: Arc::new(Semaphore::new(most)),
+            most,
+            taken: Vec::new(),
+        }
+    }
+
+    /// Waits for a free place. If there is none, the connection whose client has been waited for
+    /// longest is closed, once that is [`LISTENER_PLACE`].
+    pub(super) async fn free(&mut self) -> OwnedSemaphorePermit {
+        let free = Arc::clone(&self.free).acquire_owned();
+        let free = async { free.await.expect("the places are never closed") };
+        let mut free = std::pin::pin!(free);
+        let mut next_look = Instant::now();
+        loop {
+            if let Ok(place) = timeout_at(next_look, free.as_mut()).await {
+                return place;
+            }
+            if self.give_one_up() {
+                return free.await;
+            }
+            next_look = Instant::now() + LOOK;
+        }
+    }
+
+    fn give_one_up(&mut self) -> bool {
+        self.forget_closed();
+        let taken = self.taken.iter();
+        let waiting = taken.filter_map(|(place, task)| Some((place.waits_since()?, place, task)));
+        let longest = waiting.min_by_key(|(since, ..)| *since);
+        longest.is_some_and(|(_, place, task)| {
+            let is_given_up = place.give_up();
+            if is_given_up {
+                task.abort();
+            }
+            is_given_up
+        })
+    }
+
+    /// Takes note of the task that serves the connection at a place.
+    pub(super) fn note(&mut self, place: Arc<Place>, task: AbortHandle) {
+        if self.taken.len() >= 2 * self.most {
+            self.forget_closed();
+        }
+        self.taken.push((place, task));
+    }
+
+    fn forget_closed(&mut self) {
+        self.taken.retain(|(_, task)| !task.is_finished());
+    }
+}
