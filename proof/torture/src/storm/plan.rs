@@ -186,7 +186,7 @@ pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Blow> {
 impl Deck {
     fn draw(&mut self, random: &mut Rng, town: &Town) -> Blow {
         if self.places.is_empty() {
-            self.places = Self::shuffled(random, town);
+            self.places = Self::shuffled(random, town.store, town.shops.len(), town.relays.len());
         }
         self.places.pop().unwrap_or(Blow::Crash)
     }
@@ -220,35 +220,37 @@ impl Deck {
         blows
     }
 
-    fn shuffled(random: &mut Rng, town: &Town) -> Vec<Blow> {
-        let mut blows = Vec::new();
-        for place in places(town.store) {
-            // Most die there; some fail, and some are held up for longer than they may be.
-            for way in ["", "", ":on purpose", ":wait"] {
-                let shop = Who::Shop(random.usize(..town.shops.len()));
-                let nth = random.u64(1..4);
-                blows.push(Blow::Place(shop, format!("{place}:{nth}{way}")));
+    /// Every place in each of the ways, a round after the other: a storm that ends within the first
+    /// rounds has been at every place all the same.
+    fn shuffled(random: &mut Rng, store: Store, shops: usize, relays: usize) -> Vec<Blow> {
+        // Most die there; some fail, and some are held up for longer than they may be.
+        let mut ways = ["", "", ":on purpose", ":wait"];
+        let mut rounds = vec![Vec::new(); ways.len()];
+        let at = |random: &mut Rng, who: Who, place: &str, nth: u64, way: &str| {
+            Blow::Place(who, format!("{place}:{}{way}", random.u64(1..nth)))
+        };
+        for place in places(store) {
+            random.shuffle(&mut ways);
+            for (round, way) in rounds.iter_mut().zip(ways) {
+                let shop = Who::Shop(random.usize(..shops));
+                round.push(at(random, shop, &place, 4, way));
             }
         }
-        for place in [
-            commits(town.store),
-            commits(town.store),
-            commits(town.store),
-        ]
-        .concat()
-        {
-            let shop = Who::Shop(random.usize(..town.shops.len()));
-            let nth = random.u64(1..25);
-            blows.push(Blow::Place(shop, format!("{place}:{nth}")));
+        for round in &mut rounds[1..] {
+            for place in commits(store) {
+                let shop = Who::Shop(random.usize(..shops));
+                round.push(at(random, shop, &place, 25, ""));
+            }
+            for place in RELAY.iter().filter(|_| relays > 0) {
+                let relay = Who::Relay(random.usize(..relays));
+                round.push(at(random, relay, place, 4, ""));
+            }
         }
-        let relays = if town.relays.is_empty() { 0 } else { 3 };
-        for place in RELAY.repeat(relays) {
-            let relay = Who::Relay(random.usize(..town.relays.len()));
-            let nth = random.u64(1..4);
-            blows.push(Blow::Place(relay, format!("{place}:{nth}")));
+        for round in &mut rounds {
+            random.shuffle(round);
         }
-        random.shuffle(&mut blows);
-        blows
+        // They are taken from the end.
+        rounds.concat().into_iter().rev().collect()
     }
 }
 
@@ -290,4 +292,27 @@ fn net(random: &mut Rng, town: &Town) -> Blow {
         _ => Bad::Refused,
     };
     Blow::Net(line, bad, Duration::from_millis(random.u64(100..2_500)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_place_is_drawn_before_any_is_drawn_again() {
+        for store in [Store::Postgres, Store::Sqlite] {
+            let expected: HashSet<_> = places(store).into_iter().collect();
+            for seed in 0..32 {
+                let mut drawn = Deck::shuffled(&mut Rng::with_seed(seed), store, 2, 2);
+                let first: Vec<_> = drawn.drain(drawn.len() - expected.len()..).collect();
+                let names = first.iter().map(|blow| match blow {
+                    Blow::Place(_, place) => place.split(':').next().unwrap().to_owned(),
+                    other => panic!("{other:?}"),
+                });
+                assert_eq!(names.collect::<HashSet<_>>(), expected);
+            }
+        }
+    }
 }
