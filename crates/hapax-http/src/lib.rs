@@ -5,6 +5,12 @@
 //! answers every retry with the same bytes. The modules stand in the order in which a request
 //! meets them; the contract itself is the page "The HTTP contract".
 //!
+//! Where the claim travels with the handler's first statement
+//! ([`OperationLayer::claim_with_first_statement`]) and the key is taken, that statement fails with
+//! [`StoreError::NotClaimed`](hapax::store::StoreError::NotClaimed). This is no failure: the layer
+//! answers by the key, and logs and counts no error. A service that logs or counts the errors of its
+//! handlers leaves out those of which `is_not_claimed` is true.
+//!
 //! ```
 //! use axum::{Router, extract::Request, middleware::{self, Next}, response::Response, routing::post};
 //! use hapax::{Clock, Random, event::NewEvent, key::Tenant};

@@ -58,6 +58,8 @@ enum Doom {
     Failed,
     /// It lost against another transaction and may run again.
     Conflict,
+    /// Its claim, which travelled with the first statement, did not get the key.
+    NotClaimed,
 }
 
 impl Tx {
@@ -121,7 +123,7 @@ impl Tx {
     ///
     /// # Errors
     /// Fails when the statement does, and then the transaction is doomed; `Conflict` says that it
-    /// may run again.
+    /// may run again, `NotClaimed` that a claim which travelled with it did not get the key.
     pub async fn query(
         &mut self,
         sql: &str,
@@ -164,8 +166,10 @@ impl Tx {
             }
             Err(error) => error,
         };
-        if matches!(error, StoreError::Conflict { .. }) {
-            self.doom = Some(Doom::Conflict);
+        match error {
+            StoreError::Conflict { .. } => self.doom = Some(Doom::Conflict),
+            StoreError::NotClaimed => self.doom = Some(Doom::NotClaimed),
+            _ => {}
         }
         Err(error)
     }
@@ -203,9 +207,9 @@ impl Tx {
             }
             Verdict::Taken(known) => {
                 self.known = Some(known);
-                Err(lost("the key is taken"))
+                Err(StoreError::NotClaimed)
             }
-            Verdict::Busy => Err(lost("another transaction has the key")),
+            Verdict::Busy => Err(StoreError::NotClaimed),
         }
     }
 
@@ -216,6 +220,7 @@ impl Tx {
                 source: "an earlier statement of this transaction failed".into(),
             }),
             Some(Doom::Conflict) => Err(lost("an earlier statement lost against another")),
+            Some(Doom::NotClaimed) => Err(StoreError::NotClaimed),
         }
     }
 
@@ -330,9 +335,11 @@ impl Transaction for Tx {
     }
 
     async fn complete(mut self, answer: &Answer, effect: Effect) -> Result<Duration, StoreError> {
-        if self.has_conflict() {
+        if self.has_conflict()
+            && let Err(told) = self.check()
+        {
             self.session.rollback().await;
-            return Err(lost("an earlier statement lost against another"));
+            return Err(told);
         }
         if self.riding.is_some() {
             // Nothing was asked of the database yet: the claim travels alone.
@@ -383,7 +390,7 @@ impl Transaction for Tx {
     }
 
     fn has_conflict(&self) -> bool {
-        self.doom == Some(Doom::Conflict)
+        matches!(self.doom, Some(Doom::Conflict | Doom::NotClaimed))
     }
 }
 

@@ -95,7 +95,8 @@ impl Tx {
     ///
     /// # Errors
     /// Fails when the closure does, and then the transaction is doomed; and when the transaction
-    /// is over. The closure cannot end the transaction.
+    /// is over. `NotClaimed` says that a claim which travelled with it did not get the key, and that
+    /// the closure did not run. The closure cannot end the transaction.
     pub async fn with<R: Send + 'static>(
         &mut self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<R> + Send + 'static,
@@ -145,14 +146,14 @@ impl Tx {
             Claimed::Open(tx) => *self = tx,
             Claimed::Known(known) => {
                 self.known = Some(known);
-                return Err(lost());
+                return Err(StoreError::NotClaimed);
             }
         }
         Ok(())
     }
 
     fn send(&self, request: Request) -> Result<(), StoreError> {
-        let line = self.line.as_ref().ok_or_else(lost)?;
+        let line = self.line.as_ref().ok_or(StoreError::NotClaimed)?;
         line.requests.send(request).map_err(|_| self.over())
     }
 
@@ -215,12 +216,5 @@ impl Transaction for Tx {
 
     fn has_conflict(&self) -> bool {
         self.line.is_none() && self.riding.is_none()
-    }
-}
-
-/// What a transaction is told whose claim did not get the key.
-fn lost() -> StoreError {
-    StoreError::Conflict {
-        source: "the key was not claimed with the first statement".into(),
     }
 }

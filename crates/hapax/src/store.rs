@@ -108,7 +108,7 @@ pub trait Keys: Clone + Send + Sync + 'static {
     /// trip, or the time until then on a writer that is alone.
     ///
     /// Whoever gets the transaction has begun before the key is known to be free. Where it was
-    /// not, the first statement fails, [`Transaction::known`] says what is known about the key,
+    /// not, the first statement fails with [`StoreError::NotClaimed`], [`Transaction::known`] says what is known about the key,
     /// and nothing is committed. A store that gains nothing by it claims at once.
     fn claim_with_first_statement(
         &self,

@@ -111,6 +111,11 @@ impl<K: Keys> OperationLayer<K> {
     /// ends at its first statement: only for handlers that do nothing before it but read their
     /// request, or what may be done again without harm. Whatever stands in the database is as safe
     /// as ever.
+    ///
+    /// That first statement fails with [`StoreError::NotClaimed`](hapax::store::StoreError::NotClaimed),
+    /// and the layer puts the key's answer in the place of the handler's. A handler that returns the
+    /// error as a [`Problem`] is not logged as failed. One that logs or counts its errors itself asks
+    /// [`is_not_claimed`](hapax::store::StoreError::is_not_claimed) and leaves these out.
     #[must_use]
     pub fn claim_with_first_statement(self) -> Self {
         self.change(|it| it.terms.rides = true)

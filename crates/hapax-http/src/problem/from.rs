@@ -3,7 +3,7 @@
 
 use hapax::{outbox::EventError, store::StoreError};
 
-use super::{Code, INTERNAL, Problem, STATEMENT, TIMEOUT, UNAVAILABLE};
+use super::{Code, IN_PROGRESS, INTERNAL, Problem, STATEMENT, TIMEOUT, UNAVAILABLE};
 use crate::settings::RETRY_AFTER;
 
 impl From<StoreError> for Problem {
@@ -15,6 +15,10 @@ impl From<StoreError> for Problem {
                     .retry_after(RETRY_AFTER)
                     .caused_by(error)
             }
+            // The layer puts the key's answer in its place.
+            StoreError::NotClaimed => Self::new(IN_PROGRESS)
+                .detail("the key was not claimed; the request is answered by the key")
+                .caused_by(error),
             StoreError::TimedOut => Self::new(TIMEOUT)
                 .detail("the transaction took too long and was rolled back")
                 .caused_by(error),

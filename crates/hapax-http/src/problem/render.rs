@@ -4,10 +4,13 @@
 //! first layer that knows the request's id writes the body, once, and logs what
 //! lies behind it. What is stored under a key is therefore the written problem.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    error::Error,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use axum::{body::Body, response::Response};
-use hapax::telemetry::story;
+use hapax::{store::StoreError, telemetry::story};
 use http::{
     HeaderName, HeaderValue,
     header::{self, CONTENT_TYPE},
@@ -157,7 +160,8 @@ fn log(problem: &Problem, id: &RequestId) {
     };
     let story = story(source.as_ref());
     let (error_code, request_id) = (inner.code.name(), id.as_str());
-    if inner.status.is_server_error() {
+    // A key that was not claimed is no failure, whatever the handler has made of it.
+    if inner.status.is_server_error() && !is_not_claimed(source.as_ref()) {
         tracing::error!(error_code, request_id, error = story, "the request failed");
     } else {
         tracing::debug!(
@@ -167,4 +171,17 @@ fn log(problem: &Problem, id: &RequestId) {
             "the request is refused"
         );
     }
+}
+
+/// Whether a claim that did not get its key lies behind `error`.
+fn is_not_claimed(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let store = error.downcast_ref::<StoreError>();
+        if store.is_some_and(StoreError::is_not_claimed) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }

@@ -141,7 +141,10 @@ async fn complete<K: Keys>(
     let (answer, exchange, extensions) = finished.split(&held.act.terms.per_request);
     match tx.complete(&answer, effect).await {
         Ok(fresh_for) => Ok(held.stored(answer, fresh_for, exchange, extensions)),
-        Err(error @ StoreError::Conflict { .. }) => Err(Lost { held, error }),
+        // A handler without a statement claims here: the next run claims before the handler.
+        Err(error @ (StoreError::Conflict { .. } | StoreError::NotClaimed)) => {
+            Err(Lost { held, error })
+        }
         Err(error) => Ok(held.failed(&error.into())),
     }
 }

@@ -14,6 +14,7 @@ mod purged;
 mod quotas;
 mod waiting;
 mod conflicts;
+mod riding;
 mod violations;
 mod store_errors;
 mod plans;

@@ -57,7 +57,7 @@ fn every_outcome_is_counted_once_under_its_operation() {
 }
 
 /// Runs on this thread alone, so that what it counts is its own.
-fn count(run: impl Future<Output = ()>) -> BTreeMap<String, String> {
+pub(crate) fn count(run: impl Future<Output = ()>) -> BTreeMap<String, String> {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -57,7 +57,7 @@ async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() 
         let told = tx
             .query("INSERT INTO note VALUES ('mine') RETURNING text", &[])
             .await;
-        assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+        assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
         let told = tx.known().expect("the key was taken");
         match known {
             Some(known) => assert_eq!(told, known),
@@ -78,12 +78,12 @@ async fn a_key_that_another_transaction_has_loses_and_may_run_again() {
     let theirs = other.claim(claim("k")).await;
     let mut tx = ride(&fixture, claim("k")).await;
     let told = tx.execute(INSERT, &[&"mine"]).await;
-    assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+    assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
     assert!(tx.has_conflict());
     assert_eq!(tx.known(), None);
     // Nothing of it can be committed by mistake.
     let kept = tx.complete(&answer("mine"), Effect::Keep).await;
-    assert!(matches!(kept, Err(StoreError::Conflict { .. })), "{kept:?}");
+    assert!(matches!(kept, Err(StoreError::NotClaimed)), "{kept:?}");
     theirs
         .complete(&answer("theirs"), Effect::Keep)
         .await
@@ -102,7 +102,7 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
         tx.complete(&answer(&key), effect).await.unwrap();
         let tx = ride(&fixture, claim(&key)).await;
         let told = tx.complete(&answer("again"), effect).await;
-        assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+        assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
     }
     assert_eq!(
         fixture

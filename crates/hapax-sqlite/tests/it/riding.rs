@@ -48,7 +48,7 @@ async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() 
         tx.emit(event("mine")).unwrap();
         for _ in 0..2 {
             let told = write(&mut tx, "mine").await;
-            assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+            assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
         }
         assert!(tx.has_conflict());
         match tx.known() {
@@ -58,7 +58,7 @@ async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() 
         }
         // Nothing of it can be kept by mistake.
         let kept = tx.complete(&answer("mine"), Effect::Keep).await;
-        assert!(matches!(kept, Err(StoreError::Conflict { .. })), "{kept:?}");
+        assert!(matches!(kept, Err(StoreError::NotClaimed)), "{kept:?}");
     }
     assert_eq!(count(&fixture).await, 0);
 }
@@ -73,7 +73,7 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
         tx.complete(&answer(&key), effect).await.unwrap();
         let tx = ride(&fixture, claim(&key)).await;
         let told = tx.complete(&answer("again"), effect).await;
-        assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+        assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
     }
     ride(&fixture, claim("rolled back")).await.rollback().await;
     drop(ride(&fixture, claim("dropped")).await);

@@ -30,6 +30,13 @@ pub enum StoreError {
         /// What the database said.
         source: BoxError,
     },
+    /// The claim that travelled with the first statement did not get the key; nothing was written.
+    ///
+    /// This is no failure. The transaction ends here: the key is answered already, or another
+    /// transaction holds it, and the request is answered accordingly. Later statements of the same
+    /// transaction are told the same.
+    #[error("the key was not claimed, and the transaction ends here")]
+    NotClaimed,
     /// Another owner took over; nothing was written.
     #[error("ownership was lost to a later epoch")]
     Fenced,
@@ -78,6 +85,15 @@ impl StoreError {
     /// The constraint that a statement violates: see [`DatabaseError::constraint`].
     pub fn constraint(&self) -> Option<&str> {
         self.database_error()?.constraint()
+    }
+
+    /// Whether the transaction ends here because its claim, which travelled with this statement, did
+    /// not get the key: see [`StoreError::NotClaimed`].
+    ///
+    /// The layer discards whatever the handler makes of it and answers the request by the key. A
+    /// service that logs or counts the errors of its handlers leaves this one out.
+    pub fn is_not_claimed(&self) -> bool {
+        matches!(self, Self::NotClaimed)
     }
 
     /// The failure and what caused it, in one line.

@@ -146,7 +146,10 @@ pub(crate) async fn ask(node: &Postgres, way: Way, key: &str) -> Answer {
         match order(node, way, key).await {
             Ok(answer) => return answer,
             Err(
-                StoreError::Unavailable { .. } | StoreError::Conflict { .. } | StoreError::TimedOut,
+                StoreError::Unavailable { .. }
+                | StoreError::Conflict { .. }
+                | StoreError::NotClaimed
+                | StoreError::TimedOut,
             ) => patience.pause().await,
             Err(error) => panic!("{key}: {error:?}"),
         }
