@@ -18,11 +18,10 @@ const PROBLEMS = {
   "CONFLICT.idempotency.expired": [410, "The Idempotency-Key has expired"],
   "CONFLICT.inbox.payload_mismatch": [409, "The webhook-id was used for another payload"],
   "DEPENDENCY.unavailable": [503, "The service cannot do this now"],
-  "TRANSIENT.internal": [500, "The service failed"],
+  "INTERNAL.statement": [500, "The database refused what the service wrote"],
+  "INTERNAL": [500, "The service is at fault"],
 };
-const RETRYABLE = new Set([
-  "CONFLICT.idempotency.in_progress", "DEPENDENCY.unavailable", "TRANSIENT.internal",
-]);
+const RETRYABLE = new Set(["CONFLICT.idempotency.in_progress", "DEPENDENCY.unavailable"]);
 
 /** An answer that is no success, as problem+json (RFC 9457). */
 export class Problem extends Error {
@@ -147,14 +146,23 @@ function send(response, { status, headers, body }) {
 
 function problemOf(error) {
   if (error instanceof Problem) return error;
-  console.warn(error);
   // The database's own errors have a severity; what is a plain Error besides is the connection's.
   const passes = error.severity
-    ? error.severity === "FATAL" || /^(08|40|53|57)/.test(error.code)
+    ? error.severity === "FATAL" || /^(08|40|53|57|58|55P03|25006)/.test(error.code)
     : error.constructor === Error || error instanceof AggregateError;
-  return passes
-    ? new Problem("DEPENDENCY.unavailable", "try again")
-    : new Problem("TRANSIENT.internal", "nothing happened; try again");
+  if (passes) {
+    console.warn(error);
+    return new Problem("DEPENDENCY.unavailable", "try again");
+  }
+  if (error.severity) {
+    // A constraint, a value that does not fit, a table that is missing. The message may repeat
+    // values of the row and is not logged.
+    console.error(`statement refused: ${error.code}, constraint ${error.constraint}`);
+    const detail = "nothing was changed; the same request would be refused again";
+    return new Problem("INTERNAL.statement", detail);
+  }
+  console.error(error);
+  return new Problem("INTERNAL", "nothing was changed; the same request would fail again");
 }
 
 /** Reads the key: a structured-field string, or the same text bare. */

@@ -31,9 +31,10 @@ PROBLEMS = {
     "CONFLICT.idempotency.expired": (410, "The Idempotency-Key has expired"),
     "CONFLICT.inbox.payload_mismatch": (409, "The webhook-id was used for another payload"),
     "DEPENDENCY.unavailable": (503, "The service cannot do this now"),
-    "TRANSIENT.internal": (500, "The service failed"),
+    "INTERNAL.statement": (500, "The database refused what the service wrote"),
+    "INTERNAL": (500, "The service is at fault"),
 }
-RETRYABLE = {"CONFLICT.idempotency.in_progress", "DEPENDENCY.unavailable", "TRANSIENT.internal"}
+RETRYABLE = {"CONFLICT.idempotency.in_progress", "DEPENDENCY.unavailable"}
 
 Handler = Callable[[psycopg.AsyncConnection, str, bytes], Awaitable[Response]]
 
@@ -64,16 +65,29 @@ def guarded(route):
             return await route(*args, **kwargs)
         except Problem as problem:
             return problem.response()
-        except psycopg.OperationalError as error:
-            # No connection, a lost one, a lost race. If it broke in the middle of COMMIT nobody
-            # knows whether it happened: the retry finds out, under the same key.
-            logging.warning("database: %s", error)
-            return Problem("DEPENDENCY.unavailable", "try again").response()
-        except Exception:
-            logging.exception("the handler failed")
-            return Problem("TRANSIENT.internal", "nothing happened; try again").response()
+        except Exception as error:
+            return problem_of(error).response()
 
     return guard
+
+
+def problem_of(error: Exception) -> Problem:
+    """Tells errors that pass from those that a retry would meet again."""
+    # A server that was made a replica says that it is read-only: the retry finds the other one.
+    passing = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)
+    if isinstance(error, passing):
+        # No connection, a lost one, a lost race. If it broke in the middle of COMMIT nobody
+        # knows whether it happened: the retry finds out, under the same key.
+        logging.warning("database: %s", error)
+        return Problem("DEPENDENCY.unavailable", "try again")
+    if isinstance(error, psycopg.Error) and error.sqlstate:
+        # A constraint, a value that does not fit, a table that is missing. The message may repeat
+        # values of the row and is not logged.
+        logging.error("statement refused: %s, constraint %s", error.sqlstate, error.diag.constraint_name)
+        detail = "nothing was changed; the same request would be refused again"
+        return Problem("INTERNAL.statement", detail)
+    logging.error("the service is at fault", exc_info=error)
+    return Problem("INTERNAL", "nothing was changed; the same request would fail again")
 
 
 @guarded

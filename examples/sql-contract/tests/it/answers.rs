@@ -195,7 +195,7 @@ async fn check_dead_database(shop: &Shop) {
 }
 
 #[track_caller]
-fn check_problem(answer: &hapax_testkit::http::HttpAnswer, status: u16, code: &str) {
+pub(crate) fn check_problem(answer: &hapax_testkit::http::HttpAnswer, status: u16, code: &str) {
     assert_eq!(answer.status, status, "{}", answer.text());
     assert_eq!(
         answer.header("content-type"),

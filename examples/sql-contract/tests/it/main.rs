@@ -6,6 +6,7 @@
 mod service;
 mod shop;
 mod answers;
+mod failures;
 mod races;
 mod kills;
 mod webhooks;

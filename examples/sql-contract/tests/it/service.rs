@@ -62,6 +62,34 @@ impl Drop for Service {
     }
 }
 
+/// Runs a script beside the sources of a service, and returns what it prints.
+#[track_caller]
+pub(crate) fn say(language: Language, script: &str) -> String {
+    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../sql-contract");
+    let mut command = match language {
+        Language::Python => {
+            let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("python");
+            let mut command = Command::new("python3");
+            command
+                .args(["-c", script])
+                .current_dir(sources)
+                .env("PYTHONPATH", installed(&packages.join("python")))
+                .env("PYTHONDONTWRITEBYTECODE", "1");
+            command
+        }
+        Language::Node => {
+            let mut command = Command::new("node");
+            command
+                .args(["--input-type=module", "--eval", script])
+                .current_dir(installed(&packages.join("node")));
+            command
+        }
+    };
+    let ran = command.output().expect("it can be started");
+    assert!(ran.status.success(), "{ran:?}");
+    String::from_utf8(ran.stdout).expect("it prints text")
+}
+
 fn spawn(language: Language, database: &str, name: &str, port: u16) -> Child {
     let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../sql-contract");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
