@@ -1,26 +1,26 @@
-//! A hint that something was committed.
+//! Notifications after commits that contain events.
 //!
-//! A store rings after a commit that holds events, the relay listens. Rings
-//! coalesce and may be lost to no harm: the relay also looks by itself.
+//! A store notifies after each such commit, and the relay waits for it. Notifications are
+//! coalesced, and one may be lost without harm: the relay also polls.
 
 use tokio::sync::watch;
 
-/// The store's end: rung after every commit that the relay should look at.
+/// The sending end, which belongs to the store.
 #[derive(Clone, Debug)]
 pub struct Wake(watch::Sender<()>);
 
 impl Wake {
-    /// A bell that nobody listens to yet.
+    /// Creates a sender without listeners.
     pub fn new() -> Self {
         Self(watch::Sender::new(()))
     }
 
-    /// Tells every listener to look.
+    /// Notifies all listeners.
     pub fn ring(&self) {
         self.0.send_replace(());
     }
 
-    /// Starts to listen; hears every ring from now on.
+    /// Creates a listener, which receives every notification from now on.
     pub fn listen(&self) -> Bell {
         Bell(self.0.subscribe())
     }
@@ -32,12 +32,12 @@ impl Default for Wake {
     }
 }
 
-/// The relay's end.
+/// The receiving end, which belongs to the relay.
 #[derive(Clone, Debug)]
 pub struct Bell(watch::Receiver<()>);
 
 impl Bell {
-    /// Waits for a ring since the last time; forever when the store is gone.
+    /// Waits for a notification since the last call; forever if the store is gone.
     pub async fn heard(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
