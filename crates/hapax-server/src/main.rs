@@ -40,8 +40,8 @@ fn main() -> ExitCode {
     };
     match command::run(cli, std::env::vars_os()) {
         Ok(code) => code,
-        Err(Failure { code, story }) => {
-            let _ = writeln!(std::io::stderr(), "hapax: {story}");
+        Err(Failure { code, error_chain }) => {
+            let _ = writeln!(std::io::stderr(), "hapax: {error_chain}");
             ExitCode::from(code)
         }
     }

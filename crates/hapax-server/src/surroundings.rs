@@ -7,7 +7,7 @@ use std::{
     time::SystemTime,
 };
 
-pub(crate) use hapax::telemetry::story;
+pub(crate) use hapax::telemetry::error_chain;
 use hapax::{Clock, Random};
 
 /// The time of day.

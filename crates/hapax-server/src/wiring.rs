@@ -133,7 +133,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let destinations = roster.destinations(&declared.and(&watch));
     let settings = settings(&context, store.database_clock());
     let exporting = context.exporter.take().map(Exporter::spawn);
-    let handle = Relay::spawn(&store, destinations, &settings, &store.wake());
+    let handle = Relay::spawn(&store, destinations, &settings, &store.notifier());
 
     let health = Health::new(store.clone(), metrics.clone());
     health.shows(roster.all(), &handle);
@@ -294,7 +294,7 @@ async fn looked(watch: &mut Watch) -> bool {
     match timeout(LOOK_MAX, watch.look()).await {
         Ok(Ok(is_changed)) => is_changed,
         Ok(Err(error)) => {
-            let error = surroundings::story(&error);
+            let error = surroundings::error_chain(&error);
             tracing::warn!(error, "declared destinations cannot be read");
             false
         }
@@ -311,7 +311,7 @@ async fn imported(config: &Config, store: &Postgres) -> Result<Vec<Imported>, Fa
     for (name, source) in &config.sources {
         let described = source.described(name);
         let table = Imported::open(store, described).await.map_err(|error| {
-            let why = surroundings::story(&error);
+            let why = surroundings::error_chain(&error);
             Failure::new(FAILED, format!("sources.{name}: {why}"))
         })?;
         opened.push(table);
@@ -384,9 +384,9 @@ async fn listen(setting: &str, listen: Listen) -> Result<Option<TcpListener>, Fa
     };
     let bound = TcpListener::bind(address).await;
     let bound = bound.map_err(|error| {
-        let story =
+        let error_chain =
             format!("cannot listen on {address}: {error}: give another {setting}, or \"off\"");
-        Failure::new(FAILED, story)
+        Failure::new(FAILED, error_chain)
     })?;
     Ok(Some(bound))
 }

@@ -25,6 +25,7 @@ pub mod group;
 pub mod event;
 pub mod outbox;
 pub mod delivery;
+pub mod notify;
 pub mod relay;
 pub mod retry;
 pub mod sink;

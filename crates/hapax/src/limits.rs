@@ -34,7 +34,7 @@ pub const JSON_DEPTH_MAX: usize = 128;
 /// Maximum number of parts of a multipart body.
 pub const MULTIPART_PARTS_MAX: usize = 256;
 /// Maximum size of a stored response in bytes. A response is stored in a table row.
-pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub const RESPONSE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Size in bytes of the cache of completed responses on each node.
 pub const REPLAY_CACHE_BYTES: u64 = 8 * 1024 * 1024;
 /// How long a node may replay responses from its cache without reading the list of purged keys. A

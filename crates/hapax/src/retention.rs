@@ -110,7 +110,7 @@ impl Retention {
                     Ok(_) => unfinished.push(kind),
                     Err(error) => tracing::warn!(
                         kind = kind.name,
-                        error = error.story(),
+                        error = error.error_chain(),
                         "cannot delete what is past its retention"
                     ),
                 }

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use crate::{
     event::Event,
     outbox::OutboxEvent,
-    telemetry::story,
+    telemetry::error_chain,
     trace::{TRACEPARENT, TraceContext},
 };
 
@@ -184,7 +184,7 @@ impl SinkError {
     }
 
     /// The error and its causes, in one line.
-    pub fn story(&self) -> String {
-        story(self)
+    pub fn error_chain(&self) -> String {
+        error_chain(self)
     }
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use hapax::{key::IdempotencyKey, sink::BoxError, telemetry::story};
+use hapax::{key::IdempotencyKey, sink::BoxError, telemetry::error_chain};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
@@ -216,7 +216,7 @@ fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<St
             } else {
                 Seen::NotSent
             };
-            (seen, None, story(&*missing.source))
+            (seen, None, error_chain(&*missing.source))
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{body::Body, response::Response};
-use hapax::telemetry::story;
+use hapax::telemetry::error_chain;
 use http::{
     HeaderName, HeaderValue,
     header::{self, CONTENT_TYPE},
@@ -155,15 +155,20 @@ fn log(problem: &Problem, id: &RequestId) {
     let Some(source) = &inner.source else {
         return;
     };
-    let story = story(source.as_ref());
+    let error_chain = error_chain(source.as_ref());
     let (error_code, request_id) = (inner.code.name(), id.as_str());
     if inner.status.is_server_error() {
-        tracing::error!(error_code, request_id, error = story, "the request failed");
+        tracing::error!(
+            error_code,
+            request_id,
+            error = error_chain,
+            "the request failed"
+        );
     } else {
         tracing::debug!(
             error_code,
             request_id,
-            error = story,
+            error = error_chain,
             "the request is refused"
         );
     }

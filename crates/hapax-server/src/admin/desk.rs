@@ -84,8 +84,8 @@ impl Desk {
             return Ok(());
         }
         if self.output.json || !output::is_watched() {
-            let story = format!("{question} Nobody is here to ask: give --yes");
-            return Err(Failure::new(REFUSED, story));
+            let error_chain = format!("{question} Nobody is here to ask: give --yes");
+            return Err(Failure::new(REFUSED, error_chain));
         }
         write!(io::stderr(), "{question} [y/N] ")?;
         let mut answer = String::new();
@@ -190,7 +190,7 @@ impl From<OperateError> for Failure {
             OperateError::NotFound { .. } => NOT_FOUND,
             OperateError::Conflict { .. } => REFUSED,
             OperateError::Invalid { .. } => USAGE,
-            OperateError::Store(error) => return Self::new(FAILED, error.story()),
+            OperateError::Store(error) => return Self::new(FAILED, error.error_chain()),
             _ => FAILED,
         };
         Self::new(code, error.to_string())

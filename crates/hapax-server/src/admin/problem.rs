@@ -124,7 +124,7 @@ impl From<OperateError> for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         tracing::error!(
-            error = error.story(),
+            error = error.error_chain(),
             "the store did not do what it was asked"
         );
         match error {

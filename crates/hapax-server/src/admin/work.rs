@@ -26,7 +26,7 @@ pub(crate) async fn work(store: Postgres, mut stop: watch::Receiver<bool>) {
                     continue;
                 }
             }
-            Err(error) => tracing::warn!(error = error.story(), "no job can be worked on"),
+            Err(error) => tracing::warn!(error = error.error_chain(), "no job can be worked on"),
         }
         let _told = timeout(ASK, stop.wait_for(|stop| *stop)).await;
     }

@@ -15,11 +15,11 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
     let address = args.listen;
     if context.config.admin.tokens.is_empty() && !address.ip().is_loopback() {
-        let story = format!(
+        let error_chain = format!(
             "--listen {address} is open to the network, and there are no [admin.tokens]: give \
              some, or listen on 127.0.0.1"
         );
-        return Err(Failure::new(USAGE, story));
+        return Err(Failure::new(USAGE, error_chain));
     }
     wiring::console(context, address).await?;
     Ok(ExitCode::SUCCESS)

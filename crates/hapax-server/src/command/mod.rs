@@ -103,15 +103,15 @@ pub(crate) struct Failure {
     /// The exit code.
     pub(crate) code: u8,
     /// One line for standard error.
-    pub(crate) story: String,
+    pub(crate) error_chain: String,
 }
 
 impl Failure {
     /// A failure with an exit code of its own.
-    pub(crate) fn new(code: u8, story: impl Into<String>) -> Self {
+    pub(crate) fn new(code: u8, error_chain: impl Into<String>) -> Self {
         Self {
             code,
-            story: story.into(),
+            error_chain: error_chain.into(),
         }
     }
 }
@@ -130,7 +130,7 @@ impl From<std::io::Error> for Failure {
 
 impl From<hapax::store::StoreError> for Failure {
     fn from(error: hapax::store::StoreError) -> Self {
-        Self::new(FAILED, error.story())
+        Self::new(FAILED, error.error_chain())
     }
 }
 
@@ -193,8 +193,8 @@ fn opened(error: &OpenError) -> Failure {
         } => ": run `hapax migrate`",
         _ => "",
     };
-    let story = surroundings::story(error);
-    Failure::new(FAILED, format!("{story}{hint}"))
+    let error_chain = surroundings::error_chain(error);
+    Failure::new(FAILED, format!("{error_chain}{hint}"))
 }
 
 /// Does what the command line says.

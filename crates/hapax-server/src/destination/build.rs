@@ -14,7 +14,7 @@ use super::{
     sinks::{self, Sink},
     spec::Spec,
 };
-use crate::{config::Secret, surroundings::story};
+use crate::{config::Secret, surroundings::error_chain};
 
 /// What every sink is made with.
 struct Common<'a> {
@@ -254,7 +254,7 @@ impl Common<'_> {
     fn signer(&self, setting: &str, secret: &Secret) -> Result<Signer, SpecError> {
         let text = self.secret(setting, secret)?;
         let signer = text.parse::<Signer>();
-        signer.map_err(|error| self.wrong(setting, &format!("is wrong: {}", story(&error))))
+        signer.map_err(|error| self.wrong(setting, &format!("is wrong: {}", error_chain(&error))))
     }
 
     fn secret(&self, setting: &str, secret: &Secret) -> Result<String, SpecError> {
@@ -285,7 +285,7 @@ impl Common<'_> {
     fn unusable(&self, error: &dyn std::error::Error) -> SpecError {
         SpecError {
             field: format!("sink.{}", self.spec.sink.kind()),
-            problem: format!("cannot work: {}", story(error)),
+            problem: format!("cannot work: {}", error_chain(error)),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     store::{Batch, Deliveries, StoreError},
 };
 
-use super::flow::Flow;
+use super::delivery_queue::DeliveryQueue;
 
 /// What is known of blocked keys.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Blocked {
     }
 }
 
-impl Flow {
+impl DeliveryQueue {
     /// The keys of a batch that only the store can say about whether they are blocked.
     pub(super) fn asks_about(&self, batch: &Batch) -> Vec<String> {
         if self.blocked.is_all {

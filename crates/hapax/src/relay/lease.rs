@@ -227,7 +227,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever comes and goes, soon every part has one carrier and no node two more than
+        /// Whoever comes and goes, soon every part has one worker and no node two more than
         /// another.
         #[test]
         fn shares_become_even(parts in 1_usize..20, nodes in 1_usize..6, owner in 0_usize..6) {

@@ -2,9 +2,9 @@
 //!
 //! Each iteration of the loop has four steps, each in a separate file: `frontier` reads events,
 //! `route` selects those of the destination, `lane` decides which one is next, and `settle` records
-//! the outcomes. `carrier` is the loop. There is one for each partition of each destination, so
+//! the outcomes. `worker` is the loop. There is one for each partition of each destination, so
 //! that a destination that is down does not affect the others. A `keeper` takes the partition, runs
-//! the loop, and waits while another node owns the partition. The `steward` runs a keeper for every
+//! the loop, and waits while another node owns the partition. The `supervisor` runs a keeper for every
 //! partition and decides which partitions belong to this node: several nodes share the partitions
 //! by `lease`.
 //!
@@ -12,24 +12,23 @@
 //! is delivered again. The relay delivers at least once, and the inbox of the receiver makes the
 //! effect happen once.
 
-mod steward;
+mod supervisor;
 mod lease;
 mod namesake;
-mod keeper;
-mod carrier;
+mod partition_task;
+mod worker;
 pub mod destination;
-mod frontier;
+mod tail_cache;
 pub mod route;
-mod flow;
+mod delivery_queue;
 mod blocked;
 mod lane;
 mod breaker;
 mod rate;
 mod offer;
 mod settle;
-mod progress;
+mod checkpoint_tracker;
 mod standing;
-pub mod wake;
 #[cfg(test)]
 mod tests;
 
@@ -53,12 +52,12 @@ use crate::{
     trace::Traces,
 };
 
+use crate::notify::Notifier;
 pub use destination::{Destination, Order};
-use keeper::{DISABLED, Place, Places, locked};
 use namesake::Namesakes;
+use partition_task::{DISABLED, Place, Places, locked};
 pub use route::Pattern;
-use steward::Steward;
-use wake::Wake;
+use supervisor::Supervisor;
 
 /// The settings of a relay, besides its store and its destinations.
 #[derive(Clone, Debug)]
@@ -144,12 +143,12 @@ impl Relay {
         store: &S,
         destinations: Vec<Destination>,
         settings: &Settings,
-        wake: &Wake,
+        notifier: &Notifier,
     ) -> RelayHandle
     where
         S: Source + Deliveries,
     {
-        Self::spawn_from(store, store, destinations, settings, wake)
+        Self::spawn_from(store, store, destinations, settings, notifier)
     }
 
     /// Like [`spawn`](Self::spawn), with the events of another source than the outbox of the store.
@@ -158,7 +157,7 @@ impl Relay {
         store: &D,
         destinations: Vec<Destination>,
         settings: &Settings,
-        wake: &Wake,
+        notifier: &Notifier,
     ) -> RelayHandle
     where
         S: Source,
@@ -180,16 +179,16 @@ impl Relay {
         }
         let draining = watch::Sender::new(false);
         let destinations = watch::Sender::new(destinations.into());
-        let steward = Steward::new(
+        let supervisor = Supervisor::new(
             source.clone(),
             store.clone(),
             settings,
-            wake.clone(),
+            notifier.clone(),
             Arc::clone(&places),
             Namesakes::counted_by(Arc::clone(&namesakes)),
         );
         let mut tasks = JoinSet::new();
-        tasks.spawn(steward.run(destinations.subscribe(), draining.subscribe()));
+        tasks.spawn(supervisor.run(destinations.subscribe(), draining.subscribe()));
         RelayHandle {
             draining,
             destinations,

@@ -1,6 +1,6 @@
 //! Writing down what happened: the only place that changes a delivery.
 //!
-//! [`Flow::conclude`] turns the outcome of an attempt into rows: arrived,
+//! [`DeliveryQueue::conclude`] turns the outcome of an attempt into rows: arrived,
 //! parked until later, dead, or the end of the destination. The rows gather
 //! until the next turn writes them in one transaction, fenced by the epoch.
 
@@ -18,7 +18,7 @@ use crate::{
     telemetry,
 };
 
-use super::{blocked::unsaid_keys, destination::Order, flow::Flow, lane::Item};
+use super::{blocked::unsaid_keys, delivery_queue::DeliveryQueue, destination::Order, lane::Item};
 
 /// One attempt, as it went.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Tried {
     pub(super) outcome: Outcome,
 }
 
-impl Flow {
+impl DeliveryQueue {
     /// Notes how an attempt ended; `unit` is a random number in `0.0..1.0` for jitter.
     pub(super) fn conclude(&mut self, tried: Tried, now: Timestamp, unit: f64) {
         if let Ok(receipt) = &tried.outcome {
@@ -86,16 +86,16 @@ impl Flow {
                 ..Settlement::default()
             };
             let pending = std::mem::replace(&mut self.pending, next);
-            let moved = self.progress.changed();
-            let known_by = || pending.is_once().then(|| self.progress.checkpoint());
+            let moved = self.checkpoints.changed();
+            let known_by = || pending.is_once().then(|| self.checkpoints.checkpoint());
             self.sent = Some(Settlement {
-                read: self.progress.read_to(),
+                read: self.checkpoints.read_to(),
                 follows: Some(self.newest),
                 checkpoint: moved.or_else(known_by),
                 arrived: self.arrivals.said(),
                 ..pending
             });
-            self.progress.kept();
+            self.checkpoints.kept();
             self.arrivals.0.clear();
         }
         if self.sent.is_some() {
@@ -126,7 +126,7 @@ impl Flow {
             disable,
             ..
         } = &self.pending;
-        self.progress.has_moved()
+        self.checkpoints.has_moved()
             || disable.is_some()
             || !(begin.is_empty() && park.is_empty() && delivered.is_empty())
             || !(release.is_empty() && attempts.is_empty() && self.arrivals.0.is_empty())
@@ -178,7 +178,7 @@ impl Flow {
                 ..attempt(tried)
             });
         }
-        self.progress.settle(item.position());
+        self.checkpoints.settle(item.position());
         if item.parked {
             self.pending.delivered.push(item.position());
             self.release(item);
@@ -196,7 +196,7 @@ impl Flow {
             "event is a dead letter"
         );
         if seeded::has(Bug::DroppedWhenExhausted) {
-            self.progress.settle(item.position());
+            self.checkpoints.settle(item.position());
             self.pending
                 .delivered
                 .extend(item.parked.then(|| item.position()));
@@ -378,7 +378,7 @@ pub(super) fn outcome_of(error: &SinkError) -> AttemptOutcome {
 
 fn one_line(error: &SinkError) -> String {
     let mut line: String = error
-        .story()
+        .error_chain()
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect();

@@ -22,7 +22,7 @@ use crate::{
     clock::{Clock, Random},
     failpoint::Failpoints,
     limits,
-    relay::wake::{Bell, Wake},
+    notify::{Notifier, Subscription},
     store::{SagaRows, Sagas, StoreError},
     telemetry,
     trace::Traces,
@@ -69,12 +69,12 @@ pub struct Runner;
 impl Runner {
     /// Drives sagas of these definitions until the handle drains or is dropped.
     ///
-    /// `wake` is the store's bell: it rings when a saga was started or told something.
+    /// `notifier` is the store's subscription: it rings when a saga was started or told something.
     pub fn spawn<S: Sagas<Tx: SagaRows>>(
         store: &S,
         definitions: Vec<Definition<S::Tx>>,
         settings: Settings,
-        wake: &Wake,
+        notifier: &Notifier,
     ) -> RunnerHandle {
         let (stop, stopping) = watch::channel(false);
         let definitions = definitions.into_iter();
@@ -88,10 +88,11 @@ impl Runner {
             settings: Arc::new(settings),
             stopping,
         };
-        let (reporting, bell) = (report(store.clone(), workers.names()), wake.listen());
+        let (reporting, subscription) =
+            (report(store.clone(), workers.names()), notifier.subscribe());
         let running = tokio::spawn(async move {
             tokio::select! {
-                () = workers.run(bell) => {}
+                () = workers.run(subscription) => {}
                 () = reporting => {}
             }
         });
@@ -135,7 +136,7 @@ impl<S: Sagas<Tx: SagaRows>> Workers<S> {
         self.kinds.iter().map(|kind| kind.name.clone()).collect()
     }
 
-    async fn run(mut self, mut bell: Bell) {
+    async fn run(mut self, mut subscription: Subscription) {
         let mut driven = JoinSet::new();
         let (mut backoff, longest) = limits::STORE_BACKOFF;
         while !*self.stopping.borrow_and_update() {
@@ -146,13 +147,13 @@ impl<S: Sagas<Tx: SagaRows>> Workers<S> {
                     pause
                 }
                 Err(error) => {
-                    tracing::warn!(error = error.story(), "cannot look for sagas");
+                    tracing::warn!(error = error.error_chain(), "cannot look for sagas");
                     backoff = (backoff * 2).min(longest);
                     backoff
                 }
             };
             tokio::select! {
-                () = bell.heard() => {}
+                () = subscription.notified() => {}
                 () = sleep(pause) => {}
                 _ = driven.join_next(), if driven.len() >= self.settings.at_once => {}
                 changed = self.stopping.changed() => if changed.is_err() { break },
@@ -218,7 +219,11 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
                 return;
             }
             Err(error) => {
-                tracing::warn!(saga = turn.owned.id, error = error.story(), "a saga halts");
+                tracing::warn!(
+                    saga = turn.owned.id,
+                    error = error.error_chain(),
+                    "a saga halts"
+                );
                 if turn.saga.standing.state == State::NeedsAttention {
                     // It was told what nobody knew, and is not settled: given back, it would wait
                     // for a person again. It lapses instead, and falls due with its lease.
@@ -228,7 +233,7 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
                     StoreError::Conflict { .. } => limits::STORE_BACKOFF.0,
                     _ => limits::STORE_BACKOFF.1,
                 };
-                let waiting_for = format!("the store: {}", error.story());
+                let waiting_for = format!("the store: {}", error.error_chain());
                 Some(Rest::of(&turn.saga, pause, waiting_for))
             }
         };
@@ -240,7 +245,11 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
                 .give_back_saga(&turn.owned, rest.pause, &rest.waiting_for, rest.heeded);
         if let Err(error) = given.await {
             // Its lease lapses, and whoever comes then takes it.
-            tracing::warn!(saga = turn.owned.id, error = error.story(), "a saga lapses");
+            tracing::warn!(
+                saga = turn.owned.id,
+                error = error.error_chain(),
+                "a saga lapses"
+            );
         }
     }
 
@@ -355,7 +364,10 @@ async fn report<S: Sagas>(store: S, mut names: HashSet<String>) {
                 }
             }
             Err(error) => {
-                tracing::debug!(error = error.story(), "cannot count sagas in attention");
+                tracing::debug!(
+                    error = error.error_chain(),
+                    "cannot count sagas in attention"
+                );
             }
         }
         sleep(limits::REPORT).await;

@@ -6,7 +6,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{outbox::EventError, sink::BoxError, telemetry::story};
+use crate::{outbox::EventError, sink::BoxError, telemetry::error_chain};
 
 /// An error of a store.
 ///
@@ -82,8 +82,8 @@ impl StoreError {
     }
 
     /// The error and its causes, in one line.
-    pub fn story(&self) -> String {
-        story(self)
+    pub fn error_chain(&self) -> String {
+        error_chain(self)
     }
 }
 
@@ -160,7 +160,7 @@ impl fmt::Display for DatabaseError {
         // If a statement cannot run, its message contains a name of the statement and no value of a
         // row.
         if self.kind == DatabaseErrorKind::Other {
-            write!(f, ", {}", story(&**self.driver()))?;
+            write!(f, ", {}", error_chain(&**self.driver()))?;
         }
         f.write_str(")")
     }

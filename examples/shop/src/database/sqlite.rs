@@ -1,7 +1,7 @@
 //! The shop's rows in one SQLite file.
 
 use anyhow::Context as _;
-use hapax::{relay::wake::Wake, store::StoreError};
+use hapax::{notify::Notifier, store::StoreError};
 use hapax_sqlite::{
     Migration, Settings, Sqlite, Statement, Tx,
     rusqlite::{self, Connection, ToSql, params_from_iter, types},
@@ -66,7 +66,7 @@ impl Database for Sqlite {
             .await
     }
 
-    fn wake(&self) -> Wake {
+    fn notifier(&self) -> Notifier {
         Sqlite::wake(self)
     }
 

@@ -54,7 +54,7 @@ async fn destinations(context: &Context) -> (BTreeMap<String, Spec>, Option<Find
     let looked = watch.look().await;
     let problem = looked
         .err()
-        .and_then(|error| unread(surroundings::story(&error)));
+        .and_then(|error| unread(surroundings::error_chain(&error)));
     (watch.over(configured), problem)
 }
 

@@ -3,7 +3,7 @@
 use hapax_postgres::{OpenError, Postgres, Schema, SchemaError, Settings, tokio_postgres::Client};
 
 use super::{Context, Finding, Unanswered, rows, word};
-use crate::surroundings::story;
+use crate::surroundings::error_chain;
 
 /// What the role lacks, an object a row: what a service needs by the guide to roles.
 const LACKS: &str = "
@@ -136,7 +136,7 @@ async fn version(context: &Context, settings: &Settings) -> Finding {
                 _ if context.config.database.pooled => "look into the pooler's log",
                 _ => "look into the server's log",
             };
-            Finding::error("schema", story(&error), remedy)
+            Finding::error("schema", error_chain(&error), remedy)
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) async fn look(context: &Context) -> Vec<Finding> {
             findings
         }
         Err(error) => {
-            let problem = surroundings::story(&error);
+            let problem = surroundings::error_chain(&error);
             let remedy = "look into the server's log; then run `hapax doctor` again";
             vec![Finding::error("standing", problem, remedy)]
         }

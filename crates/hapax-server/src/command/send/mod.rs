@@ -85,19 +85,19 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             attempts,
             source,
         }) => {
-            let story = surroundings::story(&*source);
+            let error_chain = surroundings::error_chain(&*source);
             let key = key.as_ref();
             let kept = Kept { key, has_journal };
-            report::silence(context.output, kept, stopped, &attempts, &story)
+            report::silence(context.output, kept, stopped, &attempts, &error_chain)
         }
         Err(error @ SendError::Stale { .. }) => {
             let within = args.resume_within.as_secs();
-            let story = format!(
+            let error_chain = format!(
                 "{error}. Nothing was sent, for it could be done a second time. Find out what became \
                  of it. To do it once more, run the command with --anew; if the service is known to \
                  keep keys for longer than {within} s, give that time as --resume-within"
             );
-            Err(Failure::new(REFUSED, story))
+            Err(Failure::new(REFUSED, error_chain))
         }
         Err(error @ SendError::OtherKey) => Err(Failure::new(REFUSED, error.to_string())),
         Err(error) => Err(anyhow::Error::from(error).into()),

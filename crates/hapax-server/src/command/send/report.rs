@@ -43,10 +43,10 @@ pub(super) fn answer(
     let wait = answer.retry_after.filter(|wait| !wait.is_zero());
     let wait = wait.map(|wait| format!(", but not before {} s have passed", wait.as_secs()));
     let (code, wait) = (code.unwrap_or_default(), wait.unwrap_or_default());
-    let story = format!("{status}{code}: {}{wait}", kept.advice(category));
+    let error_chain = format!("{status}{code}: {}{wait}", kept.advice(category));
     Err(Failure::new(
         category.code,
-        story.replace(char::is_control, " "),
+        error_chain.replace(char::is_control, " "),
     ))
 }
 
@@ -56,12 +56,12 @@ pub(super) fn silence(
     kept: Kept<'_>,
     stopped: Stopped,
     attempts: &Attempts,
-    story: &str,
+    error_chain: &str,
 ) -> Result<ExitCode, Failure> {
     if output.json {
         output.json(&json!({
             "status": null,
-            "error": story,
+            "error": error_chain,
             "stopped": stopped.word(),
             "key": kept.key.map(IdempotencyKey::as_str),
             "attempts": attempts,
@@ -72,7 +72,7 @@ pub(super) fn silence(
     let advice = kept.advice(NETWORK);
     Err(Failure::new(
         NETWORK.code,
-        format!("no answer: {story}: {advice}"),
+        format!("no answer: {error_chain}: {advice}"),
     ))
 }
 

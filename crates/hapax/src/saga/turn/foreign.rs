@@ -24,7 +24,7 @@ use crate::{
     },
     seeded::{self, Bug},
     store::{SagaRows, Sagas, StoreError},
-    telemetry::story,
+    telemetry::error_chain,
 };
 
 impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
@@ -43,7 +43,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
                     return self.write(self.failed(row, "request", why)).await;
                 }
                 Err(error) => {
-                    let why = story(&*error);
+                    let why = error_chain(&*error);
                     return self.write(self.failed(row, "request", why)).await;
                 }
             }
@@ -75,10 +75,12 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             }
             Outcome::Done(made) => done(row, made, self.now()),
             Outcome::Refused(why) => refused(row, why, self.now()),
-            Outcome::Unknown(error) if seeded::has(Bug::TimeoutIsFailure) => {
-                refused(row, Refusal::new("failed", story(&*error)), self.now())
-            }
-            Outcome::Unknown(error) => self.failed(row, unknown, story(&*error)),
+            Outcome::Unknown(error) if seeded::has(Bug::TimeoutIsFailure) => refused(
+                row,
+                Refusal::new("failed", error_chain(&*error)),
+                self.now(),
+            ),
+            Outcome::Unknown(error) => self.failed(row, unknown, error_chain(&*error)),
         };
         self.write(row).await?;
         self.settings.failpoints.hit("saga.outcome.after");
@@ -131,7 +133,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             Found::Done(_) => self.failed(row, unknown, "the answer is too long".to_owned()),
             Found::Refused(why) => refused(row, why, self.now()),
             Found::Absent => self.absent(row, place, way, asked_at),
-            Found::Unknown(error) => self.failed(row, unknown, story(&*error)),
+            Found::Unknown(error) => self.failed(row, unknown, error_chain(&*error)),
         };
         if is_silence {
             return self.write_unless_told(row).await;

@@ -24,7 +24,7 @@ use crate::{
     limits::{ERROR_BYTES, SAGA_ENDING, SAGA_INPUT_BYTES_MAX},
     sink::BoxError,
     store::{SagaRows, Sagas, StoreError, Transaction},
-    telemetry::story,
+    telemetry::error_chain,
     trace::{Place, TRACEPARENT},
 };
 
@@ -171,7 +171,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
                     Ok(()) => return Ok(Ok(made)),
                     // What it wrote is refused, and known not to be there: a try like any other.
                     Err(error @ StoreError::Statement { .. }) => {
-                        let why = error.story();
+                        let why = error.error_chain();
                         self.write(self.failed(row.clone(), "failed", why)).await?;
                         return Ok(Err(None));
                     }
@@ -183,7 +183,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
                 tx.rollback().await;
                 return Ok(Err(Some(refusal)));
             }
-            Ok(Err(error)) => story(&*error),
+            Ok(Err(error)) => error_chain(&*error),
             Err(Panicked) => PANICKED.to_owned(),
         };
         tx.rollback().await;
@@ -266,7 +266,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         }
         let standing = Standing {
             state: State::NeedsAttention,
-            reason: Some(kept(Refusal::new("ending", story(&*source)))),
+            reason: Some(kept(Refusal::new("ending", error_chain(&*source)))),
             ..self.saga.standing.clone()
         };
         self.stand_unless_told(standing).await

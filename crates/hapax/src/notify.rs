@@ -7,26 +7,26 @@ use tokio::sync::watch;
 
 /// The sending end, which belongs to the store.
 #[derive(Clone, Debug)]
-pub struct Wake(watch::Sender<()>);
+pub struct Notifier(watch::Sender<()>);
 
-impl Wake {
+impl Notifier {
     /// Creates a sender without listeners.
     pub fn new() -> Self {
         Self(watch::Sender::new(()))
     }
 
     /// Notifies all listeners.
-    pub fn ring(&self) {
+    pub fn notify(&self) {
         self.0.send_replace(());
     }
 
     /// Creates a listener, which receives every notification from now on.
-    pub fn listen(&self) -> Bell {
-        Bell(self.0.subscribe())
+    pub fn subscribe(&self) -> Subscription {
+        Subscription(self.0.subscribe())
     }
 }
 
-impl Default for Wake {
+impl Default for Notifier {
     fn default() -> Self {
         Self::new()
     }
@@ -34,11 +34,11 @@ impl Default for Wake {
 
 /// The receiving end, which belongs to the relay.
 #[derive(Clone, Debug)]
-pub struct Bell(watch::Receiver<()>);
+pub struct Subscription(watch::Receiver<()>);
 
-impl Bell {
+impl Subscription {
     /// Waits for a notification since the last call; forever if the store is gone.
-    pub async fn heard(&mut self) {
+    pub async fn notified(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
         }

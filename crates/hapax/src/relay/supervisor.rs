@@ -20,28 +20,28 @@ use tokio::{
 use crate::{
     delivery::{KnownDestinations, part},
     limits,
+    notify::Notifier,
     store::{Deliveries, Source},
 };
 
 use super::{
     Destination, Node, Settings,
-    frontier::Tail,
-    keeper::{Keeper, Orders, Places, locked},
     lease::{LOOKS, Shares},
     namesake::Namesakes,
+    partition_task::{Orders, PartitionTask, Places, locked},
     standing,
-    wake::Wake,
+    tail_cache::TailCache,
 };
 
 /// The looks of a node that shares its store with nobody: none.
 const NEVER: Duration = Duration::from_hours(24 * 365);
 
 #[derive(Debug)]
-pub(super) struct Steward<S, D> {
+pub(super) struct Supervisor<S, D> {
     source: S,
     store: D,
     settings: Settings,
-    wake: Wake,
+    notifier: Notifier,
     places: Places,
     keepers: HashMap<String, (watch::Sender<Orders>, AbortHandle)>,
     /// Keepers that were told to end and have not yet.
@@ -57,12 +57,12 @@ pub(super) struct Steward<S, D> {
     known: Arc<KnownDestinations>,
 }
 
-impl<S: Source, D: Deliveries> Steward<S, D> {
+impl<S: Source, D: Deliveries> Supervisor<S, D> {
     pub(super) fn new(
         source: S,
         store: D,
         settings: Settings,
-        wake: Wake,
+        notifier: Notifier,
         places: Places,
         namesakes: Namesakes,
     ) -> Self {
@@ -74,7 +74,7 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
             source,
             store,
             settings,
-            wake,
+            notifier,
             places,
             keepers: HashMap::new(),
             ending: HashMap::new(),
@@ -94,7 +94,7 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
         mut draining: watch::Receiver<bool>,
     ) {
         let interval = self.settings.node.as_ref().map(|node| node.lease / LOOKS);
-        let tail = Arc::new(Tail::new(self.source.clone()));
+        let tail = Arc::new(TailCache::new(self.source.clone()));
         while !*draining.borrow_and_update() {
             let current = Arc::clone(&destinations.borrow_and_update());
             self.assign(&current, &tail);
@@ -111,7 +111,7 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
     }
 
     /// Starts keepers for parts that are new, and tells the others what has become of theirs.
-    fn assign(&mut self, destinations: &[Destination], tail: &Arc<Tail<S>>) {
+    fn assign(&mut self, destinations: &[Destination], tail: &Arc<TailCache<S>>) {
         let mut wanted = BTreeSet::new();
         self.ending.retain(|_, task| !task.is_finished());
         if self.settings.node.is_some() {
@@ -146,7 +146,7 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
         name: String,
         number: u8,
         destination: &Destination,
-        tail: &Arc<Tail<S>>,
+        tail: &Arc<TailCache<S>>,
     ) {
         if self.ending.contains_key(&name) {
             // It starts again when the one before has settled what it offered.
@@ -174,17 +174,17 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
             held: None,
             look: 0,
         });
-        let keeper = Keeper {
+        let partition_task = PartitionTask {
             store: self.store.clone(),
             tail: Arc::clone(tail),
             part: name.clone(),
             number,
             settings: self.settings.clone(),
-            wake: self.wake.clone(),
+            notifier: self.notifier.clone(),
             orders: orders.subscribe(),
             place,
         };
-        let task = self.tasks.spawn(keeper.run());
+        let task = self.tasks.spawn(partition_task.run());
         self.keepers.insert(name, (orders, task));
     }
 
@@ -200,7 +200,7 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
         let knows: Vec<String> = knows.into_iter().collect();
         let asked = timeout(lease, self.store.attend(&name, &knows, counts_for)).await;
         let asked = match asked {
-            Ok(asked) => asked.map_err(|error| error.story()),
+            Ok(asked) => asked.map_err(|error| error.error_chain()),
             Err(_) => Err(format!("the store has not answered within {lease:?}")),
         };
         let attendance = match asked {

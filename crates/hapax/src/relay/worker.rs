@@ -1,7 +1,7 @@
 //! The loop of one destination.
 //!
 //! A turn reads, chooses, writes down and offers, in that order: what is
-//! about to be offered is on record before it leaves. Then the carrier waits
+//! about to be offered is on record before it leaves. Then the worker waits
 //! for an outcome, a ring, a due time or the end.
 
 mod offering;
@@ -21,32 +21,32 @@ use crate::{
         DRAIN, LADEN, PAST_LOOK, POLL_BUSY, POLL_LADEN, POLL_PART, READ_EVENTS, SETTLE_LINGER,
         STORE_BACKOFF,
     },
+    notify::Subscription,
     store::{Batch, Deliveries, Past, Source, StoreError},
 };
 
 use super::{
     Settings,
     breaker::{Allowed, Breaker},
+    delivery_queue::DeliveryQueue,
     destination::{Destination, Order},
-    flow::Flow,
-    frontier::Tail,
-    keeper::Stopped,
+    partition_task::Stopped,
     rate::Rate,
     settle::Tried,
     standing::{self, Known},
-    wake::Bell,
+    tail_cache::TailCache,
 };
 
 #[derive(Debug)]
-pub(super) struct Carrier<S, D> {
+pub(super) struct Worker<S, D> {
     store: D,
-    tail: Arc<Tail<S>>,
+    tail: Arc<TailCache<S>>,
     shards: Shards,
     settings: Settings,
-    bell: Bell,
+    subscription: Subscription,
     /// How long to wait for what is on the wire, once nothing more is to be offered.
     draining: watch::Receiver<Option<Duration>>,
-    flow: Flow,
+    queue: DeliveryQueue,
     breaker: Breaker,
     rate: Option<Rate>,
     on_the_wire: JoinSet<Vec<Tried>>,
@@ -57,7 +57,7 @@ pub(super) struct Carrier<S, D> {
     /// Whether more events may lie beyond what was read.
     more: bool,
     /// Whether somebody said so.
-    rung: bool,
+    notified: bool,
     /// What is being read, while the rest goes on.
     reading: JoinSet<Result<Found, StoreError>>,
     /// What was read and waits until the store has said which of its keys are blocked.
@@ -87,20 +87,20 @@ enum Found {
     Past(Past),
 }
 
-impl<S: Source, D: Deliveries> Carrier<S, D> {
+impl<S: Source, D: Deliveries> Worker<S, D> {
     #[expect(
         clippy::too_many_arguments,
         reason = "one caller, which has all of it apart"
     )]
     pub(super) fn new(
-        tail: Arc<Tail<S>>,
+        tail: Arc<TailCache<S>>,
         store: D,
         part: String,
         shards: Shards,
         destination: Arc<Destination>,
         opened: Opened,
         settings: Settings,
-        bell: Bell,
+        subscription: Subscription,
         draining: watch::Receiver<Option<Duration>>,
     ) -> Self {
         let now = settings.clock.now();
@@ -116,16 +116,16 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             shards,
             found_at: None,
             settings,
-            bell,
+            subscription,
             draining,
-            flow: Flow::new(part, destination, opened, first),
+            queue: DeliveryQueue::new(part, destination, opened, first),
             breaker: Breaker::default(),
             rate,
             on_the_wire: JoinSet::new(),
             backoff: None,
             put_off: None,
             more: true,
-            rung: false,
+            notified: false,
             reading: JoinSet::new(),
             unasked: None,
             unread: None,
@@ -140,7 +140,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
 
     /// What it knows of the checkpoint that the store holds.
     pub(super) fn known(&self) -> Known {
-        self.flow.known.clone()
+        self.queue.known.clone()
     }
 
     pub(super) async fn run(mut self) -> Stopped {
@@ -155,7 +155,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
                     };
                 }
                 Ok(Some(stopped)) => return stopped,
-                Err(error) => match Stopped::by(&self.flow.part, &error) {
+                Err(error) => match Stopped::by(&self.queue.part, &error) {
                     Some(stopped) => return stopped,
                     None => self.back_off(&error).await,
                 },
@@ -168,7 +168,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     }
 
     async fn turn(&mut self) -> Result<Option<Stopped>, StoreError> {
-        let disabled = self.flow.is_disabling();
+        let disabled = self.queue.is_disabling();
         let read = if disabled { Ok(()) } else { self.read().await };
         if let Err(error @ (StoreError::Fenced | StoreError::SetBack { .. })) = read {
             // Of a history that is lost: nothing of it can be settled, and the part is taken anew.
@@ -178,7 +178,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         let chosen = if disabled { Vec::new() } else { self.choose() };
         if let Err(error) = self.settle(!chosen.is_empty() || disabled).await {
             // Their attempts may or may not be on record: nothing leaves until they are.
-            self.flow.put_back(chosen);
+            self.queue.put_back(chosen);
             return Err(error);
         }
         if disabled {
@@ -208,7 +208,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         if looks {
             self.look_parked_at = moment + self.settings.poll_idle;
         }
-        let falls_due = self.flow.reads_parked_at().is_some_and(|at| at <= now);
+        let falls_due = self.queue.reads_parked_at().is_some_and(|at| at <= now);
         if self.keyed_after.is_some() {
             self.ignore_keys(moment).await?;
         }
@@ -224,13 +224,13 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         let Some(after) = self.keyed_after else {
             return Ok(());
         };
-        let (part, epoch) = (&self.flow.part, self.flow.pending.epoch);
+        let (part, epoch) = (&self.queue.part, self.queue.pending.epoch);
         let ignored = self.store.ignore_keys(part, epoch, after, READ_EVENTS);
         self.keyed_after = ignored.await?;
         if self.keyed_after.is_some() {
             // The next turn goes on, and what fell due is read.
             self.look_parked_at = moment;
-            self.flow.due_at = Some(self.settings.clock.now());
+            self.queue.due_at = Some(self.settings.clock.now());
         }
         Ok(())
     }
@@ -241,17 +241,17 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             return;
         }
         let (tail, shards) = (Arc::clone(&self.tail), self.shards);
-        if self.flow.wants_more() {
-            let from = self.flow.progress.head().clone();
-            let rung = std::mem::take(&mut self.rung);
+        if self.queue.wants_more() {
+            let from = self.queue.checkpoints.head().clone();
+            let notified = std::mem::take(&mut self.notified);
             self.reading
-                .spawn(async move { tail.read(&from, shards, rung).await.map(Found::Next) });
+                .spawn(async move { tail.read(&from, shards, notified).await.map(Found::Next) });
         } else if moment >= self.past_at + PAST_LOOK {
             self.past_at = moment;
-            let Some((beyond, except, limit)) = self.flow.looks_past() else {
+            let Some((beyond, except, limit)) = self.queue.looks_past() else {
                 return;
             };
-            let head = self.flow.progress.head().clone();
+            let head = self.queue.checkpoints.head().clone();
             self.reading.spawn(async move {
                 let past = tail.read_past(&head, beyond, shards, &except, limit);
                 past.await.map(Found::Past)
@@ -262,10 +262,10 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     /// Takes in what was read, with what the store says about its keys.
     async fn take_in(&mut self) -> Result<(), StoreError> {
         if let Some(batch) = &self.unasked {
-            self.flow.ask(&self.store, batch).await?;
+            self.queue.ask(&self.store, batch).await?;
         }
         if let Some(batch) = self.unasked.take() {
-            self.flow.admit(batch, self.settings.clock.now());
+            self.queue.admit(batch, self.settings.clock.now());
         }
         Ok(())
     }
@@ -277,21 +277,21 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             Ok(Ok(Found::Next(batch))) => {
                 self.put_off = None;
                 // A part whose shards are quiet moves on all the same.
-                let high = self.flow.progress.head().high;
+                let high = self.queue.checkpoints.head().high;
                 let moves = !batch.events.is_empty() || batch.frontier.high > high;
-                self.more = moves || self.rung;
+                self.more = moves || self.notified;
                 let read_at = Instant::now();
                 if self.more {
                     self.found_at = Some(read_at);
                 }
                 self.look_at = read_at + self.pause(read_at);
-                if moves && self.flow.asks_about(&batch).is_empty() {
-                    self.flow.admit(batch, now);
+                if moves && self.queue.asks_about(&batch).is_empty() {
+                    self.queue.admit(batch, now);
                 } else if moves {
                     self.unasked = Some(batch);
                 }
             }
-            Ok(Ok(Found::Past(past))) => self.flow.admit_past(past, now),
+            Ok(Ok(Found::Past(past))) => self.queue.admit_past(past, now),
             Ok(Err(error)) => self.unread = Some(error),
             Err(died) => {
                 let died = Box::new(died);
@@ -315,32 +315,32 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     }
 
     async fn read_due(&mut self) -> Result<(), StoreError> {
-        let room = self.flow.parked_room();
+        let room = self.queue.parked_room();
         if room == 0 {
             return Ok(());
         }
-        let name = &self.flow.part;
-        let held: Vec<i64> = self.flow.revived.iter().copied().collect();
-        let behind = self.flow.reads_behind();
+        let name = &self.queue.part;
+        let held: Vec<i64> = self.queue.revived.iter().copied().collect();
+        let behind = self.queue.reads_behind();
         let due = self.store.due(name, &held, room, behind).await?;
-        let nearly_spent = self.flow.nearly_spent(&due);
+        let nearly_spent = self.queue.nearly_spent(&due);
         if !nearly_spent.is_empty() {
             let outlived = self.store.outlived(name, &nearly_spent).await?;
-            self.flow.spare(outlived);
+            self.queue.spare(outlived);
         }
-        let name = &self.flow.part;
+        let name = &self.queue.part;
         let next_due = self.store.next_due(name).await?;
         // What is in our hands is overdue by its row; nobody waits for that.
         let now = self.settings.clock.now();
-        self.flow.due_at = next_due.filter(|at| *at > now || !due.is_empty());
-        self.flow.admit_parked(due);
+        self.queue.due_at = next_due.filter(|at| *at > now || !due.is_empty());
+        self.queue.admit_parked(due);
         Ok(())
     }
 
     /// Writes down what happened and what is about to; outcomes alone may linger a moment, so
     /// that more of them share the commit.
     async fn settle(&mut self, now: bool) -> Result<(), StoreError> {
-        if !self.flow.is_unsaid() {
+        if !self.queue.is_unsaid() {
             self.unsaid_since = None;
             return Ok(());
         }
@@ -348,11 +348,11 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         if !now && since.elapsed() < SETTLE_LINGER {
             return Ok(());
         }
-        while let Some(settlement) = self.flow.settlement() {
+        while let Some(settlement) = self.queue.settlement() {
             self.settings.failpoints.hit("relay.settle.before");
             let freed = self.store.settle(settlement).await?;
             self.settings.failpoints.hit("relay.settle.after");
-            self.flow.settled(freed, self.settings.clock.now());
+            self.queue.settled(freed, self.settings.clock.now());
         }
         self.unsaid_since = None;
         Ok(())
@@ -362,14 +362,14 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     async fn wait(&mut self) {
         let reads = self.reading.is_empty() && self.unread.is_none();
         let reads = reads && self.cannot_read_until() <= Some(Instant::now());
-        if self.more && self.flow.wants_more() && reads {
+        if self.more && self.queue.wants_more() && reads {
             return self.collect_finished();
         }
         let wake_at = self.wake_at();
         tokio::select! {
             Some(finished) = self.on_the_wire.join_next() => self.conclude(finished),
             Some(read) = self.reading.join_next() => self.admit(read),
-            () = self.bell.heard() => (self.more, self.rung) = (true, true),
+            () = self.subscription.notified() => (self.more, self.notified) = (true, true),
             _ = self.draining.changed() => {}
             () = sleep_until(wake_at) => {}
         }
@@ -387,8 +387,8 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         if let Some(since) = self.unsaid_since {
             wake_at = wake_at.min(since + SETTLE_LINGER);
         }
-        let has_room = self.on_the_wire.len() < self.flow.destination.concurrency;
-        if self.flow.lane.is_ready() && has_room {
+        let has_room = self.on_the_wire.len() < self.queue.destination.concurrency;
+        if self.queue.lane.is_ready() && has_room {
             let patience = match (self.breaker.allows(now), &self.rate) {
                 (Allowed::NothingUntil(until), _) => until.since(now),
                 (Allowed::Probe, _) if !self.on_the_wire.is_empty() => self.settings.poll_idle,
@@ -405,7 +405,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         let mut reads_at = self.look_parked_at;
         if self.reading.is_empty() {
             // While the window is full, only a look past it is worth waking for.
-            reads_at = reads_at.min(if self.flow.wants_more() {
+            reads_at = reads_at.min(if self.queue.wants_more() {
                 // What could not be read is read again as soon as it may be.
                 if self.more {
                     Instant::now()
@@ -416,7 +416,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
                 (self.past_at + PAST_LOOK).max(Instant::now() + POLL_BUSY)
             });
         }
-        match self.flow.reads_parked_at() {
+        match self.queue.reads_parked_at() {
             Some(due_at) => reads_at.min(moment(due_at)),
             None => reads_at,
         }
@@ -452,7 +452,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             // What has come home does not wait for the last one: a crash would repeat it.
             match self.settle(false).await {
                 Ok(()) => {}
-                Err(error) => match Stopped::by(&self.flow.part, &error) {
+                Err(error) => match Stopped::by(&self.queue.part, &error) {
                     Some(stopped) => return stopped,
                     None => self.unsaid_since = Some(Instant::now() + STORE_BACKOFF.1),
                 },
@@ -471,13 +471,13 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
                 Ok(()) => return Stopped::Drained,
                 Err(error) => error,
             };
-            if let Some(stopped) = Stopped::by(&self.flow.part, &error) {
+            if let Some(stopped) = Stopped::by(&self.queue.part, &error) {
                 return stopped;
             }
             if Instant::now() + wait >= deadline {
                 tracing::error!(
-                    destination = self.flow.part,
-                    error = error.story(),
+                    destination = self.queue.part,
+                    error = error.error_chain(),
                     "the last outcomes could not be written down; their events will be offered \
                      again"
                 );
@@ -491,7 +491,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     /// Reads nothing for a while. What is in our hands goes on: an outcome that waits for a read to
     /// succeed is one that a crash repeats.
     fn put_off_reading(&mut self, error: &StoreError) {
-        standing::store_failed(&self.flow.part, 1);
+        standing::store_failed(&self.queue.part, 1);
         let (first, longest) = STORE_BACKOFF;
         let wait = self
             .put_off
@@ -502,21 +502,21 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             .is_none()
         {
             tracing::error!(
-                destination = self.flow.part,
-                error = error.story(),
+                destination = self.queue.part,
+                error = error.error_chain(),
                 "the relay cannot read its store and will try again"
             );
         }
     }
 
     async fn back_off(&mut self, error: &StoreError) {
-        standing::store_failed(&self.flow.part, 1);
+        standing::store_failed(&self.queue.part, 1);
         let (first, longest) = STORE_BACKOFF;
         let wait = self.backoff.map_or(first, |wait| (wait * 2).min(longest));
         if self.backoff.replace(wait).is_none() {
             tracing::error!(
-                destination = self.flow.part,
-                error = error.story(),
+                destination = self.queue.part,
+                error = error.error_chain(),
                 "the relay cannot use its store and will try again"
             );
         }

@@ -13,15 +13,15 @@ use crate::{
 
 use super::{
     super::{Settings, breaker::Allowed, lane::Item, offer::offer, settle::Tried, standing},
-    Carrier,
+    Worker,
 };
 
-impl<S: Source, D: Deliveries> Carrier<S, D> {
+impl<S: Source, D: Deliveries> Worker<S, D> {
     pub(super) fn choose(&mut self) -> Vec<Item> {
-        if !self.flow.lane.is_ready() {
+        if !self.queue.lane.is_ready() {
             return Vec::new();
         }
-        let destination = &self.flow.destination;
+        let destination = &self.queue.destination;
         let free = destination
             .concurrency
             .saturating_sub(self.on_the_wire.len());
@@ -37,9 +37,9 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             count = count.min(rate.allows(now));
         }
         let chosen = if allowed == Allowed::Probe && count == 1 {
-            self.flow.choose_probe(self.failed_kind.as_deref(), now)
+            self.queue.choose_probe(self.failed_kind.as_deref(), now)
         } else {
-            self.flow.choose(count, now)
+            self.queue.choose(count, now)
         };
         if let Some(rate) = &mut self.rate {
             rate.spend(chosen.len());
@@ -49,7 +49,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
 
     /// Sends the chosen events on their way, spread over the free places.
     pub(super) fn offer(&mut self, chosen: Vec<Item>) {
-        let destination = &self.flow.destination;
+        let destination = &self.queue.destination;
         let free = destination
             .concurrency
             .saturating_sub(self.on_the_wire.len())
@@ -80,11 +80,11 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         let now = self.settings.clock.now();
         for tried in tried {
             self.judge(&tried, now);
-            self.flow.conclude(tried, now, self.settings.random.unit());
+            self.queue.conclude(tried, now, self.settings.random.unit());
         }
         if self.breaker.is_hopeless() {
             let reason = "every offer has failed for five days";
-            self.flow
+            self.queue
                 .pending
                 .disable
                 .get_or_insert_with(|| reason.to_owned());
@@ -108,9 +108,9 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             return;
         }
         let word = |open| if open { "open" } else { "closed" };
-        standing::breaker(&self.flow.part, is_open);
+        standing::breaker(&self.queue.part, is_open);
         tracing::warn!(
-            destination = self.flow.part,
+            destination = self.queue.part,
             from_state = word(was_open),
             to_state = word(is_open),
             "breaker changed"

@@ -1,7 +1,7 @@
 //! What one destination has in its hands: decisions only, no input or output.
 //!
-//! Events come in from the outbox ([`Flow::admit`]) and from parked rows
-//! ([`Flow::admit_parked`]), go out in turns ([`Flow::choose`]) and end in
+//! Events come in from the outbox ([`DeliveryQueue::admit`]) and from parked rows
+//! ([`DeliveryQueue::admit_parked`]), go out in turns ([`DeliveryQueue::choose`]) and end in
 //! `settle`. Everything that must be written down gathers in one pending
 //! [`Settlement`], so that a turn costs one transaction.
 
@@ -26,21 +26,21 @@ use crate::{
 
 use super::{
     blocked::Blocked,
+    checkpoint_tracker::CheckpointTracker,
     destination::{Destination, Order},
     lane::{Item, Lane},
-    progress::Progress,
     route,
     settle::Arrivals,
     standing::Known,
 };
 
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct DeliveryQueue {
     pub(super) destination: Arc<Destination>,
     /// The part of it that this is: what the store knows it by.
     pub(super) part: String,
     pub(super) lane: Lane,
-    pub(super) progress: Progress,
+    pub(super) checkpoints: CheckpointTracker,
     /// Keys that a parked delivery holds up.
     pub(super) blocked: Blocked,
     /// Parked deliveries in our hands: in the lane, on the wire, or not yet written down.
@@ -82,7 +82,7 @@ struct Crowded {
     except: Vec<Option<Tenant>>,
 }
 
-impl Flow {
+impl DeliveryQueue {
     /// `first` is the number of the first settlement.
     pub(super) fn new(
         part: String,
@@ -116,7 +116,7 @@ impl Flow {
             crowded: None,
             spared: HashMap::new(),
             lane: Lane::default(),
-            progress: Progress::new(opened.checkpoint),
+            checkpoints: CheckpointTracker::new(opened.checkpoint),
             blocked: Blocked::new(opened.blocked_keys),
             revived: HashSet::new(),
             pending,
@@ -131,7 +131,7 @@ impl Flow {
     pub(super) fn wants_more(&self) -> bool {
         let sent = self.sent.as_ref().map_or(0, |sent| sent.park.len());
         let unsaid = self.pending.park.len() + sent;
-        !self.lane.is_full() && !self.progress.is_full() && unsaid < WINDOW_EVENTS
+        !self.lane.is_full() && !self.checkpoints.is_full() && unsaid < WINDOW_EVENTS
     }
 
     /// How many parked deliveries there is room for; none until half of a full load is settled,
@@ -155,17 +155,17 @@ impl Flow {
         ours.retain(|event| {
             let takes = route::takes(&self.destination, &event.event);
             if !takes {
-                self.progress.forget(event.position);
+                self.checkpoints.forget(event.position);
             }
             takes
         });
         let positions = ours.iter().map(|event| event.position).collect();
         let fresh: Vec<_> = ours
             .into_iter()
-            .filter(|event| !self.progress.is_known(event.position))
+            .filter(|event| !self.checkpoints.is_known(event.position))
             .collect();
-        self.progress.read(positions, batch.frontier);
-        let high = self.progress.head().high;
+        self.checkpoints.read(positions, batch.frontier);
+        let high = self.checkpoints.head().high;
         self.crowded.take_if(|crowded| crowded.until <= high);
         for event in fresh {
             self.admit_event(event, now);
@@ -175,13 +175,13 @@ impl Flow {
     /// Where to look past the tenants that fill the window, whom to leave out, and how many
     /// others there is room for; `None` while nobody does.
     pub(super) fn looks_past(&mut self) -> Option<(i64, Vec<Option<Tenant>>, usize)> {
-        let room = self.progress.room_ahead().min(PAST_READ);
+        let room = self.checkpoints.room_ahead().min(PAST_READ);
         // A key's earlier event may be committed behind where it was looked.
         let keeps_order = self.destination.order != Order::None;
         if room == 0 || keeps_order || self.wants_more() || self.lane.is_stuffed() {
             return None;
         }
-        let high = self.progress.head().high;
+        let high = self.checkpoints.head().high;
         let crowded = self.crowded.get_or_insert_with(|| Crowded {
             until: high,
             except: Vec::new(),
@@ -197,15 +197,15 @@ impl Flow {
 
     /// Takes in what was found past a crowd.
     pub(super) fn admit_past(&mut self, past: Past, now: Timestamp) {
-        let high = self.progress.head().high;
+        let high = self.checkpoints.head().high;
         if let Some(crowded) = &mut self.crowded {
             crowded.until = crowded.until.max(past.until);
         }
         for event in past.events {
             // What was read meanwhile is here already.
-            let is_new = event.position > high && !self.progress.is_known(event.position);
+            let is_new = event.position > high && !self.checkpoints.is_known(event.position);
             if is_new && route::takes(&self.destination, &event.event) {
-                self.progress.take_ahead(event.position);
+                self.checkpoints.take_ahead(event.position);
                 self.admit_event(event, now);
             }
         }
@@ -349,7 +349,7 @@ impl Flow {
             .partition(|item| self.counted(item.position(), item.attempts) < attempts_max);
         for item in &chosen {
             if seeded::has(Bug::MarkSentBeforeSend) {
-                self.progress.settle(item.position());
+                self.checkpoints.settle(item.position());
                 self.pending
                     .delivered
                     .extend(item.parked.then(|| item.position()));
@@ -358,7 +358,7 @@ impl Flow {
                     .begin
                     .push((item.position(), item.attempts + 1));
             } else {
-                self.progress.offer(item.position());
+                self.checkpoints.offer(item.position());
             }
         }
         for item in spent {
@@ -370,7 +370,7 @@ impl Flow {
     /// Takes back what was chosen, for its attempts may not be on record.
     pub(super) fn put_back(&mut self, chosen: Vec<Item>) {
         for item in chosen.iter().filter(|item| !item.parked) {
-            self.progress.withdraw(item.position());
+            self.checkpoints.withdraw(item.position());
         }
         self.pending.begin.clear();
         if let Some(sent) = &mut self.sent {
@@ -394,7 +394,7 @@ impl Flow {
         order_key: Option<String>,
         last_error: Option<String>,
     ) {
-        self.progress.settle(position);
+        self.checkpoints.settle(position);
         // Where its commit is not heard of, its row is there all the same.
         self.revived.insert(position);
         if let Some(key) = &order_key {

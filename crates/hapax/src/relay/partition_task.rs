@@ -20,20 +20,19 @@ use tokio::{
 use crate::{
     delivery::{AttemptOutcome, Opened, Shards},
     limits,
+    notify::Notifier,
     store::{Deliveries, Source, StoreError},
     telemetry,
 };
 
-use super::{
-    Settings, carrier::Carrier, destination::Destination, frontier::Tail, standing, wake::Wake,
-};
+use super::{Settings, destination::Destination, standing, tail_cache::TailCache, worker::Worker};
 
 pub(super) const DISABLED: &str = "disabled";
 const FENCED: &str = "fenced";
 const PAUSED: &str = "paused";
 const STANDBY: &str = "standby";
 
-/// Why a carrier stopped.
+/// Why a worker stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
     /// The relay is draining, and everything on the wire is settled.
@@ -101,18 +100,18 @@ pub(super) struct Orders {
 }
 
 /// Keeps one part going.
-pub(super) struct Keeper<S, D> {
+pub(super) struct PartitionTask<S, D> {
     pub(super) store: D,
-    pub(super) tail: Arc<Tail<S>>,
+    pub(super) tail: Arc<TailCache<S>>,
     pub(super) part: String,
     pub(super) number: u8,
     pub(super) settings: Settings,
-    pub(super) wake: Wake,
+    pub(super) notifier: Notifier,
     pub(super) orders: watch::Receiver<Orders>,
     pub(super) place: Place,
 }
 
-impl<S: Source, D: Deliveries> Keeper<S, D> {
+impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     pub(super) async fn run(mut self) {
         let (mut wait, longest) = limits::STORE_BACKOFF;
         standing::store_failed(&self.part, 0);
@@ -225,7 +224,7 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
                 Ok(None) => self.wait_as(STANDBY),
                 Err(error) => {
                     standing::store_failed(&self.part, 1);
-                    let (destination, error) = (&self.part, error.story());
+                    let (destination, error) = (&self.part, error.error_chain());
                     tracing::error!(destination, error, "the destination cannot be taken");
                 }
             }
@@ -280,7 +279,7 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
     async fn carry(&mut self, destination: Arc<Destination>, opened: Opened) -> Stopped {
         let draining = watch::Sender::new(None);
         let patience = limits::DRAIN.max(destination.timeout);
-        let carrier = Carrier::new(
+        let worker = Worker::new(
             Arc::clone(&self.tail),
             self.store.clone(),
             self.part.clone(),
@@ -288,10 +287,10 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
             Arc::clone(&destination),
             opened,
             self.settings.clone(),
-            self.wake.listen(),
+            self.notifier.subscribe(),
             draining.subscribe(),
         );
-        let known = carrier.known();
+        let known = worker.known();
         let orders = &mut self.orders;
         let drain = async {
             called_off(orders, &destination).await;
@@ -301,8 +300,8 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            stopped = carrier.run() => stopped,
-            () = drain => unreachable!("it waits for the carrier"),
+            stopped = worker.run() => stopped,
+            () = drain => unreachable!("it waits for the worker"),
             what = standing::watch(&self.store, &self.part, &self.settings.clock, &known) => {
                 standing::set_back(&self.part, &what);
                 Stopped::SetBack
