@@ -1,4 +1,4 @@
-//! `hapax console`: the web console alone, beside any service's database.
+//! `hapax console`: the web console as a separate process, for the database of any service.
 
 use std::{net::SocketAddr, process::ExitCode};
 
@@ -7,7 +7,8 @@ use crate::{output::USAGE, wiring};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the console is served, at /console; without tokens only on a loopback address
+    /// Address of the console, which is served at /console; without tokens only a loopback address
+    /// is allowed
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9466")]
     listen: SocketAddr,
 }

@@ -1,4 +1,4 @@
-//! What is told of an operation: the answer, the attempts, and what to do.
+//! The output of `hapax send`: the response, the attempts, and advice.
 
 use std::{
     io::{self, Write as _},
@@ -13,14 +13,14 @@ use serde_json::{Map, Value, json};
 use super::category::{Category, NETWORK, category};
 use crate::{command::Failure, output::Output};
 
-/// The key of an operation, and whether a journal keeps it.
+/// The key of an operation, and whether it is in a journal.
 #[derive(Clone, Copy)]
 pub(super) struct Kept<'a> {
     pub(super) key: Option<&'a IdempotencyKey>,
     pub(super) has_journal: bool,
 }
 
-/// Tells of an answer.
+/// Prints a response.
 pub(super) fn answer(
     output: Output,
     answer: &Answer,
@@ -50,7 +50,7 @@ pub(super) fn answer(
     ))
 }
 
-/// Tells that no answer came.
+/// Prints that no response was received.
 pub(super) fn silence(
     output: Output,
     kept: Kept<'_>,
@@ -77,9 +77,9 @@ pub(super) fn silence(
 }
 
 impl Kept<'_> {
-    /// What a person does, and under which key.
+    /// What the user should do, and under which key.
     ///
-    /// Whoever runs the command again without the key asks for the same thing a second time.
+    /// A second run without the key is a second operation.
     fn advice(self, category: Category) -> String {
         let hint = category.hint;
         let Some(key) = self.key else {
@@ -98,7 +98,7 @@ impl Kept<'_> {
     }
 }
 
-/// A word as a shell takes it.
+/// A word quoted for a shell.
 pub(super) fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/@%+=,".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {
@@ -107,7 +107,7 @@ pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The attempts, for whoever reads standard error.
+/// Prints the attempts to standard error.
 fn told(attempts: &Attempts) {
     let _ = writeln!(io::stderr(), "{attempts}");
 }
