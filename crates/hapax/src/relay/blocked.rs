@@ -53,13 +53,13 @@ impl Blocked {
     }
 
     /// Where there are too many, keeps only what the store does not know yet.
-    pub(super) fn keep(&mut self, unsaid: impl Iterator<Item = String>) {
+    pub(super) fn keep(&mut self, unrecorded: impl Iterator<Item = String>) {
         if self.is_all && self.keys.len() > BLOCKED_KEYS {
             self.is_all = false;
             self.look_at = Instant::now() + BLOCKED_LOOK;
         }
         if !self.is_all {
-            self.keys = unsaid.collect();
+            self.keys = unrecorded.collect();
         }
     }
 }
@@ -90,8 +90,8 @@ impl DeliveryQueue {
             let keys = store.blocked_keys(&self.part, BLOCKED_KEYS + 1).await?;
             if keys.len() <= BLOCKED_KEYS / 2 {
                 self.blocked = Blocked::new(keys);
-                let unsaid = unsaid_keys(self.sent.as_ref(), &self.pending);
-                self.blocked.keys.extend(unsaid);
+                let unrecorded = unrecorded_keys(self.sent.as_ref(), &self.pending);
+                self.blocked.keys.extend(unrecorded);
                 return Ok(());
             }
             self.blocked.look_at = Instant::now() + BLOCKED_LOOK;
@@ -104,11 +104,11 @@ impl DeliveryQueue {
 }
 
 /// The keys of what is parked and not known to be written down.
-pub(super) fn unsaid_keys<'a>(
+pub(super) fn unrecorded_keys<'a>(
     sent: Option<&'a Settlement>,
     pending: &'a Settlement,
 ) -> impl Iterator<Item = String> + 'a {
-    let unsaid = sent.into_iter().chain([pending]);
-    let parks = unsaid.flat_map(|unsaid| &unsaid.park);
+    let unrecorded = sent.into_iter().chain([pending]);
+    let parks = unrecorded.flat_map(|unrecorded| &unrecorded.park);
     parks.filter_map(|park| park.order_key.clone())
 }

@@ -1,8 +1,8 @@
-//! Writing down what happened: the only place that changes a delivery.
+//! Recording outcomes. This is the only place that changes a delivery.
 //!
-//! [`DeliveryQueue::conclude`] turns the outcome of an attempt into rows: arrived,
-//! parked until later, dead, or the end of the destination. The rows gather
-//! until the next turn writes them in one transaction, fenced by the epoch.
+//! [`DeliveryQueue::conclude`] converts the outcome of an attempt to rows: delivered, parked until
+//! later, dead, or destination disabled. The next iteration writes the rows in one transaction,
+//! fenced by the epoch.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::{
     telemetry,
 };
 
-use super::{blocked::unsaid_keys, delivery_queue::DeliveryQueue, destination::Order, lane::Item};
+use super::{blocked::unrecorded_keys, delivery_queue::DeliveryQueue, destination::Order, lane::Item};
 
-/// One attempt, as it went.
+/// One attempt and its outcome.
 #[derive(Debug)]
 pub(super) struct Tried {
     pub(super) item: Item,
@@ -30,7 +30,7 @@ pub(super) struct Tried {
 }
 
 impl DeliveryQueue {
-    /// Notes how an attempt ended; `unit` is a random number in `0.0..1.0` for jitter.
+    /// Records the outcome of an attempt; `unit` is a random number in `0.0..1.0` for jitter.
     pub(super) fn conclude(&mut self, tried: Tried, now: Timestamp, unit: f64) {
         if let Ok(receipt) = &tried.outcome {
             return self.arrived(&tried, receipt.status, now);
@@ -42,7 +42,8 @@ impl DeliveryQueue {
         match &error {
             SinkError::Rejected { .. } => self.died(item, attempt, now, &error),
             SinkError::Gone { .. } => {
-                // The event is not at fault: it goes out when the destination is enabled again.
+                // The failure does not concern the event, which is delivered when the destination
+                // is enabled again.
                 self.pending.disable = Some(one_line(&error));
                 self.failed(item, ParkedState::Retrying, attempt, now, &error);
             }
@@ -65,18 +66,18 @@ impl DeliveryQueue {
         }
     }
 
-    /// Gives up an event whose relay died in its last attempt: no outcome will ever come.
+    /// Gives up an event whose relay died during its last attempt. Its outcome will never be known.
     pub(super) fn give_up(&mut self, item: Item, now: Timestamp) {
         let error = SinkError::unavailable("interrupted", "the relay died in the last attempt");
         let attempts = item.attempts;
         self.died(item, attempts, now, &error);
     }
 
-    /// What is to be written down next, if anything is.
+    /// The next settlement to write, if there is anything to record.
     ///
-    /// What was sent comes first, under its number, until it is [`settled`](Self::settled): it may
-    /// be written down although nobody heard of it, and what an operator has done since is not
-    /// undone by it.
+    /// A settlement that was sent is sent again under its number until it is
+    /// [`settled`](Self::settled): it may have been written without a confirmation, and must not
+    /// revert what an operator has changed since.
     pub(super) fn settlement(&mut self) -> Option<Settlement> {
         if self.sent.is_none() && self.is_pending() {
             let next = Settlement {
@@ -99,21 +100,21 @@ impl DeliveryQueue {
             self.arrivals.0.clear();
         }
         if self.sent.is_some() {
-            // What the store holds until its answer is here, nobody knows.
+            // Until the store has responded, its checkpoint is not known.
             self.known.set(None);
         }
         self.sent.clone()
     }
 
-    /// Whether anything is to be written down.
-    pub(super) fn is_unsaid(&self) -> bool {
+    /// Whether there is anything to record.
+    pub(super) fn is_dirty(&self) -> bool {
         self.sent.is_some() || self.is_pending()
     }
 
-    /// Whether the destination's end is to be written down.
+    /// Whether the destination is to be disabled.
     pub(super) fn is_disabling(&self) -> bool {
-        let mut unsaid = self.sent.iter().chain([&self.pending]);
-        unsaid.any(|unsaid| unsaid.disable.is_some())
+        let mut unrecorded = self.sent.iter().chain([&self.pending]);
+        unrecorded.any(|unrecorded| unrecorded.disable.is_some())
     }
 
     fn is_pending(&self) -> bool {
@@ -132,7 +133,7 @@ impl DeliveryQueue {
             || !(release.is_empty() && attempts.is_empty() && self.arrivals.0.is_empty())
     }
 
-    /// Notes that what was sent is written down, and which keys it found free.
+    /// Records that the settlement was written, and which order keys are unblocked.
     pub(super) fn settled(&mut self, mut freed: Vec<String>, now: Timestamp) {
         let Some(sent) = self.sent.take() else { return };
         if let Some(checkpoint) = &sent.checkpoint {
@@ -147,7 +148,7 @@ impl DeliveryQueue {
         if sent.release.iter().any(falls_due) {
             self.due_at = Some(now);
         }
-        // The store does not know yet whom else they are to wait for.
+        // The store does not know yet which other deliveries they have to wait for.
         let parked = |key: &String| {
             let mut keys = self.pending.park.iter().map(|park| &park.order_key);
             keys.any(|held| held.as_ref() == Some(key))
@@ -156,8 +157,8 @@ impl DeliveryQueue {
         for key in freed {
             self.blocked.remove(&key);
         }
-        self.blocked.keep(unsaid_keys(None, &self.pending));
-        // Until now their rows would have looked due.
+        self.blocked.keep(unrecorded_keys(None, &self.pending));
+        // Until now their rows seemed to be due.
         let written = sent.park.iter().map(|park| park.position);
         for position in written.chain(sent.delivered) {
             self.revived.remove(&position);
@@ -207,7 +208,7 @@ impl DeliveryQueue {
             self.release(&item);
             self.lane.go_on(&item);
             let last_error = Some(one_line(error));
-            // Without its key it holds nobody up.
+            // Without a key it does not block others.
             return self.park(
                 item.position(),
                 ParkedState::Dead,
@@ -220,7 +221,7 @@ impl DeliveryQueue {
         self.failed(item, ParkedState::Dead, attempt, now, error);
     }
 
-    /// Parks an event, and behind it those in memory that must keep its order.
+    /// Parks an event, and the events in memory that have to wait for it.
     fn failed(
         &mut self,
         item: Item,
@@ -246,7 +247,8 @@ impl DeliveryQueue {
         }
         let waiting = self.lane.hold_up(&item);
         if item.order_key.is_none() {
-            // It held a key up under another order: those behind it wait for it no longer.
+            // It blocked a key in an earlier order. Deliveries that wait for it must not wait any
+            // longer.
             self.release(&item);
         }
         let last_error = Some(one_line(error));
@@ -262,7 +264,7 @@ impl DeliveryQueue {
         for behind in waiting {
             let position = behind.position();
             if behind.blocked {
-                // So its row says already.
+                // Its row says so already.
                 self.revived.remove(&position);
                 continue;
             }
@@ -307,8 +309,7 @@ impl DeliveryQueue {
     }
 }
 
-/// An attempt, without how it ended; what a far side says when it is content is not worth a
-/// row's space.
+/// An attempt without its outcome. The response to a success is not stored.
 fn attempt(tried: &Tried) -> Attempt {
     Attempt {
         position: tried.item.position(),
@@ -322,7 +323,7 @@ fn attempt(tried: &Tried) -> Attempt {
     }
 }
 
-/// First attempts that arrived, gathered by the status that they got.
+/// First attempts that succeeded, by status code.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(Vec<Gathered>);
 

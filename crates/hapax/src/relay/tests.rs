@@ -120,7 +120,7 @@ fn what_was_sent_goes_again_as_it_was_before_anything_else() {
     assert_eq!((next.number, parked(&next)), (2, vec![2]));
     assert!(next.checkpoint.is_some());
     queue.settled(vec![], at(0));
-    assert!(!queue.is_unsaid());
+    assert!(!queue.is_dirty());
 }
 
 #[test]

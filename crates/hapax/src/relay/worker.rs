@@ -1,8 +1,8 @@
-//! The loop of one destination.
+//! The delivery loop of one partition.
 //!
-//! A turn reads, chooses, writes down and offers, in that order: what is
-//! about to be offered is on record before it leaves. Then the worker waits
-//! for an outcome, a ring, a due time or the end.
+//! An iteration reads events, selects those to deliver, records them, and offers them, in this
+//! order: an attempt is recorded before it is made. Then the worker waits for an outcome, a
+//! notification, a due time, or the end.
 
 mod offering;
 
@@ -44,43 +44,45 @@ pub(super) struct Worker<S, D> {
     shards: Shards,
     settings: Settings,
     subscription: Subscription,
-    /// How long to wait for what is on the wire, once nothing more is to be offered.
+    /// When set, nothing more is offered, and the attempts in flight are awaited for this long.
     draining: watch::Receiver<Option<Duration>>,
     queue: DeliveryQueue,
     breaker: Breaker,
     rate: Option<Rate>,
     on_the_wire: JoinSet<Vec<Tried>>,
-    /// How long the store was left alone when it last would not take a settlement.
+    /// Last pause after the store has refused a settlement.
     backoff: Option<Duration>,
-    /// How long nothing was read when it last could not be, and until when.
-    put_off: Option<(Duration, Instant)>,
-    /// Whether more events may lie beyond what was read.
+    /// Last pause after a read has failed, and its end.
+    read_backoff: Option<(Duration, Instant)>,
+    /// Whether there may be more events in the outbox.
     more: bool,
-    /// Whether somebody said so.
+    /// Whether this is known from a notification.
     notified: bool,
-    /// What is being read, while the rest goes on.
+    /// The read that is running in the background.
     reading: JoinSet<Result<Found, StoreError>>,
-    /// What was read and waits until the store has said which of its keys are blocked.
+    /// A batch that was read and waits until the store has been asked which of its keys are
+    /// blocked.
     unasked: Option<Batch>,
-    /// Why the last read failed.
+    /// The error of the last read.
     unread: Option<StoreError>,
-    /// Since when outcomes wait to be written down.
-    unsaid_since: Option<Instant>,
-    /// When a look last found something.
+    /// Since when outcomes are waiting to be recorded.
+    dirty_since: Option<Instant>,
+    /// When a read last found events.
     found_at: Option<Instant>,
-    /// When to look at the outbox whatever anybody says.
+    /// When to read the outbox without a notification.
     look_at: Instant,
-    /// When to look at parked rows whatever anybody says.
+    /// When to read parked rows without a notification.
     look_parked_at: Instant,
-    /// When it was last looked past a crowd.
+    /// When events of other tenants were last read ahead.
     past_at: Instant,
     /// The type of the event that failed last.
     failed_kind: Option<String>,
-    /// Behind which position something parked may be blocked that is not to be, as no order is kept.
+    /// Position after which parked deliveries may be blocked although the destination keeps no
+    /// order.
     keyed_after: Option<i64>,
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Debug)]
 enum Found {
     Next(Batch),
@@ -123,13 +125,13 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             rate,
             on_the_wire: JoinSet::new(),
             backoff: None,
-            put_off: None,
+            read_backoff: None,
             more: true,
             notified: false,
             reading: JoinSet::new(),
             unasked: None,
             unread: None,
-            unsaid_since: None,
+            dirty_since: None,
             look_at: Instant::now(),
             look_parked_at: Instant::now(),
             past_at: Instant::now(),
@@ -138,7 +140,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
     }
 
-    /// What it knows of the checkpoint that the store holds.
+    /// The checkpoint that the store is known to contain.
     pub(super) fn known(&self) -> Known {
         self.queue.known.clone()
     }
@@ -147,7 +149,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         loop {
             match self.turn().await {
                 Ok(None) => self.backoff = None,
-                // What else is on the wire may arrive all the same.
+                // Other attempts in flight may still succeed.
                 Ok(Some(Stopped::Disabled)) => {
                     return match self.drain().await {
                         Stopped::Drained => Stopped::Disabled,
@@ -171,13 +173,15 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let disabled = self.queue.is_disabling();
         let read = if disabled { Ok(()) } else { self.read().await };
         if let Err(error @ (StoreError::Fenced | StoreError::SetBack { .. })) = read {
-            // Of a history that is lost: nothing of it can be settled, and the part is taken anew.
+            // The history was lost: nothing that was read can be settled, and the partition is
+            // taken again.
             return Err(error);
         }
-        // What cannot be read holds up nothing that is in our hands.
+        // A failed read does not delay the events in memory.
         let chosen = if disabled { Vec::new() } else { self.choose() };
         if let Err(error) = self.settle(!chosen.is_empty() || disabled).await {
-            // Their attempts may or may not be on record: nothing leaves until they are.
+            // It is unknown whether their attempts are recorded. They are not offered until they
+            // are.
             self.queue.put_back(chosen);
             return Err(error);
         }
@@ -186,12 +190,12 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
         self.offer(chosen);
         if let Err(error) = read {
-            self.put_off_reading(&error);
+            self.pause_reading(&error);
         }
         Ok(None)
     }
 
-    /// Fills the lane from parked rows that are due, and has the outbox read on meanwhile.
+    /// Fills the lane from parked rows that are due, and starts a read of the outbox.
     async fn read(&mut self) -> Result<(), StoreError> {
         let now = self.settings.clock.now();
         let moment = Instant::now();
@@ -218,8 +222,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         self.unread.take().map_or(Ok(()), Err)
     }
 
-    /// Lets some of what is blocked go where no order is kept: a spill parks by key whatever the order
-    /// is, and order may have been kept before.
+    /// Unblocks deliveries of a destination that keeps no order: the store parks in bulk by key,
+    /// and the destination may have kept an order earlier.
     async fn ignore_keys(&mut self, moment: Instant) -> Result<(), StoreError> {
         let Some(after) = self.keyed_after else {
             return Ok(());
@@ -228,14 +232,14 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let ignored = self.store.ignore_keys(part, epoch, after, READ_EVENTS);
         self.keyed_after = ignored.await?;
         if self.keyed_after.is_some() {
-            // The next turn goes on, and what fell due is read.
+            // The next iteration continues, and reads what is due.
             self.look_parked_at = moment;
             self.queue.due_at = Some(self.settings.clock.now());
         }
         Ok(())
     }
 
-    /// Begins to read the outbox beyond what was read, or past those who fill the window.
+    /// Starts to read the outbox, or to read ahead for other tenants.
     fn read_on(&mut self, moment: Instant) {
         if !self.more || !self.reading.is_empty() || self.unasked.is_some() {
             return;
@@ -259,7 +263,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
     }
 
-    /// Takes in what was read, with what the store says about its keys.
+    /// Admits what was read, after asking the store about its keys if necessary.
     async fn take_in(&mut self) -> Result<(), StoreError> {
         if let Some(batch) = &self.unasked {
             self.queue.ask(&self.store, batch).await?;
@@ -270,13 +274,13 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         Ok(())
     }
 
-    /// Takes in what was read.
+    /// Admits what was read.
     fn admit(&mut self, read: Result<Result<Found, StoreError>, JoinError>) {
         let now = self.settings.clock.now();
         match read {
             Ok(Ok(Found::Next(batch))) => {
-                self.put_off = None;
-                // A part whose shards are quiet moves on all the same.
+                self.read_backoff = None;
+                // The checkpoint also moves for a partition without events.
                 let high = self.queue.checkpoints.head().high;
                 let moves = !batch.events.is_empty() || batch.frontier.high > high;
                 self.more = moves || self.notified;
@@ -300,8 +304,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
     }
 
-    /// How long to wait before the next look, where nobody rings: a part of the time for which nothing
-    /// has been found. Where events come every few milliseconds it stays short between two of them.
+    /// How long to wait before the next poll if there is no notification: a fraction of the idle
+    /// time. If events arrive every few milliseconds, it stays short.
     fn pause(&self, now: Instant) -> Duration {
         let idle = self.settings.poll_idle;
         let quiet = self.found_at.map(|at| now.duration_since(at));
@@ -330,21 +334,21 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
         let name = &self.queue.part;
         let next_due = self.store.next_due(name).await?;
-        // What is in our hands is overdue by its row; nobody waits for that.
+        // Deliveries in memory are overdue according to their rows. There is nothing to wait for.
         let now = self.settings.clock.now();
         self.queue.due_at = next_due.filter(|at| *at > now || !due.is_empty());
         self.queue.admit_parked(due);
         Ok(())
     }
 
-    /// Writes down what happened and what is about to; outcomes alone may linger a moment, so
-    /// that more of them share the commit.
+    /// Records outcomes and attempts. If there are only outcomes, it may wait a moment, so that
+    /// more of them share the commit.
     async fn settle(&mut self, now: bool) -> Result<(), StoreError> {
-        if !self.queue.is_unsaid() {
-            self.unsaid_since = None;
+        if !self.queue.is_dirty() {
+            self.dirty_since = None;
             return Ok(());
         }
-        let since = *self.unsaid_since.get_or_insert_with(Instant::now);
+        let since = *self.dirty_since.get_or_insert_with(Instant::now);
         if !now && since.elapsed() < SETTLE_LINGER {
             return Ok(());
         }
@@ -354,11 +358,11 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             self.settings.failpoints.hit("relay.settle.after");
             self.queue.settled(freed, self.settings.clock.now());
         }
-        self.unsaid_since = None;
+        self.dirty_since = None;
         Ok(())
     }
 
-    /// Waits until a turn has something to do.
+    /// Waits until an iteration has something to do.
     async fn wait(&mut self) {
         let reads = self.reading.is_empty() && self.unread.is_none();
         let reads = reads && self.cannot_read_until() <= Some(Instant::now());
@@ -376,7 +380,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         self.collect_finished();
     }
 
-    /// The next moment at which something may be done that nobody will tell us of.
+    /// The next time at which there may be something to do without a notification.
     fn wake_at(&self) -> Instant {
         let now = self.settings.clock.now();
         let moment = |at: Timestamp| Instant::now() + at.since(now);
@@ -384,7 +388,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         if let Some(until) = self.cannot_read_until() {
             wake_at = wake_at.max(until);
         }
-        if let Some(since) = self.unsaid_since {
+        if let Some(since) = self.dirty_since {
             wake_at = wake_at.min(since + SETTLE_LINGER);
         }
         let has_room = self.on_the_wire.len() < self.queue.destination.concurrency;
@@ -400,13 +404,14 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         wake_at
     }
 
-    /// The next moment at which something may be read.
+    /// The next time at which something may be read.
     fn reads_at(&self, moment: impl Fn(Timestamp) -> Instant) -> Instant {
         let mut reads_at = self.look_parked_at;
         if self.reading.is_empty() {
-            // While the window is full, only a look past it is worth waking for.
+            // While the window is full, the only reason to wake up is to read ahead for other
+            // tenants.
             reads_at = reads_at.min(if self.queue.wants_more() {
-                // What could not be read is read again as soon as it may be.
+                // After a failed read, the next one starts as soon as its pause is over.
                 if self.more {
                     Instant::now()
                 } else {
@@ -422,9 +427,9 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
     }
 
-    /// Until when nothing is read, where it could not be.
+    /// Until when nothing is read, after a failed read.
     fn cannot_read_until(&self) -> Option<Instant> {
-        self.put_off.map(|(_, until)| until)
+        self.read_backoff.map(|(_, until)| until)
     }
 
     fn collect_finished(&mut self) {
@@ -436,12 +441,12 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
     }
 
-    /// Lets what is on the wire come home, and writes it down.
+    /// Waits for the attempts in flight and records their outcomes.
     async fn drain(mut self) -> Stopped {
         let patience = self.draining.borrow().unwrap_or(DRAIN);
         let deadline = Instant::now() + patience;
         loop {
-            let lingers = self.unsaid_since.map(|since| since + SETTLE_LINGER);
+            let lingers = self.dirty_since.map(|since| since + SETTLE_LINGER);
             let until = lingers.map_or(deadline, |lingers| lingers.min(deadline));
             match timeout_at(until, self.on_the_wire.join_next()).await {
                 Ok(None) => break,
@@ -449,12 +454,13 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                 Err(_) if Instant::now() >= deadline => break,
                 Err(_) => {}
             }
-            // What has come home does not wait for the last one: a crash would repeat it.
+            // Outcomes are recorded without waiting for the last one, because a crash would repeat
+            // the attempts.
             match self.settle(false).await {
                 Ok(()) => {}
                 Err(error) => match Stopped::by(&self.queue.part, &error) {
                     Some(stopped) => return stopped,
-                    None => self.unsaid_since = Some(Instant::now() + STORE_BACKOFF.1),
+                    None => self.dirty_since = Some(Instant::now() + STORE_BACKOFF.1),
                 },
             }
         }
@@ -463,7 +469,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             .await
     }
 
-    /// Writes the last outcomes down, however often it takes until `deadline`.
+    /// Records the last outcomes, with retries until `deadline`.
     async fn settle_last(&mut self, deadline: Instant) -> Stopped {
         let (mut wait, longest) = STORE_BACKOFF;
         loop {
@@ -488,16 +494,16 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
     }
 
-    /// Reads nothing for a while. What is in our hands goes on: an outcome that waits for a read to
-    /// succeed is one that a crash repeats.
-    fn put_off_reading(&mut self, error: &StoreError) {
+    /// Pauses reading. Recording continues: an outcome that waited for a successful read would be
+    /// repeated after a crash.
+    fn pause_reading(&mut self, error: &StoreError) {
         standing::store_failed(&self.queue.part, 1);
         let (first, longest) = STORE_BACKOFF;
         let wait = self
-            .put_off
+            .read_backoff
             .map_or(first, |(wait, _)| (wait * 2).min(longest));
         if self
-            .put_off
+            .read_backoff
             .replace((wait, Instant::now() + wait))
             .is_none()
         {
@@ -527,7 +533,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     }
 }
 
-/// The number of an ownership's first settlement: the upper half is its own.
+/// The number of the first settlement of an ownership. The upper half is random.
 fn first_number(random: u64) -> i64 {
     ((random >> 33 << 32) | 1).cast_signed()
 }

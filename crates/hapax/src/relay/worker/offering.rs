@@ -1,5 +1,5 @@
-//! What a turn offers, and what comes of it: how much the breaker and the rate allow, and what each
-//! outcome tells the breaker.
+//! Offering events: the limits of the circuit breaker and the rate, and the effect of outcomes on
+//! the breaker.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         chosen
     }
 
-    /// Sends the chosen events on their way, spread over the free places.
+    /// Offers the selected events, distributed over the free slots.
     pub(super) fn offer(&mut self, chosen: Vec<Item>) {
         let destination = &self.queue.destination;
         let free = destination
@@ -75,7 +75,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     }
 
     pub(super) fn conclude(&mut self, finished: Result<Vec<Tried>, JoinError>) {
-        // A task that was aborted said nothing: its events are still on record as offered.
+        // The task was aborted and has no outcome. Its events are still recorded as offered.
         let Ok(tried) = finished else { return };
         let now = self.settings.clock.now();
         for tried in tried {
@@ -91,7 +91,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
     }
 
-    /// Tells the breaker how an attempt went.
+    /// Records the outcome of an attempt in the breaker.
     fn judge(&mut self, tried: &Tried, now: Timestamp) {
         let was_open = self.breaker.is_open();
         match &tried.outcome {
@@ -100,7 +100,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                 self.failed_kind = Some(tried.item.event.event.kind.clone());
                 self.breaker.failed(now);
             }
-            // What is wrong is one event, not the destination.
+            // The failure concerns one event and not the destination.
             Err(_) => {}
         }
         let is_open = self.breaker.is_open();
