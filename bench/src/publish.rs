@@ -122,7 +122,7 @@ async fn deliver(sink: &dyn Sink, events: u64) -> anyhow::Result<()> {
             .map(|it| offer(it, at))
             .collect::<Result<_, _>>()?;
         for outcome in sink.deliver(&offers).await {
-            outcome.map_err(|error| anyhow!("{}", error.story()))?;
+            outcome.map_err(|error| anyhow!("{}", error.error_chain()))?;
         }
         next = last;
     }

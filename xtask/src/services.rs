@@ -251,9 +251,9 @@ mod tests {
             program: "no-such-server",
             ..KINDS[0]
         };
-        let story = format!("{:#}", Service::start(missing).unwrap_err());
+        let error_chain = format!("{:#}", Service::start(missing).unwrap_err());
         assert_eq!(
-            story,
+            error_chain,
             "there is no no-such-server: install it (Debian: apt-get install nats-server)"
         );
     }

@@ -101,10 +101,10 @@ mod tests {
         let error = Steps::default()
             .call("lint", "cargo no-such-chore")
             .unwrap_err();
-        let story = format!("{error:#}");
+        let error_chain = format!("{error:#}");
         assert!(
-            story.starts_with("step lint: `cargo no-such-chore` ended with"),
-            "{story}"
+            error_chain.starts_with("step lint: `cargo no-such-chore` ended with"),
+            "{error_chain}"
         );
     }
 

@@ -80,7 +80,7 @@ impl Flags {
         let destination = Destination::new(&self.destination, sink.clone()).order(order);
         let settings = Settings::new(clock(), random());
         let start = Instant::now();
-        let relay = Relay::spawn(&store, vec![destination], &settings, &store.wake());
+        let relay = Relay::spawn(&store, vec![destination], &settings, &store.notifier());
         sink.all.notified().await;
         relay.drain().await;
         let took = start.elapsed();

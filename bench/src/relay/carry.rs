@@ -46,7 +46,12 @@ impl Flags {
         let store = self.outbox.open().await?;
         let destinations = self.webhooks.iter().map(|named| self.destination(named));
         let destinations = destinations.collect::<anyhow::Result<_>>()?;
-        let relay = Relay::spawn(&store, destinations, &self.who.settings(), &store.wake());
+        let relay = Relay::spawn(
+            &store,
+            destinations,
+            &self.who.settings(),
+            &store.notifier(),
+        );
         terminate.recv().await;
         relay.drain().await;
         store.close();

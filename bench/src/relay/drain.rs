@@ -117,7 +117,7 @@ impl Flags {
         let destination = Destination::new(&self.destination, sink.clone()).order(order);
         let destination = destination.parts(self.parts)?;
         let settings = self.who.settings();
-        let relay = Relay::spawn(&store, vec![destination], &settings, &store.wake());
+        let relay = Relay::spawn(&store, vec![destination], &settings, &store.notifier());
         if let Some(mut terminate) = terminate {
             terminate.recv().await;
             relay.drain().await;

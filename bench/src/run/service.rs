@@ -49,7 +49,7 @@ impl Running {
         loop {
             match self.child.try_wait()? {
                 Some(status) if status.success() => return Ok(fs::read_to_string(&self.log)?),
-                Some(status) => bail!(self.story(status)),
+                Some(status) => bail!(self.error_chain(status)),
                 None => sleep(LOOK).await,
             }
         }
@@ -65,7 +65,7 @@ impl Running {
         self.ended().await
     }
 
-    fn story(&self, status: ExitStatus) -> String {
+    fn error_chain(&self, status: ExitStatus) -> String {
         let said = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = said.lines().rev().take(5).collect();
         let end = lines.into_iter().rev().collect::<Vec<_>>().join("\n  ");
@@ -110,7 +110,7 @@ impl Service {
         let mut running = Running::start(command, log)?;
         while !timeout(READY, is_ready(address)).await.unwrap_or(false) {
             if let Some(status) = running.child.try_wait()? {
-                bail!("{program} {}", running.story(status));
+                bail!("{program} {}", running.error_chain(status));
             }
             if start.elapsed() > READY {
                 bail!("{program} was not ready after {READY:?}");
@@ -190,10 +190,10 @@ mod tests {
         command.args(["-c", "echo no such setting >&2; exit 2"]);
         let address = free_address().unwrap();
         let started = Service::start(command, address, &folder.path().join("log")).await;
-        let story = started.expect_err("it ended").to_string();
+        let error_chain = started.expect_err("it ended").to_string();
         assert!(
-            story.contains("exit status: 2") && story.contains("no such setting"),
-            "{story}"
+            error_chain.contains("exit status: 2") && error_chain.contains("no such setting"),
+            "{error_chain}"
         );
     }
 }

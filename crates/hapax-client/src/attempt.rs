@@ -1,7 +1,8 @@
-//! What was tried, for whoever has to explain it.
+//! Attempts of an operation, for logs and error reports.
 //!
-//! They print as `attempt,delay_ms,status,code,notes`, a line each: `delay_ms` is the wait before
-//! the attempt, `code` the `code` of a problem+json answer, `notes` what stood in the way.
+//! They are printed as `attempt,delay_ms,status,code,notes`, one line each: `delay_ms` is the wait
+//! before the attempt, `code` is the `code` of a problem+json response, and `notes` is the error or
+//! the reason for the retry.
 
 use std::{fmt, ops::Deref, time::Duration};
 
@@ -12,17 +13,17 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// Which one it was, from 1.
+    /// The number of the attempt, starting at 1.
     pub attempt: u32,
-    /// The milliseconds that it waited after the one before.
+    /// The wait after the previous attempt, in milliseconds.
     pub delay_ms: u64,
-    /// The milliseconds from its send to its answer, or to what came instead.
+    /// The time from sending the request to the response or the error, in milliseconds.
     pub took_ms: u64,
-    /// The status of its answer, if one came.
+    /// The status of the response, if there was one.
     pub status: Option<u16>,
-    /// The `code` of the answer, where that is problem+json.
+    /// The `code` of a problem+json response.
     pub code: Option<String>,
-    /// What stood in the way, or what was asked for.
+    /// The error, or the wait that was asked for.
     pub notes: String,
 }
 
@@ -79,7 +80,7 @@ impl fmt::Display for Attempts {
     }
 }
 
-/// A cell as RFC 4180 has it, on one line: what came from afar must not make lines of its own.
+/// A CSV cell (RFC 4180) on one line. Text from a server must not create lines.
 fn cell(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let clean = |letter: char| if letter.is_control() { ' ' } else { letter };
     let text: String = text.chars().map(clean).collect();

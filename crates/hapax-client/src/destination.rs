@@ -1,13 +1,13 @@
-//! Where a request goes, as its budget sees it: scheme and authority.
+//! The destination of a request, for its retry budget: scheme and authority.
 //!
-//! `https://Shop.example/a` and `https://shop.example:443/b` are one destination. Who asks, and
-//! what for, does not matter: it is the server behind it that must not be overrun.
+//! `https://Shop.example/a` and `https://shop.example:443/b` are the same destination. The path and
+//! the caller do not matter, because the budget protects the server.
 
 use std::sync::Arc;
 
 use http::Uri;
 
-/// The destination of an address; `None` when it names none.
+/// The destination of a URL; `None` if the URL has no authority.
 pub(crate) fn of(address: &Uri) -> Option<Arc<str>> {
     let scheme = address.scheme_str()?.to_ascii_lowercase();
     let host = address.host()?.to_ascii_lowercase();

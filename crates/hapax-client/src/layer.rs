@@ -1,9 +1,9 @@
-//! The same policy around any HTTP client that is a tower service.
+//! A tower layer with the same retry policy, for any HTTP client that is a tower service.
 //!
-//! It retries by status and error, sends the same request each time, and makes the key of a POST or
-//! PATCH that has none. It does not read answers: one that breaks off after its head is not seen here,
-//! and the `code` of a problem does not stand among the attempts. It keeps no journal; a caller that
-//! has one puts the key on the request.
+//! It retries by status and error, sends the same request in each attempt, and generates the key of
+//! a POST or PATCH that has none. It does not read response bodies: it cannot detect a response
+//! that breaks off after its head, and the attempts do not contain the `code` of a problem. It has
+//! no journal; a caller that has one sets the key on the request.
 
 use std::{
     fmt,
@@ -31,17 +31,17 @@ use crate::{
 
 type IsUnsent<E> = Arc<dyn Fn(&E) -> bool + Send + Sync>;
 
-/// Puts the policy around a client; what it makes shares one set of budgets.
+/// Adds the policy to a client. All services that it creates share the budgets.
 pub struct RetryLayer<E> {
     shared: Arc<Shared>,
     is_unsent: IsUnsent<E>,
 }
 
 impl<E> RetryLayer<E> {
-    /// A layer with this policy.
+    /// Creates a layer with this policy.
     ///
-    /// `is_unsent` says of an error whether no byte of the request had left, as
-    /// `hyper_util::client::legacy::Error::is_connect` does; what is not known is `false`.
+    /// `is_unsent` returns whether an error means that no byte of the request was sent, like
+    /// `hyper_util::client::legacy::Error::is_connect`. If it is not known, return `false`.
     pub fn new(
         policy: Policy,
         clock: Clock,
@@ -67,37 +67,37 @@ impl<S, E> Layer<S> for RetryLayer<E> {
     }
 }
 
-/// A client under the policy.
+/// A client with the policy.
 pub struct Retry<S, E> {
     inner: S,
     shared: Arc<Shared>,
     is_unsent: IsUnsent<E>,
 }
 
-/// How an operation went: an extension of its answer.
+/// The course of an operation, as an extension of its response.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Retried {
-    /// The key that it was sent under.
+    /// The key of the request.
     pub key: Option<HeaderValue>,
-    /// Why the answer is the last.
+    /// Why there was no further attempt.
     pub stopped: Stopped,
-    /// The wait that the answer asks for.
+    /// The wait that the response asks for.
     pub retry_after: Option<Duration>,
-    /// What was tried.
+    /// The attempts.
     pub attempts: Attempts,
 }
 
-/// No answer came.
+/// No response was received.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer came")]
 #[non_exhaustive]
 pub struct LayerError {
     /// Why there was no further attempt.
     pub stopped: Stopped,
-    /// What was tried.
+    /// The attempts.
     pub attempts: Attempts,
-    /// What stood in the way of the last attempt.
+    /// The error of the last attempt.
     pub source: BoxError,
 }
 
@@ -118,7 +118,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The service that is ready is the one to call; the clone takes its place.
+        // The service that is ready must be called. Its clone replaces it.
         let ready = self.inner.clone();
         let inner = mem::replace(&mut self.inner, ready);
         let (shared, is_unsent) = (Arc::clone(&self.shared), Arc::clone(&self.is_unsent));
@@ -145,7 +145,7 @@ where
     }
     let key = request.headers().get(IDEMPOTENCY_KEY).cloned();
     let repeatable = is_repeatable(request.method(), key.is_some());
-    // A request without an authority is for a client with one far side.
+    // A request without an authority is for a client with a single server.
     let destination = destination::of(request.uri()).unwrap_or_else(|| "".into());
     let mut course = Course::begin(&shared, destination, repeatable);
     loop {
@@ -214,7 +214,7 @@ fn look<R, E>(came: &Came<R, E>, is_unsent: &IsUnsent<E>, shared: &Shared) -> (S
     }
 }
 
-/// The inner service will not work again.
+/// The inner service has failed permanently.
 fn unready(error: impl Into<BoxError>) -> LayerError {
     LayerError {
         stopped: Stopped::Final,

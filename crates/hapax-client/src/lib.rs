@@ -1,12 +1,12 @@
 //! An HTTP client whose retries are safe.
 //!
-//! An operation has one idempotency key, made before its first send, and every attempt sends the
-//! same bytes under it. Attempts are spread by full jitter within one deadline; what the server asks
-//! for with `Retry-After` is a minimum; and a retry budget per destination bounds what all retries
-//! add to its load. A journal keeps the key through a crash of the client.
+//! An operation has one idempotency key, which is generated before the first attempt, and every
+//! attempt sends the same bytes under it. The waits between attempts have full jitter and end before
+//! one deadline. A `Retry-After` of the server is a minimum. A retry budget per destination limits the
+//! load that all retries add. A journal preserves the key over a crash of the client.
 //!
-//! What is tried again: network errors, 408, 425, 429, 500, 502, 503, 504, and 409 with
-//! `Retry-After`. A POST or PATCH without a key is not tried again once bytes of it were sent.
+//! The client retries after network errors, 408, 425, 429, 500, 502, 503, 504, and 409 with
+//! `Retry-After`. A POST or PATCH without a key is not retried after any byte of it was sent.
 //!
 //! ```no_run
 //! # #[cfg(feature = "reqwest")]
@@ -23,9 +23,9 @@
 //! # fn fastrand_u64() -> u64 { 4 }
 //! ```
 //!
-//! Two ways to use it: `Client` (feature `reqwest`, on by default) owns its connections, reads
-//! answers to their end and can keep a journal; `RetryLayer` (feature `tower`) puts the same policy
-//! around any client that is a `tower` service.
+//! There are two ways to use it. `Client` (feature `reqwest`, on by default) has its own connections,
+//! reads responses to their end and can keep a journal. `RetryLayer` (feature `tower`) adds the same
+//! policy to any client that is a `tower` service.
 
 #![cfg_attr(
     not(feature = "reqwest"),

@@ -1,51 +1,51 @@
-//! Which attempts may be repeated: what was seen in, a verdict out.
+//! Which attempts may be repeated.
 //!
-//! A status is worth another attempt when it says that the moment is at fault, not the request.
-//! Whether another attempt is safe is another question: a request that names its intent by a key,
-//! or whose method is idempotent, may be sent again whatever became of it; any other one only
-//! while no byte of it has left.
+//! A status allows another attempt if it indicates a temporary condition and not an error of the
+//! request. Whether another attempt is safe is a separate question: a request with a key, or with
+//! an idempotent method, may always be sent again; any other request only if no byte of it was
+//! sent.
 
 use std::time::Duration;
 
 use hapax::retry::{Backoff, Budget};
 use http::{HeaderName, Method, StatusCode};
 
-/// The header that names an intent.
+/// The header with the idempotency key.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// The header by which a protected operation says how its answer came about.
+/// The header with which a protected operation says how its response came about.
 pub(crate) const IDEMPOTENCY_STATUS: HeaderName = HeaderName::from_static("idempotency-status");
-/// The header that says how many milliseconds the client has left.
+/// The header with the remaining time of the client in milliseconds.
 pub(crate) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
-/// How a client retries; the default is the contract's.
+/// How a client retries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// How often and how fast one operation is tried.
+    /// How often and how fast one operation is attempted.
     pub backoff: Backoff,
-    /// What all retries to one destination may add to its load.
+    /// The limit of the load that all retries to one destination add.
     pub budget: Budget,
-    /// How long one attempt may take; what is left of the operation's time bounds it anyway.
+    /// Time limit of one attempt. The remaining time of the operation applies in addition.
     pub attempt_max: Option<Duration>,
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// An answer came.
+    /// A response was received.
     Answer {
-        /// Its status.
+        /// The status.
         status: StatusCode,
         /// The wait that it asks for.
         retry_after: Option<Duration>,
     },
-    /// None came, and the request never left.
+    /// No response was received, and the request was not sent.
     NotSent,
-    /// None came, and the far side may have the request.
+    /// No response was received, and the receiver may have the request.
     Lost,
 }
 
 impl Seen {
-    /// Whether another attempt can end otherwise.
+    /// Whether another attempt can have another outcome.
     pub(crate) fn is_passing(self) -> bool {
         match self {
             Self::Answer {
@@ -65,19 +65,19 @@ impl Seen {
     }
 }
 
-/// Whether a request may be sent again once bytes of it were sent.
+/// Whether a request may be sent again after any byte of it was sent.
 pub(crate) fn is_repeatable(method: &Method, has_key: bool) -> bool {
     const IDEMPOTENT: [&str; 7] = ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "QUERY"];
     has_key || IDEMPOTENT.contains(&method.as_str())
 }
 
-/// Whether a client makes a key for a request that comes without one.
+/// Whether the client generates a key for a request without one.
 pub(crate) fn wants_key(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PATCH)
 }
 
-/// Whether a problem's code says that the same request will fail again, whatever its status: the
-/// class `INTERNAL` is for what the service's own people have to mend.
+/// Whether the code of a problem says that the same request will fail again, whatever the status
+/// is: the operators of the service have to fix a problem of the class `INTERNAL`.
 pub(crate) fn is_final(code: &str) -> bool {
     code.split('.').next() == Some("INTERNAL")
 }

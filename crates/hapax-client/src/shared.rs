@@ -1,9 +1,10 @@
-//! What all operations of one client share: its policy, and a budget per destination.
+//! State that all operations of a client share: its policy, and a budget for each destination.
 //!
-//! There are at most [`BUDGETS`] balances. When they are all in use, those that are as good as new
-//! are dropped; destinations beyond share one, so that nobody gets more retries by spreading them.
-//! As many are told apart in metrics, for as long as the client lives: what was counted once is never
-//! forgotten by whoever collects it.
+//! There are at most [`BUDGETS`] balances. When all of them are in use, those that are in their
+//! initial state are removed. Further destinations share one balance, so that a client cannot get
+//! more retries by spreading them over destinations. Metrics distinguish the same number of
+//! destinations for the whole life of the client, because a metrics collector never forgets a
+//! counter.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,10 +16,10 @@ use hapax::{Clock, Random, limits::BUDGETS, retry::Balance};
 
 use crate::policy::Policy;
 
-/// What destinations without a balance of their own are called.
+/// The name of destinations without a separate balance.
 const OTHERS: &str = "others";
 
-/// What all operations of one client share.
+/// State that all operations of a client share.
 pub(crate) struct Shared {
     pub(crate) policy: Policy,
     pub(crate) clock: Clock,
@@ -40,7 +41,7 @@ impl Shared {
         }
     }
 
-    /// Opens an account for a destination, and says under which name.
+    /// Opens a balance for a destination and returns its name.
     pub(crate) fn account(&self, destination: Arc<str>) -> Arc<str> {
         let now = self.clock.now();
         let mut balances = self.lock();
@@ -57,7 +58,7 @@ impl Shared {
         name
     }
 
-    /// What metrics call an account.
+    /// The name of a balance in metrics.
     pub(crate) fn label(&self, account: &Arc<str>) -> Arc<str> {
         let mut labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
         if labels.len() < BUDGETS {
@@ -67,11 +68,11 @@ impl Shared {
         Arc::clone(known)
     }
 
-    /// Does something with the balance of an account.
+    /// Calls a function with a balance.
     pub(crate) fn balance<T>(&self, account: &Arc<str>, act: impl FnOnce(&mut Balance) -> T) -> T {
         let now = self.clock.now();
         let fresh = || Balance::new(self.policy.budget, now);
-        // It may have been dropped since, when it was as good as new.
+        // It may have been removed meanwhile, if it was in its initial state.
         act(self.lock().entry(Arc::clone(account)).or_insert_with(fresh))
     }
 

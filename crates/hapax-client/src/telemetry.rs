@@ -1,4 +1,4 @@
-//! What the client reports: operations, attempts, waits, and what its budgets refused.
+//! Metrics of the client: operations, attempts, waits, and retries that the budget refused.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use metrics::{counter, histogram};
 
 use crate::course::Stopped;
 
-/// An attempt was seen to its end, which had waited so long before it was sent.
+/// Records an attempt and the wait before it.
 pub(crate) fn attempt(destination: &Arc<str>, number: u32, delay: Duration, status: Option<u16>) {
     if number > 1 {
         let destination = Arc::clone(destination);
@@ -28,11 +28,11 @@ pub(crate) fn attempt(destination: &Arc<str>, number: u32, delay: Duration, stat
         .increment(1);
 }
 
-/// An operation has ended.
+/// Records the end of an operation.
 pub(crate) fn operation(destination: &Arc<str>, stopped: Stopped) {
     let name = || Arc::clone(destination);
     counter!(CLIENT_OPERATIONS, "destination" => name(), "outcome" => stopped.word()).increment(1);
-    // A count that is known from the start shows its first refusal as a rise.
+    // The counter exists from the start, so that the first refusal shows as an increase.
     let refused = u64::from(stopped == Stopped::Spent);
     counter!(CLIENT_BUDGET_REFUSALS, "destination" => name()).increment(refused);
     tracing::debug!(outcome = stopped.word(), "operation ended");

@@ -201,7 +201,10 @@ fn may_act(console: &Console, visit: &Visit, headers: &HeaderMap) -> Option<Resp
         return Some(refuse(StatusCode::UNAUTHORIZED, "Signed out", why));
     };
     if caller.role != Role::Operator {
-        tracing::warn!(actor = caller.actor.name, "a viewer wanted to act");
+        tracing::warn!(
+            actor = caller.actor.name,
+            "a viewer tried to change something"
+        );
         let why = "A viewer sees and does not act. Nothing was done.";
         return Some(refuse(StatusCode::FORBIDDEN, "Not allowed", why));
     }

@@ -251,7 +251,7 @@ impl<K: Keys> Idempotency<K> {
             Err(error) => {
                 if purges.fail() {
                     tracing::warn!(
-                        error = error.story(),
+                        error = error.error_chain(),
                         "purged keys cannot be read: no answer is replayed from memory"
                     );
                 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use hapax::telemetry::story;
+use hapax::telemetry::error_chain;
 use http::{HeaderValue, Method, Request, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -32,7 +32,7 @@ use tokio::{
 use crate::{
     Endpoint, Headers, Spans, answer, encode,
     limits::{
-        ANSWER_BYTES_MAX, BATCH_SPANS, BODY_MAX, END_MAX, IDLE, LINGER, QUEUE_SPANS, RETRY,
+        BATCH_SPANS, BODY_MAX, END_MAX, IDLE, LINGER, QUEUE_SPANS, RESPONSE_BYTES_MAX, RETRY,
         SEND_MAX, TRIES,
     },
     span::Ended,
@@ -81,7 +81,7 @@ pub struct Exporter {
 
 /// Why a batch did not arrive.
 struct Failure {
-    story: String,
+    error_chain: String,
     may_pass: bool,
 }
 
@@ -157,9 +157,10 @@ impl Exporter {
             match self.post(body.clone()).await {
                 Ok(0) => return self.arrived(),
                 Ok(rejected) => {
-                    let story = format!("the collector rejected {rejected} spans of a request");
+                    let error_chain =
+                        format!("the collector rejected {rejected} spans of a request");
                     let failure = Failure {
-                        story,
+                        error_chain,
                         may_pass: false,
                     };
                     return self.gave_up(&failure, rejected.min(batch.len() as u64));
@@ -182,13 +183,13 @@ impl Exporter {
             .extend(self.settings.headers.map().clone());
         let answer = match timeout(SEND_MAX, self.client.request(request)).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Err(Failure::passing(story(&error))),
+            Ok(Err(error)) => return Err(Failure::passing(error_chain(&error))),
             Err(_) => return Err(Failure::passing("no answer in time".to_owned())),
         };
         let (status, body) = (answer.status(), answer.into_body());
         // Read to its end, so that the connection can be used again. The status has decided: one
         // whose end does not come is no reason to send the spans again.
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect();
+        let body = Limited::new(body, RESPONSE_BYTES_MAX).collect();
         let said = match timeout(BODY_MAX, body).await {
             Ok(Ok(said)) => said.to_bytes(),
             Ok(Err(_)) | Err(_) => Bytes::new(),
@@ -197,7 +198,7 @@ impl Exporter {
             return Ok(answer::rejected(&said));
         }
         Err(Failure {
-            story: format!("the collector answered {status}"),
+            error_chain: format!("the collector answered {status}"),
             may_pass: status == StatusCode::TOO_MANY_REQUESTS
                 || matches!(status.as_u16(), 502..=504),
         })
@@ -224,7 +225,7 @@ impl Exporter {
         self.dropped.fetch_add(spans, Ordering::Relaxed);
         if !self.is_failing {
             tracing::warn!(
-                error = failure.story,
+                error = failure.error_chain,
                 error_code = "export",
                 from_state = "exporting",
                 to_state = "failing",
@@ -253,9 +254,9 @@ impl Exporting {
 }
 
 impl Failure {
-    fn passing(story: String) -> Self {
+    fn passing(error_chain: String) -> Self {
         Self {
-            story,
+            error_chain,
             may_pass: true,
         }
     }

@@ -15,7 +15,7 @@ pub(crate) const TRIES: u32 = 3;
 /// How long the first wait between two tries is; it doubles.
 pub(crate) const RETRY: Duration = Duration::from_millis(500);
 /// Bytes of the collector's answer that are read.
-pub(crate) const ANSWER_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 /// How long the rest of the collector's answer is waited for behind its status.
 pub(crate) const BODY_MAX: Duration = Duration::from_secs(1);
 /// How long the end waits for what is still to be sent.

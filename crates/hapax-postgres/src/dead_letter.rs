@@ -164,7 +164,7 @@ async fn end(store: &Postgres, mut session: Session) -> Result<(), StoreError> {
     }
     session.end();
     store.settings().failpoints.hit("postgres.commit.after");
-    store.wake().ring();
+    store.notifier().notify();
     Ok(())
 }
 

@@ -174,7 +174,7 @@ async fn settle(store: &Postgres, members: Vec<Member>, outcome: Outcome) {
 async fn in_hope(store: &Postgres, members: &[Member]) -> Outcome {
     let mut session = match Session::open(store).await {
         Ok(session) => session,
-        Err(error) => return Outcome::Unreachable(error.story()),
+        Err(error) => return Outcome::Unreachable(error.error_chain()),
     };
     let group = Group::of(store, members.iter().collect());
     match group.fly_in_hope(&mut session).await {
@@ -191,7 +191,7 @@ async fn in_hope(store: &Postgres, members: &[Member]) -> Outcome {
 async fn with_care(store: &Postgres, members: &[Member]) -> Outcome {
     let mut session = match Session::open(store).await {
         Ok(session) => session,
-        Err(error) => return Outcome::Unreachable(error.story()),
+        Err(error) => return Outcome::Unreachable(error.error_chain()),
     };
     let all = Group::of(store, members.iter().collect());
     let places = match all.claim(&mut session).await {
@@ -280,7 +280,7 @@ impl<'a> Group<'a> {
             .failpoints
             .hit("postgres.commit.after");
         if self.members.iter().any(|member| !member.events.is_empty()) {
-            self.store.wake().ring();
+            self.store.notifier().notify();
         }
     }
 

@@ -16,7 +16,7 @@ use hapax::{
     group::{self, Queue},
     keyring::Keyring,
     limits::WRITER_JOBS,
-    relay::wake::Wake,
+    notify::Notifier,
     store::StoreError,
 };
 use tokio_postgres::{Row, types::ToSql};
@@ -45,7 +45,7 @@ pub struct Postgres(Arc<Inner>);
 struct Inner {
     connections: Connections,
     settings: Settings,
-    wake: Wake,
+    notifier: Notifier,
     queue: Queue<Member>,
     /// Groups that are still to claim first, because one has hoped in vain.
     careful: AtomicU32,
@@ -98,7 +98,7 @@ impl Postgres {
         let inner = Arc::new(Inner {
             connections,
             settings,
-            wake: Wake::new(),
+            notifier: Notifier::new(),
             queue,
             careful: AtomicU32::new(0),
             looks: Looks::default(),
@@ -172,9 +172,9 @@ impl Postgres {
         Ok(read?)
     }
 
-    /// The bell that rings after each commit of this node that the relay should look at.
-    pub fn wake(&self) -> Wake {
-        self.0.wake.clone()
+    /// Notifies the relay after each commit of this node that it should read.
+    pub fn notifier(&self) -> Notifier {
+        self.0.notifier.clone()
     }
 
     /// How it was opened.

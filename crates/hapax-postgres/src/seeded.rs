@@ -11,8 +11,8 @@ pub(crate) async fn emit_apart(store: &Postgres, events: &[Sealed]) {
     }
     let columns = Columns::of(&events.iter().collect::<Vec<_>>());
     match commit(store, query!("outbox/emit"), &columns.params()).await {
-        Ok(_) => store.wake().ring(),
-        Err(error) => tracing::warn!(error = error.story(), "events were not written"),
+        Ok(_) => store.notifier().notify(),
+        Err(error) => tracing::warn!(error = error.error_chain(), "events were not written"),
     }
 }
 

@@ -115,7 +115,7 @@ pub(crate) async fn alone(
 pub(crate) async fn resolved(store: &Postgres, member: Member) {
     match resolve::committed(store, &member.claim, &member.answer).await {
         Ok(()) => {
-            store.wake().ring();
+            store.notifier().notify();
             let ran = member.committed();
             member.answer(Ok(ran));
         }
@@ -150,7 +150,7 @@ async fn once(
     if crash.cause.is_unknown() {
         session.discard();
         Box::pin(resolve::committed(store, &member.claim, &member.answer)).await?;
-        store.wake().ring();
+        store.notifier().notify();
         return Ok(member.committed());
     }
     session.rollback().await;
@@ -194,7 +194,7 @@ async fn by_claim(store: &Postgres, member: &Member) -> Result<Ran, StoreError> 
     let fresh_for = tx.complete(&member.answer, Effect::Keep).await?;
     emit_apart(store, late).await;
     if !member.events.is_empty() {
-        store.wake().ring();
+        store.notifier().notify();
     }
     Ok(Ran::Committed { fresh_for })
 }

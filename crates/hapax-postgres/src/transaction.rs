@@ -48,7 +48,7 @@ pub struct Tx {
     known: Option<Known>,
     doom: Option<Doom>,
     /// Whether somebody here has something to do once this commits, besides carrying its events.
-    rings: bool,
+    notifies: bool,
 }
 
 /// Why a transaction can only be rolled back.
@@ -78,7 +78,7 @@ impl Tx {
             riding: None,
             known: None,
             doom: None,
-            rings: false,
+            notifies: false,
         }
     }
 
@@ -114,9 +114,9 @@ impl Tx {
         claimed.or_else(|| self.phase.as_ref().map(|phase| &phase.owned.scope))
     }
 
-    /// Rings the store's bell once this commits, with events or without.
-    pub(crate) fn ring_after_commit(&mut self) {
-        self.rings = true;
+    /// Notifies the relay once this commits, with events or without.
+    pub(crate) fn notify_after_commit(&mut self) {
+        self.notifies = true;
     }
 
     /// Runs a statement in this transaction and returns its rows.
@@ -262,8 +262,8 @@ impl Tx {
             Ok(()) => {
                 self.session.end();
                 failpoints.hit("postgres.commit.after");
-                if !events.is_empty() || self.rings {
-                    self.store.wake().ring();
+                if !events.is_empty() || self.notifies {
+                    self.store.notifier().notify();
                 }
                 emit_apart(&self.store, &late).await;
                 return Ok(());
@@ -278,7 +278,7 @@ impl Tx {
         match (self.held, answer) {
             (Some(held), Some(answer)) => {
                 Box::pin(resolve::committed(&self.store, &held.claim, answer)).await?;
-                self.store.wake().ring();
+                self.store.notifier().notify();
                 Ok(())
             }
             _ => Err(crash.into_error()),

@@ -1,10 +1,10 @@
-//! Places where a test lets the relay die.
+//! Failpoints: places at which a test kills the relay.
 //!
-//! `HAPAX_FAILPOINT=name:nth` kills this process with SIGKILL when the place
-//! `name` is reached for the nth time. A release build does not even look.
+//! `HAPAX_FAILPOINT=name:nth` kills this process with SIGKILL when the place `name` is reached for
+//! the nth time. Release builds ignore the variable.
 //!
-//! `HAPAX_SEEDED=name` gives this process a bug, in a build that has them; any other build refuses
-//! to start, for what is run on it would prove nothing.
+//! `HAPAX_SEEDED=name` activates a seeded bug in builds that contain them. Any other build refuses
+//! to start, because a run without the bug would prove nothing.
 
 use std::ffi::OsString;
 
@@ -13,7 +13,7 @@ use hapax::{
     seeded::{self, PlantError},
 };
 
-/// Plants the bug that the environment names.
+/// Activates the bug that the environment names.
 pub(crate) fn plant_from_environment(
     environment: &[(OsString, OsString)],
 ) -> Result<(), PlantError> {
@@ -22,13 +22,13 @@ pub(crate) fn plant_from_environment(
     seeded::plant(&bug.to_string_lossy()).map(drop)
 }
 
-/// What the environment asks for; nothing in a release build.
+/// The failpoints of the environment; none in a release build.
 #[cfg(not(debug_assertions))]
 pub(crate) fn from_environment(_: &[(OsString, OsString)]) -> Failpoints {
     Failpoints::none()
 }
 
-/// What the environment asks for; nothing in a release build.
+/// The failpoints of the environment; none in a release build.
 #[cfg(debug_assertions)]
 pub(crate) fn from_environment(environment: &[(OsString, OsString)]) -> Failpoints {
     let asked = environment
@@ -53,7 +53,7 @@ fn deadly(value: &str) -> Option<Failpoints> {
     }))
 }
 
-/// Ends this process as a power cut would: no destructor, no flush, not one more instruction.
+/// Kills this process as a power failure would: no destructors, no flush, no further instruction.
 #[cfg(debug_assertions)]
 fn die() {
     let id = std::process::id().to_string();

@@ -1,9 +1,10 @@
-//! How the relay shows itself over HTTP: `/metrics`, `/healthz`, `/readyz`.
+//! HTTP endpoints of the relay for monitoring: `/metrics`, `/healthz`, `/readyz`.
 //!
-//! `/healthz` says that the process lives, `/readyz` that it carries: its database answers and it
-//! does not stop. What each destination does stands in the answer and does not make it unready,
-//! for a far side that is down is not mended by ending the relay. Neither does another process of
-//! its name, which takes nothing from it.
+//! `/healthz` reports that the process is alive. `/readyz` reports that the relay is working: the
+//! database responds, and the relay is not stopping. The response also contains the state of every
+//! destination, but a failing destination does not make the relay unready, because a restart would
+//! not repair the receiver. Neither does another process with the same node name, because it takes
+//! nothing from this relay.
 
 use std::{
     collections::BTreeMap,
@@ -24,12 +25,12 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use tokio::time::timeout;
 
-/// How long the database may take to answer before the relay is not ready.
+/// How long the database may take to respond before the relay is reported as not ready.
 const ANSWER: Duration = Duration::from_secs(2);
 /// The media type of Prometheus text.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What is known about the relay's health.
+/// The health of the relay.
 #[derive(Clone, Debug)]
 pub(crate) struct Health(Arc<Inner>);
 
@@ -51,13 +52,13 @@ struct Shown {
 struct Ready {
     status: &'static str,
     destinations: BTreeMap<String, &'static str>,
-    /// Other processes that live under this relay's name.
+    /// The number of other live processes with this relay's node name.
     #[serde(skip_serializing_if = "Option::is_none")]
     namesakes: Option<usize>,
 }
 
 impl Health {
-    /// The health of a relay over this store.
+    /// The health of a relay that uses this store.
     pub(crate) fn new(store: Postgres, metrics: PrometheusHandle) -> Self {
         let shown = Mutex::default();
         Self(Arc::new(Inner {
@@ -67,12 +68,13 @@ impl Health {
         }))
     }
 
-    /// Notes what each destination does now.
+    /// Updates the state of every destination.
     pub(crate) fn shows(&self, destinations: &[Destination], handle: &RelayHandle) {
         let state = |it: &Destination| {
             let state = match handle.stopped(&it.name) {
                 None => "carrying",
-                // Of its parts some would stand by: that is not why nothing moves.
+                // A paused destination may also have partitions that other relays own; the pause is
+                // what counts.
                 Some(_) if it.paused => "paused",
                 Some(reason) => reason,
             };
@@ -83,7 +85,7 @@ impl Health {
         shown.namesakes = handle.namesakes();
     }
 
-    /// Notes that the relay stops.
+    /// Records that the relay is draining.
     pub(crate) fn drains(&self) {
         self.shown().draining = true;
     }

@@ -1,7 +1,8 @@
-//! The `hapax` binary: the relay beside any service's database, and what its operators need.
+//! The `hapax` binary: the relay, which runs next to the database of any service, and the commands
+//! for its operators.
 //!
-//! The modules stand in the order in which they are met: what it is told, how it speaks, what
-//! it is made of, what it does.
+//! The modules are listed in the order in which they are used: configuration, output, wiring,
+//! commands.
 
 mod config;
 mod telemetry;
@@ -26,7 +27,7 @@ use crate::{
     output::USAGE,
 };
 
-/// Events are many small allocations that one thread makes and another frees.
+/// Events cause many small allocations that one thread makes and another one frees.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -40,8 +41,8 @@ fn main() -> ExitCode {
     };
     match command::run(cli, std::env::vars_os()) {
         Ok(code) => code,
-        Err(Failure { code, story }) => {
-            let _ = writeln!(std::io::stderr(), "hapax: {story}");
+        Err(Failure { code, error_chain }) => {
+            let _ = writeln!(std::io::stderr(), "hapax: {error_chain}");
             ExitCode::from(code)
         }
     }

@@ -1,4 +1,4 @@
-//! How a command speaks: a table for people, JSON for programs; and what its exit code says.
+//! Output of commands: tables for people, JSON for programs, and exit codes.
 
 use std::{
     fmt::Display,
@@ -7,19 +7,19 @@ use std::{
 
 use serde::Serialize;
 
-/// It could not be done; the line on standard error says why.
+/// The command failed. Standard error says why.
 pub(crate) const FAILED: u8 = 1;
-/// It was asked for in a way that cannot be understood: flags or settings.
+/// The flags or settings are not valid.
 pub(crate) const USAGE: u8 = 2;
-/// What it was asked about is not there.
+/// The requested object does not exist.
 pub(crate) const NOT_FOUND: u8 = 3;
-/// It was not done, because the operator did not agree or somebody else was first.
+/// Refused: the operator did not confirm, or there was a conflict with another change.
 pub(crate) const REFUSED: u8 = 4;
 
-/// Where a command writes what it found.
+/// The output of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
-    /// Whether programs read it.
+    /// Whether to print JSON.
     pub(crate) json: bool,
 }
 
@@ -28,19 +28,19 @@ pub(crate) struct Output {
     reason = "there is one standard output, and a command is handed it"
 )]
 impl Output {
-    /// Writes a value as JSON, on lines of its own.
+    /// Prints a value as JSON.
     pub(crate) fn json(self, value: &impl Serialize) -> io::Result<()> {
         let mut text = serde_json::to_string_pretty(value)?;
         text.push('\n');
         written(text.as_bytes())
     }
 
-    /// Writes a line.
+    /// Prints a line.
     pub(crate) fn line(self, line: impl Display) -> io::Result<()> {
         written(format!("{line}\n").as_bytes())
     }
 
-    /// Writes a table: columns as wide as they must be, the last one as it is.
+    /// Prints a table. Columns are padded to their widest cell, except for the last one.
     pub(crate) fn table<const N: usize>(
         self,
         header: [&str; N],
@@ -49,23 +49,23 @@ impl Output {
         written(table(header, rows).as_bytes())
     }
 
-    /// Writes a text as it is.
+    /// Prints a text unchanged.
     pub(crate) fn text(self, text: &str) -> io::Result<()> {
         written(text.as_bytes())
     }
 
-    /// Writes bytes as they are.
+    /// Prints bytes unchanged.
     pub(crate) fn bytes(self, bytes: &[u8]) -> io::Result<()> {
         written(bytes)
     }
 }
 
-/// Whether a person watches: progress and questions are for them alone.
+/// Whether there is a terminal, so that progress and prompts are printed.
 pub(crate) fn is_watched() -> bool {
     io::stderr().is_terminal() && io::stdin().is_terminal()
 }
 
-/// Writes a note to the person who watches, and nothing into a pipe.
+/// Prints a note on the terminal, and nothing if the output is piped.
 pub(crate) fn note(line: impl Display) {
     if io::stderr().is_terminal() {
         let _ = writeln!(io::stderr(), "{line}");
@@ -82,7 +82,7 @@ fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let mut push = |cells: [&str; N]| {
         let mut line = String::new();
         for (cell, width) in cells.into_iter().zip(widths) {
-            // What comes from a row must not steer the terminal.
+            // Text from a row must not contain control characters for the terminal.
             let cell: String = cell
                 .chars()
                 .map(|it| if it.is_control() { ' ' } else { it })
@@ -103,7 +103,7 @@ fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
 fn written(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        // Whoever reads has seen enough: `hapax events list | head`.
+        // The reader has closed the pipe, as in `hapax events list | head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }

@@ -1,8 +1,8 @@
-//! Deletes what is past its retention, every `retention.every`.
+//! Retention: deletes expired rows every `retention.every`.
 //!
-//! Expired keys, events that every destination has passed, messages of the inbox that no sender can
-//! repeat, and sagas that ended long ago. Services in other languages have nobody else who does it.
-//! Several relays may do it at once.
+//! These are expired keys, events that every destination has passed, inbox messages that no sender
+//! can repeat, and sagas that ended long ago. Services in other languages rely on the relay for
+//! this. Several relays may run it at the same time.
 
 use hapax::retention::{self, Ages};
 use hapax_postgres::Postgres;
@@ -11,7 +11,7 @@ use tokio::{task::JoinHandle, time};
 
 use crate::config::Retention;
 
-/// Deletes what is past its retention, until the task is aborted.
+/// Deletes expired rows until the task is aborted.
 pub(crate) fn spawn(
     store: &Postgres,
     retention: &Retention,

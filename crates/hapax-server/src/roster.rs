@@ -1,8 +1,9 @@
-//! Which destinations there are, and what was made of each.
+//! The set of destinations of the relay, with their sinks.
 //!
-//! A destination whose declaration is the same, its secrets included, keeps the sink that it has,
-//! so that the relay does not disturb it. One that cannot be made as it is declared now goes on
-//! as it was, or pauses, and is tried again; one that never could is left out, loudly.
+//! A destination keeps its sink while its declaration, including its secrets, is unchanged, so that
+//! the relay does not interrupt it. If a changed declaration cannot be built, the destination
+//! continues with the previous one, or stays paused, and building is retried. If a new declaration
+//! cannot be built, it is left out and an error is logged.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,29 +16,30 @@ use crate::{
     wiring,
 };
 
-/// The destinations that are wanted, by name.
+/// The declared destinations by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Declared(BTreeMap<String, Spec>);
 
 impl Declared {
-    /// Those of the configuration.
+    /// The destinations of the configuration.
     pub(crate) fn in_configuration(config: &Config) -> Self {
         Self(config.destinations.clone())
     }
 
-    /// Those, with what the database says about them and besides.
+    /// Merges the destinations of the database.
     pub(crate) fn and(&self, watch: &Watch) -> Self {
         Self(watch.over(&self.0))
     }
 }
 
-/// What was made of the destinations.
+/// The destinations that were built.
 #[derive(Debug)]
 pub(crate) struct Roster {
     clock: Clock,
     made: HashMap<String, Made>,
     destinations: Vec<Destination>,
-    /// Those that cannot be made as they are declared, and why: it is said once.
+    /// Destinations whose current declaration cannot be built, with the error, which is logged
+    /// once.
     failed: BTreeMap<String, String>,
 }
 
@@ -48,7 +50,7 @@ struct Made {
 }
 
 impl Roster {
-    /// An empty one.
+    /// Creates an empty set.
     pub(crate) fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -58,17 +60,17 @@ impl Roster {
         }
     }
 
-    /// The destinations that there are.
+    /// All destinations.
     pub(crate) fn all(&self) -> &[Destination] {
         &self.destinations
     }
 
-    /// Whether one of them is not as it is declared, and is to be tried again.
+    /// Whether a destination differs from its declaration and has to be built again.
     pub(crate) fn lags(&self) -> bool {
         !self.failed.is_empty()
     }
 
-    /// Makes what is new or changed; fails when one cannot be made, and then nothing changes.
+    /// Builds the destinations that are new or changed. If one cannot be built, nothing changes.
     pub(crate) fn check(&mut self, declared: &Declared) -> Result<(), Wrong> {
         let mut made = Vec::new();
         for (name, spec) in &declared.0 {
@@ -84,7 +86,7 @@ impl Roster {
         Ok(())
     }
 
-    /// The destinations that can be made, each as it is declared now or else as it was.
+    /// The destinations that can be built, each as declared now, or else as declared before.
     pub(crate) fn destinations(&mut self, declared: &Declared) -> Vec<Destination> {
         self.made.retain(|name, _| declared.0.contains_key(name));
         let mut failed = BTreeMap::new();
@@ -102,7 +104,7 @@ impl Roster {
                     failed.insert(name.clone(), wrong);
                 }
             }
-            // Neither a pause nor going on waits for the rest of a declaration.
+            // Pausing and resuming take effect even if the rest of the declaration cannot be built.
             if let Some(made) = self.made.get_mut(name) {
                 made.destination.paused = spec.paused;
                 made.destination.turn = spec.version;
@@ -114,7 +116,7 @@ impl Roster {
         self.destinations.clone()
     }
 
-    /// Makes a destination, unless it is made already as it is declared.
+    /// Builds a destination, unless it was already built from the same declaration.
     fn make(&self, name: &str, spec: &Spec) -> Result<Option<Made>, SpecError> {
         let mark = spec.mark()?;
         if self.made.get(name).is_some_and(|made| made.mark == mark) {

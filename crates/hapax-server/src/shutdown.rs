@@ -1,15 +1,15 @@
-//! When to stop, when to read the settings again, and in which order things end.
+//! Signals: stopping, reloading, and the order of a shutdown.
 //!
-//! SIGTERM and SIGINT: nothing new is offered, what is on the wire comes home and is
-//! written down, what this relay holds goes to the others; then the store closes. A
-//! second signal ends the process at once, which a crash-safe store allows. SIGHUP:
-//! the settings are read again.
+//! SIGTERM and SIGINT: the relay starts no new deliveries, waits for those in flight and records
+//! their results, and releases its partitions to other relays; then the store is closed. A second
+//! signal ends the process at once, which is safe because the store is crash-safe. SIGHUP: the
+//! settings are read again.
 
 use std::{future::Future, io};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Waits for the signals that a relay knows.
+/// The signals that the relay handles.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
@@ -17,17 +17,17 @@ pub(crate) struct Signals {
     hang_up: Signal,
 }
 
-/// What a signal asks for.
+/// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// To stop; the signal's name is for the log.
+    /// Stop. The name of the signal is for the log.
     Stop(&'static str),
-    /// To read the settings again.
+    /// Read the settings again.
     Reload,
 }
 
 impl Signals {
-    /// Listens from now on.
+    /// Installs the signal handlers.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -36,7 +36,7 @@ impl Signals {
         })
     }
 
-    /// What the next signal asks for.
+    /// Waits for the next signal.
     pub(crate) async fn heard(&mut self) -> Asked {
         tokio::select! {
             _ = self.terminate.recv() => Asked::Stop("SIGTERM"),
@@ -45,7 +45,7 @@ impl Signals {
         }
     }
 
-    /// Runs `ending` to its end, unless a further signal to stop cuts it short.
+    /// Runs `ending` to its end, unless another signal to stop arrives.
     pub(crate) async fn unless_heard(&mut self, ending: impl Future<Output = ()>) {
         let mut ending = std::pin::pin!(ending);
         loop {

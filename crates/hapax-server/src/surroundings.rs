@@ -1,4 +1,4 @@
-//! What is passed in to everything else: the time, chance, and the names of this machine.
+//! Environment of the process: time, randomness, and node names.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -7,10 +7,10 @@ use std::{
     time::SystemTime,
 };
 
-pub(crate) use hapax::telemetry::story;
+pub(crate) use hapax::telemetry::error_chain;
 use hapax::{Clock, Random};
 
-/// The time of day.
+/// The wall clock.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is where time is passed in from"
@@ -19,7 +19,7 @@ pub(crate) fn clock() -> Clock {
     Clock::new(SystemTime::now)
 }
 
-/// The time of day, to the nanosecond.
+/// The wall clock in nanoseconds.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is where time is passed in from"
@@ -28,13 +28,13 @@ pub(crate) fn time() -> fn() -> SystemTime {
     SystemTime::now
 }
 
-/// A keyed hash of a counter: nobody can tell the next number who does not know the key.
+/// Random numbers: a keyed hash of a counter, unpredictable without the key.
 pub(crate) fn random() -> Random {
     let (key, count) = (RandomState::new(), AtomicU64::new(0));
     Random::new(move || key.hash_one(count.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// A name for this process that no other has: its machine, its number, and a bit of chance.
+/// A unique name of this process: host name, process id, and random digits.
 pub(crate) fn node(random: &Random) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let host = host.ok().map(|name| name.trim().to_owned());

@@ -1,4 +1,4 @@
-//! What the program says about itself: log lines, metrics and spans.
+//! Telemetry of the program: logs, metrics and spans.
 
 use std::io::IsTerminal as _;
 
@@ -17,9 +17,9 @@ use crate::{
     surroundings,
 };
 
-/// Begins to log, and to take spans where they are exported: the exporter runs once it is spawned.
+/// Starts logging and, if spans are exported, tracing. The exporter runs once it is spawned.
 ///
-/// Log lines go to standard error: standard output is for what a command found.
+/// Logs are written to standard error, because standard output is for the results of commands.
 pub(crate) fn start(config: &Config) -> Result<Option<Exporter>, Wrong> {
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer()
@@ -36,17 +36,18 @@ pub(crate) fn start(config: &Config) -> Result<Option<Exporter>, Wrong> {
     let mut layers = vec![lines.boxed()];
     layers.extend(spans.map(|spans| spans.layer().boxed()));
     tracing_subscriber::registry().with(layers).init();
-    // A message that was put together may hold what was worked on.
+    // A formatted message may contain the data that was processed.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(tracing::field::display);
-        let error = telemetry::panic_word(panic.payload());
+        let error = telemetry::panic_message(panic.payload());
         tracing::error!(place, error, error_code = "panic", "something panicked");
     }));
     Ok(exporter)
 }
 
-/// What is logged. What others say in detail is not ours to vouch for: they may log what they send;
-/// and what a driver says of a message that came back is not logged at all, for it is the payload.
+/// The log filter. Other crates are logged at `info` at most, because their details may contain
+/// what they send. Messages that a broker returns are not logged at all, because they contain the
+/// payload.
 fn filter(level: Level) -> Targets {
     let level = match level {
         Level::Error => LevelFilter::ERROR,
@@ -61,7 +62,7 @@ fn filter(level: Level) -> Targets {
         .with_target("lapin::returned_messages", LevelFilter::OFF)
 }
 
-/// Starts to count; the handle writes out what was counted.
+/// Starts the metrics. The handle renders them.
 pub(crate) fn count() -> Result<PrometheusHandle, BuildError> {
     let mut exporter = PrometheusBuilder::new();
     for name in telemetry::HISTOGRAMS {

@@ -1,8 +1,7 @@
-//! Puts the relay together: the only place that sees a store and a sink at once.
+//! Assembly of the relay. This is the only module that uses both a store and sinks.
 //!
-//! What can be wrong is found out in the order in which it is cheap to find: settings, ports,
-//! destinations, database. Nothing is carried before all of it stands. A destination that is
-//! down is not wrong: its events wait.
+//! Errors are found in order of cost: settings, ports, destinations, database. Nothing is delivered
+//! before all of them are ready. A receiver that is down is not an error: its events wait.
 
 use std::{
     net::SocketAddr,
@@ -44,7 +43,7 @@ use crate::{
     surroundings, telemetry,
 };
 
-/// How a database is opened.
+/// The settings of the store.
 pub(crate) fn store(
     config: &Config,
     url: &SecretString,
@@ -69,11 +68,11 @@ pub(crate) fn store(
     Ok(settings)
 }
 
-/// How much longer than its sink the relay waits for an offer: were it as long, it could give up in
-/// the moment in which the sink hears that the event arrived.
+/// How much longer than the sink's the relay's timeout is. If they were equal, the relay could give
+/// up at the moment at which the sink learns that the event was delivered.
 const OUTLASTS: Duration = Duration::from_secs(1);
 
-/// Makes what the relay carries to of what a person wrote down.
+/// Builds a destination of the relay from its declaration.
 pub(crate) fn destination(
     name: &str,
     spec: &Spec,
@@ -98,11 +97,11 @@ pub(crate) fn destination(
     })
 }
 
-/// Carries events until a signal asks to stop.
+/// Runs the relay until a signal stops it.
 pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let began = Instant::now();
     let mut signals = Signals::listen().context("signals cannot be heard")?;
-    // Before anything counts: what is counted earlier is lost.
+    // The recorder has to be installed first: metrics recorded before are lost.
     let metrics = telemetry::count().context("metrics cannot be counted")?;
     let config = &context.config;
     let health_listener = listen("relay.listen", config.relay.listen).await?;
@@ -123,8 +122,8 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
 
     let imported = imported(config, &store).await?;
 
-    // What the database declares is there from the first moment, or a relay that starts would
-    // carry for a second what was paused.
+    // Declarations of the database are read before the start. Otherwise the relay would deliver to
+    // a paused destination for a second.
     let mut watch = Watch::new(store.clone(), keys, config.relay.reach());
     watch
         .look()
@@ -133,7 +132,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let destinations = roster.destinations(&declared.and(&watch));
     let settings = settings(&context, store.database_clock());
     let exporting = context.exporter.take().map(Exporter::spawn);
-    let handle = Relay::spawn(&store, destinations, &settings, &store.wake());
+    let handle = Relay::spawn(&store, destinations, &settings, &store.notifier());
 
     let health = Health::new(store.clone(), metrics.clone());
     health.shows(roster.all(), &handle);
@@ -206,7 +205,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Serves the console alone, until a signal asks to stop.
+/// Serves the console alone, until a signal stops it.
 pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(), Failure> {
     let mut signals = Signals::listen().context("signals cannot be heard")?;
     let listener = listen("--listen", Listen(Some(address))).await?;
@@ -244,7 +243,7 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
     Ok(())
 }
 
-/// The console over a store, as the configuration says.
+/// Creates the console for a store, as configured.
 fn desk(
     context: &Context,
     store: Postgres,
@@ -271,7 +270,7 @@ fn desk(
     Ok(Console::new(store, settings))
 }
 
-/// Keeps the console's charts supplied, and lets go of who watches when the process stops.
+/// Collects the data of the console's charts, and closes its event streams when the process stops.
 async fn watched(console: &Console, stopping: watch::Receiver<bool>) {
     tokio::select! {
         () = console.watch() => {},
@@ -279,22 +278,22 @@ async fn watched(console: &Console, stopping: watch::Receiver<bool>) {
     }
 }
 
-/// How often the database is asked for what operators have changed.
+/// How often the database is read for changes by operators.
 const LOOKS: Duration = Duration::from_secs(1);
-/// How long it may take to answer that: a signal waits as long.
+/// Timeout of that read. Signals are handled after it.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 
-/// How long requests and batches in flight may take to end once the relay has drained.
+/// How long requests and batches in flight may take to end after the relay has drained.
 const END_MAX: Duration = Duration::from_secs(3);
-/// How long they may take to go when they are cut off.
+/// How long they may take to end after they are aborted.
 const ABORT_MAX: Duration = Duration::from_secs(1);
 
-/// Whether the database declares something new; one that does not answer declares nothing.
+/// Whether the database has changed declarations. If it does not respond, there are none.
 async fn looked(watch: &mut Watch) -> bool {
     match timeout(LOOK_MAX, watch.look()).await {
         Ok(Ok(is_changed)) => is_changed,
         Ok(Err(error)) => {
-            let error = surroundings::story(&error);
+            let error = surroundings::error_chain(&error);
             tracing::warn!(error, "declared destinations cannot be read");
             false
         }
@@ -305,13 +304,13 @@ async fn looked(watch: &mut Watch) -> bool {
     }
 }
 
-/// The tables that events are moved from; one that cannot be is refused with its name.
+/// Opens the existing outbox tables. The error names the one that cannot be opened.
 async fn imported(config: &Config, store: &Postgres) -> Result<Vec<Imported>, Failure> {
     let mut opened = Vec::new();
     for (name, source) in &config.sources {
         let described = source.described(name);
         let table = Imported::open(store, described).await.map_err(|error| {
-            let why = surroundings::story(&error);
+            let why = surroundings::error_chain(&error);
             Failure::new(FAILED, format!("sources.{name}: {why}"))
         })?;
         opened.push(table);
@@ -327,7 +326,7 @@ async fn end(stop: watch::Sender<bool>, mut tasks: JoinSet<()>, store: Postgres)
     stop.send_replace(true);
     let ended = async { while tasks.join_next().await.is_some() {} };
     if timeout(END_MAX, ended).await.is_err() {
-        // A request that never ends, or a batch: the store takes a crash there as well.
+        // A request that never ends, or a batch. The store tolerates this like a crash.
         tracing::warn!(tasks = tasks.len(), "what did not end by itself is cut off");
         tasks.abort_all();
         let gone = async { while tasks.join_next().await.is_some() {} };
@@ -336,7 +335,7 @@ async fn end(stop: watch::Sender<bool>, mut tasks: JoinSet<()>, store: Postgres)
     store.close();
 }
 
-/// The destinations of the configuration as they are now; a wrong one changes nothing.
+/// Reads the destinations of the configuration again. If they are not valid, nothing changes.
 fn reread(context: &Context, roster: &mut Roster) -> Option<Declared> {
     let read = context.again.layers().and_then(|layers| layers.config());
     let read = read.map(|config| Declared::in_configuration(&config));
@@ -384,9 +383,9 @@ async fn listen(setting: &str, listen: Listen) -> Result<Option<TcpListener>, Fa
     };
     let bound = TcpListener::bind(address).await;
     let bound = bound.map_err(|error| {
-        let story =
+        let error_chain =
             format!("cannot listen on {address}: {error}: give another {setting}, or \"off\"");
-        Failure::new(FAILED, story)
+        Failure::new(FAILED, error_chain)
     })?;
     Ok(Some(bound))
 }

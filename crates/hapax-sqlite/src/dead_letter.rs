@@ -56,7 +56,7 @@ pub(crate) fn replay(desk: &mut Desk, destination: &str, position: i64) -> rusql
         .prepare_cached(query!("delivery/replay"))?
         .execute(params![destination, position, now])?;
     if replayed == 1 {
-        desk.ring_after_commit();
+        desk.notify_after_commit();
     }
     Ok(replayed == 1)
 }
@@ -81,7 +81,7 @@ pub(crate) fn discard(
     };
     if let Some(key) = order_key {
         release(&desk.conn, destination, &key, now)?;
-        desk.ring_after_commit();
+        desk.notify_after_commit();
     }
     Ok(true)
 }

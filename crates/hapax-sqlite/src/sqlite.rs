@@ -17,7 +17,7 @@ use hapax::{
     group::{self, Queue, Turn},
     keyring::Keyring,
     limits::WRITER_JOBS,
-    relay::wake::Wake,
+    notify::Notifier,
     store::StoreError,
 };
 use rusqlite::Connection;
@@ -45,7 +45,7 @@ struct Inner {
     jobs: Queue<Box<dyn Job>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     readers: Readers,
-    wake: Wake,
+    notifier: Notifier,
     clock: Clock,
     latest: Latest,
     random: Random,
@@ -78,7 +78,7 @@ impl Sqlite {
             source: error.into(),
         })?;
         let readers = Readers::open(&settings.path, settings.readers)?;
-        let wake = Wake::new();
+        let notifier = Notifier::new();
         let (queue, jobs) = group::queue(WRITER_JOBS, settings.group_max);
         let desk = Desk::new(
             conn,
@@ -92,7 +92,7 @@ impl Sqlite {
             desk,
             jobs,
             failpoints: settings.failpoints,
-            wake: wake.clone(),
+            notifier: notifier.clone(),
             logged: false,
             place,
             lock,
@@ -108,7 +108,7 @@ impl Sqlite {
             jobs: queue,
             thread: Mutex::new(Some(thread)),
             readers,
-            wake,
+            notifier,
             clock,
             latest,
             random: settings.random,
@@ -117,9 +117,9 @@ impl Sqlite {
         })))
     }
 
-    /// The bell that rings after each commit that the relay should look at.
-    pub fn wake(&self) -> Wake {
-        self.0.wake.clone()
+    /// Notifies the relay after each commit that it should read.
+    pub fn notifier(&self) -> Notifier {
+        self.0.notifier.clone()
     }
 
     /// Reads the last committed state.

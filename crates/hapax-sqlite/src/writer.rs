@@ -16,9 +16,9 @@ use hapax::{
     failpoint::Failpoints,
     group::{Fate, Waiting},
     keyring::Keyring,
-    relay::wake::Wake,
+    notify::Notifier,
     store::{DatabaseError, StoreError},
-    telemetry::panic_word,
+    telemetry::panic_message,
 };
 use rusqlite::{Connection, ErrorCode};
 
@@ -48,7 +48,7 @@ pub(crate) struct Desk {
     /// The last position given to an event; it may skip, but it never goes back.
     position: i64,
     /// Whether this group holds something that the relay should look at.
-    ring: Cell<bool>,
+    notifies: Cell<bool>,
 }
 
 impl Desk {
@@ -67,7 +67,7 @@ impl Desk {
             keyring,
             guard,
             position,
-            ring: Cell::new(false),
+            notifies: Cell::new(false),
         }
     }
 
@@ -79,13 +79,13 @@ impl Desk {
     pub(crate) fn take_positions(&mut self, count: usize) -> i64 {
         let first = self.position + 1;
         self.position += rows(count);
-        self.ring.set(true);
+        self.notifies.set(true);
         first
     }
 
     /// Wakes the relay once the group is committed.
-    pub(crate) fn ring_after_commit(&self) {
-        self.ring.set(true);
+    pub(crate) fn notify_after_commit(&self) {
+        self.notifies.set(true);
     }
 
     /// Runs a caller's closure, which can neither end the transaction nor take the thread down.
@@ -97,7 +97,7 @@ impl Desk {
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(result) => result.map_err(store_error),
             Err(panic) => Err(StoreError::Statement {
-                source: panic_word(&*panic).into(),
+                source: panic_message(&*panic).into(),
             }),
         }
     }
@@ -136,7 +136,7 @@ pub(crate) struct Writer {
     pub(crate) desk: Desk,
     pub(crate) jobs: Waiting<Box<dyn Job>>,
     pub(crate) failpoints: Failpoints,
-    pub(crate) wake: Wake,
+    pub(crate) notifier: Notifier,
     /// Whether this group's failure is in the log already.
     pub(crate) logged: bool,
     /// Where the database is: what was put elsewhere is not written to.
@@ -164,21 +164,21 @@ impl Writer {
     }
 
     fn run_group(&mut self, first: Box<dyn Job>, group: &mut Vec<Box<dyn Job>>) {
-        self.desk.ring.set(false);
+        self.desk.notifies.set(false);
         self.logged = false;
         // Requests that panic are rolled back by themselves; what is left is a mistake of ours, and a
         // store that has lost its only writer over it would refuse everything from then on.
         let wrote = catch_unwind(AssertUnwindSafe(|| self.write_group(first, group)));
         let wrote = wrote.unwrap_or_else(|panic| {
-            let source = panic_word(&*panic).into();
+            let source = panic_message(&*panic).into();
             Err(StoreError::Unavailable { source })
         });
         let fate = match wrote {
             Ok(()) => Fate::Committed,
             Err(error) => self.lose(error, group.len()),
         };
-        if self.desk.ring.get() && matches!(fate, Fate::Committed) {
-            self.wake.ring();
+        if self.desk.notifies.get() && matches!(fate, Fate::Committed) {
+            self.notifier.notify();
         }
         for job in group.drain(..) {
             job.answer(&fate);
@@ -227,7 +227,7 @@ impl Writer {
         self.desk.until(None);
         let verdict = ran.unwrap_or_else(|panic| {
             tracing::error!(
-                error = panic_word(&*panic),
+                error = panic_message(&*panic),
                 "write panicked and was rolled back"
             );
             Verdict::RollBack
@@ -254,7 +254,10 @@ impl Writer {
         if !self.desk.is_lost()
             && let Err(error) = self.desk.run(control::ROLLBACK)
         {
-            tracing::error!(error = error.story(), "group could not be rolled back");
+            tracing::error!(
+                error = error.error_chain(),
+                "group could not be rolled back"
+            );
         }
         match error {
             StoreError::Statement { source } if members == 1 => {
@@ -268,7 +271,7 @@ impl Writer {
                 if matches!(error, StoreError::Statement { .. }) {
                     self.jobs.spoilt();
                 }
-                Fate::Lost(error.story())
+                Fate::Lost(error.error_chain())
             }
         }
     }
@@ -278,7 +281,7 @@ impl Writer {
         if !self.logged {
             tracing::error!(
                 reason = word_for(error),
-                error = error.story(),
+                error = error.error_chain(),
                 "write failed"
             );
             self.logged = true;

@@ -1,10 +1,9 @@
-//! Time and randomness, passed in.
+//! Sources of time and randomness, which are passed in.
 //!
-//! Nothing in Hapax reads the time of day or draws a random number by itself:
-//! whoever wires a service hands both over, and a test hands over its own.
-//! A [`Clock`] answers with wall-clock time, because leases, expiries and
-//! schedules are compared with rows; a [`Stopwatch`] measures how much time has
-//! gone by, whatever becomes of the wall clock; waiting is the runtime's business.
+//! Nothing in Hapax reads the time of day or draws a random number by itself: the service passes
+//! both, and a test passes its own. A [`Clock`] returns wall-clock time, because leases, expiry
+//! times and schedules are compared with rows. A [`Stopwatch`] measures elapsed time, whatever
+//! happens to the wall clock. Waiting is done by the runtime.
 
 use std::{
     fmt,
@@ -12,12 +11,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// A moment, in whole milliseconds since the Unix epoch.
+/// A point in time, in milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The moment `millis` milliseconds after the Unix epoch.
+    /// Creates the time `millis` milliseconds after the Unix epoch.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
@@ -27,12 +26,12 @@ impl Timestamp {
         self.0
     }
 
-    /// Whole seconds since the Unix epoch.
+    /// Seconds since the Unix epoch, rounded down.
     pub const fn as_secs(self) -> i64 {
         self.0.div_euclid(1000)
     }
 
-    /// The moment `wait` later, at most the end of time.
+    /// The time after `wait`, at most the latest possible one.
     #[must_use]
     pub fn after(self, wait: Duration) -> Self {
         Self(
@@ -41,7 +40,7 @@ impl Timestamp {
         )
     }
 
-    /// How long after `earlier` this moment is; zero when it is not.
+    /// The duration since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -56,17 +55,17 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// Where the time comes from.
+/// A source of wall-clock time.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    /// A clock that asks `read`; a service passes `SystemTime::now`.
+    /// Creates a clock that calls `read`; a service passes `SystemTime::now`.
     pub fn new<T: Into<Timestamp>>(read: impl Fn() -> T + Send + Sync + 'static) -> Self {
         Self(Arc::new(move || read().into()))
     }
 
-    /// The time now.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         (self.0)()
     }
@@ -78,17 +77,17 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// How much time has gone by: a reading that never goes back, whoever sets the wall clock.
+/// A source of elapsed time, which never goes back when the wall clock is set.
 #[derive(Clone)]
 pub struct Stopwatch(Arc<dyn Fn() -> Duration + Send + Sync>);
 
 impl Stopwatch {
-    /// A stopwatch that asks `read` for the time since some moment that stays the same.
+    /// Creates a stopwatch that calls `read` for the time since a fixed moment.
     pub fn new(read: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
 
-    /// The time since that moment; only the difference of two readings means anything.
+    /// The time since that moment. Only the difference of two readings is meaningful.
     pub fn reading(&self) -> Duration {
         (self.0)()
     }
@@ -100,12 +99,12 @@ impl fmt::Debug for Stopwatch {
     }
 }
 
-/// Where random numbers come from.
+/// A source of random numbers.
 #[derive(Clone)]
 pub struct Random(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl Random {
-    /// A source that asks `draw` for 64 uniform bits.
+    /// Creates a source that calls `draw` for 64 uniform random bits.
     pub fn new(draw: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(draw))
     }
@@ -115,7 +114,7 @@ impl Random {
         (self.0)()
     }
 
-    /// A uniform number in `0.0..1.0`.
+    /// A uniform random number in `0.0..1.0`.
     #[expect(
         clippy::cast_precision_loss,
         reason = "53 bits are what a double holds"

@@ -1,20 +1,20 @@
-//! Events that were given up on, with why.
+//! Dead letters: events that are not attempted again.
 
 use std::sync::Arc;
 
 use crate::{clock::Timestamp, delivery::Attempt, outbox::OutboxEvent};
 
-/// An event that a destination did not take in all its attempts.
+/// An event that a destination has not accepted in any of its attempts.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
     /// The event.
     pub event: Arc<OutboxEvent>,
-    /// How many attempts were made.
+    /// The number of attempts.
     pub attempts: u32,
     /// The last error, in one line.
     pub last_error: String,
-    /// When it was given up.
+    /// When the event became a dead letter.
     pub died_at: Timestamp,
-    /// Every attempt, in order.
+    /// All attempts, in order.
     pub log: Vec<Attempt>,
 }

@@ -1,9 +1,8 @@
-//! What the outbox carries.
+//! Events, as emitted by a handler and as stored in the outbox.
 //!
-//! An event is written in the transaction of the effect it tells of, so it
-//! exists exactly when the effect does. Its [`EventId`] stays the same however
-//! often it is delivered: that is what every consumer dedupes by. Whether an
-//! event fits its bounds is decided in [`crate::outbox`].
+//! An event is written in the transaction of the effect that it describes, so it exists if and only
+//! if the effect does. Its [`EventId`] is the same for every delivery; consumers use it to detect
+//! duplicates. [`crate::outbox`] checks the limits of an event.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -16,12 +15,12 @@ use crate::{
     key::Tenant,
 };
 
-/// The name of one event: a UUID v7.
+/// The id of an event, a UUID v7.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(Uuid);
 
 impl EventId {
-    /// Makes the id of an event that happens now.
+    /// Generates the id of an event that happens now.
     pub fn mint(now: Timestamp, random: &Random) -> Self {
         let millis = u64::try_from(now.as_millis()).unwrap_or(0);
         let bytes = random.bytes();
@@ -51,28 +50,28 @@ impl FromStr for EventId {
     }
 }
 
-/// What an event is about: the unit that order is kept within.
+/// The object that an event is about. Order is kept within an aggregate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Aggregate {
-    /// Its kind, such as `order`.
+    /// The kind of object, such as `order`.
     pub kind: String,
-    /// Which one, such as `ord_0190...`.
+    /// The id of the object, such as `ord_0190...`.
     pub id: String,
 }
 
-/// Small facts that travel with an event, by lower-case name.
+/// Headers of an event, by lower-case name.
 pub type Headers = BTreeMap<String, String>;
 
-/// What an event says.
+/// The content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// JSON text, kept byte for byte so that a signature over it stays good.
+    /// JSON text. It is kept byte for byte, so that a signature over it stays valid.
     Json(String),
-    /// Anything else.
+    /// Any other content.
     Binary {
-        /// Its media type.
+        /// The media type.
         content_type: String,
-        /// Its bytes.
+        /// The bytes.
         bytes: Bytes,
     },
 }
@@ -86,7 +85,7 @@ impl Payload {
         }
     }
 
-    /// The bytes as the emitter gave them.
+    /// The bytes as they were emitted.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Json(text) => text.as_bytes(),
@@ -95,7 +94,7 @@ impl Payload {
     }
 }
 
-/// An event as a handler states it; the transaction adds id, tenant and context.
+/// An event as a handler emits it. The transaction adds the id, the tenant and the context.
 ///
 /// ```
 /// # use hapax::event::NewEvent;
@@ -105,31 +104,31 @@ impl Payload {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
-    /// Its type, such as `order.created`: what destinations choose by.
+    /// The type, such as `order.created`. Destinations select events by type.
     pub kind: String,
-    /// What it is about.
+    /// The object that the event is about.
     pub aggregate: Option<Aggregate>,
-    /// Its place among the events of its aggregate, where the emitter counts them.
+    /// The number of the event within its aggregate, if the emitter counts them.
     pub sequence: Option<i64>,
-    /// What it says.
+    /// The content.
     pub payload: Payload,
-    /// The emitter's own headers.
+    /// Headers set by the emitter.
     pub headers: Headers,
-    /// The moment before which it must not be delivered.
+    /// The time before which the event must not be delivered.
     pub available_at: Option<Timestamp>,
 }
 
 impl NewEvent {
-    /// An event of type `kind` whose payload is `value` as JSON.
+    /// Creates an event of the type `kind` with `value` as its JSON payload.
     ///
     /// # Panics
-    /// When `value` cannot be written as JSON (a map whose keys are no strings).
+    /// Panics if `value` cannot be written as JSON (a map whose keys are not strings).
     pub fn json(kind: impl Into<String>, value: &impl Serialize) -> Self {
         let text = serde_json::to_string(value).expect("an event's payload can be written as JSON");
         Self::new(kind, Payload::Json(text))
     }
 
-    /// An event of type `kind` that says `payload`.
+    /// Creates an event of the type `kind` with `payload`.
     pub fn new(kind: impl Into<String>, payload: Payload) -> Self {
         Self {
             kind: kind.into(),
@@ -141,7 +140,7 @@ impl NewEvent {
         }
     }
 
-    /// Says what the event is about.
+    /// Sets the object that the event is about.
     #[must_use]
     pub fn about(mut self, kind: impl Into<String>, id: impl Into<String>) -> Self {
         self.aggregate = Some(Aggregate {
@@ -151,7 +150,7 @@ impl NewEvent {
         self
     }
 
-    /// Gives the event its place within its aggregate.
+    /// Sets the number of the event within its aggregate.
     #[must_use]
     pub fn sequence(mut self, sequence: i64) -> Self {
         self.sequence = Some(sequence);
@@ -165,7 +164,7 @@ impl NewEvent {
         self
     }
 
-    /// Holds the event back until `moment`, which lies between the years 1970 and 9999.
+    /// Delays the delivery until `moment`, which must be between the years 1970 and 9999.
     #[must_use]
     pub fn available_at(mut self, moment: Timestamp) -> Self {
         self.available_at = Some(moment);
@@ -173,39 +172,39 @@ impl NewEvent {
     }
 }
 
-/// An event as the outbox holds it.
+/// An event as the outbox stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What consumers dedupe by.
+    /// The id by which consumers detect duplicates.
     pub id: EventId,
-    /// Its type.
+    /// The type.
     pub kind: String,
-    /// Whose it is.
+    /// The tenant that the event belongs to.
     pub tenant: Option<Tenant>,
-    /// What it is about.
+    /// The object that the event is about.
     pub aggregate: Option<Aggregate>,
-    /// Its place within its aggregate.
+    /// The number of the event within its aggregate.
     pub sequence: Option<i64>,
-    /// What it says.
+    /// The content.
     pub payload: Payload,
-    /// Context and the emitter's own headers.
+    /// The context of the request and the headers set by the emitter.
     pub headers: Headers,
-    /// When its transaction wrote it.
+    /// When the transaction wrote the event.
     pub created_at: Timestamp,
-    /// When it may first be delivered.
+    /// When the event may be delivered at the earliest.
     pub available_at: Option<Timestamp>,
 }
 
 impl Event {
-    /// The name of what order is kept within: the aggregate's kind and id, a line each.
+    /// The key within which order is kept: the kind and the id of the aggregate, on one line each.
     ///
-    /// Neither can hold a line break, so no two aggregates share a key.
+    /// Neither can contain a line break, so different aggregates have different keys.
     pub fn order_key(&self) -> Option<String> {
         let Aggregate { kind, id } = self.aggregate.as_ref()?;
         Some(format!("{kind}\n{id}"))
     }
 
-    /// About how many bytes it is stored in, and takes in memory: its payload, its headers and its
+    /// The approximate size of the event in the store and in memory, in bytes: payload, headers and
     /// names.
     pub fn stored_bytes(&self) -> usize {
         let aggregate = self.aggregate.iter();

@@ -1,27 +1,27 @@
-//! Named places where a test may strike.
+//! Failpoints: named places in the code at which a test can inject a crash.
 //!
-//! A store and a relay call [`Failpoints::hit`] just before and just after
-//! every line that commits or sends. A service passes [`Failpoints::none`],
-//! which costs one branch; a test passes a function that kills the process.
+//! A store and a relay call [`Failpoints::hit`] directly before and after every line that commits
+//! or sends. A service passes [`Failpoints::none`], which costs one branch. A test passes a
+//! function that kills the process.
 
 use std::{fmt, sync::Arc};
 
-/// Whom to tell when a named place is reached.
+/// The function to call when a failpoint is reached.
 #[derive(Clone, Default)]
 pub struct Failpoints(Option<Arc<dyn Fn(&'static str) + Send + Sync>>);
 
 impl Failpoints {
-    /// Nobody.
+    /// No function.
     pub const fn none() -> Self {
         Self(None)
     }
 
-    /// Calls `strike` with the name of every place that is reached.
+    /// Calls `strike` with the name of each failpoint that is reached.
     pub fn calling(strike: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(strike)))
     }
 
-    /// Says that the place `name` is reached.
+    /// Reports that the failpoint `name` is reached.
     pub fn hit(&self, name: &'static str) {
         if let Some(strike) = &self.0 {
             strike(name);

@@ -1,10 +1,11 @@
-//! Requests in flight together share one commit.
+//! Group commit: concurrent requests share one commit.
 //!
-//! A store queues its requests and takes what is waiting, bounded in number: there is no timer,
-//! so an idle service pays nothing. A group stands or falls as one, and nobody in it is told
-//! anything before its [`Fate`] is known. A member that spoils the group is found by running the
-//! members one by one; for a while after, groups are of one. How a group is written is the
-//! store's: savepoints on one thread, or set-based statements in one flight.
+//! A store puts its requests into a queue and takes those that are waiting, up to a maximum. There
+//! is no timer, so an idle service has no delay. A group commits or fails as a whole, and no member
+//! receives a result before its [`Fate`] is known. If one member makes the commit fail, the members
+//! are run one by one to find it; for some time after that, groups have one member. The store
+//! decides how a group is written: with savepoints on one thread, or with set-based statements in
+//! one round trip.
 
 use std::{
     sync::{
@@ -21,19 +22,20 @@ use tokio::{
 
 use crate::store::{DatabaseError, StoreError};
 
-/// Where requests wait for their group; clones share it.
+/// A queue of requests that wait for a group. Clones share it.
 pub struct Queue<J>(Arc<Mutex<Option<mpsc::Sender<J>>>>);
 
-/// The other end of a [`Queue`]: who writes groups takes them from here.
+/// The receiving end of a [`Queue`], from which groups are taken.
 #[derive(Debug)]
 pub struct Waiting<J> {
     jobs: mpsc::Receiver<J>,
     members_max: usize,
-    /// Groups that are still to be of one, so that whoever spoils a commit is found.
+    /// Number of further groups that have one member, so that the member that makes commits fail is
+    /// found.
     singly: usize,
 }
 
-/// A queue for at most `jobs_max` requests, whose groups have at most `members_max`.
+/// Creates a queue for at most `jobs_max` requests, with groups of at most `members_max`.
 pub fn queue<J>(jobs_max: usize, members_max: usize) -> (Queue<J>, Waiting<J>) {
     let (sender, jobs) = mpsc::channel(jobs_max);
     let waiting = Waiting {
@@ -45,7 +47,7 @@ pub fn queue<J>(jobs_max: usize, members_max: usize) -> (Queue<J>, Waiting<J>) {
 }
 
 impl<J> Queue<J> {
-    /// Puts a request in line, waiting where the line is full; false when the store is closed.
+    /// Adds a request, and waits while the queue is full; false if the store is closed.
     pub async fn push(&self, job: J) -> bool {
         let sender = self.lock().as_ref().map(mpsc::Sender::clone);
         match sender {
@@ -54,12 +56,12 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Takes no more; what is in line is still written.
+    /// Accepts no more requests. Those in the queue are still executed.
     pub fn close(&self) {
         drop(self.lock().take());
     }
 
-    /// How many requests wait.
+    /// The number of waiting requests.
     pub fn len(&self) -> usize {
         let sender = self.lock();
         sender
@@ -67,7 +69,7 @@ impl<J> Queue<J> {
             .map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
     }
 
-    /// Whether no request waits.
+    /// Whether no request is waiting.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -90,22 +92,23 @@ impl<J> std::fmt::Debug for Queue<J> {
 }
 
 impl<J> Waiting<J> {
-    /// Waits for the first of a group, on a thread that may block; `None` once closed and empty.
+    /// Waits for the first member of a group on a thread that may block; `None` if the queue is
+    /// closed and empty.
     pub fn blocking_first(&mut self) -> Option<J> {
         self.jobs.blocking_recv()
     }
 
-    /// Waits for the first of a group; `None` once closed and empty.
+    /// Waits for the first member of a group; `None` if the queue is closed and empty.
     pub async fn first(&mut self) -> Option<J> {
         self.jobs.recv().await
     }
 
-    /// The next of a group, if one is waiting already.
+    /// The next member of the group, if one is waiting already.
     pub fn another(&mut self) -> Option<J> {
         self.jobs.try_recv().ok()
     }
 
-    /// How many members the next group may have.
+    /// The maximum number of members of the next group.
     pub fn members(&mut self) -> usize {
         if self.singly == 0 {
             return self.members_max;
@@ -114,30 +117,30 @@ impl<J> Waiting<J> {
         1
     }
 
-    /// A group was spoilt by one of its members: the next ones are of one.
+    /// Records that a member has made its group fail: the next groups have one member each.
     pub fn spoilt(&mut self) {
         self.singly = self.members_max;
     }
 }
 
-/// Who comes first: the store that begins a request, or the requester that gives it up.
+/// Decides between the store that starts a request and the caller that gives it up.
 #[derive(Clone, Debug, Default)]
 pub struct Turn(Arc<AtomicBool>);
 
 impl Turn {
-    /// True for the first to ask.
+    /// True for the first caller of this function.
     pub fn take(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
 }
 
-/// Puts a request in line and waits for its answer.
+/// Adds a request to the queue and waits for its result.
 ///
-/// Past `deadline` a request that has not begun is `TimedOut` and never begins; one that has
-/// begun is waited for, because it may commit.
+/// If `deadline` passes before the request has started, the result is `TimedOut` and the request
+/// never starts. If it has started, the call waits for the result, because the request may commit.
 ///
 /// # Errors
-/// What the request is answered with; `closed` when the store takes no more or lost it.
+/// The error of the request; `closed` if the store does not accept it or has lost it.
 pub async fn answered<J, R>(
     queue: &Queue<J>,
     job: J,
@@ -158,31 +161,32 @@ pub async fn answered<J, R>(
     match timeout_at(deadline.into(), answered).await {
         Ok(outcome) => outcome,
         Err(_) if turn.take() => Err(StoreError::TimedOut),
-        // It has begun and may commit: only its group's fate says what came of it.
+        // The request has started and may commit. Only the fate of its group tells.
         Err(_) => answer.await.map_err(|_| closed())?,
     }
 }
 
-/// What became of a group.
+/// The outcome of a group.
 #[derive(Clone, Debug)]
 pub enum Fate {
-    /// It is on disk.
+    /// The group is committed.
     Committed,
-    /// None of it happened, and why.
+    /// Nothing of the group was committed, for this reason.
     Lost(String),
-    /// It had one member, and the commit refused it.
+    /// The group had one member, and its commit was refused.
     Refused(String),
-    /// It had one member, and the database refused its commit: a constraint that is checked there.
+    /// The group had one member, and the database refused its commit because of a constraint that
+    /// is checked at that point.
     Violated(DatabaseError),
 }
 
 impl Fate {
-    /// Passes a result on only if the group that it belongs to is on disk.
+    /// Returns the result of a member if its group is committed.
     ///
-    /// A member without a result did not run because its group was lost, or it panicked.
+    /// A member without a result was not run because its group was lost, or has panicked.
     ///
     /// # Errors
-    /// The member's own error; otherwise what the group's fate makes of it.
+    /// The member's error, or else an error that follows from the outcome of the group.
     pub fn apply<R>(&self, result: Option<Result<R, StoreError>>) -> Result<R, StoreError> {
         match (self, result) {
             (_, Some(Err(error))) => Err(error),

@@ -1,10 +1,9 @@
-//! What happens to a request that carries a key: claim, run, complete.
+//! Idempotency keys: claiming a key, and what is kept when the request has ended.
 //!
-//! A [`Claim`] takes a key in the transaction of the effect. When the key is
-//! taken already, [`judge`] says what the second request is told; when the
-//! handler has answered, [`remember`] says whether the answer is kept. Both
-//! are decisions without input or output, so that every store and every
-//! protocol decides alike.
+//! A [`Claim`] takes a key in the transaction of the effect. If the key is taken already, [`judge`]
+//! decides what the second request receives. When the handler has returned a response, [`remember`]
+//! decides whether the response is kept. Both are pure functions, so that every store and every
+//! protocol decides in the same way.
 
 use std::time::{Duration, Instant};
 
@@ -17,69 +16,69 @@ use crate::{
     seeded::{self, Bug},
 };
 
-/// What a request asks of the key table.
+/// A request for an idempotency key.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// Which key.
+    /// The key.
     pub scope: Scope,
-    /// What was asked under it.
+    /// The fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// How long the answer is to be remembered.
+    /// How long the response is kept.
     ///
-    /// A store keeps it no longer than [`RETENTION_MAX`](crate::limits::RETENTION_MAX), whatever
-    /// is asked.
+    /// A store limits it to [`RETENTION_MAX`](crate::limits::RETENTION_MAX).
     pub retention: Duration,
-    /// What to do when the key was used and has expired.
+    /// What happens if the key was used and has expired.
     pub on_expired: OnExpired,
     /// Headers that every event of this request carries (`traceparent`, `correlation_id`).
     pub context: Headers,
 }
 
-/// What a key's request gets after the key has expired.
+/// What happens to a request whose key has expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnExpired {
-    /// It runs as if the key had never been seen.
+    /// The request runs as if the key had never been used.
     #[default]
     New,
-    /// It is told that the answer is gone, and nothing runs.
+    /// The request does not run. Its client learns that the response is gone.
     Gone,
 }
 
-/// What happens to the key when the handler fails (5xx, panic, timeout).
+/// What happens to the key if the handler fails (5xx, panic, timeout).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
-    /// The key is let go and a retry runs again.
+    /// The key is released, and a retry runs the handler again.
     #[default]
     Release,
-    /// The failure is stored, effect-free, and replayed.
+    /// The effect is rolled back. The failure is stored and replayed.
     Store,
 }
 
-/// What happens to a request when the key table cannot be reached.
+/// What happens to a request if the store cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStoreError {
-    /// It is refused: nothing runs unprotected.
+    /// The request is refused. No handler runs without protection.
     #[default]
     Closed,
-    /// It runs unprotected.
+    /// The handler runs without protection.
     Open,
 }
 
-/// An answer as it is stored: enough to send it again byte for byte.
+/// A stored response, which can be replayed byte for byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status code.
     pub status: u16,
-    /// Header names in lower case, with their values, in the order they were sent.
+    /// Header names in lower case with their values, in the order in which they were sent.
     pub headers: Vec<(String, Bytes)>,
-    /// The body's bytes.
+    /// The bytes of the body.
     pub body: Bytes,
 }
 
 impl Answer {
-    /// The headers as one block of `name: value\r\n` lines, which is how stores keep them.
+    /// The headers as a block of `name: value\r\n` lines. Stores keep them in this form.
     ///
-    /// Neither a name nor a value can hold a line break, so the block reads back unchanged.
+    /// Neither a name nor a value can contain a line break, so the block can be parsed without
+    /// loss.
     pub fn header_block(&self) -> Vec<u8> {
         let mut block = Vec::with_capacity(self.headers.len() * 32);
         for (name, value) in &self.headers {
@@ -91,7 +90,7 @@ impl Answer {
         block
     }
 
-    /// Reads back what [`Answer::header_block`] wrote; `None` when it is something else.
+    /// Parses a block that [`Answer::header_block`] has written; `None` if the block is not valid.
     pub fn parse_header_block(block: &[u8]) -> Option<Vec<(String, Bytes)>> {
         let mut headers = Vec::new();
         let mut rest = block;
@@ -106,59 +105,59 @@ impl Answer {
     }
 }
 
-/// Where a key stands.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyState {
-    /// Its request has started and not ended (phased mode only: atomic mode never commits this).
+    /// The request has started and not ended. This state is committed in phased mode only.
     InProgress,
-    /// Its answer is stored.
+    /// The response is stored.
     Completed,
-    /// Its answer was purged; only the fact that it was used is left.
+    /// The response was purged. Only the fact that the key was used is kept.
     Tombstone,
 }
 
 /// A row of the key table.
 #[derive(Clone, Debug)]
 pub struct KeyRecord {
-    /// What was asked under the key.
+    /// The fingerprint of the request that used the key.
     pub fingerprint: Fingerprint,
-    /// Where it stands.
+    /// The state of the key.
     pub state: KeyState,
-    /// How many owners it has had.
+    /// The number of owners that the key has had.
     pub epoch: i64,
-    /// Until when its owner has it.
+    /// When the lease of the current owner ends.
     pub lease_until: Option<Timestamp>,
-    /// The stored answer, when it is completed.
+    /// The stored response of a completed key.
     pub answer: Option<Answer>,
-    /// When it was claimed.
+    /// When the key was claimed.
     pub created_at: Timestamp,
-    /// When it expires.
+    /// When the key expires.
     pub expires_at: Timestamp,
-    /// When the row was read, by the clock that leases and expiry are judged by.
+    /// When the row was read, by the clock that decides about leases and expiry.
     pub read_at: Timestamp,
 }
 
-/// What a request is told about a key that is taken.
+/// The outcome of a claim whose key is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// The stored answer, to be sent again.
+    /// The stored response is replayed.
     Replay {
-        /// What was answered.
+        /// The stored response.
         answer: Answer,
-        /// How much longer it stands.
+        /// Remaining retention of the response.
         fresh_for: Duration,
     },
-    /// Another payload was sent under this key.
+    /// The key was used with another payload.
     Mismatch,
     /// The first request is still running.
     InProgress,
-    /// The key was used and its answer is no longer kept.
+    /// The key was used, and its response is no longer kept.
     Gone,
 }
 
-/// Judges a claim against the row that holds its key; `None` means: run as new.
+/// Evaluates a claim against the existing row of its key; `None` if the request may run as new.
 ///
-/// Expiry comes first, then the fingerprint, then the state: a mismatch is told even while
+/// Expiry is checked first, then the fingerprint, then the state: a mismatch is reported even while
 /// the first request is running.
 pub fn judge(record: KeyRecord, claim: &Claim, now: Timestamp) -> Option<Known> {
     let expired = record.expires_at <= now && record.state != KeyState::InProgress;
@@ -180,23 +179,24 @@ pub fn judge(record: KeyRecord, claim: &Claim, now: Timestamp) -> Option<Known> 
     }
 }
 
-/// What becomes of a key and of the effect once the handler has answered.
+/// What happens to a key and to the effect when the handler has returned a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remember {
-    /// The answer is stored with the effect, in one commit.
+    /// The response is stored together with the effect, in one commit.
     WithEffect,
-    /// The answer is stored and the effect is rolled back: a refusal.
+    /// The response is stored and the effect is rolled back. This is a refusal.
     EffectFree,
-    /// Everything is rolled back and the key is let go.
+    /// Everything is rolled back and the key is released.
     Release,
 }
 
-/// Says what is kept of an answer with this status.
+/// Decides what is kept, by the status of the response.
 ///
-/// Successes are stored with their effect, business refusals without one. The caller's mistake
-/// or moment lets the key go, so that the corrected request may run: a failed precondition (412,
-/// 428) too, because the caller is told to reload and send another condition. So does a failure,
-/// unless `on_failure` says otherwise.
+/// A success is stored with its effect, and a business refusal without one. If the error is the
+/// caller's mistake, or temporary, the key is released, so that the corrected request may run. This
+/// includes a failed precondition (412, 428), because the client has to reload the resource and
+/// send another condition. The key is also released after a failure, unless `on_failure` says
+/// otherwise.
 pub fn remember(status: u16, on_failure: OnFailure) -> Remember {
     match status {
         200..=399 => Remember::WithEffect,
@@ -206,20 +206,21 @@ pub fn remember(status: u16, on_failure: OnFailure) -> Remember {
     }
 }
 
-/// A request that says beforehand all that it will do: the whole write in one go.
+/// A request that lists all its statements and events in advance, so that the whole write takes one
+/// step.
 ///
-/// Several of them share one commit; see the stores.
+/// Several such requests can share one commit; see the stores.
 #[derive(Debug)]
 pub struct SingleShot<S> {
-    /// The key it runs under.
+    /// The key of the request.
     pub claim: Claim,
-    /// Its statements, in order; they run only if the key was free.
+    /// The statements, in order. They are executed only if the key was free.
     pub statements: Vec<S>,
     /// The events of the same transaction.
     pub events: Vec<NewEvent>,
-    /// What is answered when all of it is committed.
+    /// The response to send when everything is committed.
     pub answer: Answer,
-    /// When to give it up, unless the store has begun it by then; never when absent.
+    /// When to give the request up, unless the store has started it by then. `None` means never.
     pub deadline: Option<Instant>,
 }
 

@@ -1,36 +1,37 @@
-//! Taking an event once, however often it is delivered.
+//! Inbox: a consumer processes each message once, however often it is delivered.
 //!
-//! A consumer accepts a [`Message`] in the transaction of the effect. The
-//! first time that is true; later it is not, and the consumer acknowledges
-//! without doing anything. The acknowledgement comes after the commit: a crash
-//! between the two brings the message again, and the inbox knows it.
+//! A consumer accepts a [`Message`] in the transaction of its effect. The first time, the message
+//! is new. After that it is a duplicate, and the consumer acknowledges it without doing anything.
+//! The consumer acknowledges after the commit: if it crashes between the two, the message is
+//! delivered again, and the inbox recognizes it.
 
 use sha2::{Digest, Sha256};
 
 use crate::{key::KeyError, limits::MESSAGE_ID_BYTES_MAX};
 
-/// A delivery as the inbox sees it.
+/// A message, as the inbox identifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who takes it: each consumer takes every message once.
+    /// The consumer. Each consumer accepts every message once.
     pub consumer: String,
-    /// The sender's name for it: `webhook-id`, `event_id`, a broker's message id.
+    /// The sender's id of the message: `webhook-id`, `event_id`, or a broker's message id.
     pub message_id: String,
-    /// Who sent it. Ids are unique at their sender only: a message is identified by its source, its
-    /// id and its consumer, and the same id from another source is another message.
+    /// The sender. Ids are unique per sender only: a message is identified by its source, its id
+    /// and its consumer, and the same id from another source is another message.
     ///
-    /// It is stored, so it must not change while messages may still come again, and one sender must
-    /// have one source: under two it would be taken twice.
+    /// The source is stored. It must not change while messages may still be delivered again, and
+    /// each sender must have exactly one source; a message that arrives under two sources is
+    /// accepted twice.
     pub source: String,
-    /// SHA-256 of what it said.
+    /// SHA-256 of the payload.
     pub payload_hash: [u8; 32],
 }
 
 impl Message {
-    /// The message `message_id` from `source`, saying `payload`, for `consumer`.
+    /// Creates the message `message_id` from `source` with `payload`, for `consumer`.
     ///
     /// # Errors
-    /// Fails when a name is empty or longer than 255 bytes.
+    /// Fails if a name is empty or longer than 255 bytes.
     pub fn new(
         consumer: impl Into<String>,
         source: impl Into<String>,
@@ -59,15 +60,16 @@ impl Message {
     }
 }
 
-/// Whether a message is to be acted on.
+/// Whether a message is to be processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a message that was not accepted must have no effect"]
 pub enum Acceptance {
-    /// It is new: act on it, in this transaction.
+    /// The message is new. Process it in this transaction.
     First,
-    /// It was taken before: commit, acknowledge it and stop. Before the commit it may have been
-    /// taken by somebody whose own commit is still to come, and fails.
+    /// The message was accepted before. Commit, acknowledge it, and do nothing else. Until this
+    /// transaction has committed, the earlier acceptance may still be rolled back.
     Duplicate,
-    /// Its source's id was taken before with another payload: look into it, and do nothing.
+    /// A message with the same source and id but another payload was accepted before. Investigate;
+    /// do not process it.
     Mismatch,
 }

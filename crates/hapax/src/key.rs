@@ -1,9 +1,9 @@
-//! Which intent a request states, and whether two requests state the same one.
+//! Idempotency keys, their scope, and the fingerprint of a request.
 //!
-//! An [`IdempotencyKey`] is the client's name for one intent. A [`Scope`] says
-//! where that name is unique: its parts stay apart, so no choice of tenant and
-//! key can collide with another. A [`Fingerprint`] is the hash of what was
-//! asked; the same key with another fingerprint is a conflict, never a replay.
+//! An [`IdempotencyKey`] is the client's name for one intended operation. A [`Scope`] says where
+//! that name is unique; its parts are separate, so that no combination of tenant and key collides
+//! with another. A [`Fingerprint`] is a hash of the request: the same key with another fingerprint
+//! is a conflict, never a replay.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -19,15 +19,16 @@ mod header;
 
 pub use header::{HeaderError, parse_header};
 
-/// The client's name for one intent: 1 to 255 bytes of `0x20..=0x7E`, case-sensitive.
+/// A client's name for one intended operation: 1 to 255 bytes of `0x20..=0x7E`, case-sensitive.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdempotencyKey(Arc<str>);
 
 impl IdempotencyKey {
-    /// Takes `text` as a key.
+    /// Parses a key.
     ///
     /// # Errors
-    /// Fails when it is empty, too long, or holds a byte that is not visible ASCII or a space.
+    /// Fails if the text is empty or too long, or contains a byte that is neither visible ASCII nor
+    /// a space.
     pub fn new(text: impl Into<Arc<str>>) -> Result<Self, KeyError> {
         let text = text.into();
         check_length(&text, KEY_BYTES_MAX)?;
@@ -37,18 +38,18 @@ impl IdempotencyKey {
         Ok(Self(text))
     }
 
-    /// Makes a key that nobody has used: a UUID v4.
+    /// Generates a new key, a UUID v4.
     pub fn mint(random: &Random) -> Self {
         let id: Uuid = Builder::from_random_bytes(random.bytes()).into_uuid();
         Self(id.to_string().into())
     }
 
-    /// The key as the client wrote it, without quotes.
+    /// The key as the client sent it, without quotes.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The key as a header says it: bare where it can be, quoted where it must be.
+    /// The key as the value of a header: without quotes if possible, quoted if necessary.
     pub fn quoted(&self) -> Cow<'_, str> {
         if self.0.bytes().all(|b| b != b' ' && b != b'"') {
             return Cow::Borrowed(&self.0);
@@ -57,7 +58,8 @@ impl IdempotencyKey {
         Cow::Owned(format!("\"{escaped}\""))
     }
 
-    /// The first 8 bytes of the key's SHA-256 in hex: what logs, spans and events may hold.
+    /// The first 8 bytes of the key's SHA-256 in hex. Logs, spans and events contain this instead
+    /// of the key.
     pub fn short_hash(&self) -> String {
         hex(&Sha256::digest(self.0.as_bytes())[..8])
     }
@@ -69,23 +71,24 @@ impl fmt::Debug for IdempotencyKey {
     }
 }
 
-/// What the keys that a service derives from a request begin with. Clients cannot send such keys:
-/// one client could otherwise take the key of another one's request.
+/// Prefix of the keys that a service derives from a request. Clients cannot send such keys;
+/// otherwise one client could use up the key of another client's request.
 pub const DERIVED_PREFIX: &str = "derived:";
 
-/// The secret of a store under which its services derive keys from requests.
+/// The secret with which the services of a store derive keys from requests.
 ///
-/// Without it nobody can tell from a derived key what it was made of, nor make one.
+/// Without the secret it is not possible to compute a derived key, or to find out from which values
+/// it was derived.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DerivationSecret([u8; 32]);
 
 impl DerivationSecret {
-    /// A secret as it was stored.
+    /// Creates a secret from its stored bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its 32 bytes.
+    /// The 32 bytes of the secret.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -108,17 +111,17 @@ pub struct Operation(Arc<str>);
 macro_rules! scope_part {
     ($name:ident) => {
         impl $name {
-            /// Takes `text` as this part of a scope.
+            /// Parses this part of a scope.
             ///
             /// # Errors
-            /// Fails when it is empty or longer than 255 bytes.
+            /// Fails if the text is empty or longer than 255 bytes.
             pub fn new(text: impl Into<Arc<str>>) -> Result<Self, KeyError> {
                 let text = text.into();
                 check_length(&text, SCOPE_PART_BYTES_MAX)?;
                 Ok(Self(text))
             }
 
-            /// The text it was made from.
+            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -128,28 +131,28 @@ macro_rules! scope_part {
 scope_part!(Tenant);
 scope_part!(Operation);
 
-/// Where a key is unique.
+/// The scope in which a key is unique.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scope {
-    /// Whose key it is.
+    /// The tenant that the key belongs to.
     pub tenant: Tenant,
-    /// What it is a key for.
+    /// The operation that the key is used for.
     pub operation: Operation,
-    /// The key itself.
+    /// The key.
     pub key: IdempotencyKey,
 }
 
-/// The hash of what was asked: SHA-256 over length-prefixed parts.
+/// The hash of a request: SHA-256 over length-prefixed parts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// A fingerprint as it was stored.
+    /// Creates a fingerprint from its stored bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its 32 bytes.
+    /// The 32 bytes of the fingerprint.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -163,13 +166,13 @@ impl fmt::Debug for Fingerprint {
 
 /// Builds a [`Fingerprint`] part by part.
 ///
-/// Every part is preceded by its length, so that no two lists of parts hash alike.
-/// A part that is too long to hold is hashed first and its digest becomes the part.
+/// Every part is preceded by its length, so that different lists of parts have different hashes. A
+/// part that is too long to be held in memory is hashed first, and its digest becomes the part.
 #[derive(Clone, Debug)]
 pub struct FingerprintBuilder(Sha256);
 
 impl FingerprintBuilder {
-    /// Starts a fingerprint of format version `version`.
+    /// Starts a fingerprint of the format version `version`.
     pub fn new(version: u8) -> Self {
         Self(Sha256::new_with_prefix([version]))
     }
@@ -182,27 +185,27 @@ impl FingerprintBuilder {
         self
     }
 
-    /// Ends the fingerprint.
+    /// Finishes the fingerprint.
     pub fn finish(self) -> Fingerprint {
         Fingerprint(self.0.finalize().into())
     }
 }
 
-/// Why a text is no key, tenant or operation.
+/// Why a text is not a valid key, tenant or operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// It has no character.
+    /// The text is empty.
     #[error("it is empty")]
     Empty,
-    /// It is longer than its bound.
+    /// The text is too long.
     #[error("it is {bytes} bytes long, at most {max} are allowed")]
     TooLong {
-        /// How long it is.
+        /// The length of the text in bytes.
         bytes: usize,
-        /// How long it may be.
+        /// The maximum length in bytes.
         max: usize,
     },
-    /// It holds a control or non-ASCII character.
+    /// The text contains a control character or a character that is not ASCII.
     #[error("it holds a character that is not visible ASCII")]
     Character,
 }
@@ -215,7 +218,7 @@ fn check_length(text: &str, max: usize) -> Result<(), KeyError> {
     }
 }
 
-/// Lower-case hexadecimal.
+/// Formats bytes as lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);

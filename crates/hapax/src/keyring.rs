@@ -1,13 +1,14 @@
-//! Encryption at rest: what tables keep of answers, requests and payloads, with AES-256-GCM.
+//! Encryption at rest of stored responses, requests and payloads, with AES-256-GCM.
 //!
-//! A keyring holds keys of 32 bytes: the first one encrypts, all of them decrypt, so that a key is
-//! replaced by putting a new one before it and taking it away once nothing that it encrypted is
-//! kept. What was written without a keyring is read as ever. An empty keyring encrypts nothing,
-//! and says so clearly where it meets what one with keys wrote.
+//! A keyring contains keys of 32 bytes. The first one encrypts, and all of them decrypt. To replace
+//! a key, put a new one before it and remove the old one when nothing that it encrypted is stored
+//! any more. Rows that were written without a keyring can still be read. An empty keyring does not
+//! encrypt, and returns a clear error for a row that is encrypted.
 //!
-//! Every text is encrypted under a key of its own, made of the keyring's and 12 random bytes, with
-//! 12 more as its nonce: one key may encrypt for years, however many answers that is. The place
-//! that a text belongs to is authenticated with it, so that no row's text opens in another row.
+//! Every text is encrypted with a separate key, derived from the keyring's key and 12 random bytes,
+//! and with 12 more random bytes as the nonce, so that one key can be used for years and for any
+//! number of texts. The location of a text is authenticated with it, so that a text cannot be moved
+//! to another row.
 
 use std::{borrow::Cow, fmt};
 
@@ -28,25 +29,26 @@ use crate::{
     key::{Scope, hex},
 };
 
-/// The header of an answer or an event that names the key it is encrypted under. Reserved.
+/// The header of a response or an event that names the key it is encrypted with. Reserved.
 pub const ENCRYPTED_UNDER: &str = "hapax-encrypted-under";
 
 /// The length of a key in bytes.
 pub const KEY_BYTES: usize = 32;
 
-/// Keys for what is kept in tables. The default holds none.
+/// Keys for encryption at rest. The default has none.
 #[derive(Clone, Default)]
 pub struct Keyring {
     cipher: Cipher,
-    /// Whether it decrypts alone.
+    /// Whether the keyring only decrypts.
     reads: bool,
 }
 
 impl Keyring {
-    /// Of keys in base64, as configurations have them: the first one encrypts.
+    /// Creates a keyring from keys in base64, as in a configuration. The first one encrypts.
     ///
     /// # Errors
-    /// Fails with the place of the first that is no 32 bytes in base64; the error does not say it.
+    /// Fails with the index of the first text that is not 32 bytes in base64. The error does not
+    /// contain the text.
     #[cfg(feature = "encryption")]
     pub fn parse<K: AsRef<str>>(keys: impl IntoIterator<Item = K>) -> Result<Self, BadKey> {
         let decode = |(place, key): (usize, K)| {
@@ -61,7 +63,7 @@ impl Keyring {
         })
     }
 
-    /// The same keys, to decrypt with: for whoever reads what others keep encrypted.
+    /// The same keys for decryption only, for a process that reads rows of others.
     #[must_use]
     pub fn reading(&self) -> Self {
         Self {
@@ -70,7 +72,7 @@ impl Keyring {
         }
     }
 
-    /// The same keys, to encrypt with as well: for whoever writes anew what was kept encrypted.
+    /// The same keys for encryption too, for a process that rewrites encrypted rows.
     #[must_use]
     pub fn writing(&self) -> Self {
         Self {
@@ -79,7 +81,7 @@ impl Keyring {
         }
     }
 
-    /// Whether it holds no key.
+    /// Whether there is no key.
     pub fn is_empty(&self) -> bool {
         self.cipher.first().is_none()
     }
@@ -88,10 +90,10 @@ impl Keyring {
         self.cipher.first().filter(|_| !self.reads)
     }
 
-    /// Encrypts a text that belongs to a place; with no key, it stays as it is.
+    /// Encrypts a text for a location. Without keys the text is returned unchanged.
     ///
     /// # Errors
-    /// Fails when the system gives no random bytes.
+    /// Fails if the system provides no random bytes.
     pub fn encrypt(&self, place: &[&str], text: Bytes) -> Result<Bytes, KeyringError> {
         match self.encrypting() {
             Some(key) => key.encrypt(&whole(place), &text).map(Bytes::from),
@@ -99,18 +101,18 @@ impl Keyring {
         }
     }
 
-    /// Decrypts what [`Keyring::encrypt`] wrote for this place.
+    /// Decrypts what [`Keyring::encrypt`] has written for this location.
     ///
     /// # Errors
-    /// Fails when the key is missing, or the text was changed or moved.
+    /// Fails if the key is missing, or if the text was changed or moved.
     pub fn decrypt(&self, place: &[&str], encrypted: &[u8]) -> Result<Vec<u8>, KeyringError> {
         self.cipher.decrypt(&whole(place), encrypted)
     }
 
-    /// An answer as its row keeps it: headers and body are encrypted, the status is not.
+    /// Encrypts a response for its row: the headers and the body, not the status.
     ///
     /// # Errors
-    /// As [`Keyring::encrypt`].
+    /// Same as [`Keyring::encrypt`].
     pub fn encrypt_answer<'a>(
         &self,
         scope: &Scope,
@@ -133,10 +135,10 @@ impl Keyring {
         }))
     }
 
-    /// The answer that a row keeps, decrypted where it is encrypted.
+    /// Decrypts the response of a row, if it is encrypted.
     ///
     /// # Errors
-    /// As [`Keyring::decrypt`].
+    /// Same as [`Keyring::decrypt`].
     pub fn decrypt_answer(&self, scope: &Scope, kept: Answer) -> Result<Answer, KeyringError> {
         if !is_encrypted(&kept) {
             return Ok(kept);
@@ -155,10 +157,10 @@ impl Keyring {
         })
     }
 
-    /// A request as its row keeps it.
+    /// Encrypts a request for its row.
     ///
     /// # Errors
-    /// As [`Keyring::encrypt`].
+    /// Same as [`Keyring::encrypt`].
     pub fn encrypt_request(&self, scope: &Scope, request: Bytes) -> Result<Bytes, KeyringError> {
         let Some(key) = self.encrypting() else {
             return Ok(request);
@@ -167,10 +169,10 @@ impl Keyring {
         Ok([ENCRYPTED_UNDER.as_bytes(), &encrypted].concat().into())
     }
 
-    /// The request that a row keeps, decrypted where it is encrypted.
+    /// Decrypts the request of a row, if it is encrypted.
     ///
     /// # Errors
-    /// As [`Keyring::decrypt`].
+    /// Same as [`Keyring::decrypt`].
     pub fn decrypt_request(&self, scope: &Scope, kept: &[u8]) -> Result<Bytes, KeyringError> {
         match kept.strip_prefix(ENCRYPTED_UNDER.as_bytes()) {
             Some(encrypted) => self
@@ -180,10 +182,10 @@ impl Keyring {
         }
     }
 
-    /// What is known about a key, its answer decrypted.
+    /// Decrypts the response in the state of a key.
     ///
     /// # Errors
-    /// As [`Keyring::decrypt`].
+    /// Same as [`Keyring::decrypt`].
     pub fn decrypt_known(&self, scope: &Scope, known: Known) -> Result<Known, KeyringError> {
         Ok(match known {
             Known::Replay { answer, fresh_for } => Known::Replay {
@@ -194,8 +196,8 @@ impl Keyring {
         })
     }
 
-    /// A payload in the words of its column, encrypted and with the header that says so; `None`
-    /// when it stays as it is.
+    /// Encrypts a payload for its column and sets the header that names the key; `None` if the
+    /// payload stays unchanged.
     pub(crate) fn encrypt_payload(
         &self,
         event: EventId,
@@ -211,10 +213,11 @@ impl Keyring {
         Ok(Some(STANDARD.encode(encrypted)))
     }
 
-    /// The payload that a column keeps, decrypted where its headers say that it is encrypted.
+    /// Decrypts the payload of a column, if its headers say that it is encrypted.
     ///
-    /// A payload that no key will ever decrypt stays as it is, and keeps the header: no keyring wrote
-    /// it for this event, or it was changed since. A key that is missing is an error: it may come.
+    /// A payload that no key can decrypt is returned unchanged with its header: no keyring wrote it
+    /// for this event, or it was changed later. A missing key is an error, because the key may be
+    /// added.
     pub(crate) fn decrypt_payload(
         &self,
         event: EventId,
@@ -240,17 +243,16 @@ impl Keyring {
     }
 }
 
-/// The number of the form: form, key id, salt, nonce, then the text with its tag.
+/// The number of the format: format, key id, salt, nonce, and the text with its tag.
 const FORM: u8 = 1;
-/// What the number of a later form may be. Whatever begins with another byte is no form.
+/// The highest number of a later format. Data that starts with a higher byte is not in any format.
 const FORM_MAX: u8 = 15;
 const ID_BYTES: usize = 8;
 const SALT_BYTES: usize = 12;
 const NONCE_BYTES: usize = 12;
 const HEAD_BYTES: usize = 1 + ID_BYTES + SALT_BYTES + NONCE_BYTES;
 
-/// The bytes that a column's text stands for, if a keyring may have written them under the key of
-/// this id.
+/// The bytes of a column's text, if a keyring may have written them with the key of this id.
 fn encrypted(id: &str, text: &str) -> Option<Vec<u8>> {
     let bytes = STANDARD.decode(text).ok()?;
     let (head, _) = bytes.split_at_checked(HEAD_BYTES)?;
@@ -261,7 +263,7 @@ fn encrypted(id: &str, text: &str) -> Option<Vec<u8>> {
     is_written.then_some(bytes)
 }
 
-/// Whether an answer is one that a keyring encrypted.
+/// Whether a response was encrypted by a keyring.
 pub fn is_encrypted(kept: &Answer) -> bool {
     matches!(&kept.headers[..], [(name, _)] if name == ENCRYPTED_UNDER)
 }
@@ -272,33 +274,33 @@ impl fmt::Debug for Keyring {
     }
 }
 
-/// A text that is no key.
+/// The text is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is no 32 bytes in base64: make one with `openssl rand -base64 32`")]
 pub struct BadKey {
-    /// Which of those that were given, counted from 0.
+    /// The index of the text, starting at 0.
     pub place: usize,
 }
 
-/// Why something is not encrypted or decrypted.
+/// Why a text cannot be encrypted or decrypted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyringError {
-    /// It was encrypted under a key that the keyring does not hold.
+    /// The text is encrypted with a key that the keyring does not contain.
     #[error("encrypted under key {id}, which is not among the keys here")]
     Missing {
-        /// The key's id: the first 8 bytes of its SHA-256, in hex.
+        /// The id of the key: the first 8 bytes of its SHA-256, in hex.
         id: String,
     },
-    /// It is not what was encrypted for this place.
+    /// The text was not encrypted for this location.
     #[error("does not decrypt: it was changed, or belongs to another row")]
     Changed,
-    /// Written in a form that this version does not know.
+    /// The text is in a format that this version does not know.
     #[error("encrypted by a newer version")]
     Newer,
-    /// This build knows no encryption.
+    /// This build has no support for encryption.
     #[error("encrypted, and this build is without the feature `encryption`")]
     Unsupported,
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     #[error("the system gives no random bytes")]
     NoRandom,
 }
@@ -312,7 +314,7 @@ fn place_of<'a>(what: &'a str, scope: &'a Scope) -> [&'a str; 4] {
     ]
 }
 
-/// A place as bytes: no two places are written alike.
+/// The location as bytes. Different locations have different bytes.
 fn whole(place: &[&str]) -> Vec<u8> {
     let mut out = Vec::new();
     for part in place {

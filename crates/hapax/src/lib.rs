@@ -1,20 +1,20 @@
-//! Hapax makes every retry safe.
+//! Idempotency keys, a transactional outbox with its relay, an inbox, and sagas.
 //!
 //! ```text
 //! client --Idempotency-Key--> [ http ] -> claim -> handler -> complete      one transaction:
-//!   |  retry client                        |  rows, answer, events   |      all of it or nothing
+//!   |  retry client                        |  rows, response, events |      all of it or nothing
 //!   |                                      +-------- a store --------+
 //!   v                                                     | frontier
-//! same answer, byte for byte                         [ relay ]  lanes, retries, dead letters
+//! same response, byte for byte                       [ relay ]  lanes, retries, dead letters
 //!                                                         | at least once, same event id
 //!                                    webhooks, mail, functions, files
 //!                                                         v
 //!                                                   [ inbox ]  accepted once
 //! ```
 //!
-//! This crate holds the words, the decisions, the traits and the loops. It has no SQL, no HTTP,
-//! no environment, no global and no clock of its own: stores, protocols and sinks are crates
-//! beside it. The modules stand in the order in which a request meets them.
+//! This crate contains the types, the decisions, the traits and the loops. It has no SQL, no HTTP,
+//! no environment, no global state and no clock: stores, protocols and sinks are separate crates.
+//! The modules are listed in the order in which a request uses them.
 
 pub mod key;
 pub mod idempotency;
@@ -25,6 +25,7 @@ pub mod group;
 pub mod event;
 pub mod outbox;
 pub mod delivery;
+pub mod notify;
 pub mod relay;
 pub mod retry;
 pub mod sink;

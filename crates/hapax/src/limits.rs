@@ -1,272 +1,299 @@
-//! Every bound in one place, with its unit and its reason.
+//! Default values and upper limits of queues, bodies, headers, keys, retries and waiting times.
 //!
-//! A queue, body, header, key or retry that is not bounded is a way to fall
-//! over. Where a bound is a setting, this is its default or its ceiling.
+//! Each constant gives its unit and the reason for its value. If the limit is a setting, the constant
+//! is the default or the maximum of that setting.
 
 use std::time::Duration;
 
 use crate::clock::Timestamp;
 
-/// Bytes of an idempotency key: long enough for any id, short enough to index.
+/// Maximum length of an idempotency key in bytes. Every id format fits, and the key can be indexed.
 pub const KEY_BYTES_MAX: usize = 255;
-/// Bytes of a tenant or of an operation: they are index columns too.
+/// Maximum length of a tenant name or an operation name in bytes. Both are index columns.
 pub const SCOPE_PART_BYTES_MAX: usize = 255;
-/// Bytes of a request body by default.
+/// Default maximum size of a request body in bytes.
 pub const BODY_BYTES_MAX: u64 = 1024 * 1024;
-/// Bytes of a request body that are kept in memory; what is longer goes to an unnamed file.
+/// Bytes of a request body that are kept in memory. The rest is written to an unnamed file.
 pub const BODY_BYTES_IN_MEMORY: usize = 1024 * 1024;
-/// Bytes of all request bodies that are in files at once, for one service.
+/// Maximum number of bytes in the body files of one service at any time, all requests together.
 pub const BODY_FILE_BYTES: u64 = 1024 * 1024 * 1024;
-/// Bytes of a JSON body by default, also where an operation takes longer bodies of other types:
-/// JSON is in memory whole, and again while its members are sorted.
+/// Default maximum size of a JSON body in bytes. It also applies to operations that accept larger
+/// bodies of other types, because a JSON body is held in memory twice while its members are sorted.
 pub const JSON_BYTES_MAX: u64 = 1024 * 1024;
-/// Members of an object of a JSON body, with those of the objects around it: they are sorted.
+/// Maximum number of members of a JSON object, including those of the objects that contain it.
+/// Members are sorted to compute the fingerprint.
 pub const JSON_MEMBERS_MAX: usize = 10_000;
-/// Bytes of a JSON body up to which it is brought into its canonical form where it is, which takes
-/// up to a millisecond; a longer one goes to a thread that may block.
+/// JSON bodies up to this size are canonicalized on the async worker, which takes up to a
+/// millisecond. Larger bodies are canonicalized on a blocking thread.
 pub const JSON_INLINE_BYTES: usize = 64 * 1024;
-/// Longer JSON bodies that are brought into their canonical form at once, where the service has
-/// twice as many threads; others wait.
+/// Maximum number of large JSON bodies that are canonicalized at the same time, in a service with
+/// at least twice as many threads. Further requests wait.
 pub const JSON_AT_ONCE: usize = 4;
-/// How deep JSON may nest: the canonicaliser recurses, and the stack is finite.
+/// Maximum nesting depth of JSON. The canonicalizer is recursive, and the stack is finite.
 pub const JSON_DEPTH_MAX: usize = 128;
-/// Parts of one multipart body.
+/// Maximum number of parts of a multipart body.
 pub const MULTIPART_PARTS_MAX: usize = 256;
-/// Bytes of an answer that is stored: a row, not a file store.
-pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of completed answers that a node keeps in memory.
+/// Maximum size of a stored response in bytes. A response is stored in a table row.
+pub const RESPONSE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Size in bytes of the cache of completed responses on each node.
 pub const REPLAY_CACHE_BYTES: u64 = 8 * 1024 * 1024;
-/// How long a node replays from memory without having read which keys were purged: a purge reaches
-/// every node within this time.
+/// How long a node may replay responses from its cache without reading the list of purged keys. A
+/// purge reaches every node within this time.
 pub const PURGES_FRESH: Duration = Duration::from_secs(1);
-/// How old that reading is when a replay from memory has it read anew: half the time, so that a busy
-/// node has read again before the time is up.
+/// Age of the list of purged keys at which a cached replay triggers a new read. It is half of
+/// [`PURGES_FRESH`], so that a busy node has read the list again before it is too old.
 pub const PURGES_DUE: Duration = Duration::from_millis(500);
-/// Purged keys that a store keeps for nodes to read: a node that has missed more forgets every answer.
+/// Number of purged keys that a store keeps for nodes to read. A node that has missed more clears
+/// its whole cache.
 pub const PURGES_KEPT: usize = 1_000;
-/// How long a duplicate waits for the first to finish.
+/// How long a duplicate request waits for the first one to complete.
 pub const WAIT: Duration = Duration::from_secs(1);
-/// How long a handler may take before it is rolled back, unless the client has less time.
+/// How long a handler may run before its transaction is rolled back, unless the client's own
+/// deadline is shorter.
 pub const HANDLER: Duration = Duration::from_secs(30);
-/// How long a phased request's key stays its owner's when the owner has died; a live one renews it.
+/// How long a phased request keeps its key after the process that owns it has died. A live process
+/// renews the lease.
 pub const LEASE: Duration = Duration::from_secs(10);
-/// How long a lapsed key waits for its client's own retry before it is resumed without it.
+/// How long a key whose lease has expired waits for the client's own retry before the service
+/// resumes the request.
 pub const GRACE: Duration = Duration::from_secs(5);
-/// How often that wait doubles, once for each owner: from 5 s to 10 minutes and no longer.
+/// How many times [`GRACE`] is doubled, once for each previous owner: from 5 s to about 10 minutes.
 pub const GRACE_DOUBLINGS: u32 = 7;
-/// Bytes of a `tracestate` that travels on: what W3C asks everybody to carry at least.
+/// Maximum length in bytes of a `tracestate` that is propagated: the minimum that W3C Trace Context
+/// asks for.
 pub const TRACESTATE_BYTES_MAX: usize = 512;
-/// Bytes of a phase's name.
+/// Maximum length of the name of a phase in bytes.
 pub const RECOVERY_POINT_BYTES_MAX: usize = 255;
-/// Bytes of a request that is kept to be resumed without its client: a body and its headers.
+/// Maximum size in bytes of a request (body and headers) that is stored so that it can be resumed
+/// without its client.
 pub const REQUEST_BYTES_MAX: usize = 1024 * 1024 + 64 * 1024;
-/// Lapsed keys that one service resumes at once.
+/// Maximum number of keys with an expired lease that one service resumes at the same time.
 pub const RESUMED_KEYS: usize = 16;
-/// How long an open transaction may hold a store whose writes go one at a time.
+/// How long an open transaction may occupy a store that executes writes one at a time.
 pub const TRANSACTION: Duration = Duration::from_secs(5);
-/// How often a request runs again whose transaction lost against another one.
+/// How many times a request is run again after its transaction has failed because of a deadlock or
+/// a serialization failure.
 pub const RERUNS: u32 = 3;
-/// How long it waits before that, at most and for each time it has run: who lost together must
-/// not meet again at once.
+/// Maximum pause before a request is run again, multiplied by the number of runs so far. The pause
+/// is random, so that transactions that have conflicted do not conflict again.
 pub const RERUN_PAUSE: Duration = Duration::from_millis(10);
-/// Jobs that wait for a single writer; beyond this the callers wait.
+/// Maximum number of jobs in the queue of a single writer. When the queue is full, callers wait.
 pub const WRITER_JOBS: usize = 4_096;
-/// How long a completed key is remembered by default.
+/// Default time for which a completed key is kept.
 pub const RETENTION: Duration = Duration::from_hours(24);
-/// Below this a slow client's retry can come after the answer was forgotten: warn.
+/// A shorter retention is accepted with a warning: a slow client's retry can arrive after the
+/// response was deleted.
 pub const RETENTION_WARN: Duration = Duration::from_hours(1);
-/// The longest retention that an operation may ask for.
+/// Maximum retention that an operation may set.
 pub const RETENTION_MAX: Duration = Duration::from_hours(720);
-/// How long a tombstone says "gone" after its key expired.
+/// How long the tombstone of an expired key is kept. During this time the key is answered with
+/// "gone".
 pub const TOMBSTONE: Duration = Duration::from_hours(168);
-/// How long events stay after every destination has passed them.
+/// How long events are kept after every destination has settled them.
 pub const EVENT_RETENTION: Duration = Duration::from_hours(168);
-/// How long the inbox remembers: longer than any sender's last retry.
+/// How long the inbox remembers a message. This is longer than any known sender retries.
 pub const INBOX_RETENTION: Duration = Duration::from_hours(720);
-/// Rows that one purge deletes: small enough not to be felt.
+/// Maximum number of rows that one purge statement deletes, so that it does not delay other work.
 pub const PURGE_ROWS: usize = 500;
-/// Batches of each kind that one round of retention deletes before other housekeeping has its turn.
+/// Number of purge batches of each kind in one round of retention, before other housekeeping runs.
 pub const PURGE_TURNS: usize = 100;
 
-/// Bytes of an event's type.
+/// Maximum length of an event type in bytes.
 pub const EVENT_TYPE_BYTES_MAX: usize = 255;
-/// Bytes of an aggregate's type or id.
+/// Maximum length of an aggregate type or an aggregate id in bytes.
 pub const AGGREGATE_BYTES_MAX: usize = 255;
-/// Bytes of an event's payload.
+/// Maximum size of an event payload in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
-/// Headers of one event.
+/// Maximum number of headers of one event.
 pub const EVENT_HEADERS_MAX: usize = 64;
-/// Bytes of one event header, name and value.
+/// Maximum size of one event header in bytes, name and value together.
 pub const EVENT_HEADER_BYTES_MAX: usize = 4096;
-/// The moment up to which an event may be held back: year 10000, which no text of a moment writes
-/// in four digits.
+/// Upper bound of the time until which an event may be delayed: the year 10000, the first year that
+/// does not fit a four-digit timestamp.
 pub const AVAILABLE_BEFORE: Timestamp = Timestamp::from_millis(253_402_300_800_000);
-/// Events of one transaction.
+/// Maximum number of events that one transaction may emit.
 pub const EVENTS_PER_TRANSACTION_MAX: usize = 10_000;
-/// Bytes of a message id or a consumer in the inbox.
+/// Maximum length of a message id or a consumer name in the inbox, in bytes.
 pub const MESSAGE_ID_BYTES_MAX: usize = 255;
 
-/// Events that the relay reads at once.
+/// Maximum number of events in one read of the outbox.
 pub const READ_EVENTS: usize = 4_000;
-/// Deliveries that are read together with the one that holds them up: each is one turn less to its
-/// store, and a place less for others that fall due.
+/// Maximum number of waiting deliveries that are loaded together with the delivery that blocks
+/// them. More of them save reads, but leave less room for other deliveries that are due.
 pub const BEHIND: usize = 16;
-/// Stored bytes of events (payload, headers, names) after which one read of the outbox ends.
+/// Stored size (payload, headers, names) in bytes at which one read of the outbox ends.
 pub const READ_BYTES: usize = 2 * 1024 * 1024;
-/// Events of one destination that are in memory: waiting for their turn or on the wire.
+/// Maximum number of events of one destination in memory, either queued or in flight.
 pub const WINDOW_EVENTS: usize = 10_000;
-/// Events of one tenant in one destination's window beyond which it is a crowd, and others are
-/// looked for past it.
+/// Number of events of one tenant in a destination's window at which the relay starts to read ahead
+/// for other tenants.
 pub const CROWD_EVENTS: usize = 2_000;
-/// Events of others that are taken in past a crowd, and remembered until the crowd has passed.
+/// Maximum number of events that are read ahead for other tenants and remembered until the
+/// checkpoint has reached them.
 pub const PAST_EVENTS: usize = 4_000;
-/// Stored bytes of events beyond a full window after which no more are taken in past a crowd.
+/// Maximum stored size in bytes of events that are read ahead for other tenants while the window is
+/// full.
 pub const PAST_BYTES: usize = 8 * 1024 * 1024;
-/// Events that one look past a crowd finds at most.
+/// Maximum number of events found by one read ahead for other tenants.
 pub const PAST_READ: usize = 200;
-/// How often it is looked past a crowd.
+/// Interval between two reads ahead for other tenants.
 pub const PAST_LOOK: Duration = Duration::from_millis(25);
-/// Stored bytes of events in one destination's window; at least one event always fits.
+/// Maximum stored size in bytes of the events in one destination's window. One event always fits.
 pub const WINDOW_BYTES: usize = 8 * 1024 * 1024;
-/// Order keys of one destination with a delivery in the way that are kept in memory; beyond them the
-/// store is asked about the keys of each batch that is read.
+/// Maximum number of blocked order keys of one destination in memory. If there are more, the relay
+/// asks the store about the keys of each batch that it reads.
 pub const BLOCKED_KEYS: usize = 10_000;
-/// How often it is looked whether they fit into memory again.
+/// Interval at which the relay checks whether the blocked keys fit into memory again.
 pub const BLOCKED_LOOK: Duration = Duration::from_secs(30);
-/// Events that are read and not yet behind the checkpoint: what a crash may repeat at most.
+/// Maximum number of events that are read but are not covered by the checkpoint yet. After a crash
+/// at most this many are delivered again.
 pub const UNSETTLED_EVENTS: usize = 16_000;
-/// Reads that are kept for destinations at the head of the outbox.
+/// Number of recent reads that are kept for destinations at the head of the outbox.
 pub const TAIL_BATCHES: usize = 4;
-/// How long a sink may take over one offer, the whole exchange.
+/// Default time limit for one delivery attempt by a sink, from connecting to the response.
 pub const OFFER: Duration = Duration::from_secs(15);
-/// How long outcomes wait to be written down together when nothing else is to be written.
+/// How long outcomes are collected before they are written together, if there is nothing else to
+/// write.
 pub const SETTLE_LINGER: Duration = Duration::from_millis(10);
-/// How long a relay waits after its store failed, at first and at most.
+/// First and longest pause of a relay after its store has failed.
 pub const STORE_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-/// How often a relay reports how far behind its destinations are.
+/// Interval at which a relay reports the backlog of its destinations.
 pub const REPORT: Duration = Duration::from_secs(2);
-/// Offers of one destination that are on the wire at once, by default.
+/// Default number of concurrent delivery attempts of one destination.
 pub const CONCURRENCY: usize = 32;
-/// How soon a relay looks again that has just found something: at the next tick of the timer, which
-/// comes every millisecond.
+/// Poll interval after a read that has found events. The effective interval is the next tick of the
+/// timer, which has a resolution of one millisecond.
 pub const POLL_BUSY: Duration = Duration::from_micros(500);
-/// The same while offers are on the wire whose answers bring work enough: a look costs the others time.
+/// Poll interval while at least [`LADEN`] attempts are in flight: their outcomes are work enough,
+/// and each poll costs the other destinations time.
 pub const POLL_LADEN: Duration = Duration::from_millis(2);
-/// Offers on the wire from which on a destination counts as laden.
+/// Number of attempts in flight at which [`POLL_LADEN`] applies.
 pub const LADEN: usize = 8;
-/// Which part of the time for which it has found nothing it waits before it looks again.
+/// Poll interval as a fraction of the idle time: after being idle for `t`, the relay waits `t /
+/// POLL_PART`.
 pub const POLL_PART: u32 = 8;
-/// The longest that the relay waits before it looks again by itself.
+/// Longest poll interval of a relay that receives no notification.
 pub const POLL_IDLE: Duration = Duration::from_millis(50);
-/// How long a relay may show no sign of life before others take what it carries.
+/// How long a relay may miss its heartbeat before other relays take its partitions.
 pub const NODE_LEASE: Duration = Duration::from_secs(5);
-/// How long a draining relay waits for offers in flight.
+/// How long a draining relay waits for attempts in flight.
 pub const DRAIN: Duration = Duration::from_secs(20);
-/// Bytes of a far side's response that are read and kept.
+/// Maximum number of bytes of a receiver's response that are read and kept.
 pub const RESPONSE_HEAD_BYTES: usize = 16 * 1024;
-/// Signatures listed on one message: each may cost an ed25519 check, and nobody rotates more.
+/// Maximum number of signatures on one message. Each may cost an ed25519 verification, and a key
+/// rotation needs two.
 pub const SIGNATURES_MAX: usize = 16;
-/// Bytes of an error text that are kept.
+/// Maximum length in bytes of a stored error message.
 pub const ERROR_BYTES: usize = 1024;
-/// Bytes of a payload or a stored answer that are shown to an operator: a page, not a download.
+/// Maximum number of bytes of a payload or a stored response that are shown to an operator.
 pub const SHOWN_BYTES_MAX: usize = 256 * 1024;
-/// Failures in a row that open a destination's breaker.
+/// Number of consecutive failures that open the circuit breaker of a destination.
 pub const BREAKER_FAILURES: u32 = 10;
-/// How long a destination may fail every single offer before it is disabled.
+/// How long every attempt at a destination may fail before the destination is disabled.
 pub const FAILING_MAX: Duration = Duration::from_hours(5 * 24);
-/// How much of the time between two failures counts as failing: a destination that is open is probed
-/// every few seconds, and while nothing is offered nothing fails.
+/// Maximum part of the time between two failures that counts as failing. A destination with an open
+/// breaker is probed every few seconds; without events there are no failures.
 pub const FAILING_GAP: Duration = Duration::from_hours(1);
-/// How long an open breaker waits before it probes.
+/// How long an open breaker waits before it sends a probe.
 pub const BREAKER_OPEN: Duration = Duration::from_secs(10);
-/// Bytes of a saga's id, of its kind and of a signal's name: they are index columns.
+/// Maximum length in bytes of a saga id, a saga kind and a signal name. They are index columns.
 pub const SAGA_NAME_BYTES_MAX: usize = 255;
-/// Bytes of what a saga is given, and of what a step asks, makes or is told: rows, not files.
+/// Maximum size in bytes of a saga's input, and of the request, result and response of a step. They
+/// are stored in table rows.
 pub const SAGA_INPUT_BYTES_MAX: usize = 64 * 1024;
-/// How long an answer is said to stand, each time somebody asks, whose time is over while a saga that
-/// was started under its key has not ended. The SQL functions say as much.
+/// Remaining retention that is reported for a response whose retention is over while a saga that was
+/// started under its key has not ended. The SQL functions report the same value.
 pub const SAGA_KEY: Duration = Duration::from_mins(1);
-/// How long a saga may take before what is unknown is left to a person.
+/// How long a saga may run before a step with an unknown outcome is left to an operator.
 pub const SAGA_DEADLINE: Duration = Duration::from_mins(15);
-/// For how long behind that it is tried to write an end that fails, before a person is asked.
+/// How long after the deadline a failing end transaction is retried before the saga needs
+/// attention.
 pub const SAGA_ENDING: Duration = Duration::from_hours(1);
-/// How long one call of a saga to a foreign system may take.
+/// Time limit of one call of a saga to a remote system.
 pub const SAGA_CALL: Duration = Duration::from_secs(4);
-/// The wait behind a step's first try, and the longest: short enough for somebody who waits.
+/// First and longest pause between two attempts of a step. The first is short because a client may
+/// be waiting.
 pub const SAGA_PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_mins(1));
-/// How long a foreign system is called again under one key before it is looked up instead: well
-/// within the 24 h that providers promise at the least.
+/// How long a remote system is called again under the same key. After that the outcome is looked up
+/// instead. Providers keep keys for at least 24 h.
 pub const SAGA_WINDOW: Duration = Duration::from_hours(1);
-/// How long a call that was given up may still be on its way to a foreign system.
+/// How long a call that was given up may still arrive at the remote system.
 pub const SAGA_QUIET: Duration = Duration::from_secs(30);
-/// How long a foreign system is taken to remember a key, from the first call under it: that it knows
-/// nothing of an older one says nothing. Twice the window, where that is longer.
+/// How long a remote system is assumed to remember a key, from the first call under it. That it
+/// does not know an older key proves nothing. If twice the window is longer, that is used instead.
 pub const SAGA_MEMORY: Duration = Duration::from_hours(24);
-/// How often it is tried to undo a step before a person is asked: some hours of growing waits.
+/// How many times the compensation of a step is attempted before the saga needs attention: some
+/// hours of growing pauses.
 pub const SAGA_UNDO_ATTEMPTS: u32 = 100;
-/// Sagas that one worker drives at once.
+/// Maximum number of sagas that one worker runs at the same time.
 pub const SAGAS_AT_ONCE: usize = 32;
-/// How long a worker waits at most until it looks for sagas by itself.
+/// Longest poll interval of a saga worker.
 pub const SAGA_POLL: Duration = Duration::from_millis(500);
-/// How far ahead of the clock a moment of the past may be: clocks differ. One that is further ahead was
-/// written while the clock was wrong.
+/// How far in the future a timestamp of a past event may be, because clocks differ. A timestamp
+/// that is further ahead was written while the clock was wrong.
 pub const CLOCK_AHEAD: Duration = Duration::from_mins(1);
-/// How far ahead of the clock a lease or the next move of a saga may be before a store whose clock was
-/// set back, or that is opened, brings it forward: a saga that sleeps for longer is looked at once more.
+/// How far in the future a lease or the next step of a saga may be when a store is opened or its
+/// clock was set back. A later time is replaced by this one; a saga that is really meant to sleep
+/// longer is then looked at once more.
 pub const SLEEP_AHEAD: Duration = Duration::from_hours(1);
-/// How long sagas stay after their end.
+/// How long sagas are kept after their end.
 pub const SAGA_RETENTION: Duration = Duration::from_hours(720);
 
-/// Connections of one listener at a time: each costs a descriptor and some kilobytes.
+/// Maximum number of connections of one listener. Each costs a file descriptor and some kilobytes.
 pub const LISTENER_CONNECTIONS: usize = 1_024;
-/// Descriptors that a process is taken to have where its system does not say.
+/// Number of file descriptors that a process is assumed to have if the system does not say.
 pub const LISTENER_DESCRIPTORS: usize = 256;
-/// Which part of the descriptors the one listener of a process takes: the other half is for files,
-/// the database and what it calls itself.
+/// Divisor for the file descriptors of a process with one listener: it gets half. The rest is for
+/// files, the database and outgoing connections.
 pub const LISTENER_SHARE: usize = 2;
-/// Which part of them each listener of a relay takes: three quarters are for deliveries.
+/// Divisor for the file descriptors that each listener of a relay gets: an eighth. Three quarters
+/// remain for deliveries.
 pub const LISTENER_SHARE_OF_RELAY: usize = 8;
-/// How long a client may take over a request's head, and an idle connection stays.
+/// How long a client may take to send the head of a request, and how long an idle connection is
+/// kept.
 pub const LISTENER_HEAD: Duration = Duration::from_secs(10);
-/// How long a client may take over a request's body: the largest is 64 KiB.
+/// How long a client may take to send the body of a request. The largest is 64 KiB.
 pub const LISTENER_BODY: Duration = Duration::from_secs(10);
-/// How long a write may wait for a client that does not read its answer.
+/// How long a write may wait for a client that does not read its response.
 pub const LISTENER_WRITE: Duration = Duration::from_secs(30);
-/// How long a listener waits for the client of a connection before another client that waits for a
-/// place is given its one.
+/// How long a listener waits for the client of a connection before it may close the connection in
+/// favor of a new client, if all connections are in use.
 pub const LISTENER_PLACE: Duration = Duration::from_secs(1);
-/// Bytes of a body per second that make up for the time that its client is waited for.
+/// Rate in bytes per second at which bytes of a body that arrive make up for time spent waiting for
+/// the client.
 pub const LISTENER_RATE: u64 = 16 * 1024;
-/// Bytes that are read from a connection ahead of whoever takes them, and so of a request's head.
+/// Maximum number of bytes that are read ahead from a connection. This also bounds the head of a
+/// request.
 pub const LISTENER_READ_AHEAD: usize = 64 * 1024;
-/// How long requests in flight may take once a listener stops.
+/// How long requests in flight may take after a listener was asked to stop.
 pub const LISTENER_FINISH: Duration = Duration::from_secs(35);
 
-/// Attempts of one operation of the retry client, the first among them.
+/// Maximum number of attempts of one operation of the retry client, including the first.
 pub const SEND_ATTEMPTS: u32 = 5;
-/// How long one operation of the retry client may take, all its attempts and waits.
+/// Time limit of one operation of the retry client, including all attempts and pauses.
 pub const SEND: Duration = Duration::from_secs(10);
-/// The ceiling of the first wait between two attempts of the retry client; it doubles with each.
+/// Upper bound of the first pause of the retry client. It doubles with each attempt.
 pub const BACKOFF_BASE: Duration = Duration::from_millis(100);
-/// What that ceiling never exceeds.
+/// Maximum of the upper bound of a pause of the retry client.
 pub const BACKOFF_CAP: Duration = Duration::from_secs(2);
-/// How long a far side's Retry-After is believed.
+/// Longest `Retry-After` of a remote system that is honored.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
-/// Bytes of an answer that the retry client takes in.
+/// Maximum size in bytes of a response that the retry client accepts.
 pub const RECEIVED_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Destinations that have a retry budget of their own; those beyond share one.
+/// Number of remote systems with a separate retry budget. All others share one budget.
 pub const BUDGETS: usize = 1_024;
-/// How long after it was written down a key of a client's journal is sent by default: as long as a
-/// service remembers it by default.
+/// Default maximum age of a key in a client's journal at which it is still sent. It equals the
+/// default retention of a service.
 pub const RESUME: Duration = RETENTION;
-/// How far ahead of the clock a line of a journal may be: a clock that was put right. One that is
-/// further ahead has no age that anybody knows.
+/// How far in the future the timestamp of a journal line may be, for a clock that was corrected.
+/// The age of a line that is further ahead is unknown.
 pub const JOURNAL_CLOCK: Duration = Duration::from_mins(1);
-/// How long the lock of a journal is waited for: whoever has it syncs a line.
+/// How long to wait for the lock of a journal. Its holder writes and syncs one line.
 pub const JOURNAL_LOCK: Duration = Duration::from_secs(5);
-/// Bytes of a client's journal after which what is done is left out of it.
+/// Size of a client's journal in bytes at which finished entries are removed from it.
 pub const JOURNAL_BYTES: u64 = 1024 * 1024;
-/// Bytes of a client's journal beyond which it is refused: so much cannot be unfinished.
+/// Size of a client's journal in bytes above which it is refused. Unfinished entries alone do not
+/// take this much.
 pub const JOURNAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Characters of an attempt's note that are kept.
+/// Maximum number of characters of the note of an attempt.
 pub const NOTE_CHARS: usize = 200;

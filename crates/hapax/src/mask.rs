@@ -1,40 +1,40 @@
-//! What is shown of a payload or a stored answer: everything but the values of members whose names
-//! say that they are nobody's business.
+//! Masking of payloads and stored responses: values of members with sensitive names are replaced
+//! before an operator sees them.
 //!
-//! A name is taken apart into its words: `cardNumber`, `CARD_NUMBER` and `billing.card` all hold the
-//! word `card`, `discard` does not. What is masked is masked whole, whatever it holds, at any depth
-//! and in JSON that stands in a text as well. Everything else stays as it is, byte for byte; what is
-//! no JSON is not shown at all, only what it is and how long.
+//! A name is split into words: `cardNumber`, `CARD_NUMBER` and `billing.card` contain the word
+//! `card`, `discard` does not. A masked value is replaced as a whole, whatever it contains, at any
+//! depth, and also in JSON inside a string. Everything else is shown unchanged, byte for byte.
+//! Content that is not JSON is not shown, only its type and length.
 
 use serde::de::IgnoredAny;
 
 use crate::limits::SHOWN_BYTES_MAX;
 
-/// Names whose values are masked.
+/// The names whose values are masked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mask {
-    /// Each taken apart into its words.
+    /// The words of each name.
     names: Vec<Vec<String>>,
 }
 
 /// Content as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// JSON, masked.
+    /// Masked JSON.
     Json(String),
-    /// Something else, or more than is shown: only what it is and how long.
+    /// Content that is not JSON, or that is too long to be shown: only its type and length.
     Opaque {
-        /// Its media type, where one is known.
+        /// The media type, if it is known.
         content_type: Option<String>,
-        /// Its length in bytes.
+        /// The length in bytes.
         bytes: u64,
     },
 }
 
-/// What stands in the place of a value that is masked.
+/// The replacement of a masked value.
 pub const MASKED: &str = "***";
 
-/// Names that are masked wherever there is a mask.
+/// Names that are always masked.
 const USUAL: &[&str] = &[
     "account_number",
     "api_key",
@@ -61,7 +61,8 @@ const USUAL: &[&str] = &[
     "ssn",
     "token",
 ];
-/// Letters from which a name is found at either end of a word too: `accesstoken`, `emailaddress`.
+/// Names with at least this many letters are also found at either end of a word: `accesstoken`,
+/// `emailaddress`.
 const LONG: usize = 5;
 
 impl Default for Mask {
@@ -71,7 +72,7 @@ impl Default for Mask {
 }
 
 impl Mask {
-    /// The usual names and these.
+    /// Creates a mask with the default names and additional ones.
     pub fn with<I: IntoIterator<Item: AsRef<str>>>(more: I) -> Self {
         let usual = USUAL.iter().map(|name| words(name));
         let more = more.into_iter().map(|name| words(name.as_ref()));
@@ -81,14 +82,14 @@ impl Mask {
         }
     }
 
-    /// Whether the value of a member or a header of this name is masked.
+    /// Whether the value of a member or header with this name is masked.
     pub fn hides(&self, name: &str) -> bool {
         let words = words(name);
         let holds = |hidden: &Vec<String>| words.windows(hidden.len()).any(|some| is(some, hidden));
         self.names.iter().any(holds)
     }
 
-    /// JSON with the values of such members replaced, at any depth; `None` when it is no JSON.
+    /// Masks JSON at any depth; `None` if the text is not JSON.
     pub fn json(&self, text: &str) -> Option<String> {
         serde_json::from_str::<IgnoredAny>(text).ok()?;
         let (bytes, mut shown) = (text.as_bytes(), String::with_capacity(text.len()));
@@ -101,9 +102,9 @@ impl Mask {
             let end = string_end(bytes, place);
             let behind = beyond_space(bytes, end);
             let said = serde_json::from_str::<String>(&text[place..end]).ok();
-            // What stands before a colon is a name: texts hold theirs in quotes.
+            // A string before a colon is a name. Inside a string, names are enclosed in quotes.
             let instead = if bytes.get(behind) == Some(&b':') {
-                // A name that cannot be read hides what it names.
+                // If a name cannot be decoded, its value is masked.
                 let hidden = said.is_none_or(|name| self.hides(&name));
                 let value = beyond_space(bytes, behind + 1);
                 hidden.then(|| (value, value_end(bytes, value), format!("\"{MASKED}\"")))
@@ -122,7 +123,8 @@ impl Mask {
         Some(shown)
     }
 
-    /// Content of some media type as it is shown; without one it is JSON if it reads as JSON.
+    /// Content of a media type as it is shown. Without a media type it is treated as JSON if it can
+    /// be parsed as JSON.
     pub fn content(&self, content_type: Option<&str>, bytes: &[u8]) -> Shown {
         let may_be = content_type.is_none_or(is_json) && bytes.len() <= SHOWN_BYTES_MAX;
         let text = str::from_utf8(bytes).ok().filter(|_| may_be);
@@ -135,9 +137,9 @@ impl Mask {
         )
     }
 
-    /// What a far side answered, from its beginning and perhaps no further, as it is shown: JSON masked,
-    /// anything else as it is. `None` where it begins as JSON and does not read as it: of JSON that breaks
-    /// off nobody can say which member a value belongs to.
+    /// The beginning of a receiver's response as it is shown: JSON is masked, anything else is
+    /// unchanged. `None` if it begins like JSON but cannot be parsed, because it is unknown to
+    /// which member a value of truncated JSON belongs.
     pub fn head(&self, head: &[u8]) -> Option<String> {
         let text = String::from_utf8_lossy(head);
         let text = beginning(&text);
@@ -148,7 +150,8 @@ impl Mask {
         }
     }
 
-    /// A text that is JSON itself, in quotes again, where something in it is masked.
+    /// Masks a string that contains JSON, and encodes it as a string again; `None` if nothing in it
+    /// is masked.
     fn json_within(&self, text: &str) -> Option<String> {
         let text = beginning(text);
         if !text.starts_with(['{', '[']) {
@@ -159,8 +162,8 @@ impl Mask {
     }
 }
 
-/// A text from where it says something: what some encoders put before JSON, a byte order mark above all,
-/// makes it none to a parser, and hides nothing from a reader.
+/// The text without what some encoders put before JSON, such as a byte order mark. A parser does
+/// not accept it, but a reader can still read the values.
 fn beginning(text: &str) -> &str {
     let says_nothing = |it: char| {
         it.is_whitespace()
@@ -170,14 +173,14 @@ fn beginning(text: &str) -> &str {
     text.trim_start_matches(says_nothing)
 }
 
-/// Whether a media type is JSON's, or of something that is written in it.
+/// Whether a media type is JSON, or a format that is based on JSON.
 fn is_json(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     let essence = essence.to_ascii_lowercase();
     essence.ends_with("/json") || essence.ends_with("+json")
 }
 
-/// Whether these words are a hidden name: the last of them may be many.
+/// Whether these words are a sensitive name. The last word may be in the plural.
 fn is(words: &[String], hidden: &[String]) -> bool {
     if let ([word], [hidden]) = (words, hidden)
         && hidden.len() >= LONG
@@ -189,8 +192,8 @@ fn is(words: &[String], hidden: &[String]) -> bool {
     })
 }
 
-/// The words of a name, in lower case: they end where letters become digits or capitals, and where
-/// something else stands between them.
+/// The words of a name, in lower case. A word ends at a digit, at a capital letter, and at any
+/// other character.
 fn words(name: &str) -> Vec<String> {
     let letters: Vec<char> = name.chars().collect();
     let mut words = vec![String::new()];
@@ -211,14 +214,14 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Whether a word begins at a letter: `cardNumber`, `APIKey`, `card2`.
+/// Whether a word begins at this letter: `cardNumber`, `APIKey`, `card2`.
 fn begins(before: char, letter: char, next: Option<&char>) -> bool {
     let hump = letter.is_uppercase()
         && (before.is_lowercase() || next.is_some_and(|next| next.is_lowercase()));
     hump || before.is_numeric() != letter.is_numeric()
 }
 
-/// Behind the quote that ends a string which begins here. The text is JSON.
+/// The index after the closing quote of the string that begins here. The text must be JSON.
 fn string_end(bytes: &[u8], start: usize) -> usize {
     let mut place = start + 1;
     while let Some(byte) = bytes.get(place) {
@@ -231,7 +234,7 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-/// Behind a value that begins here. The text is JSON.
+/// The index after the value that begins here. The text must be JSON.
 fn value_end(bytes: &[u8], start: usize) -> usize {
     let (mut place, mut depth) = (start, 0_usize);
     while let Some(byte) = bytes.get(place) {
@@ -393,7 +396,7 @@ mod tests {
         assert_eq!(mask.head(b"").as_deref(), Some(""));
     }
 
-    /// The same by a tree: what it says, whatever it looks like.
+    /// The same by means of a tree, as a reference for the tests.
     fn masked(mask: &Mask, value: Value) -> Value {
         match value {
             Value::Array(items) => items.into_iter().map(|it| masked(mask, it)).collect(),
@@ -422,7 +425,7 @@ mod tests {
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),
-            // A text that is JSON itself is masked within.
+            // A string that contains JSON is masked inside.
             text.clone()
                 .prop_filter("no JSON", |it| !it.starts_with(['{', '[', ' ']))
                 .prop_map(Value::from),

@@ -1,12 +1,14 @@
-//! Requests that commit in several transactions, because they call foreign systems in between.
+//! Phased mode: requests that commit in several transactions, because they call remote systems in
+//! between.
 //!
-//! The first transaction commits the key `in_progress`, with a lease and an epoch: an
-//! [`Ownership`]. Each phase commits rows, events and a recovery point, and the last one the
-//! answer; all of them only while the epoch is still the owner's. When an owner dies its lease
-//! lapses, and whoever takes the key over goes on at the recovery point.
+//! The first transaction commits the key as `in_progress`, with a lease and an epoch; this is an
+//! [`Ownership`]. Each phase commits rows, events and a recovery point, and the last phase commits
+//! the response. All of them succeed only while the epoch is unchanged. If the owner dies, its
+//! lease expires, and the next owner continues at the recovery point.
 //!
-//! A foreign system must see one intent however often a step is tried: [`Ownership::provider_key`]
-//! depends on the key's row and the step, and never on the attempt.
+//! A remote system must receive the same key for every attempt at a step.
+//! [`Ownership::provider_key`] depends on the row of the key and on the step, and never on the
+//! attempt.
 
 use std::time::Duration;
 
@@ -21,53 +23,57 @@ use crate::{
     seeded::{self, Bug},
 };
 
-/// The version of the format of provider keys: a change would charge twice.
+/// Version of the format of provider keys. A change of the format would make providers execute a
+/// step twice.
 const PROVIDER_KEY_VERSION: u8 = 1;
 
-/// What a request asks of the key table when its key is to outlive its first transaction.
+/// A request for a key that is kept beyond the first transaction.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Which key, for which payload.
+    /// The key and the fingerprint.
     pub claim: Claim,
-    /// How long the key stays its owner's unless it is renewed.
+    /// How long the key belongs to its owner unless the lease is renewed.
     pub lease: Duration,
-    /// The request itself, so that it can be resumed without the client; kept until it is answered.
+    /// The request, stored so that it can be resumed without its client. It is deleted when the
+    /// response is stored.
     pub request: Option<Bytes>,
 }
 
-/// What came of an [`Entry`].
+/// The result of an [`Entry`].
 #[derive(Clone, Debug)]
 pub enum Entered {
-    /// The key is ours, and that is committed.
+    /// The key is owned, and the ownership is committed.
     Owned(Ownership),
     /// The key was taken.
     Known(Known),
 }
 
-/// A key in the hands of one owner.
+/// The ownership of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
-    /// Which key.
+    /// The key.
     pub scope: Scope,
-    /// What was asked under it.
+    /// The fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// Which owner this is: every later one has a higher number.
+    /// The epoch of this owner. Every later owner has a higher epoch.
     pub epoch: i64,
-    /// When the key was first entered; with the epoch it tells this row from any later one.
+    /// When the key was first entered. Together with the epoch this distinguishes the row from
+    /// later rows of the same key.
     pub created_at: Timestamp,
     /// The name of the last phase that was committed.
     pub recovery_point: Option<String>,
-    /// Whether somebody else had the key before and did not finish.
+    /// Whether the key had an owner before that did not finish.
     pub resumed: bool,
-    /// How long the answer will stand.
+    /// How long the response will be kept.
     pub retention: Duration,
 }
 
 impl Ownership {
-    /// The key to send to a foreign system with the step `step`: the same for every attempt.
+    /// The key to send to a remote system for the step `step`. It is the same for every attempt.
     ///
-    /// It is 36 characters long and reads as a UUID (version 8). Another tenant, operation, key,
-    /// payload, step, or the same key used anew after it expired make another one.
+    /// It is 36 characters long and has the form of a UUID (version 8). Another tenant, operation,
+    /// key, payload or step results in another key, and so does the same idempotency key when it is
+    /// used again after it has expired.
     pub fn provider_key(&self, step: &str) -> String {
         let scope = &self.scope;
         let mut hash = FingerprintBuilder::new(PROVIDER_KEY_VERSION)
@@ -87,44 +93,47 @@ impl Ownership {
     }
 }
 
-/// A key whose owner died, in new hands, with the request that is to be resumed.
+/// A key that was taken over after its owner died, with the request to resume.
 #[derive(Clone, Debug)]
 pub struct TakenOver {
-    /// The key.
+    /// The ownership of the key.
     pub ownership: Ownership,
-    /// The request as it was kept.
+    /// The stored request.
     pub request: Bytes,
 }
 
-/// Which keys are to be taken over, and on what terms.
+/// Which keys to take over.
 #[derive(Clone, Copy, Debug)]
 pub struct Lapsed {
-    /// How long the new owner has a key unless it renews it.
+    /// How long the new owner has a key unless it renews the lease.
     pub lease: Duration,
-    /// How long a key has to be nobody's: the client's own retry comes first.
+    /// How long after the end of its lease a key can be taken over, so that the client's own retry
+    /// comes first.
     ///
-    /// It doubles with every owner that a key has had, [`GRACE_DOUBLINGS`](crate::limits::GRACE_DOUBLINGS)
-    /// times at most, so that a request that always fails is tried less and less often.
+    /// This time doubles with every owner that a key has had, at most
+    /// [`GRACE_DOUBLINGS`](crate::limits::GRACE_DOUBLINGS) times, so that a request that always
+    /// fails is tried less and less often.
     pub grace: Duration,
-    /// The most keys to take.
+    /// The maximum number of keys to take over.
     pub limit: usize,
 }
 
-/// What an entry finds.
+/// The decision about an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing that stands: it begins anew.
+    /// There is no valid row. The request starts as new.
     New,
-    /// Its own request, which nobody works on: it goes on where that stopped.
+    /// The row belongs to the same request and has no owner. The request continues where it
+    /// stopped.
     Resume,
-    /// A key that is taken.
+    /// The key is taken.
     Known(Known),
 }
 
-/// Judges an entry against the row that holds its key.
+/// Evaluates an entry against the existing row of its key.
 ///
-/// A mismatch is told first. A key in progress is free once its lease has lapsed, to the last
-/// moment of which it is its owner's.
+/// A mismatch is checked first. A key in progress belongs to its owner until the end of its lease,
+/// inclusive.
 pub fn judge_entry(record: Option<KeyRecord>, claim: &Claim, now: Timestamp) -> Found {
     let Some(record) = record else {
         return Found::New;
@@ -138,10 +147,10 @@ pub fn judge_entry(record: Option<KeyRecord>, claim: &Claim, now: Timestamp) -> 
     }
 }
 
-/// Takes `name` as the name of a phase.
+/// Checks the name of a phase.
 ///
 /// # Errors
-/// Fails when it is empty or longer than [`RECOVERY_POINT_BYTES_MAX`].
+/// Fails if the name is empty or longer than [`RECOVERY_POINT_BYTES_MAX`].
 pub fn check_name(name: &str) -> Result<(), PhaseNameError> {
     match name.len() {
         1..=RECOVERY_POINT_BYTES_MAX => Ok(()),
@@ -149,7 +158,7 @@ pub fn check_name(name: &str) -> Result<(), PhaseNameError> {
     }
 }
 
-/// A phase's name that is empty or too long.
+/// The name of a phase is empty or too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a phase's name has 1 to {RECOVERY_POINT_BYTES_MAX} bytes, not {bytes}")]
 pub struct PhaseNameError {

@@ -1,33 +1,34 @@
-//! Which keys were purged: what a service needs to know that keeps answers in memory.
+//! Purged keys, for services that cache responses.
 //!
-//! A store numbers purges in the order in which they become visible. A service that has read them
-//! up to a [`PurgeMark`] asks for those behind it. Where the store cannot tell, because too many
-//! went since or the database is another one, it says so, and the service forgets all that it keeps.
+//! A store numbers purges in the order in which they become visible. A service that has read up to
+//! a [`PurgeMark`] asks for later ones. If the store cannot list them, because too many followed or
+//! because the database was replaced, it says so, and the service clears its cache.
 
 use crate::key::Scope;
 
-/// Up to which purge a service has read.
+/// The last purge that a service has read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeMark {
-    /// The history in which purges are counted: it changes when a database is restored or replaced.
+    /// The history in which purges are numbered. It changes when a database is restored or
+    /// replaced.
     pub history: String,
-    /// The number of the last purge; 0 before the first.
+    /// The number of the last purge; 0 before the first one.
     pub number: i64,
 }
 
-/// What was purged behind a mark.
+/// The purges after a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purged {
-    /// Up to which purge this tells.
+    /// The last purge that is included.
     pub until: PurgeMark,
-    /// The keys; `None` when it is not known which they were: any key may be among them.
+    /// The purged keys; `None` if they are not known, in which case any key may be among them.
     pub keys: Option<Vec<Scope>>,
 }
 
 impl Purged {
-    /// What is known about the purges between `since` and `until`, of which `kept` are still stored.
+    /// The purges between `since` and `until`. `kept` are those that are still stored.
     ///
-    /// Numbers have no gaps, so fewer rows than numbers means that some are not stored any more.
+    /// Numbers have no gaps. If there are fewer rows than numbers, some are not stored any more.
     pub fn of(since: Option<&PurgeMark>, until: PurgeMark, kept: Vec<Scope>) -> Self {
         let all = since.is_some_and(|since| {
             let went = until.number.checked_sub(since.number);

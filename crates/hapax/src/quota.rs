@@ -1,10 +1,10 @@
-//! Quotas: how much one tenant may have stored, in keys and in bytes.
+//! Quotas: how many keys and bytes one tenant may have stored.
 //!
-//! The store counts what every tenant has; between two counts each node adds what it stores itself. A
-//! tenant may therefore exceed its quota by what all other nodes store for it between two counts,
-//! and no request pays for the counting. Who is over the quota gets no new key; what is stored is
-//! replayed as ever. Where nobody can count for a while, what a node added itself is forgotten: what
-//! expires meanwhile is not taken off it, and a tenant would be refused for what it no longer has.
+//! The store counts what every tenant has. Between two counts each node adds what it stores itself.
+//! A tenant may therefore exceed its quota by what all other nodes store for it between two counts,
+//! and no request has to count. A tenant over its quota cannot use new keys; stored responses are
+//! still replayed. If the store cannot count for some time, a node forgets what it has added: it
+//! does not subtract what expires meanwhile, and would refuse a tenant for keys that are gone.
 
 use std::{
     collections::HashMap,
@@ -13,27 +13,27 @@ use std::{
 
 use crate::key::Tenant;
 
-/// The most that one tenant may have stored; what is absent is not bounded.
+/// The limits of one tenant. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Keys that stand.
+    /// Number of stored keys.
     pub keys: Option<u64>,
-    /// Bytes of their answers, and of requests that are kept.
+    /// Bytes of stored responses and stored requests.
     pub bytes: Option<u64>,
 }
 
 /// What one tenant has stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Who.
+    /// The tenant.
     pub tenant: Tenant,
-    /// Keys that stand.
+    /// Number of stored keys.
     pub keys: u64,
-    /// Bytes of their answers, and of requests that are kept.
+    /// Bytes of stored responses and stored requests.
     pub bytes: u64,
 }
 
-/// What the tenants have stored, beside what they may.
+/// What the tenants have stored, and their limits.
 #[derive(Debug, Default)]
 pub struct Quotas {
     quota: Quota,
@@ -43,7 +43,7 @@ pub struct Quotas {
 #[derive(Debug, Default)]
 struct Used {
     tenants: HashMap<Tenant, OfTenant>,
-    /// Rounds since the last in which the store could count.
+    /// Rounds since the last one in which the store could count.
     missed: u32,
 }
 
@@ -54,20 +54,20 @@ struct OfTenant {
     added: (u64, u64),
 }
 
-/// Rounds that may be missed before what was added is forgotten.
+/// Number of rounds without a count after which what was added is forgotten.
 const MISSED_MAX: u32 = 3;
 
-/// What there is too much of.
+/// The limit that is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
-    /// So many keys are allowed.
+    /// The maximum number of keys.
     Keys(u64),
-    /// So many bytes are allowed.
+    /// The maximum number of bytes.
     Bytes(u64),
 }
 
 impl Quotas {
-    /// With nothing counted yet.
+    /// Creates quotas with nothing counted yet.
     pub fn new(quota: Quota) -> Self {
         Self {
             quota,
@@ -75,12 +75,12 @@ impl Quotas {
         }
     }
 
-    /// Whether anything is bounded.
+    /// Whether there is any limit.
     pub fn is_on(&self) -> bool {
         self.quota != Quota::default()
     }
 
-    /// What this tenant has too much of for one more key.
+    /// The limit that one more key of this tenant would exceed.
     pub fn excess(&self, tenant: &Tenant) -> Option<Excess> {
         if !self.is_on() {
             return None;
@@ -94,8 +94,8 @@ impl Quotas {
             .or_else(|| over(bytes, self.quota.bytes).map(Excess::Bytes))
     }
 
-    /// So many more keys were stored, and so many bytes: a key that is kept before its answer is comes
-    /// in two parts.
+    /// Adds keys and bytes that were stored. A key that is stored before its response is added in
+    /// two steps.
     pub fn add(&self, tenant: &Tenant, keys: u64, bytes: usize) {
         if !self.is_on() {
             return;
@@ -106,7 +106,8 @@ impl Quotas {
         *size += bytes as u64;
     }
 
-    /// Takes over what the store has counted. What is stored while it counts is counted next time.
+    /// Replaces all amounts by what the store has counted. What is stored during the count is
+    /// included in the next one.
     pub fn counted(&self, usage: Vec<Usage>) {
         let counted = |it: Usage| OfTenant {
             counted: (it.keys, it.bytes),
@@ -118,7 +119,8 @@ impl Quotas {
         *used = Used { tenants, missed: 0 };
     }
 
-    /// The store could not count. What it counted last stands, and for some rounds what was added.
+    /// Records that the store could not count. The last count is kept, and for some rounds also
+    /// what was added since.
     pub fn not_counted(&self) {
         let mut used = self.used.write().unwrap_or_else(PoisonError::into_inner);
         used.missed += 1;
@@ -190,7 +192,7 @@ mod tests {
         }
         quotas.not_counted();
         assert_eq!(quotas.excess(&alice), None);
-        // What was counted stands.
+        // The last count is kept.
         quotas.add(&alice, 1, 0);
         assert_eq!(quotas.excess(&alice), Some(Excess::Keys(10)));
     }

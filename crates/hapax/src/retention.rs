@@ -1,9 +1,9 @@
-//! Deletes what is past its retention, one batch of each kind in turn.
+//! Retention: deletes expired rows, one batch of each kind in turn.
 //!
-//! A kind is deleted in batches. In a round every kind gets one batch, then every kind that is not
-//! finished gets the next one, so that a kind that grows as fast as it is deleted does not keep the
-//! others from being deleted. A kind that fails does not stop the others either. A round ends when
-//! nothing is left, or after [`PURGE_TURNS`] batches of each kind.
+//! In a round every kind gets one batch, then every kind that is not finished gets the next one, so
+//! that a kind that grows as fast as it is deleted does not keep the others from being deleted. A
+//! kind that fails does not stop the others either. A round ends when nothing is left, or after
+//! [`PURGE_TURNS`] batches of each kind.
 
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::{
     telemetry::IDEMPOTENCY_EXPIRED,
 };
 
-/// How long finished rows stay. Keys are not listed: each key has its own retention.
+/// How long finished rows are kept. Keys are not listed, because each key has its own retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ages {
-    /// Events, after every destination has passed them.
+    /// Events, after every destination has settled them.
     pub events: Duration,
     /// Messages of the inbox, after they were received.
     pub inbox: Duration,
@@ -34,7 +34,7 @@ impl Default for Ages {
     }
 }
 
-/// The kinds of rows that are deleted, in the order of their turns.
+/// The kinds of rows that are deleted, in order.
 #[derive(Debug, Default)]
 pub struct Retention {
     kinds: Vec<Kind>,
@@ -48,13 +48,13 @@ struct Kind {
 }
 
 impl Retention {
-    /// Nothing to delete yet.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a kind: `purge` deletes one batch and returns how many rows went; 0 means that nothing
-    /// is left. `name` stands in the log when it fails.
+    /// Adds a kind. `purge` deletes one batch and returns the number of deleted rows; 0 means that
+    /// nothing is left. `name` is logged if it fails.
     #[must_use]
     pub fn and<P, F>(mut self, name: &'static str, purge: P) -> Self
     where
@@ -96,11 +96,10 @@ impl Retention {
         })
     }
 
-    /// Deletes in turns until nothing is left, or until every kind has had [`PURGE_TURNS`] turns;
-    /// returns whether there was more to delete at its end, so that the next round should follow
-    /// at once.
+    /// Deletes in turns until nothing is left, or until every kind has had [`PURGE_TURNS`] batches.
+    /// Returns whether there is more to delete, so that the next round should follow at once.
     ///
-    /// A kind that fails is logged, and has its next turn in the next round.
+    /// A kind that fails is logged, and has its next batch in the next round.
     pub async fn round(&self) -> bool {
         let mut left: Vec<&Kind> = self.kinds.iter().collect();
         for _ in 0..PURGE_TURNS {
@@ -111,7 +110,7 @@ impl Retention {
                     Ok(_) => unfinished.push(kind),
                     Err(error) => tracing::warn!(
                         kind = kind.name,
-                        error = error.story(),
+                        error = error.error_chain(),
                         "cannot delete what is past its retention"
                     ),
                 }
@@ -133,10 +132,11 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// Deletes a batch of expired keys and counts them by operation; returns how many went.
+/// Deletes a batch of expired keys, counts them by operation in the metrics, and returns the number
+/// of deleted keys.
 ///
 /// # Errors
-/// Fails as the store does.
+/// Fails if the store fails.
 pub async fn purge_keys(store: &impl Keys) -> Result<u64, StoreError> {
     let expired = store.purge_keys().await?;
     for (operation, rows) in &expired {

@@ -1,12 +1,12 @@
-//! Duplicates on one node meet here before they reach the store.
+//! Single flight: concurrent duplicates on one node share one execution and do not reach the store.
 //!
-//! The first request with a key [leads](Lead); those that come while it runs
-//! follow, and hold nothing but a place in a queue. When the leader finishes,
-//! its word is handed to every follower with the same fingerprint; when it lets
-//! go, one follower leads in its stead. A storm on one key is one transaction.
+//! The first request with a key becomes the [leader](Lead). Requests that arrive while it runs
+//! become followers, which hold only an entry in a queue. When the leader finishes, every follower
+//! with the same fingerprint receives its result. When the leader gives up, one follower becomes
+//! the leader. Many requests with one key are one transaction.
 //!
-//! A follower with another fingerprint is told of the mismatch as soon as the
-//! leader has confirmed that the key stands for its own, and never before.
+//! A follower with another fingerprint receives a mismatch as soon as the leader has confirmed that
+//! the key belongs to its fingerprint, and never before.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -22,41 +22,42 @@ use crate::{
     seeded::{self, Bug},
 };
 
-/// Locks of the map: more than the cores that contend for them.
+/// Number of locks of the map: more than the cores that compete for them.
 const SHARDS: usize = 64;
-/// Waiters of one flight before those that left are first cleared away.
+/// Number of waiting followers of one key at which those that have left are removed for the first
+/// time.
 const CLEAR_AT: usize = 64;
 
-/// The keys whose requests are running on this node; `T` is what a leader tells.
+/// The keys whose requests are running on this node. `T` is the result of a leader.
 pub struct SingleFlight<T>(Arc<Shared<T>>);
 
-/// What a request is, on arrival.
+/// The role of a request that joins.
 #[derive(Debug)]
 pub enum Arrival<T> {
-    /// It leads: it runs.
+    /// The request is the leader and runs.
     Lead(Lead<T>),
-    /// It follows: it waits for its turn.
+    /// The request is a follower and waits.
     Follow(Follow<T>),
-    /// The key is taken for another payload.
+    /// The key is used with another payload.
     Mismatch,
 }
 
-/// What a follower is told.
+/// What a follower receives.
 #[derive(Debug)]
 pub enum Turn<T> {
-    /// What the leader found, for the same fingerprint.
+    /// The leader's result, for the same fingerprint.
     Told(T),
-    /// The key is taken for another payload.
+    /// The key is used with another payload.
     Mismatch,
-    /// The leader let go: the follower leads now.
+    /// The leader gave up. The follower is the leader now.
     Lead(Lead<T>),
 }
 
-/// A place in the queue behind a leader; dropping it leaves the queue.
+/// An entry in the queue of followers. Dropping it leaves the queue.
 #[derive(Debug)]
 pub struct Follow<T>(oneshot::Receiver<Turn<T>>);
 
-/// The right to run under a key; dropping it lets the next follower lead.
+/// The right to run under a key. Dropping it makes the next follower the leader.
 pub struct Lead<T> {
     shared: Arc<Shared<T>>,
     scope: Scope,
@@ -65,7 +66,7 @@ pub struct Lead<T> {
 }
 
 impl<T: Clone> SingleFlight<T> {
-    /// An empty map.
+    /// Creates an empty map.
     pub fn new() -> Self {
         Self(Arc::new(Shared {
             hasher: RandomState::new(),
@@ -90,13 +91,13 @@ impl<T: Clone> SingleFlight<T> {
         }
     }
 
-    /// How many keys have a request running now.
+    /// The number of keys with a running request.
     pub fn len(&self) -> usize {
         let locked = |shard: &Mutex<_>| -> usize { lock::<T>(shard).len() };
         self.0.shards.iter().map(locked).sum()
     }
 
-    /// Whether no key has a request running.
+    /// Whether no key has a running request.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -121,17 +122,19 @@ impl<T> fmt::Debug for SingleFlight<T> {
 }
 
 impl<T> Follow<T> {
-    /// Waits for the turn.
+    /// Waits for the result of the leader.
     ///
-    /// Bounding the wait is the caller's: a follower that is dropped leaves the queue.
+    /// The caller limits the wait: a follower that is dropped leaves the queue.
     pub async fn turn(self) -> Turn<T> {
-        // A leader answers or hands over even when it panics: its guard does.
+        // A leader sends a result or hands over even if it panics, because its guard does so when
+        // it is dropped.
         self.0.await.unwrap_or(Turn::Mismatch)
     }
 }
 
 impl<T> Lead<T> {
-    /// Says that the key stands for this leader's fingerprint: others are told at once.
+    /// Confirms that the key belongs to this leader's fingerprint. Followers with another one
+    /// receive a mismatch at once.
     pub fn confirm(&self) {
         let others: Vec<_> = {
             let mut flights = self.shared.flights(&self.scope);
@@ -146,9 +149,9 @@ impl<T> Lead<T> {
         }
     }
 
-    /// Tells every follower with the same fingerprint and ends the flight.
+    /// Sends the result to every follower with the same fingerprint and ends the flight.
     ///
-    /// Followers with another fingerprint go on by themselves, unless the key was confirmed.
+    /// Followers with another fingerprint continue on their own, unless the key was confirmed.
     pub fn finish(mut self, told: &T)
     where
         T: Clone,
@@ -180,7 +183,8 @@ impl<T> Lead<T> {
         self.done = true;
         while let Some(next) = self.shared.next(&self.scope) {
             let lead = Self::new(&self.shared, &self.scope, next.fingerprint);
-            // The sent value comes back when the follower has left; it must not hand over itself.
+            // If the follower has left, the value comes back. Dropping it here must not hand over a
+            // second time.
             match next.tell.send(Turn::Lead(lead)) {
                 Err(Turn::Lead(mut refused)) => refused.done = true,
                 _ => return,
@@ -219,7 +223,7 @@ impl<T> Shared<T> {
         lock(&self.shards[self.hasher.hash_one(scope) as usize % SHARDS])
     }
 
-    /// The next follower in line, whose flight it becomes; the flight ends when there is none.
+    /// The next follower, which becomes the leader. The flight ends if there is none.
     fn next(&self, scope: &Scope) -> Option<Waiter<T>> {
         let mut flights = self.flights(scope);
         let flight = flights.get_mut(scope)?;
@@ -277,7 +281,7 @@ impl<T> Flight<T> {
     }
 }
 
-/// No code that can panic runs under these locks, so a poisoned one is sound.
+/// No code that can panic runs under these locks, so a poisoned lock is still consistent.
 fn lock<T>(shard: &Mutex<Flights<T>>) -> MutexGuard<'_, Flights<T>> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

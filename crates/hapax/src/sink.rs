@@ -1,9 +1,8 @@
-//! A kind of place where events go.
+//! Sinks: the kinds of receivers that events are delivered to.
 //!
-//! A [`Sink`] takes a batch of offers and answers each one. It does not retry,
-//! wait or remember: the relay owns time. What it must do is answer truly:
-//! `Ok` only when the far side has the event for good, and otherwise whether
-//! the same event may be taken later.
+//! A [`Sink`] receives a batch of offers and returns an outcome for each. It does not retry, wait
+//! or store anything; the relay does. A sink must report truthfully: `Ok` only if the receiver has
+//! the event permanently, otherwise whether the receiver may take the same event later.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -13,33 +12,33 @@ use futures_util::future::BoxFuture;
 use crate::{
     event::Event,
     outbox::OutboxEvent,
-    telemetry::story,
+    telemetry::error_chain,
     trace::{TRACEPARENT, TraceContext},
 };
 
-/// Whatever went wrong further down.
+/// The cause of an error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// One event, offered once.
+/// One attempt to deliver one event.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// What is offered.
+    /// The event.
     pub event: Arc<OutboxEvent>,
-    /// Which attempt this is, from 1.
+    /// The number of the attempt, starting at 1.
     pub attempt: u32,
-    /// The attempt's own span, where one tells of it.
+    /// The span of the attempt, if it is traced.
     pub trace: Option<TraceContext>,
 }
 
 impl Offer {
-    /// The event that is offered.
+    /// The event.
     pub fn event(&self) -> &Event {
         &self.event.event
     }
 
-    /// The `traceparent` that goes beside the event: the attempt's own, or else the event's.
+    /// The `traceparent` to send with the event: that of the attempt, or else that of the event.
     ///
-    /// It differs from one attempt to the next, and belongs in no body that is hashed.
+    /// It differs between attempts, and must not be part of a body that is hashed.
     pub fn traceparent(&self) -> Option<Cow<'_, str>> {
         match self.trace {
             Some(own) => Some(Cow::Owned(own.to_string())),
@@ -48,93 +47,94 @@ impl Offer {
     }
 }
 
-/// A kind of place: webhook, mail, file, function.
+/// A kind of receiver: webhook, mail, file, function.
 pub trait Sink: Send + Sync + 'static {
-    /// The word for this kind in metrics and logs.
+    /// The name of this kind in metrics and logs.
     fn kind(&self) -> &'static str;
 
-    /// Offers a batch and answers each offer, in order.
+    /// Delivers a batch and returns an outcome for each offer, in order.
     ///
-    /// The answer has exactly as many elements as `offers`. A sink may be dropped in the middle
-    /// of this call; what it had sent by then counts as an attempt whose outcome is unknown.
+    /// The result has exactly as many elements as `offers`. The future may be dropped before it
+    /// completes; what was sent by then counts as an attempt with an unknown outcome.
     fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>>;
 
-    /// The most offers that one call can make good use of.
+    /// The maximum useful size of a batch.
     fn batch_max(&self) -> usize {
         1
     }
 }
 
-/// What came of one offer.
+/// The outcome of one offer.
 pub type Outcome = Result<Receipt, SinkError>;
 
-/// What the far side said.
+/// The response of the receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
-    /// Its status code, where its protocol has one.
+    /// The status code, if the protocol has one.
     pub status: Option<u16>,
-    /// The beginning of its response, at most 16 KiB.
+    /// The beginning of the response, at most 16 KiB.
     pub head: Bytes,
 }
 
-/// Why a sink did not take an event.
+/// Why a sink could not deliver an event.
 ///
-/// The variant answers what the relay asks: again, or never? And is it the far side, or this event?
+/// The variant says whether the relay should try again, and whether the failure concerns the
+/// receiver or only this event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// The far side may take the same event later; it would not have taken another one either.
+    /// The receiver may take the same event later. It would not have taken another event either.
     ///
-    /// Ten of these in a row open the destination's breaker.
+    /// Ten consecutive failures of this kind open the destination's circuit breaker.
     #[error("sink is unavailable")]
     Unavailable {
-        /// The least it asked us to wait.
+        /// The minimum delay that the receiver asked for.
         retry_after: Option<Duration>,
-        /// What kind of failure it was: a word for metrics, from a small set.
+        /// The kind of failure: a name for metrics, from a small set.
         error_type: &'static str,
-        /// What the far side said, if it said anything.
+        /// The response of the receiver, if there was one.
         receipt: Receipt,
-        /// What went wrong.
+        /// The cause.
         source: BoxError,
     },
-    /// The far side is there, and does not take this event now: no queue listens for its type, the
-    /// endpoint calls its content wrong.
+    /// The receiver is available but does not take this event now: no queue is bound for its type,
+    /// or the endpoint rejects its content.
     ///
-    /// It may be taken later, and is offered again by the destination's schedule. Nothing follows for
-    /// other events: it never opens the destination's breaker.
+    /// The event is retried by the destination's schedule. Other events are not affected: this
+    /// failure never opens the destination's circuit breaker.
     #[error("sink declined the event")]
     Declined {
-        /// The least it asked us to wait.
+        /// The minimum delay that the receiver asked for.
         retry_after: Option<Duration>,
-        /// What kind of failure it was: a word for metrics, from a small set.
+        /// The kind of failure: a name for metrics, from a small set.
         error_type: &'static str,
-        /// What the far side said, if it said anything.
+        /// The response of the receiver, if there was one.
         receipt: Receipt,
-        /// What it objected to.
+        /// The cause.
         source: BoxError,
     },
-    /// The far side will never take this event.
+    /// The receiver will never take this event.
     #[error("sink rejected the event")]
     Rejected {
-        /// What kind of failure it was.
+        /// The kind of failure.
         error_type: &'static str,
-        /// What the far side said, if it said anything.
+        /// The response of the receiver, if there was one.
         receipt: Receipt,
-        /// What it objected to.
+        /// The cause.
         source: BoxError,
     },
-    /// The far side wants no events at all any more: the destination is to be disabled.
+    /// The receiver does not want any more events. The destination is disabled.
     #[error("sink is gone")]
     Gone {
-        /// What the far side said.
+        /// The response of the receiver.
         receipt: Receipt,
-        /// How it said so.
+        /// The cause.
         source: BoxError,
     },
 }
 
 impl SinkError {
-    /// A failure that may pass, with no word from the far side.
+    /// A temporary failure without a response of the receiver.
     pub fn unavailable(error_type: &'static str, source: impl Into<BoxError>) -> Self {
         Self::Unavailable {
             retry_after: None,
@@ -144,7 +144,7 @@ impl SinkError {
         }
     }
 
-    /// A failure of this event alone that may pass, with no word from the far side.
+    /// A temporary failure of this event alone, without a response of the receiver.
     pub fn declined(error_type: &'static str, source: impl Into<BoxError>) -> Self {
         Self::Declined {
             retry_after: None,
@@ -154,7 +154,7 @@ impl SinkError {
         }
     }
 
-    /// A failure that will not pass, with no word from the far side.
+    /// A permanent failure without a response of the receiver.
     pub fn rejected(error_type: &'static str, source: impl Into<BoxError>) -> Self {
         Self::Rejected {
             error_type,
@@ -163,7 +163,7 @@ impl SinkError {
         }
     }
 
-    /// The word for this failure in metrics.
+    /// The name of this failure in metrics.
     pub fn error_type(&self) -> &'static str {
         match self {
             Self::Unavailable { error_type, .. }
@@ -173,7 +173,7 @@ impl SinkError {
         }
     }
 
-    /// What the far side said.
+    /// The response of the receiver.
     pub fn receipt(&self) -> &Receipt {
         match self {
             Self::Unavailable { receipt, .. }
@@ -183,8 +183,8 @@ impl SinkError {
         }
     }
 
-    /// The failure and what caused it, in one line.
-    pub fn story(&self) -> String {
-        story(self)
+    /// The error and its causes, in one line.
+    pub fn error_chain(&self) -> String {
+        error_chain(self)
     }
 }

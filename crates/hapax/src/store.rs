@@ -1,9 +1,9 @@
-//! What a store must offer, one trait per noun.
+//! The interface of a store, one trait per noun.
 //!
-//! The write path is [`Transaction`]: functions on the transaction that the
-//! effect is written in. [`Keys`] opens such transactions; [`Source`],
-//! [`Outbox`] and [`Deliveries`] are the relay's side. The conformance suites of
-//! `hapax-testkit` are the law for all of them, method by method.
+//! [`Transaction`] is the write path: the handler's effect, the key, the response and the events
+//! are written in one transaction. [`Keys`] opens such transactions. The relay reads a [`Source`]
+//! or an [`Outbox`] and records its progress in [`Deliveries`]. The conformance suites of
+//! `hapax-testkit` test every method of every trait.
 
 mod deliveries;
 mod error;
@@ -27,89 +27,95 @@ use crate::{
 pub use deliveries::Deliveries;
 pub use error::{DatabaseError, DatabaseErrorKind, StoreError};
 
-/// An open transaction: the handler's rows, the key, the answer and the events are one commit.
+/// An open transaction. The handler's rows, the key, the response and the events are committed
+/// together.
 ///
-/// Dropping it rolls everything back.
+/// Dropping the transaction rolls it back.
 pub trait Transaction: Send + Sized + 'static {
-    /// Adds an event to this transaction; it exists exactly when the transaction commits.
+    /// Adds an event to this transaction. The event exists if and only if the transaction commits.
     ///
     /// # Errors
-    /// Fails when the event could not be carried; the transaction stays usable.
+    /// Fails if the event is not valid. The transaction stays usable.
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError>;
 
-    /// Takes a message for a consumer, once, in this transaction.
+    /// Accepts a message for a consumer in this transaction, unless the consumer has accepted it
+    /// before.
     fn accept(
         &mut self,
         message: &Message,
     ) -> impl Future<Output = Result<Acceptance, StoreError>> + Send;
 
-    /// Stores the answer under the claimed key and commits.
+    /// Stores the response under the claimed key and commits.
     ///
-    /// With [`Effect::Drop`] the handler's rows, events and acceptances are rolled back first and
-    /// only the answer is kept. Returns how long the answer stands, counted from now. Without a
-    /// claimed key there is nothing to store the answer under: the effect is kept or dropped all
-    /// the same, and the answer stands for no time.
+    /// With [`Effect::Drop`] the handler's rows, events and acceptances are rolled back first, and
+    /// only the response is stored. Returns the remaining retention of the response. If no key was
+    /// claimed, no response is stored: the effect is kept or dropped as asked, and the returned
+    /// duration is zero.
     fn complete(
         self,
         answer: &Answer,
         effect: Effect,
     ) -> impl Future<Output = Result<Duration, StoreError>> + Send;
 
-    /// Commits rows and events without an answer; a claimed key is let go.
+    /// Commits rows and events without a response. A claimed key is released.
     fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Rolls everything back and lets the key go; returns when that is done.
+    /// Rolls the transaction back and releases the key. Returns when both are done.
     fn rollback(self) -> impl Future<Output = ()> + Send;
 
-    /// What was known about its key, when a claim that travelled with the first statement found
-    /// it taken: that is the answer, whatever the handler made of the failure.
+    /// The state of the key, if the claim was sent together with the first statement and the key
+    /// was taken. In that case this is the outcome of the request, whatever the handler did with
+    /// the failed statement.
     fn known(&mut self) -> Option<Known> {
         None
     }
 
-    /// Whether a statement of it lost against another transaction: whatever the handler answered
-    /// then, nothing of it can be committed, and it should run again.
+    /// Whether a statement of this transaction has failed because of a conflict with another
+    /// transaction. The transaction cannot commit, and the request should run again, whatever the
+    /// handler returned.
     fn has_conflict(&self) -> bool {
         false
     }
 }
 
-/// What becomes of the handler's rows and events when the answer is stored.
+/// What happens to the handler's rows and events when the response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// They are committed with it.
+    /// They are committed together with the response.
     Keep,
     /// They are rolled back.
     Drop,
 }
 
-/// The key table.
+/// The idempotency keys of a store.
 pub trait Keys: Clone + Send + Sync + 'static {
     /// An open transaction.
     type Tx: Transaction;
     /// One statement of a single-shot request.
     type Statement: Send + 'static;
 
-    /// Opens a transaction without a key, for unprotected requests and consumers; its events are
-    /// of `tenant` and carry `context`.
+    /// Opens a transaction without a key, for unprotected requests and consumers. Its events belong
+    /// to `tenant` and carry the headers of `context`.
     fn begin(
         &self,
         tenant: Option<Tenant>,
         context: Headers,
     ) -> impl Future<Output = Result<Self::Tx, StoreError>> + Send;
 
-    /// Opens a transaction that holds the key, or says what is known about it.
+    /// Claims a key. Returns an open transaction that holds the key, or the state of a key that was
+    /// taken.
     fn claim(
         &self,
         claim: Claim,
     ) -> impl Future<Output = Result<Claimed<Self::Tx>, StoreError>> + Send;
 
-    /// As [`Keys::claim`], but the claim may travel with the first statement, and save its round
-    /// trip, or the time until then on a writer that is alone.
+    /// Like [`Keys::claim`], but the store may send the claim together with the first statement.
+    /// This saves a round trip, or time on a store with a single writer.
     ///
-    /// Whoever gets the transaction has begun before the key is known to be free. Where it was
-    /// not, the first statement fails with [`StoreError::NotClaimed`], [`Transaction::known`] says what is known about the key,
-    /// and nothing is committed. A store that gains nothing by it claims at once.
+    /// The caller receives the transaction before the claim is decided. If the key turns out to be
+    /// taken, the first statement fails with [`StoreError::NotClaimed`], [`Transaction::known`]
+    /// returns the state of the key, and nothing is committed. A store for which this has no advantage
+    /// claims at once.
     fn claim_with_first_statement(
         &self,
         claim: Claim,
@@ -117,48 +123,51 @@ pub trait Keys: Clone + Send + Sync + 'static {
         self.claim(claim)
     }
 
-    /// Claims, writes, stores the answer and commits in one go.
+    /// Claims the key, executes the statements, stores the response and commits, in one step.
     ///
-    /// Past its deadline a request that the store has not begun is `TimedOut` and never begins;
-    /// one that has begun is waited for, because it may commit.
+    /// If the deadline passes before the store has started the request, the result is `TimedOut`
+    /// and the request never starts. If it has started, the call waits for the result, because the
+    /// request may commit.
     fn single_shot(
         &self,
         shot: SingleShot<Self::Statement>,
     ) -> impl Future<Output = Result<Ran, StoreError>> + Send;
 
-    /// Reads a key's row.
+    /// Reads the row of a key.
     fn look_up(
         &self,
         scope: &Scope,
     ) -> impl Future<Output = Result<Option<KeyRecord>, StoreError>> + Send;
 
-    /// Deletes a key's row, finished or not, and even while a saga lives that was started under it;
-    /// false when there was none.
+    /// Deletes the row of a key in any state, even while a saga that was started under the key has
+    /// not ended. Returns false if there is no such row.
     fn forget(&self, scope: &Scope) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Reads which keys were forgotten, or purged by an operator, behind a mark.
+    /// Reads the keys that were deleted by [`forget`](Self::forget) or purged by an operator after
+    /// the mark `since`.
     ///
-    /// A key whose deletion was committed before this was asked is among them, unless the store does
-    /// not know all of them any more: then it says so. Keys that [`purge_keys`](Self::purge_keys)
-    /// deletes have expired, and are not told.
+    /// Every deletion that was committed before this call is included. If the store no longer has
+    /// all of them, the result says so. Expired keys that [`purge_keys`](Self::purge_keys) deletes
+    /// are not included.
     fn purged(
         &self,
         since: Option<&PurgeMark>,
     ) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
-    /// Deletes a batch of expired keys (a few hundred rows), leaving tombstones where the
-    /// claim asked for `gone`. Never an unfinished key, nor one while a saga that was started under
-    /// it has not ended.
+    /// Deletes a batch of expired keys (a few hundred rows) and leaves a tombstone for each key
+    /// whose claim asked for `gone`. Keys in progress are kept, and so are keys under which a saga
+    /// was started that has not ended.
     ///
-    /// A tombstone goes [`TOMBSTONE`](crate::limits::TOMBSTONE) after its key expired. The counts
-    /// are of rows deleted or turned to tombstones, by operation; empty means nothing was left.
+    /// A tombstone is deleted [`TOMBSTONE`](crate::limits::TOMBSTONE) after its key has expired.
+    /// Returns the number of rows that were deleted or turned into tombstones, by operation. An
+    /// empty result means that nothing is left to purge.
     fn purge_keys(&self) -> impl Future<Output = Result<Vec<(Operation, u64)>, StoreError>> + Send;
 
-    /// Counts what every tenant has stored. It may read every key, in its own time.
+    /// Counts what each tenant has stored. This may read every key and may take long.
     fn usage(&self) -> impl Future<Output = Result<Vec<Usage>, StoreError>> + Send;
 
-    /// The secret under which keys are derived: random, made once with the store's tables, and the
-    /// same for every process that has this store open, now and later.
+    /// The secret from which derived keys are computed. It is random, is created together with the
+    /// store's tables, and is the same for every process that opens this store.
     fn derivation_secret(
         &self,
     ) -> impl Future<Output = Result<DerivationSecret, StoreError>> + Send;
@@ -166,27 +175,28 @@ pub trait Keys: Clone + Send + Sync + 'static {
 
 /// Keys of requests that commit in several transactions.
 ///
-/// Every method but [`enter`](Self::enter) and [`take_over`](Self::take_over) is fenced: where
-/// another owner has come since, or the key is forgotten or finished, nothing changes and it fails
-/// with [`StoreError::Fenced`]. A lease that has lapsed while nobody came is still the owner's.
+/// Every method except [`enter`](Self::enter) and [`take_over`](Self::take_over) is fenced: if
+/// another owner has taken the key, or the key was deleted or completed, the method changes nothing
+/// and fails with [`StoreError::Fenced`]. A lease that has expired still belongs to its owner until
+/// another one takes the key.
 pub trait Phases: Keys {
-    /// Takes a key in a transaction of its own, or says what is known about it.
+    /// Takes a key in a separate transaction, or returns its state.
     ///
-    /// A key in progress whose lease has lapsed is taken over by its own payload, with the
-    /// recovery point and the request that it has.
+    /// A key in progress whose lease has expired is taken over by a request with the same payload.
+    /// The new owner receives the recovery point and the stored request.
     fn enter(&self, entry: Entry) -> impl Future<Output = Result<Entered, StoreError>> + Send;
 
-    /// Has the lease count from now.
+    /// Restarts the lease, from now on.
     fn renew(
         &self,
         owned: &Ownership,
         lease: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Opens a transaction of an owned key; its events carry `context`.
+    /// Opens a transaction of an owned key. Its events carry the headers of `context`.
     ///
-    /// Its `commit` writes `recovery_point` with the rows and events, its `complete` stores the
-    /// answer and ends the ownership; both are fenced. Rolled back, it leaves the key as it was.
+    /// `commit` writes `recovery_point` together with the rows and events. `complete` stores the
+    /// response and ends the ownership. Both are fenced. Rolling back leaves the key as it was.
     fn phase(
         &self,
         owned: &Ownership,
@@ -194,14 +204,14 @@ pub trait Phases: Keys {
         context: Headers,
     ) -> impl Future<Output = Result<Self::Tx, StoreError>> + Send;
 
-    /// Ends the lease now: the key stays in progress, for whoever resumes it.
+    /// Ends the lease now. The key stays in progress, and another process may resume it.
     fn give_back(&self, owned: &Ownership) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Lets the key go as if it had never been used.
+    /// Releases the key as if it had never been used.
     fn release(&self, owned: &Ownership) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Takes over keys of `operations` that have lapsed and whose request was kept, the longest
-    /// lapsed first; of many that ask at once, one gets each.
+    /// Takes over keys of `operations` whose lease has expired and whose request was stored,
+    /// starting with the one that expired first. Concurrent callers never receive the same key.
     fn take_over(
         &self,
         operations: &[Operation],
@@ -211,18 +221,20 @@ pub trait Phases: Keys {
 
 /// The rows of sagas, in a transaction.
 pub trait SagaRows: Transaction {
-    /// Starts a saga; it is due once this commits. False when there is one of this id.
+    /// Starts a saga. It is due as soon as the transaction commits. Returns false if a saga with
+    /// this id exists.
     ///
-    /// Without headers of its own it carries the context of this transaction. The key that this
-    /// transaction runs under stands until the saga has ended, however long that takes: its answer
-    /// goes on being replayed, and no purge deletes it.
+    /// A saga without headers carries the context of this transaction. The key under which the
+    /// transaction runs is kept until the saga has ended, however long that takes: its response is
+    /// still replayed, and no purge deletes it.
     fn start_saga(
         &mut self,
         saga: &NewSaga,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Tells a saga something, once: what it was told first under a name stands. It is due once
-    /// this commits. False when there is none of this id, or it has ended.
+    /// Sends a signal to a saga. The first payload under a name is kept; later ones are ignored.
+    /// The saga is due as soon as the transaction commits. Returns false if there is no saga with
+    /// this id, or if it has ended.
     fn signal_saga(
         &mut self,
         id: &str,
@@ -230,15 +242,15 @@ pub trait SagaRows: Transaction {
         payload: &[u8],
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Writes the row of a step, or of what undoes it, in a transaction of [`Sagas::turn`].
+    /// Writes the row of a step or of its compensation. Requires a transaction of [`Sagas::turn`].
     fn write_step(
         &mut self,
         owned: &Owned,
         step: &StepRecord,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Writes how a saga stands, in a transaction of [`Sagas::turn`]: one that has ended is due no
-    /// more, and one that needs attention no more once it is given back.
+    /// Writes the status of a saga. Requires a transaction of [`Sagas::turn`]. A saga that has
+    /// ended is never due again. A saga that needs attention is not due after it is given back.
     fn write_standing(
         &mut self,
         owned: &Owned,
@@ -248,9 +260,10 @@ pub trait SagaRows: Transaction {
 
 /// The sagas of a store.
 pub trait Sagas: Keys<Tx: SagaRows> {
-    /// Takes sagas of `kinds` that are due and nobody holds, the longest due first: each has its
-    /// epoch raised and is held for `lease`; of many that ask at once, one gets each. One that
-    /// cannot be read is left out and lapses: it keeps nobody from the others.
+    /// Takes sagas of `kinds` that are due and have no owner, starting with the one that was due
+    /// first. The epoch of each is incremented, and each is leased for `lease`. Concurrent callers
+    /// never receive the same saga. A saga that cannot be read is skipped until its lease expires,
+    /// so that it does not block the others.
     fn take_sagas(
         &self,
         kinds: &[Kind],
@@ -258,26 +271,26 @@ pub trait Sagas: Keys<Tx: SagaRows> {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<SagaRecord>, StoreError>> + Send;
 
-    /// Takes one saga, whoever holds it and whether it is due or not: for a person.
+    /// Takes one saga, even if it has an owner or is not due. This is for operators.
     fn seize_saga(
         &self,
         id: &str,
         lease: Duration,
     ) -> impl Future<Output = Result<Option<SagaRecord>, StoreError>> + Send;
 
-    /// Opens a transaction that holds the row of an owned saga, and its lease counts from now.
+    /// Opens a transaction that locks the row of an owned saga and restarts its lease.
     ///
     /// # Errors
-    /// Fails with [`StoreError::Fenced`] where another owner has come since; until this
-    /// transaction ends, none comes.
+    /// Fails with [`StoreError::Fenced`] if the saga has another owner by now. Until this
+    /// transaction ends, no other owner can take the saga.
     fn turn(
         &self,
         owned: &Owned,
         lease: Duration,
     ) -> impl Future<Output = Result<Held<Self::Tx>, StoreError>> + Send;
 
-    /// Lets a saga go until `pause` has gone by, and one that needs attention for good; or at once
-    /// when it was told more than `told` things by now. Fenced as [`turn`](Self::turn) is.
+    /// Releases a saga and makes it due again after `pause`; at once if it has received more than
+    /// `told` signals; never if it needs attention. Fenced like [`turn`](Self::turn).
     fn give_back_saga(
         &self,
         owned: &Owned,
@@ -286,7 +299,8 @@ pub trait Sagas: Keys<Tx: SagaRows> {
         told: usize,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// When the next saga of `kinds` falls due, past or future; `None` when none ever does.
+    /// The time at which the next saga of `kinds` is due, in the past or in the future; `None` if
+    /// there is no such saga.
     fn next_saga(
         &self,
         kinds: &[Kind],
@@ -296,66 +310,67 @@ pub trait Sagas: Keys<Tx: SagaRows> {
     fn saga(&self, id: &str)
     -> impl Future<Output = Result<Option<SagaRecord>, StoreError>> + Send;
 
-    /// Lists sagas by id, at most `limit`; their steps, input and signals are left out.
+    /// Lists up to `limit` sagas by id, without their steps, input and signals.
     fn sagas(
         &self,
         filter: &Filter,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<SagaRecord>, StoreError>> + Send;
 
-    /// Counts the sagas that need attention, by the names of their kinds; names without one are
-    /// left out.
+    /// Counts the sagas that need attention, by kind. Kinds without such sagas are left out.
     fn sagas_in_attention(
         &self,
     ) -> impl Future<Output = Result<Vec<(String, u64)>, StoreError>> + Send;
 
-    /// Deletes a batch of sagas that ended longer than `retention` ago; returns how many.
+    /// Deletes a batch of sagas that ended longer than `retention` ago. Returns the number of
+    /// deleted sagas.
     fn purge_sagas(
         &self,
         retention: Duration,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
-/// A transaction that holds the row of a saga.
+/// A transaction that has locked the row of a saga.
 #[derive(Debug)]
 pub struct Held<Tx> {
     /// The transaction.
     pub tx: Tx,
-    /// How many things the saga was told by now; until this transaction ends, it is told no more.
+    /// The number of signals that the saga has received. It does not change until the transaction
+    /// ends.
     pub told: usize,
 }
 
-/// What came of a claim.
+/// The result of a claim.
 #[derive(Debug)]
 pub enum Claimed<Tx> {
-    /// The key is ours until this transaction ends.
+    /// The key is held by this transaction until it ends.
     Open(Tx),
     /// The key was taken.
     Known(Known),
 }
 
-/// What came of a single-shot request.
+/// The result of a single-shot request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ran {
-    /// It is committed; its answer stands this long.
+    /// The request is committed.
     Committed {
-        /// How long the answer stands.
+        /// Remaining retention of the response.
         fresh_for: Duration,
     },
-    /// The key was taken; nothing ran.
+    /// The key was taken. Nothing was executed.
     Known(Known),
 }
 
-/// Where a relay reads the events that it carries: the outbox of a store, or whatever fills one.
+/// Where a relay reads events: the outbox of a store, or any other table of events.
 ///
-/// A source remembers nothing about its readers: how far each is stands in its own frontier.
+/// A source keeps no state about its readers. Each reader keeps its position in its own frontier.
 pub trait Source: Clone + Send + Sync + 'static {
-    /// Reads at most `limit` events of `shards` beyond `frontier`, with the frontier that lies
-    /// behind them.
+    /// Reads up to `limit` events of `shards` after `frontier`. Returns them with the new frontier.
     ///
-    /// It stops earlier once what the events are stored in (payload, headers, names) exceeds
-    /// [`crate::limits::READ_BYTES`], so that large events cannot fill the memory; it always reads at least one event if there is one.
-    /// An empty batch means that nothing lies beyond `frontier` now.
+    /// The read ends early when the stored size of its events (payload, headers, names) exceeds
+    /// [`crate::limits::READ_BYTES`], so that large events cannot fill the memory. It returns at
+    /// least one event if there is one. An empty batch means that there are no events after
+    /// `frontier` now.
     fn read(
         &self,
         frontier: &Frontier,
@@ -363,12 +378,13 @@ pub trait Source: Clone + Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Batch, StoreError>> + Send;
 
-    /// Looks past a crowd: reads at most `limit` events of `shards` at positions above `beyond`
-    /// whose tenant is none of `except`, with the position up to which it looked.
+    /// Reads ahead for other tenants: up to `limit` events of `shards` at positions above `beyond`
+    /// whose tenant is not in `except`. Returns them with the position up to which the source was
+    /// searched.
     ///
-    /// What it returns is visible now and in order; what it does not, [`read`](Self::read) finds.
-    /// A source that cannot look past finds nothing, nor does one that is not in the history in
-    /// which `head` was read.
+    /// The returned events are visible and in order. [`read`](Self::read) returns all others later.
+    /// A source that does not support this returns no events, and so does a source that is not in
+    /// the history in which `head` was read.
     fn read_past(
         &self,
         head: &Frontier,
@@ -387,27 +403,27 @@ pub trait Source: Clone + Send + Sync + 'static {
     }
 }
 
-/// Events that were found past a crowd.
+/// Events that were read ahead for other tenants.
 #[derive(Clone, Debug)]
 pub struct Past {
     /// The events, in order.
     pub events: Vec<Arc<OutboxEvent>>,
-    /// Up to which position it was looked.
+    /// The position up to which the source was searched.
     pub until: i64,
 }
 
 /// The outbox of a store.
 pub trait Outbox: Source {
-    /// Deletes a batch of events that every destination has passed and that are older than
-    /// `retention`, and inbox rows older than `inbox_retention`; returns how many rows went,
-    /// those that belonged to an event included.
+    /// Deletes a batch of events that all destinations have settled and that are older than
+    /// `retention`, and inbox rows older than `inbox_retention`. Returns the number of deleted
+    /// rows, including rows that belong to the events.
     ///
-    /// An event that a destination still has parked, or dead, stays; while there is no
-    /// destination, nothing is passed. A destination that no relay has carried or known for
-    /// `retention`, while relays were running, is not waited for, unless it was disabled. The age of
-    /// an event does not depend on a clock that was ahead when it was written. A position is never given to a second event, whatever was
-    /// deleted and however often the store was opened since; a store may keep its newest event to
-    /// know which was the last.
+    /// An event that is parked or dead at a destination is kept. If there is no destination, all
+    /// events are kept. A destination that no relay has owned or known for `retention`, while
+    /// relays were running, is ignored, unless it was disabled. The age of an event does not depend
+    /// on a clock that was ahead when the event was written. A position is never used again,
+    /// whatever was deleted and however often the store was opened since; a store may keep its
+    /// newest event to remember the last position.
     fn purge_events(
         &self,
         retention: Duration,
@@ -415,11 +431,11 @@ pub trait Outbox: Source {
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
-/// Events read at once.
+/// Events of one read.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// The events, in order.
     pub events: Vec<Arc<OutboxEvent>>,
-    /// The frontier behind them.
+    /// The frontier after these events.
     pub frontier: Frontier,
 }

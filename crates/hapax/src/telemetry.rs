@@ -81,18 +81,18 @@ pub const SECONDS: [f64; 17] = [
 ///
 /// Only the first line of each is told. Databases name what went wrong there, and the values it
 /// went wrong with in the lines behind it (`DETAIL: Key (email)=(...)`).
-pub fn story(error: &dyn Error) -> String {
-    let mut story = first_line(error);
+pub fn error_chain(error: &dyn Error) -> String {
+    let mut error_chain = first_line(error);
     let mut cause = error.source();
     while let Some(error) = cause {
         let said = first_line(error);
-        if !story.ends_with(&said) {
-            story.push_str(": ");
-            story.push_str(&said);
+        if !error_chain.ends_with(&said) {
+            error_chain.push_str(": ");
+            error_chain.push_str(&said);
         }
         cause = error.source();
     }
-    story
+    error_chain
 }
 
 fn first_line(error: &dyn Error) -> String {
@@ -102,7 +102,7 @@ fn first_line(error: &dyn Error) -> String {
 }
 
 /// What a panic said, where that stands in the code; text that was put together may hold anything.
-pub fn panic_word(panic: &(dyn Any + Send)) -> &'static str {
+pub fn panic_message(panic: &(dyn Any + Send)) -> &'static str {
     let literal = panic.downcast_ref::<&'static str>().copied();
     literal.unwrap_or("its message is not shown: it may hold what was worked on")
 }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_story_has_the_first_line_of_each_cause_once() {
+    fn an_error_chain_has_the_first_line_of_each_cause_once() {
         let database = Said {
             said: "ERROR: duplicate key\nDETAIL: Key (email)=(ann@example.com) already exists.",
             source: None,
@@ -195,15 +195,15 @@ mod tests {
             source: Some(Box::new(driver)),
         };
         let told = "statement failed: db error: ERROR: duplicate key";
-        assert_eq!(story(&store), told);
+        assert_eq!(error_chain(&store), told);
     }
 
     #[test]
-    fn a_panic_is_told_in_the_words_of_the_code_alone() {
+    fn a_panic_message_is_a_literal_of_the_code_or_hidden() {
         let caught = std::panic::catch_unwind(|| panic!("no shelf left")).unwrap_err();
-        assert_eq!(panic_word(&*caught), "no shelf left");
+        assert_eq!(panic_message(&*caught), "no shelf left");
         let card = "4242";
         let caught = std::panic::catch_unwind(|| panic!("bad card {card}")).unwrap_err();
-        assert!(!panic_word(&*caught).contains(card));
+        assert!(!panic_message(&*caught).contains(card));
     }
 }

@@ -1,12 +1,12 @@
-//! Where a piece of work stands in a trace that crosses processes.
+//! Trace context: the position of a piece of work in a distributed trace.
 //!
-//! A [`TraceContext`] is what a `traceparent` header says (W3C Trace Context). [`Traces`] gives
-//! each request, attempt, message and step of a saga a [`Place`] below the one that caused it.
-//! A place that is recorded is told of by a `tracing` span with the field `traceparent`; a
-//! subscriber that exports spans takes their ids from there, such as `hapax-otlp`.
+//! A [`TraceContext`] is the content of a `traceparent` header (W3C Trace Context). [`Traces`]
+//! gives each request, attempt, message and saga step a [`Place`] below the one that caused it. If
+//! a place is recorded, a `tracing` span with the field `traceparent` describes it; a subscriber
+//! that exports spans, such as `hapax-otlp`, uses the ids of that field.
 //!
-//! What is malformed is no error: it is left out, and the work begins a trace of its own. Where
-//! nothing is traced, what came in travels on as it is, and nothing is made for it.
+//! A malformed header is ignored, and the work starts a new trace. If tracing is off, an incoming
+//! context is passed on unchanged.
 
 use std::{
     fmt,
@@ -17,18 +17,18 @@ use tracing::field::DisplayValue;
 
 use crate::{clock::Random, event::Headers, limits::TRACESTATE_BYTES_MAX};
 
-/// The header that carries a context, in HTTP, in events and in messages.
+/// The header that contains the context, in HTTP, events and messages.
 pub const TRACEPARENT: &str = "traceparent";
-/// The header beside it, which holds what tracing systems tell each other.
+/// The header that contains vendor-specific data of tracing systems.
 pub const TRACESTATE: &str = "tracestate";
 
-/// Bytes of a context of version 00.
+/// Length of a context of version 00 in bytes.
 const BYTES: usize = 55;
 const SAMPLED: u8 = 1;
-/// The flags that are known and travel on: sampled, and that the trace id is random.
+/// The flags that are passed on: sampled, and random trace id.
 const FLAGS: u8 = 3;
 
-/// A span, as others name it: its trace, itself, and whether it is recorded.
+/// The identity of a span: its trace, its id, and whether it is recorded.
 ///
 /// ```
 /// # use hapax::trace::TraceContext;
@@ -45,7 +45,7 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads a `traceparent`; of a later version, the part that this one knows.
+    /// Parses a `traceparent`. Of a later version, the known part is used.
     pub fn parse(text: &str) -> Option<Self> {
         let (known, rest) = text.as_bytes().split_at_checked(BYTES)?;
         let [version, trace_id, span_id, flags] = [(0, 2), (3, 35), (36, 52), (53, 55)]
@@ -61,27 +61,27 @@ impl TraceContext {
         .filter(|_| dashes && ends)
     }
 
-    /// The trace that it is of.
+    /// The id of the trace.
     pub const fn trace_id(&self) -> NonZeroU128 {
         self.trace_id
     }
 
-    /// The span itself.
+    /// The id of the span.
     pub const fn span_id(&self) -> NonZeroU64 {
         self.span_id
     }
 
-    /// The flags, as W3C numbers them.
+    /// The flags, as defined by W3C.
     pub const fn flags(&self) -> u8 {
         self.flags
     }
 
-    /// Whether somebody records this trace.
+    /// Whether the trace is recorded.
     pub const fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 
-    /// A span below this one.
+    /// Creates a span below this one.
     fn child(self, random: &Random) -> Self {
         Self {
             span_id: span_id(random),
@@ -101,24 +101,24 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// Whether work is traced here, and how much of it.
+/// Whether work is traced, and which share of it.
 #[derive(Clone, Debug, Default)]
 pub struct Traces(Option<Sampler>);
 
 #[derive(Clone, Debug)]
 struct Sampler {
     random: Random,
-    /// Traces that begin here are recorded when the low half of their id is below.
+    /// New traces are recorded if the low half of their id is below this value.
     below: u128,
 }
 
 impl Traces {
-    /// Nothing is traced: what comes in travels on as it is.
+    /// Tracing is off. Incoming contexts are passed on unchanged.
     pub const fn off() -> Self {
         Self(None)
     }
 
-    /// Traces what others trace, and this share of what begins here: 0 is none, 1 is all.
+    /// Traces what the caller traces, and this share of new traces: 0 is none, 1 is all.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -129,18 +129,18 @@ impl Traces {
         Self(Some(Sampler { random, below }))
     }
 
-    /// Whether anything is traced.
+    /// Whether tracing is on.
     pub const fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// A place below `parent`; the first of a new trace where there is none.
+    /// Creates a place below `parent`, or the first one of a new trace if there is no parent.
     pub fn below(&self, parent: Option<TraceContext>) -> Place {
         let Some(sampler) = &self.0 else {
             return Place::passed(parent);
         };
         match parent {
-            // Whoever began the trace has decided that nobody records it.
+            // The system that started the trace has decided not to record it.
             Some(unsampled) if !unsampled.is_sampled() => Place::passed(parent),
             Some(parent) => Place {
                 context: Some(parent.child(&sampler.random)),
@@ -151,7 +151,7 @@ impl Traces {
         }
     }
 
-    /// A place below what `headers` carry.
+    /// Creates a place below the context in `headers`.
     pub fn below_headers(&self, headers: &Headers) -> Place {
         if !self.is_on() {
             return Place::default();
@@ -179,7 +179,7 @@ impl Sampler {
     }
 }
 
-/// Where one piece of work stands.
+/// The position of a piece of work in its trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     context: Option<TraceContext>,
@@ -196,29 +196,30 @@ impl Place {
         }
     }
 
-    /// What the work passes on: its own span, or what came in where no span tells of it.
+    /// The context to pass on: the span of the work, or the incoming context if the work is not
+    /// recorded.
     pub const fn context(&self) -> Option<TraceContext> {
         self.context
     }
 
-    /// Whether a span tells of the work.
+    /// Whether a span describes the work.
     pub const fn is_recorded(&self) -> bool {
         self.is_recorded
     }
 
-    /// The field `traceparent` of the work's span: the span's own ids.
+    /// The field `traceparent` of the span: its own ids.
     pub fn own(&self) -> Option<DisplayValue<TraceContext>> {
         let own = self.context.filter(|_| self.is_recorded);
         own.map(tracing::field::display)
     }
 
-    /// The field `parent_span_id` of the work's span.
+    /// The field `parent_span_id` of the span.
     pub fn parent(&self) -> Option<DisplayValue<SpanId>> {
         self.parent.map(SpanId).map(tracing::field::display)
     }
 }
 
-/// The id of a span, which prints as 16 hexadecimal digits.
+/// The id of a span, printed as 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanId(NonZeroU64);
 
@@ -228,7 +229,7 @@ impl fmt::Display for SpanId {
     }
 }
 
-/// Whether a `tracestate` from outside may travel on.
+/// Whether an incoming `tracestate` may be passed on.
 pub fn is_tracestate(text: &[u8]) -> bool {
     let visible = |byte: &u8| (0x20..0x7f).contains(byte);
     (1..=TRACESTATE_BYTES_MAX).contains(&text.len()) && text.iter().all(visible)
@@ -238,7 +239,7 @@ fn span_id(random: &Random) -> NonZeroU64 {
     NonZeroU64::new(random.bits()).unwrap_or(NonZeroU64::MIN)
 }
 
-/// A number of lower-case hexadecimal digits: W3C knows no others.
+/// Parses lower-case hexadecimal digits; W3C does not allow upper case.
 fn hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0_u128, |number, digit| {
         let value = match digit {
@@ -372,7 +373,7 @@ mod tests {
         }
     }
 
-    /// A stream of numbers that looks random and is the same every time.
+    /// A pseudo-random sequence that is the same in every run.
     fn traces(share: f64) -> Traces {
         let count = AtomicU64::new(1);
         let random = Random::new(move || {

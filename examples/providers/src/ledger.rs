@@ -101,8 +101,8 @@ fn read<R: DeserializeOwned>(bytes: &[u8]) -> io::Result<(Vec<R>, usize)> {
             Ok(record) if line.ends_with(b"\n") => records.push(record),
             Err(error) if end < bytes.len() => {
                 let number = records.len() + 1;
-                let story = format!("line {number} of the ledger cannot be read: {error}");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, story));
+                let error_chain = format!("line {number} of the ledger cannot be read: {error}");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error_chain));
             }
             // The last line, and torn.
             _ => break,

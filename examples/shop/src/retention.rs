@@ -57,7 +57,7 @@ impl<D: Database> Retention<D> {
                 count_at = Instant::now() + round;
                 if let Err(error) = self.idempotency.count_usage().await {
                     tracing::warn!(
-                        error = error.story(),
+                        error = error.error_chain(),
                         "cannot count what tenants have stored"
                     );
                 }

@@ -34,7 +34,7 @@ pub(crate) fn start(config: &Config) -> Option<Exporter> {
     // A message that was put together may hold what was worked on.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(tracing::field::display);
-        let error = telemetry::panic_word(panic.payload());
+        let error = telemetry::panic_message(panic.payload());
         tracing::error!(place, error, error_code = "panic", "something panicked");
     }));
     exporter

@@ -373,7 +373,7 @@ fn server(url: &str, ground: &Ground) -> hapax_postgres::Settings {
 
 async fn close<D: Database>(store: &D) {
     if let Err(error) = Database::close(store).await {
-        tracing::error!(error = error.story(), "the store did not close well");
+        tracing::error!(error = error.error_chain(), "the store did not close well");
     }
 }
 
@@ -455,7 +455,7 @@ fn carry<D: Database>(
             .into_iter()
             .map(|(destination, _)| destination)
             .collect();
-        let handle = Relay::spawn(store, destinations, &settings, &store.wake());
+        let handle = Relay::spawn(store, destinations, &settings, &store.notifier());
         carriage.start(handle, names);
     }
     carriage
@@ -476,7 +476,7 @@ fn check_out<D: Database>(
     settings.traces = around.traces.clone();
     settings.lease = config.idempotency.lease.max(LEASE_MIN);
     let definition = checkout::definition(payments, shipping, ids);
-    let wake = store.wake();
+    let wake = store.notifier();
     Some(Runner::spawn(store, vec![definition], settings, &wake))
 }
 

@@ -197,8 +197,8 @@ mod tests {
     fn a_package_that_lacks_a_file_or_has_one_with_a_wrong_mode_is_refused() {
         whole(INFO, &contents("")).unwrap();
         let refused = |info: &str, contents: &str, why: &str| {
-            let story = whole(info, contents).unwrap_err().to_string();
-            assert!(story.contains(why), "{story}");
+            let error_chain = whole(info, contents).unwrap_err().to_string();
+            assert!(error_chain.contains(why), "{error_chain}");
         };
         refused("", &contents(""), "says nothing of `Package: hapax`");
         let lacks = contents("").replace("copyright", "copy");

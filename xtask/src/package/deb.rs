@@ -122,10 +122,10 @@ mod tests {
     fn a_changelog_of_another_version_is_refused() {
         let changelog = "hapax (0.1.0-2) unstable; urgency=medium\n";
         assert_eq!(version(changelog, "0.1.0").unwrap(), "0.1.0-2");
-        let story = version(changelog, "0.2.0").unwrap_err().to_string();
+        let error_chain = version(changelog, "0.2.0").unwrap_err().to_string();
         assert!(
-            story.ends_with("is about 0.1.0-2, and the workspace is 0.2.0"),
-            "{story}"
+            error_chain.ends_with("is about 0.1.0-2, and the workspace is 0.2.0"),
+            "{error_chain}"
         );
         assert!(version("", "0.1.0").is_err());
     }

@@ -76,8 +76,8 @@ mod tests {
         let file = folder.join("hapax-test.service");
         let unit = "[Service]\nExecStart=/bin/true\nNoNewPrivilege=yes\n";
         fs::write(&file, unit).unwrap();
-        let story = verify(&file).unwrap_err().to_string();
-        assert!(story.contains("NoNewPrivilege"), "{story}");
+        let error_chain = verify(&file).unwrap_err().to_string();
+        assert!(error_chain.contains("NoNewPrivilege"), "{error_chain}");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! What comes back: an answer or none, always with what was tried.
+//! The result of an operation: a response or an error, always with the attempts.
 
 use std::time::Duration;
 
@@ -9,48 +9,49 @@ use serde::Deserialize;
 
 use crate::{attempt::Attempts, course::Stopped, policy::IDEMPOTENCY_STATUS};
 
-/// Bytes of a problem's code that are kept.
+/// Maximum length of the code of a problem in bytes.
 const CODE_BYTES_MAX: usize = 128;
-/// The problem that says that a key belongs to another request, so that this one never ran.
+/// The problem code for a key that belongs to another request, which means that this request was
+/// not executed.
 const PAYLOAD_MISMATCH: &str = "CONFLICT.idempotency.payload_mismatch";
 
-/// The last answer to an operation.
+/// The last response to an operation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Answer {
-    /// Its status.
+    /// The status.
     pub status: StatusCode,
-    /// Its headers.
+    /// The headers.
     pub headers: HeaderMap,
-    /// Its whole body.
+    /// The complete body.
     pub body: Bytes,
-    /// The `code` of a problem+json answer.
+    /// The `code` of a problem+json response.
     pub code: Option<String>,
-    /// The wait that it asks for before the same is asked again.
+    /// The wait that the response asks for before the request is sent again.
     pub retry_after: Option<Duration>,
     /// The key of the operation.
     pub key: Option<IdempotencyKey>,
-    /// Whether an earlier run had begun it, by the journal.
+    /// Whether, according to the journal, an earlier run had started the operation.
     pub is_resumed: bool,
-    /// Why it is the last.
+    /// Why there was no further attempt.
     pub stopped: Stopped,
-    /// What was tried.
+    /// The attempts.
     pub attempts: Attempts,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The key could not be written down, so nothing was sent.
+    /// The key could not be written to the journal. Nothing was sent.
     #[error("journal cannot be written")]
     Journal(#[source] BoxError),
-    /// The journal has the operation unfinished under another key than the one given; nothing was
-    /// sent.
+    /// According to the journal, the operation is unfinished under another key than the given one.
+    /// Nothing was sent.
     #[error("the operation is unfinished under another key, by the journal")]
     OtherKey,
-    /// The journal has the operation unfinished for so long that the service may have forgotten its
-    /// key, and would do it a second time; nothing was sent.
+    /// According to the journal, the operation has been unfinished for so long that the service may
+    /// have deleted the key and would execute the operation again. Nothing was sent.
     #[error(
         "the operation is unfinished under key {}, {}: a service may have forgotten that key by now",
         key.quoted(), since(*age)
@@ -58,31 +59,31 @@ pub enum SendError {
     Stale {
         /// The key.
         key: IdempotencyKey,
-        /// How long ago it was written down; `None` where its moment lies in the future.
+        /// The age of the journal entry; `None` if its timestamp is in the future.
         age: Option<Duration>,
     },
-    /// No answer came.
+    /// No response was received.
     #[error("no answer came")]
     NoAnswer {
         /// The key of the operation.
         key: Option<IdempotencyKey>,
         /// Why there was no further attempt.
         stopped: Stopped,
-        /// What was tried.
+        /// The attempts.
         attempts: Attempts,
-        /// What stood in the way of the last attempt.
+        /// The error of the last attempt.
         source: BoxError,
     },
-    /// The answer is longer than is taken in. It stands, and is not asked for again.
+    /// The response is too long. It is final and is not requested again.
     #[error("the answer is longer than {max} bytes")]
     TooLarge {
-        /// Its status.
+        /// The status.
         status: StatusCode,
         /// The key of the operation.
         key: Option<IdempotencyKey>,
-        /// What was tried.
+        /// The attempts.
         attempts: Attempts,
-        /// How long it may be.
+        /// The maximum length in bytes.
         max: usize,
     },
 }
@@ -94,7 +95,7 @@ fn since(age: Option<Duration>) -> String {
     }
 }
 
-/// The `code` of a problem+json answer.
+/// The `code` of a problem+json response.
 pub(super) fn code(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Problem {
@@ -109,23 +110,23 @@ pub(super) fn code(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     problem.code.filter(|code| code.len() <= CODE_BYTES_MAX)
 }
 
-/// What an answer that stands says about its key.
+/// What a final response says about its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// What became of it, whoever sent it: it may be forgotten.
+    /// The outcome is known, whichever attempt caused it. The key can be removed from the journal.
     Known,
-    /// That this attempt came to nothing: it may be forgotten where there is no other.
+    /// This attempt had no effect. The key can be removed if there was no other attempt.
     Nothing,
-    /// Nothing.
+    /// The response says nothing about the key.
     Unknown,
 }
 
-/// What an answer that stands says about its key.
+/// What a final response says about its key.
 ///
-/// A 401 or a 404 says nothing about an attempt whose answer was lost, of this run or another: only
-/// a success, or an answer of the protected operation itself, does. Where no earlier attempt is
-/// `in_doubt`, it says that this one came to nothing; a server's error does not even say that:
-/// whoever stands before it may have given up on what happened.
+/// A 401 or a 404 says nothing about an attempt whose response was lost, in this run or in another
+/// one. Only a success, or a response of the protected operation itself, does. If no earlier
+/// attempt is `in_doubt`, such a response says that this attempt had no effect. A server error does
+/// not even say that, because a proxy may have given up on a request that is still running.
 pub(super) fn fate(
     status: StatusCode,
     headers: &HeaderMap,

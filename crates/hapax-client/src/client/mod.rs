@@ -1,8 +1,8 @@
-//! The client: a request in, an answer and its attempts out.
+//! The client: sends a request and returns the response with its attempts.
 //!
-//! Each attempt sends the same bytes under the same key, says how many milliseconds are left, and
-//! reads its answer to the end: an answer that breaks off half-way is an attempt that failed. The
-//! client follows no redirect and reads no environment, and nothing below it retries.
+//! Each attempt sends the same bytes under the same key, sends the remaining time in milliseconds,
+//! and reads the response to its end: a response that breaks off is a failed attempt. The client
+//! does not follow redirects, does not read the environment, and uses no library that retries.
 
 mod request;
 mod answer;
@@ -21,33 +21,33 @@ use crate::{attempt::Attempt, journal::Journal, policy::Policy, shared::Shared};
 pub use answer::{Answer, SendError};
 pub use request::{Request, RequestError};
 
-/// What a client is made of.
+/// The settings of a client.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Where the time comes from.
+    /// The source of time.
     pub clock: Clock,
-    /// Where keys and jitter come from.
+    /// The source of randomness for keys and jitter.
     pub random: Random,
-    /// How it retries.
+    /// The retry policy.
     pub policy: Policy,
-    /// Where it writes keys down, if anywhere.
+    /// The journal in which keys are recorded, if any.
     pub journal: Option<Arc<dyn Journal>>,
-    /// How long after it was written down a key of the journal may be sent: no longer than the
-    /// service keeps keys, for behind that it would do the same a second time.
+    /// Maximum age of a key in the journal at which it is sent. It must not be longer than the
+    /// service keeps keys; otherwise the service would execute the operation again.
     pub resume_within: Duration,
-    /// PEM certificates of authorities that it trusts beside those of the web.
+    /// PEM certificates of additional trusted authorities.
     pub trusted: Vec<Vec<u8>>,
-    /// Bytes of an answer that it takes in.
+    /// Maximum size of a response in bytes.
     pub received_bytes_max: usize,
-    /// What it calls itself.
+    /// The value of `User-Agent`.
     pub user_agent: String,
-    /// Whom to tell of each attempt.
+    /// A function that is called for each attempt.
     pub watch: Option<Watch>,
 }
 
 impl Settings {
-    /// The contract's defaults, without a journal.
+    /// The default settings, without a journal.
     pub fn new(clock: Clock, random: Random) -> Self {
         Self {
             clock,
@@ -65,7 +65,7 @@ impl Settings {
 
 type Tell = dyn Fn(&Attempt, Option<Duration>) + Send + Sync;
 
-/// Whom to tell of each attempt, and of the wait before the next one.
+/// A function that is called with each attempt and the wait before the next one.
 #[derive(Clone)]
 pub struct Watch(Arc<Tell>);
 
@@ -82,7 +82,7 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// An HTTP client whose retries are safe; clones share connections and budgets.
+/// An HTTP client whose retries are safe. Clones share connections and budgets.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
@@ -94,10 +94,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client without connections.
+    /// Creates a client. It opens no connection yet.
     ///
     /// # Errors
-    /// Fails when a certificate to trust is none.
+    /// Fails if a certificate is not valid.
     pub fn new(settings: Settings) -> Result<Self, ClientError> {
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls::client(&settings.trusted)?)
@@ -121,13 +121,14 @@ impl Client {
         })
     }
 
-    /// Sends a request until it is answered for good, or may not be sent again.
+    /// Sends a request until the response is final or the request may not be sent again.
     ///
-    /// An answer is `Ok` whatever its status: [`Answer::stopped`] says why it is the last.
+    /// The result is `Ok` for a response with any status. [`Answer::stopped`] says why there was no
+    /// further attempt.
     ///
     /// # Errors
-    /// Fails when no answer came, when it could not be taken in, or when the journal could not be
-    /// written or has a key that is too old, in which cases nothing was sent.
+    /// Fails if no response was received, or if it is too long. Also fails, before anything is
+    /// sent, if the journal cannot be written or contains a key that is too old.
     pub async fn send(&self, request: Request) -> Result<Answer, SendError> {
         send::send(self, request).await
     }
@@ -139,11 +140,11 @@ impl Client {
     }
 }
 
-/// Why there is no client.
+/// Why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// What is said to be a certificate is none.
+    /// The certificate is not valid PEM.
     #[error("certificate to trust is no PEM")]
     NotPem,
     /// The settings cannot be used.

@@ -1,4 +1,4 @@
-//! What is sent: the same bytes each time.
+//! A request, which is sent with the same bytes in every attempt.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     policy::{IDEMPOTENCY_KEY, REQUEST_TIMEOUT, is_repeatable, wants_key},
 };
 
-/// A request, complete but for its key.
+/// A request without its key.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub(super) method: Method,
@@ -27,10 +27,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request without headers and body.
+    /// Creates a request without headers and body.
     ///
     /// # Errors
-    /// Fails when `url` is no address of `http` or `https`.
+    /// Fails if `url` is not an `http` or `https` URL.
     pub fn new(method: Method, url: &str) -> Result<Self, RequestError> {
         let wrong = || RequestError::Url(url.chars().take(200).collect());
         let parsed: reqwest::Url = url.parse().map_err(|_| wrong())?;
@@ -51,18 +51,18 @@ impl Request {
         })
     }
 
-    /// A GET.
+    /// Creates a GET request.
     ///
     /// # Errors
-    /// Fails when `url` is no address of `http` or `https`.
+    /// Fails if `url` is not an `http` or `https` URL.
     pub fn get(url: &str) -> Result<Self, RequestError> {
         Self::new(Method::GET, url)
     }
 
-    /// A POST without a body.
+    /// Creates a POST request without a body.
     ///
     /// # Errors
-    /// Fails when `url` is no address of `http` or `https`.
+    /// Fails if `url` is not an `http` or `https` URL.
     pub fn post(url: &str) -> Result<Self, RequestError> {
         Self::new(Method::POST, url)
     }
@@ -70,7 +70,8 @@ impl Request {
     /// Adds a header.
     ///
     /// # Errors
-    /// Fails when it is none, or one that the client writes: give a key by [`Request::key`].
+    /// Fails if the header is not valid, or if the client sets it itself. To set a key, use
+    /// [`Request::key`].
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, RequestError> {
         let wrong = || RequestError::Header(name.chars().take(200).collect());
         let header: HeaderName = name.parse().map_err(|_| wrong())?;
@@ -82,14 +83,14 @@ impl Request {
         Ok(self)
     }
 
-    /// Sends this body.
+    /// Sets the body.
     #[must_use]
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self
     }
 
-    /// Sends this JSON text.
+    /// Sets a JSON body.
     #[must_use]
     pub fn json(mut self, text: impl Into<Bytes>) -> Self {
         let json = HeaderValue::from_static("application/json");
@@ -97,57 +98,60 @@ impl Request {
         self.body(text)
     }
 
-    /// Sends it under this key, instead of one that the client makes.
+    /// Sets the key. Without it the client generates one.
     #[must_use]
     pub fn key(mut self, key: IdempotencyKey) -> Self {
         (self.key, self.is_keyless) = (Some(key), false);
         self
     }
 
-    /// Sends it without a key: a POST or PATCH is not sent again then once bytes of it were.
+    /// Sends the request without a key. A POST or PATCH is then not sent again after any byte of it
+    /// was sent.
     #[must_use]
     pub fn without_key(mut self) -> Self {
         (self.key, self.is_keyless) = (None, true);
         self
     }
 
-    /// Strikes out what the journal has unfinished of this operation, and sends it under a new key.
+    /// Discards an unfinished run of this operation from the journal and sends the request under a
+    /// new key.
     ///
-    /// The service does it once more then, whatever became of the earlier run: find that out first.
+    /// The service then executes the operation once more, whatever the outcome of the earlier run
+    /// was. Find that out first.
     #[must_use]
     pub fn anew(mut self) -> Self {
         self.is_anew = true;
         self
     }
 
-    /// Gives the operation a name in the journal: what tells two equal requests apart.
+    /// Sets the name of the operation in the journal, which distinguishes equal requests.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The key that it was given.
+    /// The key that was set.
     pub(super) fn given_key(&self) -> Option<&IdempotencyKey> {
         self.key.as_ref()
     }
 
-    /// Whether an unfinished run of it is struck out.
+    /// Whether an unfinished run is discarded.
     pub(super) fn is_anew(&self) -> bool {
         self.is_anew
     }
 
-    /// Whether it is sent under a key.
+    /// Whether the request has a key.
     pub(super) fn has_key(&self) -> bool {
         self.key.is_some() || (wants_key(&self.method) && !self.is_keyless)
     }
 
-    /// Whether it may be sent again once bytes of it were.
+    /// Whether the request may be sent again after any byte of it was sent.
     pub(super) fn is_repeatable(&self) -> bool {
         is_repeatable(&self.method, self.has_key())
     }
 
-    /// What the journal knows it by.
+    /// The identity of the operation in the journal.
     pub(super) fn intent(&self) -> Intent {
         let mut intent = Intent::new(self.method.as_str(), self.url.as_str(), &self.body);
         intent.name.clone_from(&self.name);
@@ -159,10 +163,10 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The address is none of `http` or `https`.
+    /// The URL is not an `http` or `https` URL.
     #[error("{0:?} is no http or https address")]
     Url(String),
-    /// The header is none, or one that the client writes.
+    /// The header is not valid, or the client sets it itself.
     #[error("{0:?} is no header that can be sent")]
     Header(String),
 }

@@ -1,12 +1,13 @@
-//! One operation: write the key down, send, look, wait, send again; strike the key out.
+//! The steps of an operation: record the key, send, evaluate, wait, send again, remove the key.
 //!
-//! If the client dies before the key is written, nothing was sent. If it dies after, up to the line
-//! that strikes the key out, the next run sends under the same key and gets the same answer.
+//! If the client dies before the key is recorded, nothing was sent. If it dies later, before the
+//! key is removed, the next run sends the request under the same key and receives the same
+//! response.
 
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use hapax::{key::IdempotencyKey, sink::BoxError, telemetry::story};
+use hapax::{key::IdempotencyKey, sink::BoxError, telemetry::error_chain};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
@@ -23,7 +24,7 @@ use crate::{
     policy::{IDEMPOTENCY_KEY, REQUEST_TIMEOUT, Seen},
 };
 
-/// Sends a request and everything that follows from it.
+/// Sends a request with all its retries.
 pub(super) async fn send(client: &Client, request: Request) -> Result<Answer, SendError> {
     let span = tracing::info_span!(
         "client.send",
@@ -42,7 +43,7 @@ pub(super) async fn send(client: &Client, request: Request) -> Result<Answer, Se
     Box::pin(operation.instrument(span)).await
 }
 
-/// Makes the key, and writes it down where there is a journal.
+/// Generates the key, and records it if there is a journal.
 async fn begin(
     client: &Client,
     request: &Request,
@@ -84,7 +85,7 @@ async fn run(
     let key = begun.as_ref().map(|begun| &begun.key);
     let mut course = Course::begin(&client.shared, destination, request.is_repeatable());
     if let Some(Begun { age: Some(age), .. }) = begun {
-        // No attempt is sent when the service may have forgotten the key.
+        // No attempt is sent at a time at which the service may have deleted the key.
         course.end_within(client.resume_within.saturating_sub(age));
     }
     loop {
@@ -118,7 +119,8 @@ async fn run(
     }
 }
 
-/// The key's fate is known. If that cannot be written down, the answer is true all the same.
+/// Removes a key whose outcome is known. The response is valid even if the journal cannot be
+/// written.
 async fn strike_out(client: &Client, intent: &Intent, key: &IdempotencyKey, fate: Fate) {
     let Some(journal) = &client.journal else {
         return;
@@ -178,20 +180,20 @@ fn conclude(
     }
 }
 
-/// An answer; without its body when that is too long.
+/// A response; without its body if that is too long.
 struct Came {
     status: StatusCode,
     headers: HeaderMap,
     body: Option<Bytes>,
 }
 
-/// No answer.
+/// An attempt without a response.
 struct Missing {
     was_sent: bool,
     source: BoxError,
 }
 
-/// What was seen, the code of the problem, and a note for the attempt.
+/// What was observed, the code of the problem, and the note of the attempt.
 fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<String>, String) {
     match came {
         Ok(came) => {
@@ -216,12 +218,12 @@ fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<St
             } else {
                 Seen::NotSent
             };
-            (seen, None, story(&*missing.source))
+            (seen, None, error_chain(&*missing.source))
         }
     }
 }
 
-/// Sends the request once and reads its answer to the end.
+/// Sends the request once and reads the response to its end.
 async fn attempt(
     client: &Client,
     request: &Request,
@@ -234,7 +236,7 @@ async fn attempt(
         let value = HeaderValue::from_str(&key.quoted()).expect("a key is visible ASCII");
         headers.insert(IDEMPOTENCY_KEY, value);
     }
-    // Rounded down, for the far side must not believe that it has more; never zero.
+    // Rounded down, because the receiver must not assume more time; never zero.
     let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
     headers.insert(REQUEST_TIMEOUT, HeaderValue::from(millis));
     let sending = client
@@ -275,11 +277,11 @@ async fn attempt(
 
 impl From<reqwest::Error> for Missing {
     fn from(error: reqwest::Error) -> Self {
-        // Without a connection, TLS and all, no byte of a request has left.
+        // Without a connection, including TLS, no byte of the request was sent.
         let was_sent = !(error.is_connect() || error.is_builder());
         Self {
             was_sent,
-            // What an address holds can be secret.
+            // A URL may contain a secret.
             source: error.without_url().into(),
         }
     }

@@ -1,4 +1,4 @@
-//! The one TLS: rustls with ring, the web's authorities and those that are trusted beside them.
+//! TLS configuration: rustls with ring, the public web authorities, and additional trusted ones.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! One operation from its first attempt to its end: what was seen in, what to do next out.
+//! The decisions of one operation, from its first attempt to its end.
 //!
-//! The course waits for nothing and sends nothing; whoever sends asks it before and after each
-//! attempt. A retry is taken out of the budget at the moment at which it is sent, not when it is
-//! decided on: only so does the budget hold in every window, however the waits fall.
+//! This module neither waits nor sends. The caller asks it before and after each attempt. A retry
+//! is subtracted from the budget when it is sent, not when it is decided: otherwise the budget
+//! would not hold in every time window.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,22 +19,22 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stopped {
-    /// The answer stands: another attempt would not change it.
+    /// The response is final. Another attempt would not change it.
     Final,
-    /// The far side may have the request, and nothing would tell it that the next one is the same.
+    /// The receiver may have the request, and could not recognize the next one as the same.
     Unrepeatable,
-    /// There were as many attempts as are allowed.
+    /// The maximum number of attempts was reached.
     Exhausted,
-    /// The time was over.
+    /// The time limit was reached.
     Late,
-    /// The far side asks for this wait, and it ends past the deadline.
+    /// The receiver asks for this wait, which ends after the deadline.
     TooLate(Duration),
-    /// The retry budget of the destination was spent.
+    /// The retry budget of the destination is exhausted.
     Spent,
 }
 
 impl Stopped {
-    /// The word for it in metrics and logs.
+    /// The name in metrics and logs.
     pub fn word(self) -> &'static str {
         match self {
             Self::Final => "answered",
@@ -52,28 +52,28 @@ impl Stopped {
 pub(crate) enum Step {
     /// Wait, then ask whether to send again.
     Wait(Duration),
-    /// Nothing.
+    /// Do nothing.
     Stop(Stopped),
 }
 
-/// One operation under way.
+/// An operation that is running.
 #[derive(Debug)]
 pub(crate) struct Course {
     shared: Arc<Shared>,
     account: Arc<str>,
-    /// What metrics call it.
+    /// The name of its destination in metrics.
     label: Arc<str>,
     repeatable: bool,
     attempts: Attempts,
     delay: Duration,
     sent_at: Duration,
     doubt: bool,
-    /// How long it may take.
+    /// The time limit.
     total: Duration,
 }
 
 impl Course {
-    /// An operation whose first attempt is sent now.
+    /// Starts an operation, whose first attempt is sent now.
     pub(crate) fn begin(shared: &Arc<Shared>, destination: Arc<str>, repeatable: bool) -> Self {
         let account = shared.account(destination);
         let now = shared.clock.now();
@@ -91,14 +91,14 @@ impl Course {
         }
     }
 
-    /// Has it end within so much time, however long the policy gives it.
+    /// Limits the time of the operation further.
     #[cfg(feature = "reqwest")]
     pub(crate) fn end_within(&mut self, most: Duration) {
         self.total = self.total.min(most);
     }
 
-    /// What is left of the time, and how much of it one attempt may take; never nothing, for
-    /// whoever asks is about to send.
+    /// The remaining time, and the part of it that one attempt may take. It is never zero, because
+    /// the caller is about to send.
     pub(crate) fn time(&mut self, elapsed: Duration) -> (Duration, Duration) {
         self.sent_at = elapsed;
         let left = self.total.saturating_sub(elapsed);
@@ -107,12 +107,12 @@ impl Course {
         (left, attempt_max.unwrap_or(left).min(left))
     }
 
-    /// Whether an attempt before the last may have had its effect.
+    /// Whether an attempt before the last one may have had an effect.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.doubt
     }
 
-    /// Takes down what became of an attempt, and decides what follows it.
+    /// Records the outcome of an attempt and decides what follows.
     pub(crate) fn seen(
         &mut self,
         seen: Seen,
@@ -139,7 +139,7 @@ impl Course {
         step
     }
 
-    /// After the wait: whether the retry may be sent, which takes it out of the budget.
+    /// Decides after the wait whether the retry may be sent, and subtracts it from the budget.
     pub(crate) fn resume(&self, elapsed: Duration) -> Result<(), Stopped> {
         if elapsed >= self.total {
             return Err(Stopped::Late);
@@ -157,7 +157,7 @@ impl Course {
         self.attempts.last()
     }
 
-    /// Ends the operation and hands over what was tried.
+    /// Ends the operation and returns its attempts.
     pub(crate) fn end(self, stopped: Stopped) -> Attempts {
         telemetry::operation(&self.label, stopped);
         self.attempts
@@ -182,7 +182,7 @@ impl Course {
             Again::TooLate(asked) => Step::Stop(Stopped::TooLate(asked)),
             Again::Late => Step::Stop(Stopped::Late),
             Again::Exhausted => Step::Stop(Stopped::Exhausted),
-            // Who has to be refused after the wait is refused before it.
+            // A retry that the budget would refuse after the wait is refused before it.
             Again::After(_) if !self.shared.balance(&self.account, |it| it.allows(now)) => {
                 Step::Stop(Stopped::Spent)
             }

@@ -1,4 +1,4 @@
-//! Whole outages, on a clock that a test moves: every wait, every deadline, every window.
+//! Complete outages on a simulated clock: every wait, every deadline, every time window.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -23,7 +23,7 @@ fn shared(policy: Policy, clock: &ManualClock, seed: u64) -> Arc<Shared> {
     Arc::new(Shared::new(policy, clock.clock(), seeded_random(seed)))
 }
 
-/// An operation at a standing clock.
+/// An operation on a clock that stands still.
 fn course(policy: Policy, repeatable: bool) -> Course {
     let shared = shared(policy, &ManualClock::new(), 1);
     Course::begin(&shared, "http://a:80".into(), repeatable)
@@ -139,7 +139,7 @@ fn an_attempt_has_what_is_left_and_at_most_its_own_bound() {
     assert_eq!(course.time(secs(11)).1, Duration::from_millis(1));
 }
 
-/// What one client sends through an outage in which every attempt fails at once.
+/// What one client sends during an outage in which every attempt fails at once.
 #[derive(Debug, Default)]
 struct Sent {
     /// Milliseconds at which first attempts, and retries, were sent.
@@ -168,7 +168,7 @@ impl Sent {
     }
 }
 
-/// Runs an outage of `length` milliseconds, in which `per_second` operations begin.
+/// Runs an outage of `length` milliseconds in which `per_second` operations start.
 fn outage(policy: Policy, per_second: u64, length: u64, seed: u64) -> Sent {
     let (clock, mut sent) = (ManualClock::new(), Sent::default());
     let (start, random) = (clock.now(), seeded_random(seed));
@@ -242,7 +242,7 @@ proptest! {
         sent.check(&[10_000, 10_001, 12_345, 20_000, 40_000], |retries, firsts, millis| {
             retries * 1_000 <= firsts * 100 + millis
         });
-        // Shorter ones hold what may come at once beside.
+        // In shorter windows the initial reserve dominates.
         sent.check(&[1, 100, 1_000, 5_000], |retries, firsts, millis| {
             retries * 1_000 <= 5_000 + firsts * 100 + millis / 2
         });

@@ -1,9 +1,10 @@
-//! What must outlive the client: under which key an operation was sent.
+//! The journal: the keys under which operations were sent, which must survive a crash of the
+//! client.
 //!
-//! A client that dies after it sent a request does not know whether the request had its effect. It
-//! is safe to send it again under the same key, and only under that one; so the key is written down
-//! before the first byte is sent, and struck out once its fate is known. What is the same operation
-//! is for the caller to say: by default the same method, address and body are.
+//! A client that dies after it has sent a request does not know whether the request had an effect.
+//! It is safe to send it again under the same key, and only under that key. Therefore the key is
+//! recorded before the first byte is sent and removed when the outcome is known. The caller decides
+//! what the same operation is; by default it is the same method, URL and body.
 
 mod file;
 mod record;
@@ -18,25 +19,25 @@ use hapax::{
 
 pub use file::FileJournal;
 
-/// The version of the hash of a body.
+/// Version of the hash of a body.
 const BODY_HASH: u8 = 1;
 
-/// What is about to be done.
+/// The identity of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Intent {
-    /// The caller's own name for it: what tells two equal requests apart.
+    /// The caller's name for it, which distinguishes equal requests.
     pub name: Option<String>,
     /// The method.
     pub method: String,
-    /// The whole address.
+    /// The complete URL.
     pub url: String,
     /// The hash of the body.
     pub body: Fingerprint,
 }
 
 impl Intent {
-    /// An intent without a name.
+    /// Creates an identity without a name.
     pub fn new(method: impl Into<String>, url: impl Into<String>, body: &[u8]) -> Self {
         Self {
             name: None,
@@ -47,20 +48,20 @@ impl Intent {
     }
 }
 
-/// Under which key an operation goes on.
+/// The key of an operation that starts or continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
     /// The key.
     pub key: IdempotencyKey,
     /// Whether an earlier run may have sent it.
     pub is_resumed: bool,
-    /// How long ago the key was written down first; `None` where that cannot be known, as after a
-    /// clock was set back. A service forgets keys: one of an unknown age is not sent again.
+    /// The time since the key was recorded first; `None` if it is not known, for example after the
+    /// clock was set back. Services delete keys, so a key of unknown age is not sent again.
     pub age: Option<Duration>,
 }
 
 impl Begun {
-    /// A key that was written down now.
+    /// A key that is recorded now.
     pub fn now(key: IdempotencyKey) -> Self {
         Self {
             key,
@@ -70,27 +71,28 @@ impl Begun {
     }
 }
 
-/// Where keys are written down before anything is sent under them.
+/// Where keys are recorded before anything is sent under them.
 pub trait Journal: Debug + Send + Sync + 'static {
-    /// Writes down that `intent` is about to be sent under `fresh`, unless it is unfinished under
-    /// another key, which then stays its key.
+    /// Records that `intent` is about to be sent under `fresh`. If it is unfinished under another
+    /// key, that key is kept.
     ///
-    /// What was written must survive a crash of the machine when this returns.
+    /// The record must survive a crash of the machine when this returns.
     fn begin<'a>(
         &'a self,
         intent: &'a Intent,
         fresh: IdempotencyKey,
     ) -> BoxFuture<'a, Result<Begun, BoxError>>;
 
-    /// Strikes out an intent whose fate is known: the next one that equals it has a key of its own.
+    /// Removes an operation whose outcome is known. The next operation with the same identity has a
+    /// new key.
     fn finish<'a>(
         &'a self,
         intent: &'a Intent,
         key: &'a IdempotencyKey,
     ) -> BoxFuture<'a, Result<(), BoxError>>;
 
-    /// Strikes out an intent that came to nothing as far as whoever began it can know, unless
-    /// another run has gone on under its key since: what became of that one is not known.
+    /// Removes an operation that had no effect as far as this run knows, unless another run has
+    /// continued under its key, whose outcome is not known.
     fn withdraw<'a>(
         &'a self,
         intent: &'a Intent,

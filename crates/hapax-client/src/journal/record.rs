@@ -1,10 +1,10 @@
-//! The lines of a journal, and what they say together.
+//! The lines of a journal.
 //!
-//! A line is a JSON object: `open` with what is about to be sent, `done` with a key alone. A second
-//! `open` of one key says that another run goes on under it. A last
-//! line without its line break, or with zeros in it, was being written when its writer died, or the
-//! power went: nothing was sent for it, or it only says that a key is done, so it is left out. Any
-//! other line that is none is an error.
+//! A line is a JSON object: `open` with the operation that is about to be sent, or `done` with a
+//! key. A second `open` with the same key says that another run has continued under it. A last line
+//! without a line break, or with zero bytes in it, was not written completely because the process
+//! died or the power failed. Nothing was sent for it, or it only says that a key is done, so it is
+//! ignored. Any other line that is not valid is an error.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) enum Record {
     Done { key: String, at_ms: i64 },
 }
 
-/// What was about to be sent.
+/// An operation that was about to be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Open {
     pub(super) key: String,
@@ -54,7 +54,7 @@ impl Open {
 }
 
 impl Record {
-    /// The line, with its line break.
+    /// The line with its line break.
     pub(super) fn line(&self) -> String {
         let mut line = serde_json::to_string(self).expect("a record is plain strings and numbers");
         line.push('\n');
@@ -62,22 +62,22 @@ impl Record {
     }
 }
 
-/// A line that is no record.
+/// The line is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {0} of the journal is no record")]
 pub(super) struct NoRecord(usize);
 
-/// What is unfinished, and how many bytes of the text are whole lines.
+/// The unfinished operations, and the length of the complete lines in bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Unfinished {
     pub(super) open: Vec<Open>,
     pub(super) whole: usize,
-    /// The latest moment that any line bears: it is later than that now.
+    /// The latest timestamp of any line. The current time is later.
     newest_ms: i64,
 }
 
 impl Unfinished {
-    /// Reads a journal.
+    /// Parses a journal.
     pub(super) fn read(text: &[u8]) -> Result<Self, NoRecord> {
         let whole = whole(text);
         let (mut open, mut newest_ms): (Vec<Open>, _) = (Vec::new(), i64::MIN);
@@ -105,20 +105,20 @@ impl Unfinished {
         })
     }
 
-    /// The first line that says that an intent is unfinished.
+    /// The first line according to which an operation is unfinished.
     pub(super) fn first_of(&self, intent: &Intent) -> Option<&Open> {
         self.open.iter().find(|open| open.is_for(intent))
     }
 
-    /// Whether another run has gone on under a key.
+    /// Whether another run has continued under a key.
     pub(super) fn is_shared(&self, key: &str) -> bool {
         self.open.iter().filter(|open| open.key == key).count() > 1
     }
 
-    /// How long ago a line was written; `None` where it is of the future, and so nobody knows.
+    /// The age of a line; `None` if its timestamp is in the future, so that the age is not known.
     ///
-    /// A clock that was set back makes lines look younger than they are. The latest line tells at
-    /// least that it is later now.
+    /// If the clock was set back, lines seem younger than they are. The latest line gives a lower
+    /// bound of the current time.
     pub(super) fn age(&self, open: &Open, now: Timestamp) -> Option<Duration> {
         let now_ms = now.as_millis();
         let ahead_ms = i64::try_from(JOURNAL_CLOCK.as_millis()).unwrap_or(i64::MAX);
@@ -130,8 +130,8 @@ impl Unfinished {
     }
 }
 
-/// Bytes of the text up to a last line that is torn: of what was not synced a disk may keep the end,
-/// with zeros before it.
+/// Length of the text without an incomplete last line. If a line was not synced, the disk may
+/// contain its end with zero bytes before it.
 fn whole(text: &[u8]) -> usize {
     let last_break = text.iter().rposition(|byte| *byte == b'\n');
     let Some(last_break) = last_break else {
@@ -203,9 +203,10 @@ mod tests {
             age.map(|age| age.as_millis())
         };
         assert_eq!(age(0, 601_000), Some(600_000));
-        // The clock was set back: the second line was written later than this.
+        // The clock was set back: the second line was written at a later time than this.
         assert_eq!(age(0, 2_000), Some(499_000));
-        // A little ahead is a clock that was put right; more is a clock that nobody can go by.
+        // A clock that is slightly ahead was corrected. A clock that is further ahead cannot be
+        // used.
         assert_eq!(age(1, 470_000), Some(0));
         assert_eq!(age(1, 2_000), None);
     }

@@ -96,7 +96,10 @@ impl From<OperateError> for Trouble {
                 (StatusCode::BAD_REQUEST, "That cannot be done", why)
             }
             OperateError::Store(error) => {
-                tracing::error!(error = error.story(), "the console cannot read the store");
+                tracing::error!(
+                    error = error.error_chain(),
+                    "the console cannot read the store"
+                );
                 let why = "The database did not answer as it should; the log of this process says \
                            why. Load the page again.";
                 let status = StatusCode::SERVICE_UNAVAILABLE;

@@ -228,7 +228,7 @@ fn why(look: &Look) -> String {
     } = look;
     let held = held_until.filter(|until| until > at);
     let reason = saga.standing.reason.as_ref();
-    let reason = reason.map_or_else(|| "nobody wrote down why".to_owned(), Refusal::to_string);
+    let reason = reason.map_or_else(|| "no reason was recorded".to_owned(), Refusal::to_string);
     match (saga.standing.state, held) {
         (Stands::Completed, _) => "Every step is done.".to_owned(),
         (Stands::Failed, _) => format!("Failed: {reason}."),
@@ -249,6 +249,6 @@ fn waits(saga: &SagaRecord, lapsed: Option<Timestamp>, at: Timestamp) -> String 
         let since = span(at.since(due));
         return format!("Due for {since}, and no worker that knows its version takes it.");
     }
-    let what = saga.waiting_for.as_deref().unwrap_or("its next move");
+    let what = saga.waiting_for.as_deref().unwrap_or("its next step");
     format!("Waits {} for {what}.", span(due.since(at)))
 }

@@ -84,7 +84,10 @@ where
         };
         let taken = self.idempotency.store().take_over(&operations, lapsed);
         taken.await.unwrap_or_else(|error| {
-            tracing::warn!(error = error.story(), "cannot look for requests to resume");
+            tracing::warn!(
+                error = error.error_chain(),
+                "cannot look for requests to resume"
+            );
             Vec::new()
         })
     }
@@ -121,7 +124,7 @@ where
         "a request cannot be resumed as it was kept"
     );
     if let Err(error) = idempotency.store().give_back(&ownership).await {
-        tracing::warn!(error = error.story(), "a key was not given back");
+        tracing::warn!(error = error.error_chain(), "a key was not given back");
     }
 }
 

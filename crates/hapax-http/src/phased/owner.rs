@@ -202,7 +202,7 @@ impl<T: Transaction> Owner<T> {
                 let renewed = owner.heed(owner.store.renew(&owner.owned, lease).await);
                 drop(turn);
                 if let Err(error) = renewed {
-                    tracing::warn!(error = error.story(), "a key's lease was not renewed");
+                    tracing::warn!(error = error.error_chain(), "a key's lease was not renewed");
                 }
             }
         }))

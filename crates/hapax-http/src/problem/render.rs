@@ -10,7 +10,7 @@ use std::{
 };
 
 use axum::{body::Body, response::Response};
-use hapax::{store::StoreError, telemetry::story};
+use hapax::{store::StoreError, telemetry::error_chain};
 use http::{
     HeaderName, HeaderValue,
     header::{self, CONTENT_TYPE},
@@ -158,16 +158,21 @@ fn log(problem: &Problem, id: &RequestId) {
     let Some(source) = &inner.source else {
         return;
     };
-    let story = story(source.as_ref());
+    let error_chain = error_chain(source.as_ref());
     let (error_code, request_id) = (inner.code.name(), id.as_str());
-    // A key that was not claimed is no failure, whatever the handler has made of it.
+    // A key that was not claimed is not a failure, whatever the handler has returned.
     if inner.status.is_server_error() && !is_not_claimed(source.as_ref()) {
-        tracing::error!(error_code, request_id, error = story, "the request failed");
+        tracing::error!(
+            error_code,
+            request_id,
+            error = error_chain,
+            "the request failed"
+        );
     } else {
         tracing::debug!(
             error_code,
             request_id,
-            error = story,
+            error = error_chain,
             "the request is refused"
         );
     }

@@ -238,7 +238,7 @@ async fn let_go<K: Keys>(
     match verdict {
         Verdict::Release => {
             if let Err(error) = owner.release().await {
-                tracing::warn!(error = error.story(), "a key was not released");
+                tracing::warn!(error = error.error_chain(), "a key was not released");
             }
         }
         _ => give_back(owner).await,
@@ -252,7 +252,7 @@ async fn let_go<K: Keys>(
 /// A lease that cannot be given back lapses by itself.
 async fn give_back<T: Transaction>(owner: &Owner<T>) {
     if let Err(error) = owner.give_back().await {
-        tracing::warn!(error = error.story(), "a key was not given back");
+        tracing::warn!(error = error.error_chain(), "a key was not given back");
     }
 }
 

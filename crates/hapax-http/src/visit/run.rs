@@ -10,8 +10,8 @@ use axum::{
 use futures_util::FutureExt;
 use hapax::{
     idempotency::{Answer, OnFailure, Remember, remember},
-    limits::ANSWER_BYTES_MAX,
-    telemetry::panic_word,
+    limits::RESPONSE_BYTES_MAX,
+    telemetry::panic_message,
 };
 use http::{Extensions, HeaderMap, HeaderName, StatusCode, request, response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -150,11 +150,11 @@ impl Finished {
 }
 
 async fn collect(body: Body) -> Result<Bytes, Problem> {
-    match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
+    match Limited::new(body, RESPONSE_BYTES_MAX).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Problem::new(ANSWER_TOO_LARGE)
             .detail(format!(
-                "an answer that is remembered has at most {ANSWER_BYTES_MAX} bytes; nothing was \
+                "an answer that is remembered has at most {RESPONSE_BYTES_MAX} bytes; nothing was \
                  changed"
             ))
             .caused_by(error)),
@@ -163,5 +163,5 @@ async fn collect(body: Body) -> Result<Bytes, Problem> {
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Problem {
-    Problem::internal(format!("the handler panicked: {}", panic_word(panic)))
+    Problem::internal(format!("the handler panicked: {}", panic_message(panic)))
 }

@@ -151,7 +151,7 @@ impl<K: Keys, S: Inner> Visit<K, S> {
         tracing::warn!(
             operation = self.act.operation.as_str(),
             request_id = self.id.as_str(),
-            error = error.story(),
+            error = error.error_chain(),
             "the store cannot be used: the request runs unprotected"
         );
     }

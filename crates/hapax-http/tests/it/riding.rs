@@ -106,7 +106,7 @@ struct Own(StoreError);
 impl IntoResponse for Own {
     fn into_response(self) -> Response {
         if !self.0.is_not_claimed() {
-            tracing::error!(error = self.0.story(), "the service failed");
+            tracing::error!(error = self.0.error_chain(), "the service failed");
             metrics::counter!("service_failures").increment(1);
         }
         StatusCode::INTERNAL_SERVER_ERROR.into_response()

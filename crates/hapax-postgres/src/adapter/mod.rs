@@ -5,8 +5,8 @@
 //! the transaction that it is handed; none begins, commits or keeps it. What they write is what
 //! the store writes: a service and its neighbours may use either under the same keys.
 //!
-//! The relay of this node hears of such events when it looks by itself, or when the service rings
-//! [`Postgres::wake`](crate::Postgres::wake) after its commit.
+//! The relay of this node hears of such events when it looks by itself, or when the service notifies it with
+//! [`Postgres::notifier`](crate::Postgres::notifier) after its commit.
 
 pub mod tokio_postgres;
 #[cfg(feature = "sqlx")]

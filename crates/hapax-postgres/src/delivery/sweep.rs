@@ -82,7 +82,7 @@ async fn sweep(store: &Postgres, log: &Log, number: i64) {
         Ok(_) => session.end(),
         Err(crash) => {
             session.rollback().await;
-            let error = told(crash).story();
+            let error = told(crash).error_chain();
             tracing::debug!(
                 log.name,
                 half,

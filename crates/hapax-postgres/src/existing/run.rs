@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_millis(1);
 impl Imported {
     /// Moves rows until `stop` is ready; a batch that has begun ends first.
     ///
-    /// Each batch rings the store's bell, so that a relay in this process reads at once. A failure
+    /// Each batch sends a notification, so that a relay in this process reads at once. A failure
     /// is logged and tried again, less and less often.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
@@ -27,12 +27,12 @@ impl Imported {
     async fn turn(&self, waited: Duration) -> Duration {
         match self.move_batch().await {
             Ok(moved) if moved.rows + moved.set_aside > 0 => {
-                self.store.wake().ring();
+                self.store.notifier().notify();
                 Duration::ZERO
             }
             Ok(_) => (waited * 2).clamp(SOON, POLL_IDLE),
             Err(error) => {
-                let (source, error) = (&self.mover.name, error.story());
+                let (source, error) = (&self.mover.name, error.error_chain());
                 tracing::error!(source, error, "no rows were moved; trying again");
                 let (first, most) = STORE_BACKOFF;
                 (waited * 2).clamp(first, most)

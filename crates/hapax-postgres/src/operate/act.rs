@@ -75,7 +75,7 @@ impl<'a> Act<'a> {
             .settings()
             .failpoints
             .hit("postgres.commit.after");
-        self.store.wake().ring();
+        self.store.notifier().notify();
         Ok(())
     }
 

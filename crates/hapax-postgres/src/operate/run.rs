@@ -96,7 +96,7 @@ async fn step(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, O
 
 async fn fail(store: &Postgres, job: &Job, error: &OperateError) -> Result<(), StoreError> {
     let told = text(&match error {
-        OperateError::Store(error) => error.story(),
+        OperateError::Store(error) => error.error_chain(),
         other => other.to_string(),
     });
     let wait = BACKOFF_MS * i64::from(job.failures + 1);

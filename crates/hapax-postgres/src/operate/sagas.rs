@@ -121,7 +121,7 @@ pub async fn decide(
         .await;
     if let Err(error) = given {
         // What is decided stands, and the saga goes on once the lease has lapsed.
-        tracing::warn!(saga = id, error = error.story(), "a saga lapses");
+        tracing::warn!(saga = id, error = error.error_chain(), "a saga lapses");
     }
     written
 }

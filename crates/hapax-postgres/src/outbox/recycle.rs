@@ -71,7 +71,11 @@ impl Tally {
 }
 
 fn warn(step: &'static str, error: &StoreError) {
-    tracing::warn!(step, error = error.story(), "a step of a purge failed");
+    tracing::warn!(
+        step,
+        error = error.error_chain(),
+        "a step of a purge failed"
+    );
 }
 
 impl Postgres {

@@ -94,7 +94,7 @@ impl Sagas for Postgres {
             return Err(StoreError::Fenced);
         }
         // Somebody here may be waiting for it to fall due.
-        self.wake().ring();
+        self.notifier().notify();
         Ok(())
     }
 
@@ -167,7 +167,7 @@ impl SagaRows for Tx {
             async |link: &Link| rows::start(link, saga, &headers, under.as_ref(), time).await;
         let started = self.ask(start);
         let is_new = started.await?;
-        self.ring_after_commit();
+        self.notify_after_commit();
         Ok(is_new)
     }
 
@@ -181,7 +181,7 @@ impl SagaRows for Tx {
         let time = self.store().time();
         let told = self.ask(async |link| rows::tell(link, id, name, payload, time).await);
         let is_there = told.await?;
-        self.ring_after_commit();
+        self.notify_after_commit();
         Ok(is_there)
     }
 
@@ -207,7 +207,7 @@ impl SagaRows for Tx {
 /// What can be read of sagas that were taken: one that cannot lapses, and keeps nobody from the
 /// others.
 fn readable(saga: Result<SagaRecord, StoreError>) -> Option<SagaRecord> {
-    let tell = |error: &StoreError| tracing::error!(error = error.story(), "a saga lapses");
+    let tell = |error: &StoreError| tracing::error!(error = error.error_chain(), "a saga lapses");
     saga.inspect_err(tell).ok()
 }
 

@@ -536,8 +536,11 @@ async fn what_the_database_refuses_is_told_apart_whoever_ran_the_statement() {
             );
             assert_eq!(error.is_unique_violation(), kind == Kind::UniqueViolation);
             // What the server says of a row repeats its values, and errors are logged.
-            let story = error.story();
-            assert!(kind == Kind::Other || !story.contains("bob"), "{story}");
+            let error_chain = error.error_chain();
+            assert!(
+                kind == Kind::Other || !error_chain.contains("bob"),
+                "{error_chain}"
+            );
         }
     }
 }
@@ -588,7 +591,10 @@ async fn check_held(services: &[&Service]) {
 
 #[track_caller]
 fn check_no_claim(error: &StoreError) {
-    let story = error.story();
-    assert!(matches!(error, StoreError::Statement { .. }), "{story}");
-    assert!(story.contains("no claim is open"), "{story}");
+    let error_chain = error.error_chain();
+    assert!(
+        matches!(error, StoreError::Statement { .. }),
+        "{error_chain}"
+    );
+    assert!(error_chain.contains("no claim is open"), "{error_chain}");
 }

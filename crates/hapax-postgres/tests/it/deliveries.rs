@@ -192,7 +192,7 @@ async fn carry(store: Postgres, destination: &'static str, number: usize) {
             match store.settle(settlement).await {
                 Ok(_) => {}
                 Err(StoreError::Fenced) => break,
-                Err(error) => panic!("{}", error.story()),
+                Err(error) => panic!("{}", error.error_chain()),
             }
         }
     }

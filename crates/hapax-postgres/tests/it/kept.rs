@@ -112,7 +112,11 @@ async fn a_step_that_fails_holds_up_no_other_and_is_not_hidden() {
         }
         fixture.plain.batch_execute(AGE).await.unwrap();
     };
-    assert!(failed.story().contains("no room"), "{}", failed.story());
+    assert!(
+        failed.error_chain().contains("no room"),
+        "{}",
+        failed.error_chain()
+    );
     assert!(gone >= 1, "the inbox is held up");
     fixture.plain.batch_execute(AGE).await.unwrap();
     while fixture.store.purge_events(DAY, Duration::MAX).await.is_ok() {

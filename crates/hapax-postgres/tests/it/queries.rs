@@ -307,13 +307,17 @@ async fn check_pages(plain: &Client, query: &(&str, &str), arguments: &str, rows
         // Whoever writes to a full page of an index looks at the rows behind it first, once.
         let mut tries = 0;
         loop {
-            let (pages, removed, story) = touched(plain, query, mode, arguments).await;
-            assert_eq!(removed, 0, "{}, {mode}:\n{story}", query.0);
+            let (pages, removed, error_chain) = touched(plain, query, mode, arguments).await;
+            assert_eq!(removed, 0, "{}, {mode}:\n{error_chain}", query.0);
             if pages < rows * 30 {
                 break;
             }
             tries += 1;
-            assert!(tries < 3, "{}, {mode}: {pages} pages:\n{story}", query.0);
+            assert!(
+                tries < 3,
+                "{}, {mode}: {pages} pages:\n{error_chain}",
+                query.0
+            );
         }
     }
 }
@@ -333,10 +337,10 @@ async fn touched(
     let done = plain.batch_execute("DEALLOCATE one; ROLLBACK");
     done.await.unwrap();
     let said = |word: &'static str| steps.iter().filter_map(|line| number_after(line, word));
-    let story = steps.join("\n");
+    let error_chain = steps.join("\n");
     let pages = said("shared hit=").next();
-    let pages = pages.unwrap_or_else(|| panic!("{name} touches nothing:\n{story}"));
-    (pages, said("Join Filter: ").sum(), story)
+    let pages = pages.unwrap_or_else(|| panic!("{name} touches nothing:\n{error_chain}"));
+    (pages, said("Join Filter: ").sum(), error_chain)
 }
 
 fn number_after(line: &str, word: &str) -> Option<u64> {

@@ -431,9 +431,9 @@ async fn a_frontier_that_is_torn_is_refused() {
         .await
         .unwrap_err();
     assert!(
-        refused.story().contains("unreadable"),
+        refused.error_chain().contains("unreadable"),
         "{}",
-        refused.story()
+        refused.error_chain()
     );
 }
 

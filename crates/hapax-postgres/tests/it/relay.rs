@@ -267,7 +267,7 @@ fn spawn_at(store: &Postgres, far: &Far, wait: &str, node: &str) -> RelayHandle 
         Destination::new("far", Arc::new(far.clone())).schedule(schedule.parse().unwrap());
     let mut settings = Settings::new(store.database_clock(), seeded_random(2));
     settings.node = Some(Node::new(node));
-    Relay::spawn(store, vec![destination], &settings, &store.wake())
+    Relay::spawn(store, vec![destination], &settings, &store.notifier())
 }
 
 fn spawn(store: &Postgres, far: &Far, node: Option<&str>) -> RelayHandle {
@@ -279,7 +279,7 @@ fn spawn(store: &Postgres, far: &Far, node: Option<&str>) -> RelayHandle {
         name: name.to_owned(),
         lease: Duration::from_secs(1),
     });
-    Relay::spawn(store, vec![destination], &settings, &store.wake())
+    Relay::spawn(store, vec![destination], &settings, &store.notifier())
 }
 
 fn event(key: &str, number: i64) -> NewEvent {

@@ -161,26 +161,32 @@ async fn words_that_come_at_once_are_counted_as_they_are_kept() {
 }
 
 #[tokio::test]
-async fn the_bell_rings_for_a_saga_that_begins_or_is_told_something_and_commits() {
+async fn a_saga_that_starts_or_receives_a_signal_notifies_after_the_commit() {
     let fixture = Fixture::new().await;
     let store = &fixture.store;
-    let mut bell = store.wake().listen();
+    let mut subscription = store.notifier().subscribe();
     let mut tx = store.begin(None, Headers::new()).await.unwrap();
     tx.start_saga(&checkout().begin("s1", None, Bytes::new()))
         .await
         .unwrap();
     assert!(
-        bell.heard().now_or_never().is_none(),
+        subscription.notified().now_or_never().is_none(),
         "nothing is there yet"
     );
     tx.rollback().await;
-    assert!(bell.heard().now_or_never().is_none(), "nothing happened");
+    assert!(
+        subscription.notified().now_or_never().is_none(),
+        "nothing happened"
+    );
     start(store, "s1").await;
-    assert!(bell.heard().now_or_never().is_some(), "it began");
+    assert!(subscription.notified().now_or_never().is_some(), "it began");
     let mut tx = store.begin(None, Headers::new()).await.unwrap();
     assert!(tx.signal_saga("s1", "paid", b"").await.unwrap());
     tx.commit().await.unwrap();
-    assert!(bell.heard().now_or_never().is_some(), "it was told");
+    assert!(
+        subscription.notified().now_or_never().is_some(),
+        "it was told"
+    );
 }
 
 #[tokio::test]
@@ -278,7 +284,7 @@ async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
     assert_eq!(taken.len(), 1);
     assert_eq!((taken[0].id.as_str(), taken[0].steps.len()), ("good", 1));
     let seized = fixture.store.seize_saga("bad step", LEASE).await;
-    let told = seized.unwrap_err().story();
+    let told = seized.unwrap_err().error_chain();
     assert!(told.contains("bad step"), "{told}");
 }
 

@@ -1,4 +1,4 @@
-//! What is asked for: filters and pages, in the words of a query string, a body or flags.
+//! Filters and pagination, as a query string, a JSON body or command-line flags.
 
 use hapax::{Timestamp, event::EventId, key::Tenant};
 use hapax_postgres::operate::{Filter, events::Standing};
@@ -7,72 +7,72 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::destination::SpecError;
 
-/// Events, deliveries or dead letters, and which page of them.
+/// Filter of events, deliveries or dead letters, and the page.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema, IntoParams, clap::Args)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Ask {
-    /// Events whose type matches, such as `order.*`
+    /// Only events whose type matches, such as `order.*`
     #[arg(long = "type", value_name = "PATTERN")]
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<String>,
-    /// Events of this tenant
+    /// Only events of this tenant
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<String>,
-    /// Events about this kind of thing, such as `order`
+    /// Only events about this type of aggregate, such as `order`
     #[arg(long, value_name = "TYPE")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) aggregate_type: Option<String>,
-    /// Events about this one
+    /// Only events about the aggregate with this id
     #[arg(long, value_name = "ID")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) aggregate_id: Option<String>,
-    /// The event with this id
+    /// Only the event with this id
     #[arg(long, value_name = "UUID")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) event_id: Option<String>,
-    /// Events created at or after this moment (RFC 3339)
+    /// Only events created at or after this time (RFC 3339)
     #[arg(long, value_name = "MOMENT")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since: Option<String>,
-    /// Events created before this moment (RFC 3339)
+    /// Only events created before this time (RFC 3339)
     #[arg(long, value_name = "MOMENT")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) until: Option<String>,
-    /// Deliveries with at least so many attempts
+    /// Only deliveries with at least this number of attempts
     #[arg(long, value_name = "COUNT")]
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 4_294_967_295_i64)]
     #[param(value_type = Option<i64>, minimum = 0, maximum = 4_294_967_295_i64)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) attempts_min: Option<u32>,
-    /// Deliveries whose last error contains this
+    /// Only deliveries whose last error contains this text
     #[arg(long, value_name = "WORDS")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// Deliveries of this destination
+    /// Only deliveries of this destination
     #[arg(long, value_name = "NAME")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) destination: Option<String>,
-    /// Deliveries in one of these states, with commas between
+    /// Only deliveries in one of these states, separated by commas
     #[arg(long, value_name = "STATES")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<String>,
-    /// Where the page begins: `next` of the page before
+    /// Start of the page: `next` of the previous page
     #[arg(long, value_name = "CURSOR")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) before: Option<String>,
-    /// How many at most
+    /// Maximum number of items
     #[arg(long, value_name = "COUNT")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) limit: Option<usize>,
 }
 
-/// Items of a page when nobody says how many.
+/// Default page size.
 pub(super) const PAGE: usize = 50;
 
 impl Ask {
-    /// The filter that it spells.
+    /// The filter, parsed.
     pub(crate) fn filter(&self) -> Result<Filter, SpecError> {
         Ok(Filter {
             kind: self.kind.clone(),
@@ -97,7 +97,7 @@ impl Ask {
         })
     }
 
-    /// The states that it names.
+    /// The states, parsed.
     pub(crate) fn states(&self) -> Result<Vec<Standing>, SpecError> {
         let words = self.state.as_deref().unwrap_or_default().split(',');
         let words = words.map(str::trim).filter(|word| !word.is_empty());
@@ -122,8 +122,8 @@ impl Ask {
             .collect()
     }
 
-    /// Refuses what is said of deliveries alone, where events are meant: a filter that nobody
-    /// applies would fit everything.
+    /// Refuses the fields that apply to deliveries only. Ignoring them would make a filter of
+    /// events match everything.
     pub(crate) fn check_of_events(&self) -> Result<(), SpecError> {
         for (field, is_given) in [
             ("destination", self.destination.is_some()),
@@ -138,7 +138,7 @@ impl Ask {
         Ok(())
     }
 
-    /// Refuses a state where dead letters are meant.
+    /// Refuses `state`, which has no meaning for dead letters.
     pub(crate) fn check_of_dead(&self) -> Result<(), SpecError> {
         if self.state.is_some() {
             return Err(wrong("state", "is dead: dead letters are asked for"));
@@ -146,41 +146,42 @@ impl Ask {
         Ok(())
     }
 
-    /// The number below which the page begins.
+    /// The page's start, parsed: only positions below it are listed.
     pub(crate) fn before_number(&self) -> Result<Option<i64>, SpecError> {
         read(
             "before",
             self.before.as_ref(),
             |it| it.parse().ok(),
-            "`next` of the page before",
+            "`next` of the previous page",
         )
     }
 
-    /// How many items the page has at most.
+    /// The maximum number of items.
     pub(crate) fn limit(&self) -> usize {
         self.limit.unwrap_or(PAGE)
     }
 }
 
-/// Many events or dead letters, and what is to be done with them.
+/// A bulk operation on events or dead letters.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Many {
-    /// The destination whose dead letters are meant, or that the events are offered to.
+    /// The destination whose dead letters are meant, or to which the events are delivered again.
     pub(crate) destination: String,
-    /// Which; `destination`, `state`, `before` and `limit` have no meaning here.
+    /// Which events or dead letters. `destination`, `state`, `before` and `limit` are not allowed
+    /// here.
     #[serde(default)]
     pub(crate) filter: Ask,
-    /// At most so many per second.
+    /// Maximum number per second.
     #[serde(default)]
     pub(crate) per_second: Option<u32>,
-    /// Why, where they are discarded.
+    /// The reason; required to discard.
     #[serde(default)]
     pub(crate) reason: Option<String>,
-    /// Whether they are only counted.
+    /// Whether to count the matches only.
     #[serde(default)]
     pub(crate) dry_run: bool,
-    /// The `seen` of such a count: the job is about what was there then, and nothing that came since.
+    /// The `seen` of an earlier count: the job is limited to what existed then.
     #[serde(default)]
     pub(crate) seen: Option<String>,
 }

@@ -1,9 +1,10 @@
-//! Declares destinations: checks what is asked for, takes its secrets out, seals them, stores both.
+//! Declaration of destinations: checks a declaration, encrypts its secrets and stores both.
 //!
-//! The API and the verbs declare by these functions. A secret goes in and never comes out: shown
-//! it is `***`, and `***` sent back means the one that is kept, as long as the sink stays what it
-//! was. With another address it has to be given again, so that nobody who may not know a secret
-//! can have it sent to a place of their own.
+//! The API and the command line both use these functions. A secret that was stored is never shown
+//! again: it is printed as `***`. `***` in a change means the stored secret, as long as the rest of
+//! the sink is unchanged. If, for example, the URL changes, the secret has to be given again;
+//! otherwise an operator who does not know the secret could have it sent to a server of their
+//! choice.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,7 +31,7 @@ use crate::{
     surroundings, wiring,
 };
 
-/// What declares destinations.
+/// Creates, changes and shows destinations.
 #[derive(Clone, Debug)]
 pub(crate) struct Declare {
     store: Postgres,
@@ -40,19 +41,19 @@ pub(crate) struct Declare {
     configured: Arc<BTreeMap<String, Spec>>,
 }
 
-/// Why a destination was not declared.
+/// Why a destination was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// A setting is wrong.
+    /// A setting is not valid.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// The store did not do it.
+    /// The store failed or refused.
     #[error(transparent)]
     Store(#[from] OperateError),
 }
 
 impl Declare {
-    /// Over a store, with the keys and the destinations of the configuration.
+    /// Uses a store, and the keys and destinations of the configuration.
     pub(crate) fn new(store: Postgres, config: &Config, keys: Keys) -> Self {
         Self {
             book: Book::new(store.clone(), configured(config)),
@@ -63,7 +64,7 @@ impl Declare {
         }
     }
 
-    /// Declares a new destination.
+    /// Creates a destination.
     pub(crate) async fn create(
         &self,
         actor: &Actor,
@@ -71,7 +72,7 @@ impl Declare {
         json: &Value,
     ) -> Result<DestinationView, Refusal> {
         if self.configured.contains_key(name) {
-            let problem = "stands in the configuration: take it out there, or change it there";
+            let problem = "is declared in the configuration: change or remove it there";
             return Err(wrong("name", problem).into());
         }
         let (text, sealed) = self.prepare(name, json, &Secrets::new())?;
@@ -81,7 +82,7 @@ impl Declare {
         Ok(self.view(&created))
     }
 
-    /// Changes a destination that is at `version`.
+    /// Changes a destination if it is still at `version`.
     pub(crate) async fn change(
         &self,
         actor: &Actor,
@@ -98,7 +99,7 @@ impl Declare {
         Ok(self.view(&changed))
     }
 
-    /// Every destination that is declared anywhere or that a relay has opened.
+    /// All destinations that are declared anywhere or that a relay has opened.
     pub(crate) async fn list(&self, actor: &Actor) -> Result<Vec<DestinationView>, OperateError> {
         let mut declared = BTreeMap::new();
         let mut after = None;
@@ -112,7 +113,8 @@ impl Declare {
         }
         let opened = destinations::parts(&self.store, None).await?;
         let mut names: Vec<String> = declared.keys().cloned().collect();
-        // Whose events the others take is not said: they are not a tenant's.
+        // A tenant's token sees only the destinations in the database, because the tenant of the
+        // others is not known.
         if actor.tenant.is_none() {
             names.extend(self.configured.keys().cloned());
             names.extend(
@@ -136,13 +138,13 @@ impl Declare {
         Ok(names.into_iter().map(view).collect())
     }
 
-    /// The destinations that a configuration file pauses, and nothing else declares.
+    /// The destinations that are paused by the configuration file.
     pub(crate) fn paused_by_file(&self) -> impl Iterator<Item = &str> {
         let paused = self.configured.iter().filter(|(_, spec)| spec.paused);
         paused.map(|(name, _)| name.as_str())
     }
 
-    /// One of them, with how far it is.
+    /// One destination with its progress.
     pub(crate) async fn show(
         &self,
         actor: &Actor,
@@ -165,12 +167,13 @@ impl Declare {
         Ok(found)
     }
 
-    /// Whose a destination is, and what pauses it.
+    /// The index of destinations: which tenant a destination belongs to, and what pauses it.
     pub(crate) fn book(&self) -> &Book {
         &self.book
     }
 
-    /// A name under which events are carried already is not free, whoever declares that.
+    /// Refuses a name under which a relay already delivers events, wherever that destination is
+    /// declared.
     async fn check_free(&self, actor: &Actor, name: &str) -> Result<(), OperateError> {
         if destinations::parts(&self.store, Some(name))
             .await?
@@ -179,14 +182,15 @@ impl Declare {
             return Ok(());
         }
         let known = self.book.declared(name).await?;
-        // What is declared or being removed is refused by the store, in its own words.
+        // If the destination is declared or being removed, the store refuses it with a message of
+        // its own.
         let is_here = known.is_some_and(|it| it.spec.is_some() || it.removed_at.is_some());
         if is_here && actor.tenant.is_none() {
             return Ok(());
         }
         let what = format!(
-            "destination {name} exists: a relay carries it, or did: remove it first, or take \
-             another name"
+            "destination {name} exists: a relay delivers or delivered to it: remove it first, or \
+             use another name"
         );
         Err(OperateError::Conflict { what })
     }
@@ -196,7 +200,7 @@ impl Declare {
         DestinationView::of(declared.name.clone(), Some(declared), &[], configured)
     }
 
-    /// The text of a declaration without its secrets, and those, sealed.
+    /// The declaration as JSON without its secrets, and the secrets encrypted.
     fn prepare(
         &self,
         name: &str,
@@ -206,7 +210,7 @@ impl Declare {
         let mut spec = Spec::read(json)?;
         spec.put_secrets(kept)?;
         spec.check(name, Written::AtRunTime(&self.reach))?;
-        // What can never be made is refused here, and not in the log of every relay.
+        // Refuse a destination that can never be built here, and not in the log of every relay.
         wiring::destination(name, &spec, &surroundings::clock())?;
         let secrets = spec.take_secrets()?;
         let sealed = self.keys.seal(name, &secrets);
@@ -214,12 +218,13 @@ impl Declare {
         Ok((spec.to_json().to_string(), sealed))
     }
 
-    /// The secrets that a changed declaration keeps: all, where the rest of its sink is the same.
+    /// The secrets that a change keeps: all of them if the rest of the sink is unchanged, none
+    /// otherwise.
     fn kept(&self, old: &Declared, json: &Value) -> Result<Secrets, SpecError> {
         let text = old.spec.as_deref().unwrap_or("{}");
         let before: Value = serde_json::from_str(text).unwrap_or_default();
         let mut after = Spec::read(json)?;
-        // Before anything is read that it names.
+        // Checked before any file or variable that the declaration names is read.
         after.check(&old.name, Written::AtRunTime(&self.reach))?;
         after.take_secrets()?;
         if after.to_json()["sink"] != before["sink"] {
@@ -230,7 +235,7 @@ impl Declare {
     }
 }
 
-/// What the configuration says about destinations.
+/// The destinations of the configuration.
 pub(crate) fn configured(config: &Config) -> BTreeMap<String, Configured> {
     let known = |(name, spec): (&String, &Spec)| {
         let known = Configured {

@@ -1,4 +1,5 @@
-//! `/admin/v1/deliveries` and `/admin/v1/dead-letters`.
+//! `/admin/v1/deliveries` and `/admin/v1/dead-letters`: lists deliveries; replays, edits and
+//! discards dead letters.
 
 use axum::{Json, extract::State, http::StatusCode};
 use hapax_postgres::{
@@ -17,24 +18,25 @@ use super::{
     view::{DeliveryView, PageView, cursor_of, cursor_word},
 };
 
-/// Why a dead letter is given up for good.
+/// The reason to discard a dead letter.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reason {
-    /// Up to 1024 bytes, for whoever asks later.
+    /// Up to 1024 bytes, kept in the audit log.
     reason: String,
 }
 
-/// What a dead letter is to say instead.
+/// A change of the payload of a dead letter.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Edit {
-    /// A JSON merge patch (RFC 7396): members it names are replaced, null leaves one out.
+    /// A JSON merge patch (RFC 7396), applied to the payload: its members replace those of the
+    /// payload, and null removes a member.
     #[schema(value_type = Object)]
     patch: Box<RawValue>,
 }
 
-/// Lists deliveries that have a row: parked, dead, or ended after they were parked.
+/// Lists deliveries that have a row: parked, dead, or finished after they were parked.
 #[utoipa::path(get, path = "/admin/v1/deliveries", tag = "deliveries", params(Ask),
     responses((status = 200, body = PageView<DeliveryView>), (status = 400, body = Problem)))]
 pub(super) async fn list(
@@ -62,7 +64,7 @@ pub(super) async fn dead(
     ))
 }
 
-/// Makes one dead letter due again.
+/// Makes one dead letter due again, as if it had never been tried.
 #[utoipa::path(post, path = "/admin/v1/dead-letters/{part}/{position}/replay",
     tag = "dead letters",
     params(("part" = String, Path), ("position" = i64, Path)),
@@ -76,7 +78,7 @@ pub(super) async fn replay(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Makes one dead letter due again with what it says edited, for this destination alone.
+/// Applies a patch to a dead letter's payload for this destination, and makes it due again.
 #[utoipa::path(post, path = "/admin/v1/dead-letters/{part}/{position}/edit",
     tag = "dead letters", request_body = Edit,
     params(("part" = String, Path), ("position" = i64, Path)),
@@ -94,7 +96,7 @@ pub(super) async fn edit(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Gives one dead letter up for good.
+/// Discards one dead letter permanently.
 #[utoipa::path(post, path = "/admin/v1/dead-letters/{part}/{position}/discard",
     tag = "dead letters", request_body = Reason,
     params(("part" = String, Path), ("position" = i64, Path)),
@@ -112,7 +114,7 @@ pub(super) async fn discard(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A page of deliveries.
+/// Reads a page of deliveries.
 pub(crate) async fn page(
     store: &Postgres,
     actor: &Actor,
@@ -123,7 +125,7 @@ pub(crate) async fn page(
     let before = match &ask.before {
         None => None,
         Some(word) => {
-            let bad = || wrong("before", "is `next` of the page before");
+            let bad = || wrong("before", "is `next` of the previous page");
             Some(cursor_of(word).ok_or_else(bad)?)
         }
     };

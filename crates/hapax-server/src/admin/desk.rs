@@ -1,4 +1,4 @@
-//! What the operators' verbs share: who acts, whether they mean it, and what went wrong.
+//! Context of the operator commands: the store, the actor, the confirmation prompt, and errors.
 
 use std::{
     fs,
@@ -24,10 +24,10 @@ use crate::{
     output::{self, FAILED, NOT_FOUND, Output, REFUSED, USAGE},
 };
 
-/// How often a job that is waited for is looked at.
+/// Poll interval while waiting for a job.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A store, who acts on it, and where to say what came of it.
+/// The store, the actor, and the output of a command.
 pub(crate) struct Desk {
     pub(crate) store: Postgres,
     pub(crate) actor: Actor,
@@ -36,27 +36,27 @@ pub(crate) struct Desk {
     pub(crate) output: Output,
 }
 
-/// Whether the operator means it.
+/// Confirmation.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Consent {
-    /// Does it without asking
+    /// Do not ask for confirmation
     #[arg(long)]
     pub(crate) yes: bool,
 }
 
-/// What is done with many, besides which.
+/// Options of a bulk operation.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct How {
-    /// Counts what fits, and does nothing
+    /// Count the matches and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// At most so many per second
+    /// Maximum number per second
     #[arg(long, value_name = "COUNT")]
     per_second: Option<u32>,
-    /// A name for this request: given again, nothing is begun twice
+    /// Idempotency key of this request: if it is given again, no second job is created
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Works on it here, until it has ended; otherwise a relay does
+    /// Run the job in this process and wait until it ends; otherwise a relay runs it
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(crate) struct How {
 }
 
 impl Desk {
-    /// Opens the store of the settings, for the user who runs this.
+    /// Opens the configured store. The actor is the user who runs this process.
     pub(crate) async fn open(context: &Context) -> Result<Self, Failure> {
         let keys = Keys::of(&context.config)?;
         let store = context.store().await?;
@@ -77,15 +77,15 @@ impl Desk {
         })
     }
 
-    /// Asks whether an act is meant; without a person to ask it is not.
+    /// Asks for confirmation. Without a terminal the command is refused.
     pub(crate) fn confirm(&self, consent: Consent, question: &str) -> Result<(), Failure> {
-        // A program that reads JSON is nobody to ask.
+        // Likewise with JSON output, which is read by a program.
         if consent.yes {
             return Ok(());
         }
         if self.output.json || !output::is_watched() {
-            let story = format!("{question} Nobody is here to ask: give --yes");
-            return Err(Failure::new(REFUSED, story));
+            let error_chain = format!("{question} There is no terminal to confirm it: use --yes");
+            return Err(Failure::new(REFUSED, error_chain));
         }
         write!(io::stderr(), "{question} [y/N] ")?;
         let mut answer = String::new();
@@ -96,7 +96,8 @@ impl Desk {
         Err(Failure::new(REFUSED, "nothing was done"))
     }
 
-    /// Does something with all that a filter fits: counts, asks, begins the job, waits for it.
+    /// Runs a bulk operation: counts the matches, asks for confirmation, creates the job, and waits
+    /// for it if asked to.
     pub(crate) async fn many(
         &self,
         act: Act,
@@ -105,7 +106,7 @@ impl Desk {
         reason: Option<String>,
         how: How,
     ) -> Result<(), Failure> {
-        // The destination is the job's: it is no part of the filter.
+        // The destination is a field of the job, not of the filter.
         filter.destination = None;
         let mut many = Many {
             destination,
@@ -127,7 +128,7 @@ impl Desk {
         };
         let question = format!("{verb} {count} {what} {}?", many.destination);
         self.confirm(how.consent, &question)?;
-        // What came since they were counted is not what was agreed to.
+        // The job is limited to what existed at the count, which is what was confirmed.
         many.seen = Some(counted.seen);
         let key = how.idempotency_key;
         let begun = begin(&self.store, &self.declare, &self.actor, &many, act, key).await?;
@@ -139,12 +140,12 @@ impl Desk {
         let failed = job.state == "failed";
         self.job(&job.into())?;
         if failed {
-            return Err(Failure::new(FAILED, "the job was given up"));
+            return Err(Failure::new(FAILED, "the job failed"));
         }
         Ok(())
     }
 
-    /// Says how a job stands.
+    /// Prints the state of a job.
     pub(crate) fn job(&self, job: &JobView) -> Result<(), Failure> {
         self.say(job, || {
             let total = job
@@ -155,7 +156,7 @@ impl Desk {
         })
     }
 
-    /// Says something, as JSON or as a line.
+    /// Prints a value as JSON or as a line.
     pub(crate) fn say(
         &self,
         value: &impl serde::Serialize,
@@ -190,7 +191,7 @@ impl From<OperateError> for Failure {
             OperateError::NotFound { .. } => NOT_FOUND,
             OperateError::Conflict { .. } => REFUSED,
             OperateError::Invalid { .. } => USAGE,
-            OperateError::Store(error) => return Self::new(FAILED, error.story()),
+            OperateError::Store(error) => return Self::new(FAILED, error.error_chain()),
             _ => FAILED,
         };
         Self::new(code, error.to_string())
@@ -206,7 +207,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// The name of the user whose process this is, for the audit log.
+/// The name of the user who owns this process, for the audit log.
 fn user() -> String {
     let id = fs::metadata("/proc/self").map_or(0, |own| own.uid());
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `/admin/v1/destinations`: declared, changed, paused, resumed, removed.
+//! `/admin/v1/destinations`: lists, creates, changes, pauses, resumes and removes destinations.
 
 use axum::{
     Json,
@@ -22,25 +22,27 @@ use super::{
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Create {
-    /// Its name: 1 to 64 of A-Z a-z 0-9 _ - .
+    /// The name: 1 to 64 characters of A-Z a-z 0-9 _ - .
     name: String,
-    /// What it is, as in the configuration file.
+    /// The declaration, as in the configuration file.
     #[schema(value_type = crate::destination::Spec)]
     spec: Value,
 }
 
-/// A changed destination.
+/// A change of a destination.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Change {
-    /// The version that was seen; another one is a conflict.
+    /// The version that the change is based on. If the destination is at another version by now,
+    /// the response is 409.
     version: i64,
-    /// What it is now. A secret that is `***` stays what it was, if the sink does.
+    /// The new declaration. A secret that is given as `***` keeps its value if the rest of the sink
+    /// is unchanged.
     #[schema(value_type = crate::destination::Spec)]
     spec: Value,
 }
 
-/// Lists every destination.
+/// Lists all destinations.
 #[utoipa::path(get, path = "/admin/v1/destinations", tag = "destinations",
     responses((status = 200, body = PageView<DestinationView>), (status = 401, body = Problem)))]
 pub(super) async fn list(
@@ -51,7 +53,7 @@ pub(super) async fn list(
     Ok(Json(PageView { items, next: None }))
 }
 
-/// Shows one destination, and how far it is.
+/// Shows one destination and its progress.
 #[utoipa::path(get, path = "/admin/v1/destinations/{name}", tag = "destinations",
     params(("name" = String, Path)),
     responses((status = 200, body = DestinationView), (status = 404, body = Problem)))]
@@ -63,7 +65,7 @@ pub(super) async fn show(
     Ok(Json(admin.0.declare.show(&caller.actor, &name).await?))
 }
 
-/// Declares a destination; every relay carries to it within two seconds.
+/// Creates a destination. Every relay delivers to it within two seconds.
 #[utoipa::path(post, path = "/admin/v1/destinations", tag = "destinations",
     request_body = Create,
     responses((status = 201, body = DestinationView), (status = 400, body = Problem),
@@ -81,7 +83,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(made)).into_response())
 }
 
-/// Changes a destination, if it is still at the version that was seen.
+/// Changes a destination if it is still at the given version.
 #[utoipa::path(put, path = "/admin/v1/destinations/{name}", tag = "destinations",
     params(("name" = String, Path)), request_body = Change,
     responses((status = 200, body = DestinationView), (status = 400, body = Problem),
@@ -100,7 +102,7 @@ pub(super) async fn change(
     ))
 }
 
-/// Removes a destination: its parked deliveries and its dead letters are deleted by a job.
+/// Removes a destination. A job deletes its parked deliveries and dead letters.
 #[utoipa::path(delete, path = "/admin/v1/destinations/{name}", tag = "destinations",
     params(("name" = String, Path)),
     responses((status = 202, body = JobView), (status = 404, body = Problem)))]
@@ -113,7 +115,7 @@ pub(super) async fn remove(
     Ok((StatusCode::ACCEPTED, Json(JobView::from(job))).into_response())
 }
 
-/// Has a destination offer nothing; paused twice, it is paused.
+/// Pauses a destination. Pausing a paused destination has no effect.
 #[utoipa::path(post, path = "/admin/v1/destinations/{name}/pause", tag = "destinations",
     params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
@@ -126,7 +128,7 @@ pub(super) async fn pause(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Has a paused or disabled destination go on.
+/// Resumes a paused or disabled destination.
 #[utoipa::path(post, path = "/admin/v1/destinations/{name}/resume", tag = "destinations",
     params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]

@@ -1,7 +1,9 @@
-//! Who may come in: a bearer token with every request.
+//! Authentication: a bearer token with every request.
 //!
-//! Without tokens everybody on the machine may; a page in a browser on it may not, whatever name
-//! it has given the address, nor whoever a proxy on it speaks for. What a token is worth says `hapax_console`, which shares the tokens.
+//! Without configured tokens every process on the same machine is allowed. Web pages in a browser
+//! on it are not, whatever host name they use for the address, and neither are requests through a
+//! proxy on it. Roles and tenants of tokens are defined in `hapax_console`, which uses the same
+//! tokens.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +20,13 @@ use secrecy::ExposeSecret as _;
 use super::{Admin, problem::Problem};
 use crate::config::{self, Token, Wrong};
 
-/// Who asks.
+/// The authenticated caller.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) actor: Actor,
 }
 
-/// The tokens of the configuration.
+/// The tokens of the configuration, parsed.
 pub(crate) fn tokens(tokens: &BTreeMap<String, Token>) -> Result<Tokens, Wrong> {
     let path = |name: &str, setting: &str| format!("admin.tokens.{name}.{setting}");
     let mut revealed = Vec::new();
@@ -45,7 +47,7 @@ pub(crate) fn tokens(tokens: &BTreeMap<String, Token>) -> Result<Tokens, Wrong> 
     Tokens::of(given).map_err(|bad| Wrong::at(path(&bad.name, bad.setting), bad.problem))
 }
 
-/// Lets in whoever may do this, and nobody else.
+/// Middleware that refuses requests without a valid token or a sufficient role.
 pub(super) async fn pass(State(admin): State<Admin>, mut request: Request, next: Next) -> Response {
     match caller(&admin.0.tokens, request.method(), request.headers()) {
         Ok(caller) => {
@@ -91,8 +93,11 @@ fn caller(tokens: &Tokens, method: &Method, headers: &HeaderMap) -> Result<Calle
     };
     let acts = !matches!(*method, Method::GET | Method::HEAD);
     if acts && caller.role != Role::Operator {
-        tracing::warn!(actor = caller.actor.name, "a viewer wanted to act");
-        return Err(forbidden("a viewer sees and does not act"));
+        tracing::warn!(
+            actor = caller.actor.name,
+            "a viewer tried to change something"
+        );
+        return Err(forbidden("a viewer has read access only"));
     }
     let actor = caller.actor;
     Ok(Caller { actor })
@@ -104,20 +109,22 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
-/// A page of a browser says where it comes from, or calls this machine by a name of its own.
+/// Refuses requests from web pages: they send an `Origin`, or a host name that is not local.
 fn check_local(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.contains_key(header::ORIGIN) {
-        return Err(forbidden("without tokens no page of a browser may ask"));
+        return Err(forbidden(
+            "without tokens, requests from web pages are refused",
+        ));
     }
     if is_local(headers) {
         return Ok(());
     }
-    let detail = "without tokens only localhost is answered, and nobody through a proxy";
+    let detail = "without tokens, only direct requests from localhost are allowed";
     Err(forbidden(detail))
 }
 
 fn forbidden(detail: &str) -> Problem {
-    let title = "That is not allowed";
+    let title = "Not allowed";
     Problem::new(StatusCode::FORBIDDEN, "AUTH.forbidden", title, detail)
 }
 
@@ -128,7 +135,7 @@ impl FromRequestParts<Admin> for Caller {
         let caller = Extension::<Self>::from_request_parts(parts, admin).await;
         caller
             .map(|it| it.0)
-            .map_err(|_| forbidden("nobody let this request in"))
+            .map_err(|_| forbidden("the request was not authenticated"))
     }
 }
 

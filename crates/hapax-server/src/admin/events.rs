@@ -1,4 +1,4 @@
-//! `/admin/v1/events`: listed, and one of them with its way to every destination.
+//! `/admin/v1/events`: lists events, and shows one with its deliveries to all destinations.
 
 use axum::{Json, extract::State};
 use hapax::mask::Mask;
@@ -16,7 +16,7 @@ use super::{
     way::EventView,
 };
 
-/// Lists events, the newest first; a page may be empty and have a next one.
+/// Lists events, newest first. A page may be empty and still have a next one.
 #[utoipa::path(get, path = "/admin/v1/events", tag = "events", params(Ask),
     responses((status = 200, body = PageView<SummaryView>), (status = 400, body = Problem)))]
 pub(super) async fn list(
@@ -27,7 +27,7 @@ pub(super) async fn list(
     Ok(Json(page(admin.store(), &caller.actor, &ask).await?))
 }
 
-/// Shows one event, by its id or its position.
+/// Shows one event, by id or by position.
 #[utoipa::path(get, path = "/admin/v1/events/{id}", tag = "events",
     params(("id" = String, Path)),
     responses((status = 200, body = EventView), (status = 404, body = Problem)))]
@@ -48,7 +48,7 @@ pub(super) async fn show(
     ))
 }
 
-/// A page of events.
+/// Reads a page of events.
 pub(crate) async fn page(
     store: &Postgres,
     actor: &Actor,
@@ -62,7 +62,7 @@ pub(crate) async fn page(
     }))
 }
 
-/// One event by its id or its position, masked, or as it is.
+/// One event by its id or position; masked if there is a mask.
 pub(crate) async fn one(
     store: &Postgres,
     declare: &Declare,

@@ -1,4 +1,4 @@
-//! `/admin/v1/inbox`: messages that were taken.
+//! `/admin/v1/inbox`: lists received messages.
 
 use axum::{Json, extract::State};
 use hapax_postgres::{
@@ -19,64 +19,65 @@ use super::{
     view::{PageView, moment},
 };
 
-/// Which messages, and which page of them.
+/// Filter of inbox messages, and the page.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams, clap::Args)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AskInbox {
-    /// Messages that this consumer took
+    /// Only messages of this consumer
     #[arg(long)]
     #[serde(default)]
     pub(crate) consumer: Option<String>,
-    /// Messages from this source
+    /// Only messages from this source
     #[arg(long)]
     #[serde(default)]
     pub(crate) source: Option<String>,
-    /// Messages of this id: of an event, the event's
+    /// Only messages with this id; for an event this is the event id
     #[arg(long, value_name = "ID")]
     #[serde(default)]
     pub(crate) message_id: Option<String>,
-    /// Messages that were taken at or after this moment (RFC 3339)
+    /// Only messages received at or after this time (RFC 3339)
     #[arg(long, value_name = "MOMENT")]
     #[serde(default)]
     pub(crate) since: Option<String>,
-    /// Messages that were taken before this moment (RFC 3339)
+    /// Only messages received before this time (RFC 3339)
     #[arg(long, value_name = "MOMENT")]
     #[serde(default)]
     pub(crate) until: Option<String>,
-    /// Where the page begins: `next` of the page before
+    /// Start of the page: `next` of the previous page
     #[arg(long, value_name = "CURSOR")]
     #[serde(default)]
     pub(crate) before: Option<String>,
-    /// How many at most
+    /// Maximum number of messages
     #[arg(long, value_name = "COUNT")]
     #[serde(default)]
     pub(crate) limit: Option<usize>,
 }
 
-/// A message that was taken.
+/// A received message.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct MessageView {
-    /// Who took it.
+    /// The consumer that accepted the message.
     pub(crate) consumer: String,
-    /// Its own id.
+    /// The id of the message.
     pub(crate) message_id: String,
-    /// Where it came from.
+    /// The source of the message.
     pub(crate) source: String,
-    /// The hash of what it said, in hex.
+    /// The hash of the payload, in hex.
     pub(crate) payload_hash: String,
-    /// When it was taken.
+    /// When the message was accepted.
     pub(crate) received_at: String,
-    /// When its effect was there.
+    /// When its processing was completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) processed_at: Option<String>,
-    /// What came of it.
+    /// The result that the consumer recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) result: Option<String>,
 }
 
-/// Lists messages that were taken, the newest first. They belong to no tenant: a token of one sees
-/// none.
+/// Lists received messages, newest first.
+///
+/// Messages have no tenant, so a token of a tenant sees none.
 #[utoipa::path(get, path = "/admin/v1/inbox", tag = "inbox", params(AskInbox),
     responses((status = 200, body = PageView<MessageView>), (status = 400, body = Problem)))]
 pub(super) async fn list(
@@ -87,13 +88,13 @@ pub(super) async fn list(
     Ok(Json(page(admin.store(), &caller.actor, &ask).await?))
 }
 
-/// A page of messages.
+/// Reads a page of messages.
 pub(crate) async fn page(
     store: &Postgres,
     actor: &Actor,
     ask: &AskInbox,
 ) -> Result<PageView<MessageView>, Refusal> {
-    let cursor = "`next` of the page before";
+    let cursor = "`next` of the previous page";
     let before = read("before", ask.before.as_ref(), |it| it.parse().ok(), cursor)?;
     let messages = Messages {
         consumer: ask.consumer.clone(),
@@ -109,7 +110,7 @@ pub(crate) async fn page(
 }
 
 impl AskInbox {
-    /// How many items the page has at most.
+    /// The maximum number of items.
     pub(crate) fn limit(&self) -> usize {
         self.limit.unwrap_or(PAGE)
     }

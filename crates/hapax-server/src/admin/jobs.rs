@@ -1,4 +1,4 @@
-//! `/admin/v1/jobs`, what begins them, and `/admin/v1/audit`.
+//! `/admin/v1/jobs`, the requests that create jobs, and `/admin/v1/audit`.
 
 use axum::{
     Json,
@@ -27,59 +27,62 @@ use super::{
     view::{EntryView, JobView, PageView},
 };
 
-/// How many a job would be about.
+/// The result of a dry run.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Counted {
-    /// So many events or dead letters fit now.
+    /// The number of events or dead letters that match now.
     pub(crate) count: u64,
-    /// What could be seen when they were counted: for the job that is to be about these alone.
+    /// A snapshot taken with the count. Sent as `seen`, it limits a job to what existed at that
+    /// time.
     pub(crate) seen: String,
 }
 
-/// What is to be done with many.
+/// The operation of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Dead letters are made due again.
+    /// Make dead letters due again.
     ReplayDeadLetters,
-    /// Dead letters are given up for good.
+    /// Discard dead letters permanently.
     DiscardDeadLetters,
-    /// Events are offered again, whatever came of them.
+    /// Deliver events again, whatever the outcome of their earlier deliveries was.
     ReplayEvents,
 }
 
-/// Which jobs.
+/// Filter of jobs, and the page.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AskJobs {
-    /// Jobs of this destination.
+    /// Only jobs of this destination.
     destination: Option<String>,
-    /// Jobs in this state.
+    /// Only jobs in this state.
     state: Option<String>,
-    /// `next` of the page before.
+    /// Start of the page: `next` of the previous page.
     before: Option<i64>,
-    /// How many at most.
+    /// Maximum number of jobs.
     limit: Option<usize>,
 }
 
-/// Which acts.
+/// Filter of the audit log, and the page.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AskActs {
-    /// Acts of this actor.
+    /// Only entries of this actor.
     actor: Option<String>,
-    /// Acts of this kind, such as `pause`.
+    /// Only entries of this action, such as `pause`.
     action: Option<String>,
-    /// Acts on this, such as `destination orders`.
+    /// Only entries about this object, such as `destination orders`.
     object: Option<String>,
-    /// `next` of the page before.
+    /// Start of the page: `next` of the previous page.
     before: Option<i64>,
-    /// How many at most.
+    /// Maximum number of entries.
     limit: Option<usize>,
 }
 
-/// Replays the dead letters that a filter fits, by a job; `Idempotency-Key` begins it once.
+/// Creates a job that replays the dead letters that match a filter.
+///
+/// With an `Idempotency-Key`, a repeated request does not create a second job.
 #[utoipa::path(post, path = "/admin/v1/dead-letters/replay", tag = "dead letters",
     request_body = Many, params(("Idempotency-Key" = Option<String>, Header)),
     responses((status = 200, body = Counted), (status = 202, body = JobView),
@@ -94,7 +97,7 @@ pub(super) async fn replay_dead_letters(
     answer(&admin, &caller, &headers, &many, Act::ReplayDeadLetters).await
 }
 
-/// Discards the dead letters that a filter fits, by a job.
+/// Creates a job that discards the dead letters that match a filter.
 #[utoipa::path(post, path = "/admin/v1/dead-letters/discard", tag = "dead letters",
     request_body = Many, params(("Idempotency-Key" = Option<String>, Header)),
     responses((status = 200, body = Counted), (status = 202, body = JobView),
@@ -109,7 +112,7 @@ pub(super) async fn discard_dead_letters(
     answer(&admin, &caller, &headers, &many, Act::DiscardDeadLetters).await
 }
 
-/// Offers the events that a filter fits to a destination again, by a job.
+/// Creates a job that delivers the events that match a filter to a destination again.
 #[utoipa::path(post, path = "/admin/v1/events/replay", tag = "events",
     request_body = Many, params(("Idempotency-Key" = Option<String>, Header)),
     responses((status = 200, body = Counted), (status = 202, body = JobView),
@@ -124,7 +127,7 @@ pub(super) async fn replay_events(
     answer(&admin, &caller, &headers, &many, Act::ReplayEvents).await
 }
 
-/// Lists jobs, the newest first.
+/// Lists jobs, newest first.
 #[utoipa::path(get, path = "/admin/v1/jobs", tag = "jobs", params(AskJobs),
     responses((status = 200, body = PageView<JobView>), (status = 400, body = Problem)))]
 pub(super) async fn list(
@@ -148,7 +151,7 @@ pub(super) async fn list(
     })))
 }
 
-/// Shows one job, and how far it has come.
+/// Shows one job and its progress.
 #[utoipa::path(get, path = "/admin/v1/jobs/{id}", tag = "jobs",
     params(("id" = i64, Path)),
     responses((status = 200, body = JobView), (status = 404, body = Problem)))]
@@ -162,7 +165,7 @@ pub(super) async fn show(
     ))
 }
 
-/// Ends a job; what it did stays done.
+/// Cancels a job. What it has done is not reverted.
 #[utoipa::path(post, path = "/admin/v1/jobs/{id}/cancel", tag = "jobs",
     params(("id" = i64, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -175,7 +178,7 @@ pub(super) async fn cancel(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Lists what was done, the newest first.
+/// Lists the audit log, newest entries first.
 #[utoipa::path(get, path = "/admin/v1/audit", tag = "audit", params(AskActs),
     responses((status = 200, body = PageView<EntryView>), (status = 400, body = Problem)))]
 pub(super) async fn audit(
@@ -220,7 +223,7 @@ async fn answer(
     Ok((StatusCode::ACCEPTED, Json(JobView::from(job))).into_response())
 }
 
-/// The key under which a job is begun once, read as every `Idempotency-Key` is.
+/// The `Idempotency-Key` of a request that creates a job, parsed like any other one.
 fn request_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     const NAME: &str = "Idempotency-Key";
     let mut values = headers.get_all("idempotency-key").iter();
@@ -235,7 +238,7 @@ fn request_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     Ok(Some(key.into_owned()))
 }
 
-/// How many a job would be about, and what that was counted of.
+/// Counts what a job would process, and takes the snapshot for it.
 pub(crate) async fn count(
     store: &Postgres,
     declare: &Declare,
@@ -253,7 +256,7 @@ pub(crate) async fn count(
     Ok(Counted { count, seen })
 }
 
-/// Begins the job.
+/// Creates the job.
 pub(crate) async fn begin(
     store: &Postgres,
     declare: &Declare,
@@ -284,7 +287,7 @@ pub(crate) async fn begin(
     Ok(job?)
 }
 
-/// The filter of a job, and in how many parts its destination is carried.
+/// The filter of a job and, for events, the number of partitions of its destination.
 async fn filter(
     declare: &Declare,
     actor: &Actor,
@@ -294,7 +297,8 @@ async fn filter(
     let ask = &many.filter;
     let paged = ask.destination.is_some() || ask.state.is_some() || ask.before.is_some();
     if paged || ask.limit.is_some() {
-        let problem = "has no destination, state, before or limit: a job is about all that fits";
+        let problem =
+            "must not have destination, state, before or limit: a job is about all matches";
         return Err(wrong("filter", problem).into());
     }
     let filter = ask.filter()?;

@@ -1,4 +1,4 @@
-//! `/admin/v1/keys`: idempotency keys, listed, one shown with its stored answer, one purged.
+//! `/admin/v1/keys`: lists idempotency keys, shows one with its stored response, and purges one.
 
 use axum::{Json, extract::State, http::StatusCode};
 use hapax::{
@@ -25,125 +25,126 @@ use super::{
 };
 use crate::destination::SpecError;
 
-/// Which keys, and which page of them.
+/// Filter of idempotency keys, and the page.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams, clap::Args)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AskKeys {
-    /// Keys for this, such as `POST /orders`
+    /// Only keys of this operation, such as `POST /orders`
     #[arg(long)]
     #[serde(default)]
     pub(crate) operation: Option<String>,
-    /// Keys of this tenant
+    /// Only keys of this tenant
     #[arg(long)]
     #[serde(default)]
     pub(crate) tenant: Option<String>,
-    /// Keys that begin with this; behind a #, those whose short hash does, as logs say it
+    /// Only keys that begin with this; with a leading #, only keys whose short hash, as in logs,
+    /// begins with this
     #[arg(long, value_name = "PREFIX")]
     #[serde(default)]
     pub(crate) key: Option<String>,
-    /// Keys in this state: `in_progress`, completed, failed or tombstone
+    /// Only keys in this state: `in_progress`, completed, failed or tombstone
     #[arg(long)]
     #[serde(default)]
     pub(crate) state: Option<String>,
-    /// Keys that were claimed at or after this moment (RFC 3339)
+    /// Only keys claimed at or after this time (RFC 3339)
     #[arg(long, value_name = "MOMENT")]
     #[serde(default)]
     pub(crate) since: Option<String>,
-    /// Keys that were claimed before this moment (RFC 3339)
+    /// Only keys claimed before this time (RFC 3339)
     #[arg(long, value_name = "MOMENT")]
     #[serde(default)]
     pub(crate) until: Option<String>,
-    /// Where the page begins: `next` of the page before
+    /// Start of the page: `next` of the previous page
     #[arg(long, value_name = "CURSOR")]
     #[serde(default)]
     pub(crate) before: Option<String>,
-    /// How many at most
+    /// Maximum number of keys
     #[arg(long, value_name = "COUNT")]
     #[serde(default)]
     pub(crate) limit: Option<usize>,
 }
 
-/// Whose key it is.
+/// The tenant of a key.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Whose {
-    /// The tenant; it may be left out as long as one tenant alone has used the key for this
+    /// Tenant of the key; required if several tenants have used the key for this operation
     #[serde(default)]
     tenant: Option<String>,
 }
 
-/// Which version of a key is purged, and why.
+/// The version of the key to purge, and the reason.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PurgeReason {
-    /// The `version` that the key had when it was looked at: one that was used again since stays.
+    /// The `version` of the key that you have seen. If the key was used again since, it is kept.
     version: String,
-    /// Up to 1024 bytes, for whoever asks later.
+    /// Up to 1024 bytes, kept in the audit log.
     reason: String,
 }
 
-/// A key.
+/// An idempotency key.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct KeyView {
-    /// Whose it is.
+    /// The tenant.
     pub(crate) tenant: String,
-    /// What it is for.
+    /// The operation, such as `POST /orders`.
     pub(crate) operation: String,
-    /// The key itself.
+    /// The key.
     pub(crate) key: String,
-    /// Its short hash, as logs, spans and events say it.
+    /// The short hash of the key, as in logs, spans and events.
     pub(crate) short_hash: String,
     /// `in_progress`, `completed`, `failed` or `tombstone`.
     pub(crate) state: &'static str,
-    /// How many owners it has had.
+    /// The number of owners that the key has had.
     pub(crate) epoch: i64,
-    /// Until when its owner has it.
+    /// When the lease of its owner expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lease_until: Option<String>,
-    /// Where its request will go on.
+    /// The recovery point from which the request continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) recovery_point: Option<String>,
-    /// The status of the stored answer.
+    /// The status of the stored response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<u16>,
-    /// Bytes of the stored answer's body.
+    /// The size of the stored response's body, in bytes.
     pub(crate) body_bytes: u64,
-    /// When it was claimed.
+    /// When the key was claimed.
     pub(crate) created_at: String,
-    /// When its answer was stored.
+    /// When the response was stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) completed_at: Option<String>,
-    /// When it expires.
+    /// When the key expires.
     pub(crate) expires_at: String,
 }
 
-/// A key with its stored answer.
+/// An idempotency key with its stored response.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct KeyRecordView {
-    /// What the list says.
+    /// The fields of the list.
     #[serde(flatten)]
     pub(crate) key: KeyView,
-    /// Whether nobody holds it though it is in progress: whoever retries takes it over.
+    /// Whether the key is in progress and its lease has expired: the next retry takes it over.
     pub(crate) is_lapsed: bool,
-    /// Its fingerprint, in hex.
+    /// The fingerprint of the request, in hex.
     pub(crate) fingerprint: String,
-    /// What becomes of it when it expires: `new` or `gone`.
+    /// How a request with this key is handled after the key has expired: `new` or `gone`.
     pub(crate) on_expired: String,
-    /// Which version of the key this is; it changes whenever the key is used again or finished.
+    /// The version of the key. It changes whenever the key is used again or finished.
     pub(crate) version: String,
-    /// Bytes of the request that is kept for whoever takes it over.
+    /// The size of the request that is kept for a takeover, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) request_bytes: Option<u64>,
-    /// The headers of the stored answer, name and value, in order.
+    /// The headers of the stored response as pairs of name and value, in order.
     pub(crate) headers: Vec<[String; 2]>,
-    /// The body of the stored answer.
+    /// The body of the stored response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) body: Option<ContentView>,
 }
 
-/// Lists keys, the newest claim first; a page may be empty and have a next one.
+/// Lists keys, latest claims first. A page may be empty and still have a next one.
 #[utoipa::path(get, path = "/admin/v1/keys", tag = "keys", params(AskKeys),
     responses((status = 200, body = PageView<KeyView>), (status = 400, body = Problem)))]
 pub(super) async fn list(
@@ -154,7 +155,7 @@ pub(super) async fn list(
     Ok(Json(page(admin.store(), &caller.actor, &ask).await?))
 }
 
-/// Shows one key with its stored answer, masked.
+/// Shows one key with its stored response, masked.
 #[utoipa::path(get, path = "/admin/v1/keys/{operation}/{key}", tag = "keys",
     params(("operation" = String, Path), ("key" = String, Path), Whose),
     responses((status = 200, body = KeyRecordView), (status = 400, body = Problem),
@@ -170,8 +171,9 @@ pub(super) async fn show(
     Ok(Json(KeyRecordView::of(found, &admin.0.mask)))
 }
 
-/// Deletes a key with its answer, as it was looked at: the next request under it runs anew, on every
-/// node within a second.
+/// Deletes a key and its response if the key is still at the given version.
+///
+/// Within a second, the next request with this key runs again, on any node.
 #[utoipa::path(post, path = "/admin/v1/keys/{operation}/{key}/purge", tag = "keys",
     params(("operation" = String, Path), ("key" = String, Path), Whose),
     request_body = PurgeReason,
@@ -200,7 +202,7 @@ pub(super) async fn purge(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A page of keys.
+/// Reads a page of keys.
 pub(crate) async fn page(
     store: &Postgres,
     actor: &Actor,
@@ -212,13 +214,13 @@ pub(crate) async fn page(
 }
 
 impl AskKeys {
-    /// How many items the page has at most.
+    /// The maximum number of items.
     pub(crate) fn limit(&self) -> usize {
         self.limit.unwrap_or(PAGE)
     }
 
     fn cursor(&self) -> Result<Option<keys::Cursor>, SpecError> {
-        let what = "`next` of the page before";
+        let what = "`next` of the previous page";
         read("before", self.before.as_ref(), |it| it.parse().ok(), what)
     }
 
@@ -262,12 +264,12 @@ impl From<Summary> for KeyView {
 }
 
 impl KeyRecordView {
-    /// A key with its answer, masked.
+    /// A key with its response, masked.
     pub(crate) fn of(it: Record, mask: &Mask) -> Self {
         let held = it.summary.lease_until.unwrap_or(it.summary.created_at);
         let kind = it.headers.iter().find(|(name, _)| name == "content-type");
         let kind = kind.map(|(_, value)| value.as_str());
-        // Without a media type nobody says that it is JSON.
+        // A body without a media type is not treated as JSON.
         let kind_of = kind.or(Some("application/octet-stream"));
         let body = it.summary.status.map(|_| ContentView {
             content_type: kind.map(str::to_owned),

@@ -1,10 +1,10 @@
-//! The admin API: keys, destinations, events, deliveries, dead letters, the inbox, sagas, jobs and
-//! the audit log over HTTP, what stands still and why, and what became of one request.
+//! The admin API over HTTP: keys, destinations, events, deliveries, dead letters, the inbox, sagas,
+//! jobs, the audit log, stalled work with its cause, and the timeline of a request.
 //!
-//! Every route stands below `/admin/v1` and is described in `/admin/v1/openapi.json`. A bearer
-//! token says who asks, in which role, and for which tenant; a viewer sees, an operator acts.
-//! Without tokens the API answers on loopback alone, and to no page of a browser. The verbs of the
-//! command line do the same things by the same functions.
+//! All routes are below `/admin/v1` and are described in `/admin/v1/openapi.json`. A bearer token
+//! determines the actor, the role and the tenant. A viewer can only read; an operator can also
+//! change things. Without tokens the API is served on loopback only and refuses requests from web
+//! pages. The commands of the CLI use the same functions.
 
 mod seal;
 mod watch;
@@ -53,10 +53,10 @@ pub(crate) use work::work;
 use crate::config::{Config, Wrong};
 use hapax_console::Tokens;
 
-/// Bytes of a request's body: a destination's declaration, or a filter.
+/// Maximum size of a request body in bytes: the declaration of a destination, or a filter.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// What every route is given.
+/// The state that all routes share.
 #[derive(Clone)]
 pub(crate) struct Admin(Arc<Inner>);
 
@@ -68,7 +68,7 @@ struct Inner {
 }
 
 impl Admin {
-    /// The API over a store, as the configuration says.
+    /// Creates the API for a store, as configured.
     pub(crate) fn new(store: Postgres, config: &Config, keys: Keys) -> Result<Self, Wrong> {
         let tokens = tokens(&config.admin.tokens)?;
         let declare = Declare::new(store.clone(), config, keys);
@@ -85,13 +85,13 @@ impl Admin {
     }
 }
 
-/// Finds the first key or token that can never work.
+/// Finds the first key or token that is not valid.
 pub(crate) fn check(config: &Config) -> Result<(), Wrong> {
     Keys::of(config)?;
     tokens(&config.admin.tokens).map(drop)
 }
 
-/// The routes, behind the door.
+/// The routes, with authentication.
 pub(crate) fn router(admin: Admin) -> Router {
     let routes = routes()
         .into_iter()

@@ -1,4 +1,4 @@
-//! The API, described: `/admin/v1/openapi.json`.
+//! The OpenAPI description of the admin API: `/admin/v1/openapi.json`.
 
 use std::sync::LazyLock;
 
@@ -44,7 +44,7 @@ impl Modify for Token {
     }
 }
 
-/// What every route may answer besides: a problem, in a media type of its own.
+/// Adds the problem responses that every route can return, with their media type.
 struct Problems;
 
 impl Modify for Problems {
@@ -65,18 +65,21 @@ impl Modify for Problems {
 
 /// The media type of problems.
 const PROBLEM: &str = "application/problem+json";
-/// What the door, the store and a fault answer, whatever is asked.
+/// The responses of authentication, the store and internal errors, which every route can return.
 const ALWAYS: [(&str, &str); 4] = [
     ("401", "the token is missing or unknown"),
-    ("403", "the role, or where it comes from, does not allow it"),
-    ("500", "a fault of the relay; its log says more"),
-    ("503", "the database does not answer; try again"),
+    (
+        "403",
+        "the role or the origin of the request does not allow it",
+    ),
+    ("500", "an internal error; see the log"),
+    ("503", "the database is unavailable; try again"),
 ];
-const OF_A_REQUEST: (&str, &str) = ("400", "the request cannot be understood");
-const OF_A_NAME: (&str, &str) = ("404", "there is nothing under this name");
+const OF_A_REQUEST: (&str, &str) = ("400", "the request is not valid");
+const OF_A_NAME: (&str, &str) = ("404", "nothing has this name");
 const OF_A_BODY: [(&str, &str); 2] = [
     ("413", "the body is too large"),
-    ("415", "the body is no JSON"),
+    ("415", "the body is not JSON"),
 ];
 
 fn complete(operation: &mut Operation, is_named: bool) {
@@ -110,11 +113,11 @@ fn problem() -> RefOr<Content> {
     Content::new(Some(RefOr::Ref(Ref::from_schema_name("Problem")))).into()
 }
 
-/// Describes this API.
+/// Returns this description.
 #[utoipa::path(get, path = "/admin/v1/openapi.json", tag = "description",
     responses((status = 200, description = "OpenAPI 3.1")))]
 pub(super) async fn show() -> Json<&'static utoipa::openapi::OpenApi> {
-    // It takes milliseconds to describe, and anybody with a token may ask for it.
+    // Building the description takes milliseconds, and every caller with a token can request it.
     static DESCRIPTION: LazyLock<utoipa::openapi::OpenApi> = LazyLock::new(Description::openapi);
     Json(&DESCRIPTION)
 }

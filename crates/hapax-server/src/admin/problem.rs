@@ -1,4 +1,4 @@
-//! What goes wrong, as `application/problem+json` with a code that does not change.
+//! Errors as `application/problem+json`, with stable codes.
 
 use axum::{
     Json,
@@ -16,26 +16,26 @@ use utoipa::ToSchema;
 
 use super::Refusal;
 
-/// An error as it is answered.
+/// An error response.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
-    /// A URI for the kind of problem.
+    /// A URI that identifies the kind of problem.
     #[serde(rename = "type")]
     #[schema(value_type = String)]
     kind: Box<str>,
-    /// What went wrong, for people.
+    /// The kind of problem in words.
     #[schema(value_type = String)]
     title: &'static str,
-    /// The status of the answer.
+    /// The status of the response.
     pub(super) status: u16,
     /// What is wrong with this request.
     detail: String,
-    /// What programs switch on.
+    /// A stable code for programs.
     #[schema(value_type = String)]
     code: &'static str,
     /// Whether the same request may succeed later.
     retryable: bool,
-    /// The member of the request that is at fault.
+    /// The member of the request that is not valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     member: Option<String>,
 }
@@ -66,24 +66,19 @@ impl Problem {
             ..Self::new(
                 StatusCode::BAD_REQUEST,
                 "VALIDATION.member",
-                "A member is wrong",
+                "A member is not valid",
                 detail,
             )
         }
     }
 
     fn request(detail: impl Into<String>) -> Self {
-        let title = "The request cannot be understood";
+        let title = "The request is not valid";
         Self::new(StatusCode::BAD_REQUEST, "VALIDATION.request", title, detail)
     }
 
     pub(super) fn not_found(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "NOT_FOUND",
-            "There is no such thing",
-            detail,
-        )
+        Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "Not found", detail)
     }
 }
 
@@ -106,16 +101,16 @@ impl From<OperateError> for Problem {
         match error {
             OperateError::NotFound { what } => Self::not_found(format!("there is no {what}")),
             OperateError::Conflict { what } => {
-                let title = "Somebody else was first, or it is not the time for it";
+                let title = "Conflict with another change or with the current state";
                 Self::new(StatusCode::CONFLICT, "CONFLICT.state", title, what)
             }
             OperateError::Invalid { field, problem } => Self::member(field, &problem),
             OperateError::Store(error) => Self::from(error),
             other => {
-                tracing::error!(error = %other, "an act failed");
-                let title = "Something went wrong here";
+                tracing::error!(error = %other, "an operation failed");
+                let title = "Internal error";
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                Self::new(status, "INTERNAL", title, "the log says more")
+                Self::new(status, "INTERNAL", title, "see the log")
             }
         }
     }
@@ -123,24 +118,16 @@ impl From<OperateError> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        tracing::error!(
-            error = error.story(),
-            "the store did not do what it was asked"
-        );
+        tracing::error!(error = error.error_chain(), "the store failed");
         match error {
             StoreError::Unavailable { .. } | StoreError::TimedOut | StoreError::Conflict { .. } => {
-                let title = "The store cannot answer now";
+                let title = "The store is unavailable";
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 Self::new(status, "UNAVAILABLE.store", title, "try again later")
             }
             _ => {
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                Self::new(
-                    status,
-                    "INTERNAL",
-                    "Something went wrong here",
-                    "the log says more",
-                )
+                Self::new(status, "INTERNAL", "Internal error", "see the log")
             }
         }
     }
@@ -155,7 +142,7 @@ impl From<Refusal> for Problem {
     }
 }
 
-/// A body of JSON; whatever is wrong with it is a problem.
+/// Extractor of a JSON body. Errors become problems.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
@@ -174,7 +161,7 @@ fn rejected(rejection: &JsonRejection) -> Problem {
         JsonRejection::MissingJsonContentType(_) => Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "VALIDATION.content_type",
-            "The body is no JSON",
+            "The body is not JSON",
             "send application/json",
         ),
         JsonRejection::BytesRejection(BytesRejection::FailedToBufferBody(_)) => Problem::new(
@@ -187,7 +174,7 @@ fn rejected(rejection: &JsonRejection) -> Problem {
     }
 }
 
-/// What stands behind the question mark; a word that nobody knows is a problem.
+/// Extractor of the query string. Unknown parameters become problems.
 pub(super) struct Query<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
@@ -200,7 +187,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// The names in the path.
+/// Extractor of the path parameters.
 pub(super) struct Path<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
@@ -208,7 +195,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let read = axum::extract::Path::<T>::from_request_parts(parts, state).await;
-        let read = read.map_err(|_| Problem::not_found("there is nothing under this path"))?;
+        let read = read.map_err(|_| Problem::not_found("there is nothing at this path"))?;
         Ok(Self(read.0))
     }
 }

@@ -1,4 +1,4 @@
-//! A saga as it is shown.
+//! The view of a saga.
 
 use hapax::{
     Timestamp,
@@ -17,30 +17,30 @@ use super::{shown, view::moment};
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct SagaView {
     pub(crate) id: String,
-    /// The name of its definition.
+    /// The name of the saga's definition.
     pub(crate) name: String,
     pub(crate) version: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<String>,
     /// `running`, `needs_attention`, `completed` or `failed`.
     pub(crate) state: &'static str,
-    /// Whether what it did is being undone, or was.
+    /// Whether the saga compensates, or has compensated, its completed steps.
     pub(crate) undoing: bool,
-    /// Why it is being undone, has failed, or needs attention.
+    /// Why the saga compensates, has failed, or needs attention.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<ReasonView>,
-    /// Why it does not move.
+    /// Why the saga does not move, in words.
     pub(crate) why: String,
-    /// What it waits for.
+    /// What the saga waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) waiting_for: Option<String>,
-    /// When it falls due.
+    /// When the saga is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wake_at: Option<String>,
-    /// Until when a worker has it.
+    /// When the lease of its worker expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) held_until: Option<String>,
-    /// How often it was taken.
+    /// How often workers have claimed the saga.
     pub(crate) epoch: i64,
     pub(crate) deadline_at: String,
     pub(crate) created_at: String,
@@ -48,52 +48,52 @@ pub(crate) struct SagaView {
     pub(crate) ended_at: Option<String>,
     #[serde(skip_serializing_if = "Headers::is_empty")]
     pub(crate) headers: Headers,
-    /// What its steps are given, masked; absent in a list, as are its headers, steps and signals.
+    /// The input of the saga, masked. Absent in a list, like the headers, steps and signals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) input: Option<Value>,
-    /// Its steps, in the order in which they began.
+    /// The steps, in the order in which they were started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) steps: Option<Vec<StepView>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) signals: Option<Vec<SignalView>>,
 }
 
-/// Why something was refused or went wrong.
+/// A reason: a code and a text.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ReasonView {
     pub(crate) code: String,
     pub(crate) detail: String,
 }
 
-/// A step that has begun, or what undoes it.
+/// A step that was started, or its compensation.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct StepView {
     pub(crate) name: String,
-    /// `do` or `undo`.
+    /// `do` for the step, `undo` for its compensation.
     pub(crate) way: &'static str,
     /// `open`, `done` or `refused`.
     pub(crate) state: &'static str,
-    /// How often it was tried, the time before it was refused or a person had it tried anew.
+    /// The number of attempts. It is reset when an operator has the step retried.
     pub(crate) attempts: u32,
-    /// The key that the foreign system was given.
+    /// The idempotency key that was sent to the remote system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) provider_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<ReasonView>,
     pub(crate) began_at: String,
-    /// Before when it is not tried again.
+    /// The step is not tried again before this time.
     pub(crate) next_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ended_at: Option<String>,
-    /// What was asked.
+    /// The request of the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) request: Option<Value>,
-    /// What it made.
+    /// The result of the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) made: Option<Value>,
 }
 
-/// What a saga was told.
+/// A signal that the saga has received.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct SignalView {
     pub(crate) name: String,
@@ -103,7 +103,7 @@ pub(crate) struct SignalView {
 }
 
 impl SagaView {
-    /// All of it.
+    /// The complete view.
     pub(crate) fn whole(look: Look, mask: &Mask) -> Self {
         let saga = &look.saga;
         let input = shown::kept(mask, &saga.input);
@@ -123,7 +123,7 @@ impl SagaView {
         }
     }
 
-    /// What a list says.
+    /// The view in a list.
     pub(crate) fn brief(look: Look) -> Self {
         let why = why(&look);
         let Look {
@@ -192,7 +192,7 @@ impl SignalView {
     }
 }
 
-/// Why a saga does not move, or that it does.
+/// What the saga is doing, or why it does not move.
 fn why(look: &Look) -> String {
     let Look {
         saga,
@@ -201,7 +201,7 @@ fn why(look: &Look) -> String {
     } = look;
     let held = held_until.filter(|until| until > at);
     let reason = saga.standing.reason.as_ref();
-    let reason = reason.map_or_else(|| "nobody wrote down why".to_owned(), Refusal::to_string);
+    let reason = reason.map_or_else(|| "no reason was recorded".to_owned(), Refusal::to_string);
     match (saga.standing.state, held) {
         (State::Completed, _) => "every step is done".to_owned(),
         (State::Failed, _) => reason,
@@ -213,7 +213,7 @@ fn why(look: &Look) -> String {
 
 fn waits(saga: &SagaRecord, lapsed: Option<Timestamp>, at: Timestamp) -> String {
     let Some(wake_at) = saga.wake_at else {
-        return "falls due at no time".to_owned();
+        return "is never due".to_owned();
     };
     let due = lapsed.map_or(wake_at, |lapsed| lapsed.max(wake_at));
     let kind = format!("{} version {}", saga.kind.name, saga.kind.version);
@@ -221,6 +221,6 @@ fn waits(saga: &SagaRecord, lapsed: Option<Timestamp>, at: Timestamp) -> String 
         let since = moment(due);
         return format!("due since {since}, and no worker that knows {kind} takes it");
     }
-    let what = saga.waiting_for.as_deref().unwrap_or("its next move");
+    let what = saga.waiting_for.as_deref().unwrap_or("its next step");
     format!("waits until {} for {what}", moment(due))
 }

@@ -1,4 +1,4 @@
-//! `/admin/v1/sagas`: listed, shown with their steps, and decided about.
+//! `/admin/v1/sagas`: lists sagas, shows one with its steps, and accepts decisions about one.
 
 use std::time::Duration;
 
@@ -24,51 +24,52 @@ use super::{
 };
 use crate::destination::SpecError;
 
-/// Which sagas, and which page of them.
+/// Filter of sagas, and the page.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AskSagas {
-    /// Sagas in this state: running, `needs_attention`, completed or failed
+    /// Only sagas in this state: running, `needs_attention`, completed or failed
     #[serde(default)]
     state: Option<String>,
-    /// Sagas of this name, such as checkout
+    /// Only sagas with this name, such as checkout
     #[serde(default)]
     name: Option<String>,
-    /// Sagas of this version of their definition
+    /// Only sagas with this version of their definition
     #[serde(default)]
     version: Option<u32>,
-    /// Where the page begins: `next` of the page before
+    /// Start of the page: `next` of the previous page
     #[serde(default)]
     after: Option<String>,
-    /// How many at most
+    /// Maximum number of sagas
     #[serde(default)]
     limit: Option<usize>,
 }
 
-/// What a person decides about a saga, and why.
+/// An operator's decision about a saga, and its reason.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Decide {
-    /// The `epoch` that the saga had when it was looked at: nothing is decided about one that a worker
-    /// or somebody else has had since.
+    /// The `epoch` of the saga that you have seen. If a worker or another operator has claimed the
+    /// saga since, nothing is decided.
     epoch: i64,
     /// `done`, `refused`, `retry`, `undo` or `close`.
     decision: String,
-    /// Which step, where it is done or refused; where a step is being undone, that is what is meant.
+    /// The step that is done or refused. If the saga compensates, this means the step's
+    /// compensation.
     #[serde(default)]
     step: Option<String>,
-    /// What the step made, where it is done, as the steps behind it expect it.
+    /// The result of the step, if it is done, as the following steps expect it.
     #[serde(default)]
     made: Option<Value>,
-    /// How long a retry or an undo may take, such as `15m`.
+    /// Time limit of a retry or of a compensation, such as `15m`.
     #[serde(default)]
     within: Option<String>,
-    /// Up to 1024 bytes, for whoever asks later.
+    /// Up to 1024 bytes, kept in the audit log.
     reason: String,
 }
 
-/// Lists sagas by id, without their steps; a page may be empty and have a next one.
+/// Lists sagas by id, without their steps. A page may be empty and still have a next one.
 #[utoipa::path(get, path = "/admin/v1/sagas", tag = "sagas", params(AskSagas),
     responses((status = 200, body = PageView<SagaView>), (status = 400, body = Problem)))]
 pub(super) async fn list(
@@ -82,7 +83,7 @@ pub(super) async fn list(
     Ok(Json(PageView::of(page, SagaView::brief, |next| next)))
 }
 
-/// Shows a saga: its steps, what it was told, and why it does not move.
+/// Shows a saga: its steps, its signals, and why it does not move.
 #[utoipa::path(get, path = "/admin/v1/sagas/{id}", tag = "sagas", params(("id" = String, Path)),
     responses((status = 200, body = SagaView), (status = 404, body = Problem)))]
 pub(super) async fn show(
@@ -94,7 +95,7 @@ pub(super) async fn show(
     Ok(Json(SagaView::whole(look, &admin.0.mask)))
 }
 
-/// Decides how a saga goes on that needs attention.
+/// Decides how a saga that needs attention continues.
 #[utoipa::path(post, path = "/admin/v1/sagas/{id}/decide", tag = "sagas",
     params(("id" = String, Path)), request_body = Decide,
     responses((status = 204), (status = 400, body = Problem), (status = 404, body = Problem),
@@ -130,7 +131,7 @@ impl AskSagas {
 }
 
 impl Decide {
-    /// The decision that it spells; what does not belong to it is refused, for it would be dropped.
+    /// The decision, parsed. Fields that do not belong to it are refused instead of ignored.
     fn decision(&self) -> Result<Decision, SpecError> {
         let word = self.decision.as_str();
         let of_step = matches!(word, "done" | "refused");

@@ -1,7 +1,7 @@
-//! Secrets at rest: encrypted under the keys of the configuration.
+//! Encryption of stored secrets with the keys of the configuration.
 //!
-//! The destination's name is the place that they are encrypted for: a row's secrets open in no
-//! other row. Nothing here prints a key or what it opened.
+//! The ciphertext is bound to the name of the destination, so the secrets of one row cannot be
+//! decrypted in another one. Nothing in this module prints a key or a decrypted secret.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::config::{Config, Secret, Wrong};
 
-/// The keys that seal and open secrets; the first one seals.
+/// The keys that encrypt and decrypt secrets. The first one encrypts.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys(Keyring);
 
-/// The secrets of a destination, by the path of their settings.
+/// The secrets of a destination by the path of their setting.
 pub(crate) type Secrets = BTreeMap<String, SecretString>;
 
 impl Keys {
@@ -23,7 +23,7 @@ impl Keys {
     pub(crate) fn of(config: &Config) -> Result<Self, Wrong> {
         let section = &config.secrets;
         if section.key.is_none() && !section.previous.is_empty() {
-            let problem = "is missing, and there are earlier ones";
+            let problem = "is missing, although secrets.previous is set";
             return Err(Wrong::at("secrets.key", problem));
         }
         let secrets: Vec<_> = section.key.iter().chain(&section.previous).collect();
@@ -45,18 +45,19 @@ impl Keys {
         Ok(Self(keyring))
     }
 
-    /// What reads the rows that services keep encrypted.
+    /// The keyring that reads the rows that services have encrypted.
     pub(crate) fn reading(&self) -> Keyring {
         self.0.reading()
     }
 
-    /// Seals secrets for a destination; `None` where there are none.
+    /// Encrypts the secrets of a destination. Returns `None` if there are none.
     pub(crate) fn seal(&self, name: &str, secrets: &Secrets) -> Result<Option<Vec<u8>>, String> {
         if secrets.is_empty() {
             return Ok(None);
         }
         if self.0.is_empty() {
-            let how = "secrets.key is missing in the configuration: without one no secret is kept";
+            let how =
+                "secrets.key is missing in the configuration: no secret can be stored without it";
             return Err(how.to_owned());
         }
         let plain: BTreeMap<&str, &str> = secrets
@@ -70,7 +71,7 @@ impl Keys {
             .map_err(|error| error.to_string())
     }
 
-    /// Opens what was sealed for a destination.
+    /// Decrypts the secrets of a destination.
     pub(crate) fn open(&self, name: &str, sealed: Option<&[u8]>) -> Result<Secrets, String> {
         let Some(sealed) = sealed else {
             return Ok(Secrets::new());
@@ -83,7 +84,7 @@ impl Keys {
             other => format!("are not readable: {other}"),
         })?;
         let plain: BTreeMap<String, String> =
-            serde_json::from_slice(&opened).map_err(|_| "are not what was sealed")?;
+            serde_json::from_slice(&opened).map_err(|_| "are not valid after decryption")?;
         Ok(plain
             .into_iter()
             .map(|(path, it)| (path, SecretString::from(it)))

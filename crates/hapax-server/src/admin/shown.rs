@@ -1,5 +1,5 @@
-//! Content as it is shown: JSON without what is nobody's business, and of anything else only what it
-//! is and how long.
+//! Masked display of content: JSON with sensitive values replaced, and only the media type and
+//! length of everything else.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use hapax::{
@@ -10,25 +10,24 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// Bytes of a response's beginning that are shown.
+/// Maximum number of characters of a response that are shown.
 const HEAD_SHOWN: usize = 1024;
 
-/// A body as it is shown.
+/// A body, masked.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ContentView {
-    /// Its media type.
+    /// The media type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) content_type: Option<String>,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub(crate) bytes: u64,
-    /// What it says, where it is JSON of at most 256 KiB: its text, with the values of members
-    /// replaced whose names say that they are nobody's business.
+    /// The text, if it is JSON of at most 256 KiB. The values of sensitive members are replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) text: Option<String>,
 }
 
 impl ContentView {
-    /// Content of a media type, masked.
+    /// Masks content of a media type.
     pub(super) fn of(mask: &Mask, content_type: Option<&str>, bytes: &[u8]) -> Self {
         let text = match mask.content(content_type, bytes) {
             Shown::Json(text) => Some(text),
@@ -42,7 +41,7 @@ impl ContentView {
     }
 }
 
-/// A payload as it is shown: nothing of it where it is no JSON; without a mask as its column has it.
+/// A payload. With a mask, only JSON is shown; without one, the text as stored, or base64.
 pub(super) fn payload(mask: Option<&Mask>, payload: &Payload) -> Option<String> {
     match (mask, payload) {
         (None, Payload::Json(text)) => Some(text.clone()),
@@ -54,7 +53,7 @@ pub(super) fn payload(mask: Option<&Mask>, payload: &Payload) -> Option<String> 
     }
 }
 
-/// Headers with the values of those replaced that are nobody's business.
+/// Headers with sensitive values replaced.
 pub(super) fn headers(mask: Option<&Mask>, mut headers: Headers) -> Headers {
     if let Some(mask) = mask {
         for (name, value) in &mut headers {
@@ -66,8 +65,8 @@ pub(super) fn headers(mask: Option<&Mask>, mut headers: Headers) -> Headers {
     headers
 }
 
-/// The beginning of a far side's response. What begins as JSON and does not read as it, because it
-/// was cut, is not shown: nobody can say what is in it.
+/// The beginning of a receiver's response. A response that begins like JSON but cannot be parsed,
+/// because it was cut, is not shown: it cannot be masked.
 pub(super) fn response(mask: Option<&Mask>, head: &[u8]) -> String {
     let shown = match mask {
         Some(mask) => mask.head(head).unwrap_or_default(),
@@ -76,7 +75,7 @@ pub(super) fn response(mask: Option<&Mask>, head: &[u8]) -> String {
     shown.chars().take(HEAD_SHOWN).collect()
 }
 
-/// What a saga keeps, as it is shown; nothing where there is nothing.
+/// A stored value of a saga, masked. `None` if it is empty.
 pub(super) fn kept(mask: &Mask, bytes: &[u8]) -> Option<Value> {
     if bytes.is_empty() {
         return None;

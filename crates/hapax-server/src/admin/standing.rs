@@ -1,4 +1,4 @@
-//! `/admin/v1/stalled` and `/admin/v1/overview`: what stands still and why, and how it stands.
+//! `/admin/v1/stalled` and `/admin/v1/overview`: stalled work with its cause, and figures.
 
 use axum::{Json, extract::State};
 use hapax_postgres::operate::{
@@ -15,20 +15,20 @@ use super::{
     view::{PageView, moment},
 };
 
-/// Something that stands still.
+/// Something that is stalled.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct StalledView {
-    /// What does: `part`, `order_key`, `event_type`, `sagas` or `outbox`.
+    /// What is stalled: `part`, `order_key`, `event_type`, `sagas` or `outbox`.
     pub(crate) what: &'static str,
-    /// The same, in words.
+    /// What is stalled, in words.
     pub(crate) name: String,
-    /// The part of a destination.
+    /// The partition of a destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) part: Option<String>,
-    /// What kind of thing the events are about.
+    /// The aggregate type of the events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) aggregate_type: Option<String>,
-    /// Which one.
+    /// The aggregate id of the events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) aggregate_id: Option<String>,
     /// The type of the events.
@@ -37,93 +37,94 @@ pub(crate) struct StalledView {
     /// The name of the sagas' definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) saga: Option<String>,
-    /// Its version.
+    /// The version of the sagas' definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<u32>,
-    /// Why: `paused`, `disabled`, `unowned`, `owner_silent`, `waits_for_retry`, `not_settling`,
-    /// `behind_dead_letter`, `declined`, `needs_attention`, `nobody_knows` or `held_back`.
+    /// The cause: `paused`, `disabled`, `unowned`, `owner_silent`, `waits_for_retry`,
+    /// `not_settling`, `behind_dead_letter`, `declined`, `needs_attention`, `nobody_knows` or
+    /// `held_back`.
     pub(crate) cause: &'static str,
-    /// The same, in words.
+    /// The cause, in words.
     pub(crate) detail: String,
-    /// Since when.
+    /// The time since which it is stalled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since: Option<String>,
-    /// About how many events, deliveries or sagas wait for it.
+    /// The approximate number of events, deliveries or sagas that wait for it.
     pub(crate) waiting: u64,
-    /// The event that is in the way.
+    /// The position of the event that blocks the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) position: Option<i64>,
-    /// When it is tried again.
+    /// When the blocking event is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next_at: Option<String>,
-    /// The node that holds it, or held it last.
+    /// The node that owns it, or owned it last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) node: Option<String>,
 }
 
-/// How it stands.
+/// Figures about the whole system.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct OverviewView {
-    /// When it was looked at.
+    /// The time of the figures.
     pub(crate) at: String,
-    /// How far back "lately" goes.
+    /// The length of the recent window in milliseconds.
     pub(crate) window_ms: u64,
-    /// Events that were committed lately.
+    /// Events committed in the window.
     pub(crate) committed: CountView,
-    /// Deliveries that arrived lately.
+    /// Deliveries completed in the window.
     pub(crate) delivered: CountView,
-    /// Attempts that failed lately.
+    /// Attempts that failed in the window.
     pub(crate) failed: CountView,
-    /// Each destination.
+    /// The figures of each destination.
     pub(crate) destinations: Vec<FiguresView>,
-    /// Keys that were claimed lately, by how they stand now.
+    /// Keys claimed in the window, by their current state.
     pub(crate) keys: Vec<ByState>,
-    /// Keys that are stored, about.
+    /// The estimated number of stored keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) keys_stored: Option<CountView>,
-    /// Sagas, by how they stand.
+    /// Sagas by state.
     pub(crate) sagas: Vec<ByState>,
 }
 
-/// One destination's figures.
+/// The figures of one destination.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct FiguresView {
-    /// The destination.
+    /// The name of the destination.
     pub(crate) name: String,
     /// Events that are not settled.
     pub(crate) backlog: CountView,
-    /// How old the oldest of them is.
+    /// The age of the oldest of them in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lag_ms: Option<u64>,
-    /// Deliveries that wait outside the flow.
+    /// Parked deliveries.
     pub(crate) parked: CountView,
     /// Dead letters.
     pub(crate) dead: CountView,
-    /// Deliveries that arrived lately.
+    /// Deliveries completed in the window.
     pub(crate) delivered: CountView,
-    /// Attempts that failed lately.
+    /// Attempts that failed in the window.
     pub(crate) failed: CountView,
 }
 
-/// How many of one state.
+/// The count of one state.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ByState {
     /// The state.
     pub(crate) state: &'static str,
-    /// How many.
+    /// The count.
     pub(crate) count: CountView,
 }
 
-/// How many.
+/// A count.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub(crate) struct CountView {
     /// The number.
     pub(crate) number: u64,
-    /// `exact`; `at_least` where it was counted up to a bound; `about` where it was estimated.
+    /// `exact`; `at_least` if counting stopped at a limit; `about` if it is an estimate.
     pub(crate) kind: &'static str,
 }
 
-/// Says what stands still, and why: what is worst first.
+/// Lists stalled work with its cause, worst first.
 #[utoipa::path(get, path = "/admin/v1/stalled", tag = "standing",
     responses((status = 200, body = PageView<StalledView>)))]
 pub(super) async fn stalled(
@@ -133,7 +134,7 @@ pub(super) async fn stalled(
     let found = stalled::stalled(admin.store(), &caller.actor).await?;
     let mut items: Vec<StalledView> = found.into_iter().map(StalledView::from).collect();
     if caller.actor.tenant.is_none() {
-        // What a configuration file pauses the database does not know.
+        // The database does not know which destinations are paused by a configuration file.
         for name in admin.0.declare.paused_by_file() {
             let is_told = |it: &StalledView| it.cause == "paused" && it.is_of(name);
             if !items.iter().any(is_told) {
@@ -149,7 +150,7 @@ pub(super) async fn stalled(
     Ok(Json(PageView { items, next: None }))
 }
 
-/// Says how it stands, in a few figures that cost the same however much is stored.
+/// Returns a few figures whose cost does not depend on the amount of stored data.
 #[utoipa::path(get, path = "/admin/v1/overview", tag = "standing",
     responses((status = 200, body = OverviewView)))]
 pub(super) async fn overview(

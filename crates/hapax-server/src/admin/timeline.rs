@@ -1,4 +1,4 @@
-//! `/admin/v1/timeline`: what became of one request.
+//! `/admin/v1/timeline`: the timeline of one request.
 
 use axum::{Json, extract::State};
 use hapax::mask::Mask;
@@ -17,56 +17,58 @@ use super::{
     way::EventView,
 };
 
-/// The request that is meant: by an event of its, or by its key.
+/// Identifies a request by its key or by one of its events.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// The id of an event that it emitted
+    /// Id of an event that the request emitted
     #[serde(default)]
     event: Option<String>,
-    /// Its idempotency key
+    /// Idempotency key of the request
     #[serde(default)]
     key: Option<String>,
-    /// What the key is for; it may be left out as long as one key alone has this name
+    /// Operation of the key; required if the key was used for several operations
     #[serde(default)]
     operation: Option<String>,
-    /// Whose the key is; likewise
+    /// Tenant of the key; required if several tenants have used the key
     #[serde(default)]
     tenant: Option<String>,
 }
 
-/// What became of one request.
+/// The timeline of one request.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct TimelineView {
-    /// Its key; absent when it had none, or the key is gone.
+    /// The key; absent if the request had none or the key was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<KeyRecordView>,
-    /// Its events, in order.
+    /// The events of the request, in order.
     pub(crate) events: Vec<EmittedView>,
-    /// The sagas that it began.
+    /// The sagas that the request started.
     pub(crate) sagas: Vec<SagaView>,
-    /// Whether all that is there was found: a search that would have to look at too many events is
-    /// ended, and then there may be more.
+    /// Whether everything was found. The search stops after a limited number of events; in that
+    /// case there may be more.
     pub(crate) is_whole: bool,
 }
 
 /// An event of the request.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct EmittedView {
-    /// The event, and its way to every destination.
+    /// The event with its deliveries to all destinations.
     #[serde(flatten)]
     pub(crate) event: EventView,
-    /// The number of the transaction that wrote it.
+    /// The id of the transaction that wrote the event.
     pub(crate) transaction: u64,
-    /// Whether that is the one that stored the key's answer.
+    /// Whether the same transaction stored the response of the key.
     pub(crate) is_of_answer: bool,
-    /// Who took it in this database.
+    /// The consumers in this database that accepted the event.
     pub(crate) taken: Vec<MessageView>,
 }
 
-/// Shows what became of one request: its key, its events, their way to every destination, and who
-/// took them or which saga came of them in this database; masked.
+/// Shows the timeline of one request, masked.
+///
+/// It contains the key, the events, their deliveries to all destinations, and, in this database,
+/// the consumers that accepted them and the sagas that they started.
 #[utoipa::path(get, path = "/admin/v1/timeline", tag = "timeline", params(Which),
     responses((status = 200, body = TimelineView), (status = 400, body = Problem),
         (status = 404, body = Problem)))]

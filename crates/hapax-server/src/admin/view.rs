@@ -1,4 +1,4 @@
-//! What is shown: the answers of the API, which are also what the verbs print with `--json`.
+//! Views: the responses of the API, which are also the output of the CLI with `--json`.
 
 use hapax::Timestamp;
 use hapax_postgres::operate::{
@@ -19,15 +19,15 @@ use crate::destination::Spec;
 /// A page of a list.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct PageView<T> {
-    /// What is on it; it may be empty although there is a next one.
+    /// The items. They may be empty although there is a next page.
     pub(crate) items: Vec<T>,
-    /// What to send as `before` (or `after`) for the next one; absent on the last.
+    /// The value of `before` (or `after`) for the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
 }
 
 impl<T> PageView<T> {
-    /// A page in the words of the API.
+    /// Converts a page of the store.
     pub(crate) fn of<I, C>(
         page: Page<I, C>,
         item: impl FnMut(I) -> T,
@@ -40,12 +40,12 @@ impl<T> PageView<T> {
     }
 }
 
-/// Where a page of deliveries begins, as a word: its position and its part.
+/// The cursor of a page of deliveries, made of position and partition.
 pub(crate) fn cursor_word(cursor: &Cursor) -> String {
     format!("{}:{}", cursor.position, cursor.part)
 }
 
-/// Reads such a word back.
+/// Parses such a cursor.
 pub(crate) fn cursor_of(word: &str) -> Option<Cursor> {
     let (position, part) = word.split_once(':')?;
     Some(Cursor {
@@ -54,7 +54,7 @@ pub(crate) fn cursor_of(word: &str) -> Option<Cursor> {
     })
 }
 
-/// A moment as RFC 3339.
+/// A time in RFC 3339.
 pub(crate) fn moment(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.as_millis())
         .map_or_else(|_| at.as_millis().to_string(), |it| format!("{it:.3}"))
@@ -63,50 +63,50 @@ pub(crate) fn moment(at: Timestamp) -> String {
 /// A destination.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct DestinationView {
-    /// Its name.
+    /// The name.
     pub(crate) name: String,
-    /// Where it is declared: `database`, `configuration`, or `unknown` where a relay has opened it
-    /// and nobody here declares it.
+    /// Where it is declared: `database`, `configuration`, or `unknown` if a relay has opened it and
+    /// it is declared in neither of them.
     pub(crate) declared_in: &'static str,
-    /// What it is; secrets are shown as `***`.
+    /// The declaration. Secrets are shown as `***`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Spec>)]
     pub(crate) spec: Option<Value>,
-    /// The number of its last change: send it back as `version` to change it.
+    /// The number of the last change. Send it as `version` to change the destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<i64>,
     /// `active`, `paused`, `disabled` or `removing`.
     pub(crate) state: &'static str,
-    /// Why it is disabled.
+    /// Why the destination is disabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    /// Who paused it.
+    /// The actor that paused the destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) paused_by: Option<String>,
-    /// When it was last changed.
+    /// The time of the last change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changed_at: Option<String>,
-    /// By whom.
+    /// The actor of the last change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changed_by: Option<String>,
-    /// How far it is; where one destination is asked for.
+    /// The progress; absent in a list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) standing: Option<StandingView>,
 }
 
-/// How far behind a destination is.
+/// The progress of a destination.
 #[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct StandingView {
     /// Events that are not settled.
     pub(crate) backlog: u64,
-    /// Deliveries that wait outside the flow.
+    /// Parked deliveries.
     pub(crate) parked: u64,
     /// Dead letters.
     pub(crate) dead: u64,
 }
 
 impl DestinationView {
-    /// What is known about a destination: declared, opened, or both.
+    /// A destination that is declared, opened by a relay, or both.
     pub(crate) fn of(
         name: String,
         declared: Option<&Declared>,
@@ -117,7 +117,7 @@ impl DestinationView {
         let disabled = parts.iter().find(|part| part.disabled_at.is_some());
         let spec = known.and_then(|it| it.spec.as_deref());
         let spec: Option<Value> = spec.and_then(|text| serde_json::from_str(text).ok());
-        // By its own setting, where nobody has paused it.
+        // Paused by its own setting, unless an operator has paused it.
         let is_paused = match &spec {
             Some(spec) => spec["paused"] == true,
             None => configured.is_some_and(|spec| spec.paused),
@@ -151,28 +151,28 @@ impl DestinationView {
 /// An event in a list.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct SummaryView {
-    /// Its position in the outbox.
+    /// The position in the outbox.
     pub(crate) position: i64,
-    /// Its own id.
+    /// The event id.
     pub(crate) id: String,
-    /// Its type.
+    /// The event type.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Whose it is.
+    /// The tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<String>,
-    /// What kind of thing it is about.
+    /// The aggregate type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) aggregate_type: Option<String>,
-    /// Which one.
+    /// The aggregate id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) aggregate_id: Option<String>,
-    /// When it was created.
+    /// When the event was created.
     pub(crate) created_at: String,
-    /// When it may first be delivered.
+    /// The earliest time of delivery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) available_at: Option<String>,
-    /// Bytes of its payload.
+    /// The size of the payload in bytes.
     pub(crate) payload_bytes: u64,
 }
 
@@ -195,38 +195,38 @@ impl From<Summary> for SummaryView {
 /// A delivery that has a row.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct DeliveryView {
-    /// The destination.
+    /// The name of the destination.
     pub(crate) destination: String,
-    /// Its part: the first half of the delivery's name.
+    /// The partition; together with the position it identifies the delivery.
     pub(crate) part: String,
-    /// The event's position: the second half.
+    /// The position of the event.
     pub(crate) position: i64,
     /// `scheduled`, `retrying`, `blocked`, `dead`, `delivered` or `discarded`.
     pub(crate) state: String,
     /// Attempts since it was parked or replayed.
     pub(crate) attempts: u32,
-    /// When it falls due, or fell.
+    /// When the next attempt is due, or was due.
     pub(crate) next_at: String,
-    /// When this was written down.
+    /// When this state was recorded.
     pub(crate) changed_at: String,
     /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_error: Option<String>,
-    /// Why it was discarded.
+    /// Why the delivery was discarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    /// The event's own id.
+    /// The event id.
     pub(crate) event_id: String,
-    /// The event's type.
+    /// The event type.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Whose it is.
+    /// The tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<String>,
-    /// What kind of thing it is about.
+    /// The aggregate type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) aggregate_type: Option<String>,
-    /// Which one.
+    /// The aggregate id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) aggregate_id: Option<String>,
     /// When the event was created.
@@ -258,32 +258,32 @@ impl From<Delivery> for DeliveryView {
 /// A job.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct JobView {
-    /// Its number.
+    /// The job id.
     pub(crate) id: i64,
-    /// What it does.
+    /// The operation of the job.
     pub(crate) kind: &'static str,
-    /// To which destination.
+    /// The destination.
     pub(crate) destination: String,
     /// `waiting`, `running`, `done`, `cancelled` or `failed`.
     pub(crate) state: String,
-    /// How many it was about when it was asked for.
+    /// The number of events or dead letters that matched when the job was created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) total: Option<u64>,
-    /// How many it has dealt with.
+    /// The number processed so far.
     pub(crate) done: u64,
-    /// How many it may deal with per second.
+    /// The maximum number per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) per_second: Option<u32>,
-    /// Which events, and why.
+    /// The filter and the reason.
     pub(crate) arguments: Value,
-    /// What its last batch failed with.
+    /// The error of the last batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// Who asked for it.
+    /// The actor that created the job.
     pub(crate) actor: String,
-    /// When.
+    /// When the job was created.
     pub(crate) created_at: String,
-    /// When it ended.
+    /// When the job ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ended_at: Option<String>,
 }
@@ -307,20 +307,20 @@ impl From<Job> for JobView {
     }
 }
 
-/// A line of the audit log.
+/// An entry of the audit log.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct EntryView {
-    /// Its number.
+    /// The number of the entry.
     pub(crate) id: i64,
-    /// When.
+    /// The time.
     pub(crate) at: String,
-    /// Who.
+    /// The actor.
     pub(crate) actor: String,
-    /// What was done.
+    /// The action.
     pub(crate) action: String,
-    /// To what.
+    /// The object of the action.
     pub(crate) object: String,
-    /// More about it.
+    /// Details of the action.
     pub(crate) detail: Value,
     /// `done`, `nothing` or `refused`.
     pub(crate) outcome: String,

@@ -1,8 +1,9 @@
-//! The destinations that the database declares, as a relay hears of them.
+//! Destinations that are declared in the database, as read by a relay.
 //!
-//! A relay looks once a second; a look that finds nothing costs one cheap statement. What cannot
-//! be read, because it is newer or its secrets do not open, is left as it was, loudly: a relay
-//! goes on with what it knows. A pause and a removal hold whatever else can be read.
+//! A relay reads the changes once a second; if there are none, this costs one cheap statement. A
+//! declaration that cannot be read, because it was written by a newer version or its secrets cannot
+//! be decrypted, is logged as an error and the relay continues with the previous one. A pause and a
+//! removal take effect even then.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use serde_json::Value;
 use super::Keys;
 use crate::destination::{Reach, Spec, Written};
 
-/// What the database says about destinations, as far as was heard.
+/// The destinations declared in the database, as of the last read.
 #[derive(Debug)]
 pub(crate) struct Watch {
     store: Postgres,
@@ -25,10 +26,10 @@ pub(crate) struct Watch {
     known: BTreeMap<String, Known>,
 }
 
-/// What is declared about one destination.
+/// The declaration of one destination.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// What it is; `None` where the configuration says that.
+    /// The declaration; `None` if the destination is declared in the configuration.
     spec: Option<Spec>,
     is_paused: bool,
     is_removed: bool,
@@ -36,7 +37,7 @@ struct Known {
 }
 
 impl Watch {
-    /// Knows of nothing yet.
+    /// Creates a watch that has read nothing yet.
     pub(crate) fn new(store: Postgres, keys: Keys, reach: Reach) -> Self {
         Self {
             store,
@@ -47,7 +48,7 @@ impl Watch {
         }
     }
 
-    /// Hears of what has changed; false when nothing has.
+    /// Reads the changes. Returns false if there are none.
     pub(crate) async fn look(&mut self) -> Result<bool, OperateError> {
         let changes = self.store.changes(self.version).await?;
         let is_changed = !changes.is_empty();
@@ -71,9 +72,9 @@ impl Watch {
         Ok(is_changed)
     }
 
-    /// The destinations of the configuration, with what the database says about them and besides.
+    /// The destinations of the configuration and of the database.
     ///
-    /// A destination that both declare is the database's.
+    /// If both declare a destination, the declaration of the database is used.
     pub(crate) fn over(&self, configured: &BTreeMap<String, Spec>) -> BTreeMap<String, Spec> {
         let mut all = configured.clone();
         for (name, known) in &self.known {
@@ -82,7 +83,7 @@ impl Watch {
                     let destination = name;
                     tracing::warn!(
                         destination,
-                        "destination was removed, and stands in the configuration still"
+                        "destination was removed, but is still declared in the configuration"
                     );
                 }
                 continue;
@@ -124,7 +125,7 @@ impl Watch {
     }
 }
 
-/// Whether somebody has paused it, or its own setting does, where that much can be read.
+/// Whether an operator or its own setting has paused the destination, as far as that can be read.
 fn is_paused(declared: &Declared) -> bool {
     let text = declared.spec.as_deref().unwrap_or_default();
     let spec: Value = serde_json::from_str(text).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One event as it is shown: its envelope, what it says, and its way to every destination.
+//! The view of one event: envelope, payload, and its deliveries to all destinations.
 
 use hapax::{delivery::Attempt, event::Headers, mask::Mask, outbox::OutboxEvent};
 use hapax_postgres::operate::{destination_of, events::Trace};
@@ -7,46 +7,45 @@ use utoipa::ToSchema;
 
 use super::{shown, view::moment};
 
-/// One event, and where it stands at every destination.
+/// An event and its state at every destination.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct EventView {
-    /// Its position in the outbox.
+    /// The position in the outbox.
     pub(crate) position: i64,
-    /// Its own id.
+    /// The event id.
     pub(crate) id: String,
-    /// Its type.
+    /// The event type.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Whose it is.
+    /// The tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<String>,
-    /// What kind of thing it is about.
+    /// The aggregate type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) aggregate_type: Option<String>,
-    /// Which one.
+    /// The aggregate id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) aggregate_id: Option<String>,
-    /// Its place within its aggregate.
+    /// The sequence number within the aggregate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sequence: Option<i64>,
-    /// When it was created.
+    /// When the event was created.
     pub(crate) created_at: String,
-    /// Its headers.
+    /// The headers.
     pub(crate) headers: Headers,
-    /// The media type of its payload.
+    /// The media type of the payload.
     pub(crate) content_type: String,
-    /// Bytes of its payload.
+    /// The size of the payload in bytes.
     pub(crate) payload_bytes: u64,
-    /// What it says, where it is JSON: its text, with the values of members replaced whose names say
-    /// that they are nobody's business.
+    /// The payload as text, if it is JSON. The values of sensitive members are replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) payload: Option<String>,
-    /// Where it stands.
+    /// The state at every destination.
     pub(crate) destinations: Vec<TraceView>,
 }
 
 impl EventView {
-    /// An event with what is known of its way, masked, or as it is.
+    /// An event with the state at every destination; masked if there is a mask.
     pub(super) fn of(it: &OutboxEvent, traces: Vec<Trace>, mask: Option<&Mask>) -> Self {
         let event = &it.event;
         let about = event.aggregate.as_ref();
@@ -71,33 +70,34 @@ impl EventView {
     }
 }
 
-/// Where an event stands at one destination.
+/// The state of an event at one destination.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct TraceView {
-    /// The destination.
+    /// The name of the destination.
     pub(crate) destination: String,
-    /// Its part that carries the event.
+    /// The partition that delivers the event.
     pub(crate) part: String,
     /// `unread`, `scheduled`, `retrying`, `blocked`, `dead`, `delivered`, `discarded`, or `passed`
-    /// where it was read and no attempt is known: it is not routed there, or is on the wire.
+    /// if the event was read but no attempt is recorded: it is not routed to this destination, or
+    /// is being sent.
     pub(crate) state: &'static str,
-    /// When it falls due.
+    /// When the next attempt is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next_at: Option<String>,
     /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_error: Option<String>,
-    /// Why it was discarded.
+    /// Why the delivery was discarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    /// The position of the event that it waits behind.
+    /// The position of the event that has to be delivered first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) behind: Option<i64>,
-    /// What is offered there in place of what the event says, where somebody edited that: masked, where
-    /// it is JSON.
+    /// The edited payload that is delivered to this destination instead of the event's payload;
+    /// masked if it is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) edited: Option<String>,
-    /// Every attempt that is known.
+    /// The recorded attempts.
     pub(crate) attempts: Vec<AttemptView>,
 }
 
@@ -124,21 +124,21 @@ impl TraceView {
 /// One attempt.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct AttemptView {
-    /// Which one, from 1.
+    /// The number of the attempt, starting at 1.
     pub(crate) number: u32,
-    /// When it began.
+    /// When the attempt started.
     pub(crate) started_at: String,
-    /// How long it took.
+    /// The duration in milliseconds.
     pub(crate) duration_ms: u64,
     /// `delivered`, `unavailable`, `rejected`, `gone` or `interrupted`.
     pub(crate) outcome: &'static str,
-    /// The far side's status.
+    /// The status of the receiver's response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<u16>,
-    /// What went wrong.
+    /// The error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// The beginning of the far side's response, masked where it is JSON.
+    /// The beginning of the receiver's response; masked if it is JSON.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) response: String,
 }

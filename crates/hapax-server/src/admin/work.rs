@@ -1,4 +1,4 @@
-//! Works on jobs: once a second, and at once again while there is something to do.
+//! Job worker: runs jobs once a second, and without a pause while there is more to do.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use hapax_postgres::{
 };
 use tokio::{sync::watch, time::timeout};
 
-/// How long a relay without work waits before it asks for some.
+/// Poll interval while there is no job.
 const ASK: Duration = Duration::from_secs(1);
 
-/// Works until it is told to stop; a batch that has begun ends first.
+/// Runs until it is stopped. A batch that has started is finished first.
 pub(crate) async fn work(store: Postgres, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         match run_one(&store).await {
@@ -26,14 +26,14 @@ pub(crate) async fn work(store: Postgres, mut stop: watch::Receiver<bool>) {
                     continue;
                 }
             }
-            Err(error) => tracing::warn!(error = error.story(), "no job can be worked on"),
+            Err(error) => tracing::warn!(error = error.error_chain(), "the jobs cannot be run"),
         }
         let _told = timeout(ASK, stop.wait_for(|stop| *stop)).await;
     }
 }
 
-/// Whether there may be more to do at once: a batch that found nothing has looked at a bounded
-/// number of events, and the next one looks further.
+/// Whether to continue without a pause. A batch that found nothing has looked at a limited number
+/// of events, and the next batch continues after them.
 fn goes_on(ran: &Ran) -> bool {
     matches!(ran, Ran::Batch { done, ended, .. } if *done > 0 || !ended)
 }

@@ -1,4 +1,4 @@
-//! `hapax completions`: what a shell needs to complete a line.
+//! `hapax completions`: prints shell completions.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `hapax config`: what the settings are, where each came from, and whether they can work.
+//! `hapax config`: prints the settings and their sources, and checks them.
 
 use std::process::ExitCode;
 
@@ -22,11 +22,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Prints every setting with its default and what it means
+    /// Print every setting with its default and description
     Default,
-    /// Reads all layers, keys and tokens, makes the destinations, and says what is wrong
+    /// Read all layers, keys and tokens, build the destinations, and report errors
     Check,
-    /// Prints every setting as it is, and where it came from; secrets are ***
+    /// Print the value and the source of every setting; secrets are printed as ***
     Show,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// The same, as the console shows it.
+    /// The setting as the console shows it.
     pub(crate) fn shown(self) -> hapax_console::Setting {
         hapax_console::Setting {
             value: said(&self.value),
@@ -49,7 +49,7 @@ impl Setting {
     }
 }
 
-/// A value as people read it.
+/// A value in readable form.
 fn said(value: &Value) -> String {
     value
         .as_str()
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args, again: &Again, output: Output) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every setting as it is; secrets are ***.
+/// The value of every setting; secrets are ***.
 pub(crate) fn settings(layers: &Layers) -> Result<Vec<Setting>, Wrong> {
     let config = layers.config()?;
     let tree = serde_json::to_value(&config)

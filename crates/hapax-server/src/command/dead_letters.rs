@@ -1,4 +1,5 @@
-//! `hapax dead-letters`: lists them, replays or discards one or all that a filter fits, by a job.
+//! `hapax dead-letters`: lists dead letters, and replays or discards one, or all that match a
+//! filter as a job.
 
 use std::process::ExitCode;
 
@@ -23,59 +24,59 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Lists dead letters, of the newest events first
+    /// List dead letters, newest events first
     List(Box<Ask>),
-    /// Shows the event of a dead letter, with every attempt
+    /// Show the event of a dead letter and all attempts
     Show {
-        /// Its position
+        /// Position of the event
         position: i64,
     },
-    /// Makes one dead letter due again, as if never tried
+    /// Make one dead letter due again, as if it had never been tried
     Replay {
         #[command(flatten)]
         one: One,
-        /// What it is to say instead, at this destination alone: a JSON merge patch, whose members
-        /// replace those of the payload, and null leaves one out
+        /// JSON merge patch (RFC 7396) applied to the payload before it is delivered again to this
+        /// destination
         #[arg(long, value_name = "JSON")]
         patch: Option<String>,
         #[command(flatten)]
         consent: Consent,
     },
-    /// Gives one dead letter up for good
+    /// Discard one dead letter permanently
     Discard {
         #[command(flatten)]
         one: One,
-        /// Why
+        /// Reason, kept in the audit log
         #[arg(long)]
         reason: String,
         #[command(flatten)]
         consent: Consent,
     },
-    /// Makes all dead letters of --destination due again that the filter fits
+    /// Make all dead letters of --destination that match the filter due again
     ReplayAll {
         #[command(flatten)]
         filter: Box<Ask>,
         #[command(flatten)]
         how: How,
     },
-    /// Gives all dead letters of --destination up for good that the filter fits
+    /// Discard all dead letters of --destination that match the filter permanently
     DiscardAll {
         #[command(flatten)]
         filter: Box<Ask>,
-        /// Why
+        /// Reason, kept in the audit log
         #[arg(long)]
         reason: String,
         #[command(flatten)]
         how: How,
     },
-    /// Lists the jobs, or shows one
+    /// List the jobs, or show one
     Jobs {
-        /// Its number
+        /// Job id
         id: Option<i64>,
     },
-    /// Ends a job; what it did stays done
+    /// Cancel a job; what it has done is not reverted
     Cancel {
-        /// Its number
+        /// Job id
         id: i64,
         #[command(flatten)]
         consent: Consent,
@@ -85,9 +86,9 @@ enum Verb {
 /// One dead letter.
 #[derive(Debug, clap::Args)]
 struct One {
-    /// Its destination, as listed: of a divided one the part, such as orders/3
+    /// Destination as listed; if it has several partitions, the partition, such as orders/3
     destination: String,
-    /// Its position, as listed
+    /// Position as listed
     position: i64,
 }
 
@@ -141,7 +142,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// The destination that a filter names: a job has one.
+/// The destination of a filter. A job has exactly one.
 pub(super) fn destination(filter: &Ask) -> Result<String, Failure> {
     let missing = || Failure::new(USAGE, "--destination is missing: a job is about one");
     filter.destination.clone().ok_or_else(missing)

@@ -1,4 +1,4 @@
-//! `hapax deliveries`: lists deliveries that are parked, dead, or ended after they were parked.
+//! `hapax deliveries`: lists deliveries that are parked, dead, or finished after they were parked.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Lists deliveries, of the newest events first
+    /// List deliveries, newest events first
     List(Box<Ask>),
 }
 
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// Looks at page after page, until there are enough or no more.
+/// Reads page after page until there are enough rows or no more.
 pub(super) async fn list(desk: &Desk, mut ask: Ask, states: &[Standing]) -> Result<(), Failure> {
     let limit = ask.limit();
     let mut page = deliveries::page(&desk.store, &desk.actor, &ask, states).await?;

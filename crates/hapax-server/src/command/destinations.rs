@@ -1,5 +1,5 @@
-//! `hapax destinations`: lists, shows, declares, changes, pauses, resumes and removes them, and shows
-//! who did what.
+//! `hapax destinations`: lists, shows, creates, changes, pauses, resumes and removes destinations,
+//! and shows the audit log.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use crate::{
     output::USAGE,
 };
 
-/// Bytes of a declaration: more is a mistake.
+/// Maximum size of a declaration in bytes.
 const SPEC_BYTES_MAX: u64 = 64 * 1024;
 
 #[derive(Debug, clap::Args)]
@@ -35,27 +35,28 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Lists every destination
+    /// List all destinations
     List,
-    /// Shows one, and how far it is
+    /// Show a destination and its progress
     Show {
-        /// Its name
+        /// Name of the destination
         name: String,
     },
-    /// Declares one; every relay carries to it within two seconds
+    /// Create a destination; every relay delivers to it within two seconds
     Create {
-        /// Its name
+        /// Name of the destination
         name: String,
         #[command(flatten)]
         spec: SpecFile,
         #[command(flatten)]
         consent: Consent,
     },
-    /// Changes one that was declared at run time
+    /// Change a destination that was created at run time
     Change {
-        /// Its name
+        /// Name of the destination
         name: String,
-        /// The version that `show` has shown; another one is a conflict
+        /// Version printed by `show`; the change fails with a conflict if the version is another
+        /// one by now
         #[arg(long, value_name = "NUMBER")]
         version: i64,
         #[command(flatten)]
@@ -63,35 +64,35 @@ enum Verb {
         #[command(flatten)]
         consent: Consent,
     },
-    /// Has one offer nothing
+    /// Pause a destination
     Pause {
-        /// Its name
+        /// Name of the destination
         name: String,
         #[command(flatten)]
         consent: Consent,
     },
-    /// Lets a paused or disabled one go on
+    /// Resume a paused or disabled destination
     Resume {
-        /// Its name
+        /// Name of the destination
         name: String,
         #[command(flatten)]
         consent: Consent,
     },
-    /// Removes one, with its parked deliveries and dead letters
+    /// Remove a destination with its parked deliveries and dead letters
     Remove {
-        /// Its name
+        /// Name of the destination
         name: String,
         #[command(flatten)]
         consent: Consent,
     },
-    /// Shows who did what, the newest first
+    /// Show the audit log, newest entries first
     Log,
 }
 
-/// What a destination is.
+/// The declaration of a destination.
 #[derive(Debug, clap::Args)]
 struct SpecFile {
-    /// A file with what it is, as JSON or (.toml) TOML; "-" reads JSON from standard input
+    /// File with the declaration, JSON or (.toml) TOML; "-" reads JSON from standard input
     #[arg(long, value_name = "FILE")]
     spec: PathBuf,
 }
@@ -215,7 +216,7 @@ fn show(desk: &Desk, it: &DestinationView) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says what stands still at a destination and why, a line each.
+/// Prints what is not moving at a destination and why, one line each.
 async fn why(desk: &Desk, name: &str) -> Result<(), Failure> {
     if desk.output.json {
         return Ok(());
@@ -243,7 +244,7 @@ async fn log(desk: &Desk) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads a declaration; nothing of it is repeated in an error, for it may hold a secret.
+/// Reads a declaration. Errors never contain its text, because it may contain a secret.
 fn read(path: &Path) -> Result<Value, Failure> {
     let shown = path.display();
     let unreadable = |error| Failure::new(USAGE, format!("{shown}: {error}"));

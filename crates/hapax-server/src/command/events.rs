@@ -1,4 +1,4 @@
-//! `hapax events`: lists events, shows one with its way to every destination, offers them again.
+//! `hapax events`: lists events, shows one with its deliveries, and replays events.
 
 use std::process::ExitCode;
 
@@ -18,17 +18,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Lists events, the newest first
+    /// List events, newest first
     List(Box<Ask>),
-    /// Shows an event, and where it stands at every destination
+    /// Show an event and its state at every destination
     Show {
-        /// Its id, or its position
+        /// Event id or position
         id: String,
-        /// Shows it as it is, with what is nobody's business
+        /// Show the payload without masking sensitive values
         #[arg(long)]
         unmasked: bool,
     },
-    /// Offers the events that a filter fits to a destination again, whatever came of them
+    /// Deliver all events that match the filter to a destination again, whatever the outcome was
     Replay {
         #[command(flatten)]
         filter: Box<Ask>,
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// Looks at page after page, until there are enough or no more.
+/// Reads page after page until there are enough rows or no more.
 async fn list(desk: &Desk, mut ask: Ask) -> Result<(), Failure> {
     let limit = ask.limit();
     let mut page = events::page(&desk.store, &desk.actor, &ask).await?;
@@ -86,7 +86,7 @@ async fn list(desk: &Desk, mut ask: Ask) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows one event.
+/// Prints one event.
 pub(super) fn show(desk: &Desk, event: &EventView) -> Result<(), Failure> {
     if desk.output.json {
         return Ok(desk.output.json(event)?);

@@ -1,4 +1,4 @@
-//! `hapax inbox`: lists messages that were taken, and shows who took one.
+//! `hapax inbox`: lists the messages of the inbox, and shows the consumers of one.
 
 use std::process::ExitCode;
 
@@ -18,11 +18,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Lists messages, the newest first
+    /// List messages, newest first
     List(AskInbox),
-    /// Shows who took a message, and when
+    /// Show which consumers accepted a message, and when
     Show {
-        /// Its id: of an event, the event's
+        /// Message id; for an event, the event id
         id: String,
     },
 }
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// Looks at page after page, until there are enough or no more.
+/// Reads page after page until there are enough rows or no more.
 async fn list(desk: &Desk, mut ask: AskInbox) -> Result<(), Failure> {
     let limit = ask.limit();
     let mut found = page(&desk.store, &desk.actor, &ask).await?;

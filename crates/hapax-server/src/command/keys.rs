@@ -1,4 +1,4 @@
-//! `hapax keys`: lists idempotency keys, shows one with its stored answer, purges one.
+//! `hapax keys`: lists idempotency keys, shows one with its stored response, and purges one.
 
 use std::process::ExitCode;
 
@@ -18,22 +18,23 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Lists keys, the newest claim first
+    /// List keys, newest claim first
     List(AskKeys),
-    /// Shows a key: how it stands, and its stored answer
+    /// Show the state and the stored response of a key
     Show {
         #[command(flatten)]
         one: One,
     },
-    /// Deletes a key with its answer: within a second the next request under it runs anew, on any node
+    /// Delete a key and its response; within a second the next request with this key runs again, on
+    /// any node
     Purge {
         #[command(flatten)]
         one: One,
-        /// The version that the key had when it was looked at: one that was used again since stays;
-        /// without it, the key is looked at now
+        /// Version of the key that you have seen; the key is kept if it was used again since.
+        /// Without it, the current version is used
         #[arg(long, value_name = "VERSION", id = "if_version")]
         if_version: Option<Version>,
-        /// Why
+        /// Reason, kept in the audit log
         #[arg(long)]
         reason: String,
         #[command(flatten)]
@@ -44,11 +45,11 @@ enum Verb {
 /// One key.
 #[derive(Debug, clap::Args)]
 struct One {
-    /// What it is for, such as 'POST /orders'
+    /// Operation, such as 'POST /orders'
     operation: String,
-    /// The key itself
+    /// The key
     key: String,
-    /// Whose it is; to be said where several tenants have used it for this
+    /// Tenant of the key; required if several tenants have used the key for this operation
     #[arg(long)]
     tenant: Option<String>,
 }
@@ -68,7 +69,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// Looks at page after page, until there are enough or no more.
+/// Reads page after page until there are enough rows or no more.
 async fn list(desk: &Desk, mut ask: AskKeys) -> Result<(), Failure> {
     let limit = ask.limit();
     let mut found = page(&desk.store, &desk.actor, &ask).await?;
@@ -179,7 +180,7 @@ async fn purge(
     })
 }
 
-/// A key in the words of a question: what is about to be purged.
+/// The key in the confirmation prompt of a purge.
 fn said(found: Record) -> String {
     let key = KeyView::from(found.summary);
     let answered = match (key.status, key.completed_at) {

@@ -1,7 +1,7 @@
-//! `hapax man`: the manual, a page for each verb, for a package to install.
+//! `hapax man`: writes the manual pages, one per command, for a package to install.
 //!
-//! The pages are made of the same descriptions as `--help`, so that there is nothing to keep in step. What no
-//! flag says, exit codes and files, stands at the end of the first page.
+//! The pages are generated from the same descriptions as `--help`. Exit codes and files are
+//! described at the end of the first page.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use super::{Cli, Failure};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The folder that the pages are written into
+    /// Folder for the pages
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 }
@@ -29,7 +29,7 @@ const SEE_ALSO: &str = ".SH \"SEE ALSO\"\n\\fBhapax\\fR(1)\n";
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     fs::create_dir_all(&args.dir)?;
     let mut command = Cli::command().disable_help_subcommand(true);
-    // From now on every verb knows its whole name and the flags of all of them.
+    // After this call every subcommand knows its full name and all global flags.
     command.build();
     write(&command, ENDING, &args.dir)?;
     Ok(ExitCode::SUCCESS)
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn write(command: &clap::Command, ending: &str, folder: &Path) -> io::Result<()> {
     let mut page = Vec::new();
-    // No date: the same sources make the same pages.
+    // No date, so that the same sources produce the same pages.
     let man = Man::new(command.clone())
         .manual("Hapax")
         .source(SOURCE)

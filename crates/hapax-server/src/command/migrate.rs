@@ -1,7 +1,7 @@
-//! `hapax migrate`: makes or upgrades the tables, or says what that would be.
+//! `hapax migrate`: creates or upgrades the tables, or reports what is missing.
 //!
-//! Of many that do it at once one does it, in one transaction. `--print` writes the same
-//! statements for somebody else to run, the record of what was applied included.
+//! If several processes migrate at once, one of them does it, in one transaction. `--print` prints
+//! the same statements, including the record of the applied migrations.
 
 use std::process::ExitCode;
 
@@ -13,10 +13,10 @@ use crate::{output::FAILED, wiring};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Prints the statements that make the tables in an empty database, and changes nothing
+    /// Print the statements that create the tables in an empty database; change nothing
     #[arg(long, conflicts_with = "check")]
     print: bool,
-    /// Says whether anything is missing, and changes nothing; exit code 1 if so
+    /// Report whether migrations are missing; change nothing; exit with code 1 if so
     #[arg(long)]
     check: bool,
 }
@@ -61,7 +61,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the database does not have; fails when it is not a database to be migrated.
+/// The missing migrations. Fails if the database must not be migrated.
 async fn missing(context: &Context) -> Result<&'static [Migration<'static>], Failure> {
     match open(context, Schema::Check).await? {
         Ok(()) => Ok(&[]),

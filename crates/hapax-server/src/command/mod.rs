@@ -1,6 +1,4 @@
-//! The verbs: one file each, and what all of them share.
-//!
-//! `hapax gateway` is a verb beside these when it comes; nothing here changes for it.
+//! The commands, one file each, and what they share.
 
 mod relay;
 mod console;
@@ -32,7 +30,7 @@ use crate::{
     surroundings, telemetry, wiring,
 };
 
-/// Carries the events of a PostgreSQL database to where they must go, and looks after it.
+/// Relay for the transactional outbox of a PostgreSQL database, and tools for its operators.
 #[derive(Debug, clap::Parser)]
 #[command(name = "hapax", version, about, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -42,76 +40,76 @@ pub(crate) struct Cli {
     verb: Verb,
 }
 
-/// What every verb takes.
+/// Flags of every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// Reads settings from this TOML file; the environment and the flags win over it
+    /// Read settings from this TOML file; environment variables and flags take precedence
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The PostgreSQL database, as a URL
+    /// PostgreSQL database, as a URL
     #[arg(long, global = true, value_name = "URL", hide_env_values = true)]
     database: Option<String>,
-    /// Writes JSON instead of tables
+    /// Print JSON instead of tables
     #[arg(long, global = true)]
     json: bool,
-    /// How the log is written: human or json
+    /// Format of the log: human or json
     #[arg(long, global = true, value_name = "WORD")]
     log: Option<String>,
-    /// What is logged: error, warn, info, debug or trace
+    /// Log level: error, warn, info, debug or trace
     #[arg(long, global = true, value_name = "LEVEL")]
     log_level: Option<String>,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Carries events until it is told to stop
+    /// Deliver events until the process is asked to stop
     Relay(relay::Args),
-    /// Serves the web console until it is told to stop
+    /// Serve the web console until the process is asked to stop
     Console(console::Args),
-    /// Makes or upgrades the tables
+    /// Create or upgrade the tables
     Migrate(migrate::Args),
-    /// Looks for what is wrong, and says what to do about it
+    /// Find problems and say how to solve them
     Doctor(doctor::Args),
-    /// Looks at idempotency keys, and purges one
+    /// List, show and purge idempotency keys
     Keys(keys::Args),
-    /// Looks at events
+    /// List, show and replay events
     Events(events::Args),
-    /// Looks at deliveries that are parked or done
+    /// List deliveries that are parked or finished
     Deliveries(deliveries::Args),
-    /// Looks at dead letters, replays and discards them
+    /// List, show, replay and discard dead letters
     DeadLetters(dead_letters::Args),
-    /// Looks at messages that were taken
+    /// List and inspect inbox messages
     Inbox(inbox::Args),
-    /// Looks at sagas, and decides about those that need attention
+    /// List and show sagas, and decide about those that need attention
     Sagas(sagas::Args),
-    /// Looks at destinations, declares, changes, pauses, resumes and removes them
+    /// List, show, create, change, pause, resume and remove destinations
     Destinations(destinations::Args),
-    /// Sends one request until it is answered for good, under one idempotency key
+    /// Send one request under one idempotency key, with retries
     Send(Box<send::Args>),
-    /// Shows and checks the configuration
+    /// Print and check the configuration
     Config(config::Args),
-    /// Prints the completions of a shell
+    /// Print shell completions
     Completions(completions::Args),
-    /// Writes the manual, a page for each verb
+    /// Write the manual pages
     Man(man::Args),
 }
 
-/// Why a command did not do what it was asked, with its exit code.
+/// The error of a command, with its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// The exit code.
     pub(crate) code: u8,
     /// One line for standard error.
-    pub(crate) story: String,
+    pub(crate) error_chain: String,
 }
 
 impl Failure {
-    /// A failure with an exit code of its own.
-    pub(crate) fn new(code: u8, story: impl Into<String>) -> Self {
+    /// Creates an error with an exit code.
+    pub(crate) fn new(code: u8, error_chain: impl Into<String>) -> Self {
         Self {
             code,
-            story: story.into(),
+            error_chain: error_chain.into(),
         }
     }
 }
@@ -130,7 +128,7 @@ impl From<std::io::Error> for Failure {
 
 impl From<hapax::store::StoreError> for Failure {
     fn from(error: hapax::store::StoreError) -> Self {
-        Self::new(FAILED, error.story())
+        Self::new(FAILED, error.error_chain())
     }
 }
 
@@ -140,27 +138,27 @@ impl From<Wrong> for Failure {
     }
 }
 
-/// What every command is given.
+/// What every command receives.
 #[derive(Debug)]
 pub(crate) struct Context {
     /// The settings of all layers.
     pub(crate) config: Config,
-    /// Where to write what was found.
+    /// Where results are printed.
     pub(crate) output: Output,
-    /// What to tell of each commit and each send.
+    /// Failpoints that are reached at each commit and each send.
     pub(crate) failpoints: Failpoints,
-    /// Reads the layers again: files may have changed.
+    /// Reads the layers again, because files may have changed.
     pub(crate) again: Again,
-    /// What exports spans, where they are exported.
+    /// The exporter of spans, if spans are exported.
     pub(crate) exporter: Option<Exporter>,
 }
 
-/// Reads the layers, now or again.
+/// Reads the layers, now or later.
 #[derive(Clone)]
 pub(crate) struct Again(Arc<dyn Fn() -> Result<Layers, Wrong> + Send + Sync>);
 
 impl Again {
-    /// The layers as they are now.
+    /// The current layers.
     pub(crate) fn layers(&self) -> Result<Layers, Wrong> {
         (self.0)()
     }
@@ -173,7 +171,7 @@ impl std::fmt::Debug for Again {
 }
 
 impl Context {
-    /// Opens the database of the settings; a schema that is not known is refused.
+    /// Opens the configured database. A schema of an unknown version is refused.
     pub(crate) async fn store(&self) -> Result<Postgres, Failure> {
         let url = self.config.database.url()?;
         let settings = wiring::store(&self.config, &url, self.failpoints.clone())?;
@@ -183,7 +181,7 @@ impl Context {
     }
 }
 
-/// Why a database was not opened, and what to run where that helps.
+/// Why a database was not opened, and which command helps.
 fn opened(error: &OpenError) -> Failure {
     use hapax_postgres::SchemaError::Older;
 
@@ -193,11 +191,11 @@ fn opened(error: &OpenError) -> Failure {
         } => ": run `hapax migrate`",
         _ => "",
     };
-    let story = surroundings::story(error);
-    Failure::new(FAILED, format!("{story}{hint}"))
+    let error_chain = surroundings::error_chain(error);
+    Failure::new(FAILED, format!("{error_chain}{hint}"))
 }
 
-/// Does what the command line says.
+/// Runs the command.
 pub(crate) fn run(
     cli: Cli,
     environment: impl Iterator<Item = (OsString, OsString)>,
@@ -209,7 +207,7 @@ pub(crate) fn run(
     planted.map_err(|error| Failure::new(USAGE, error.to_string()))?;
     let failpoints = failpoint::from_environment(&environment);
     let again = again(&flags, &verb, environment);
-    // These need no settings, and `config` tells of wrong ones by itself.
+    // These commands need no settings, and `config` reports wrong settings itself.
     let verb = match verb {
         Verb::Completions(args) => return completions::run(&args, output),
         Verb::Man(args) => return man::run(&args),
@@ -230,7 +228,7 @@ pub(crate) fn run(
         .build()
         .context("the runtime cannot start")?;
     let code = runtime.block_on(Box::pin(dispatch(verb, context)));
-    // What still resolves a name or reads a file is not waited for.
+    // Tasks that still resolve a name or read a file are not awaited.
     runtime.shutdown_background();
     code
 }

@@ -1,4 +1,4 @@
-//! `hapax relay`: carries events until it is told to stop.
+//! `hapax relay`: delivers events until the process is asked to stop.
 
 use std::process::ExitCode;
 
@@ -7,19 +7,19 @@ use crate::{config::Given, wiring};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The name of this relay among those that share the database
+    /// Name of this relay among those that share the database
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Where /metrics, /healthz and /readyz are served, or "off"
+    /// Address of /metrics, /healthz and /readyz, or "off"
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Where the admin API is served, or "off"
+    /// Address of the admin API, or "off"
     #[arg(long, value_name = "ADDR")]
     admin_listen: Option<String>,
 }
 
 impl Args {
-    /// The settings that its flags give.
+    /// The settings given by flags.
     pub(super) fn given(&self) -> [Given; 3] {
         [
             (&["relay", "node"], "--node", self.node.clone()),

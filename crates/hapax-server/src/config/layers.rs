@@ -1,4 +1,4 @@
-//! The layers of the configuration, put over one another.
+//! Configuration layers: reads each layer and merges them.
 
 use std::{
     collections::BTreeMap,
@@ -12,11 +12,11 @@ use super::{
     node::{Node, Origin},
 };
 
-/// What the program comes with; the file is also the documentation of every setting.
+/// The built-in defaults. The file is also the documentation of all settings.
 pub(crate) const DEFAULT: &str = include_str!("../hapax.default.toml");
-/// What marks a variable of the environment as a setting.
+/// The prefix of environment variables that are settings.
 const PREFIX: &str = "HAPAX__";
-/// Variables that OpenTelemetry has given a meaning; ours win over them.
+/// Standard variables of OpenTelemetry. Variables with our prefix override them.
 const STANDARD: [(&str, &[&str]); 2] = [
     (
         "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -26,10 +26,10 @@ const STANDARD: [(&str, &[&str]); 2] = [
 ];
 const STANDARD_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
-/// A setting from the command line: its path, its flag, and its text.
+/// A setting from the command line: path, flag, and value.
 pub(crate) type Given = (&'static [&'static str], &'static str, Option<String>);
 
-/// The settings of all layers.
+/// The merged layers.
 #[derive(Clone, Debug)]
 pub(crate) struct Layers(Node);
 
@@ -49,7 +49,7 @@ impl Layers {
         Self::of(Some((path, &text)), environment, flags)
     }
 
-    /// All layers, with what stands in the file.
+    /// Merges all layers, given the text of the file.
     pub(crate) fn of(
         file: Option<(&Path, &str)>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -74,7 +74,7 @@ impl Layers {
         Ok(Self(tree))
     }
 
-    /// The settings as types, each checked by itself.
+    /// The settings as types. Every section is checked.
     pub(crate) fn config(&self) -> Result<Config, Wrong> {
         let config: Config = self.0.read()?;
         config.check().map_err(|wrong| {
@@ -84,7 +84,7 @@ impl Layers {
         Ok(config)
     }
 
-    /// Where a setting came from.
+    /// The source of a setting.
     pub(crate) fn origin(&self, path: &[&str]) -> Origin {
         let origin = self.0.at(path).and_then(Node::origin);
         origin.cloned().unwrap_or(Origin::Default)
@@ -94,7 +94,7 @@ impl Layers {
 fn parse(text: &str, origin: &Origin) -> Result<Node, Wrong> {
     let table: Result<toml::Table, _> = text.parse();
     let table = table.map_err(|error: toml::de::Error| {
-        // The message quotes no line of the file: it may hold a secret.
+        // The message does not quote the line, because it may contain a secret.
         let line = error
             .span()
             .map_or(1, |span| 1 + text[..span.start].matches('\n').count());
@@ -110,7 +110,7 @@ fn put_standard(tree: &mut Node, name: &OsStr, value: &OsStr) -> Result<(), Wron
     let Some(name) = name.to_str().filter(|name| name.starts_with("OTEL_")) else {
         return Ok(());
     };
-    // One that is set to nothing is not set, says OpenTelemetry.
+    // OpenTelemetry: an empty variable counts as not set.
     let Some(text) = value.to_str().filter(|text| !text.is_empty()) else {
         return Ok(());
     };
@@ -150,7 +150,8 @@ fn put_variable(tree: &mut Node, name: &OsString, value: OsString) -> Result<(),
     Ok(())
 }
 
-/// A name as the layers below spell it: a variable can be neither in small letters nor hold `-`.
+/// A name in the spelling of the earlier layers: names of environment variables contain neither
+/// lowercase letters nor `-`.
 fn spelled(node: Option<&Node>, step: &str) -> String {
     let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '.'], "_");
     let Some(Node::Table(table)) = node else {
@@ -165,7 +166,7 @@ fn put(tree: &mut Node, path: &[&str], value: Node) {
     tree.put_over(path.iter().rev().fold(value, wrap));
 }
 
-/// `a.b[2].c` as the steps that lead there.
+/// Splits `a.b[2].c` into steps.
 fn steps(path: &str) -> Vec<&str> {
     path.split(['.', '['])
         .map(|step| step.trim_end_matches(']'))

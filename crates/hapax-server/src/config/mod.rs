@@ -1,10 +1,10 @@
-//! What the program is told: flags, environment, file, defaults.
+//! Configuration: flags, environment, file and defaults.
 //!
-//! A later layer goes over an earlier one: `hapax.default.toml`, which is compiled
-//! in, then the file of `--config`, then `HAPAX__SECTION__NAME` (and below it what
-//! OpenTelemetry calls `OTEL_EXPORTER_OTLP_ENDPOINT` and so on), then the flags. A
-//! setting that nobody knows is an error that names the nearest one; an error never
-//! prints a value that may be a secret. Nothing else here reads the environment.
+//! Later layers override earlier ones: first `hapax.default.toml`, which is compiled in, then the
+//! file of `--config`, then variables `HAPAX__SECTION__NAME` (which override standard variables of
+//! OpenTelemetry such as `OTEL_EXPORTER_OTLP_ENDPOINT`), then the flags. An unknown setting is an
+//! error that suggests the nearest known one. Errors never contain a value that may be a secret. No
+//! other module reads the environment.
 
 mod nearest;
 mod node;

@@ -1,7 +1,7 @@
-//! The known word that a mistyped one most likely meant.
+//! Suggestion of the known name that is nearest to a mistyped one.
 
-/// The nearest of `known` to `word`, the first one when several are as near; none when it has
-/// nothing in common with any.
+/// The name in `known` that is nearest to `word`; the first one if several are equally near. None
+/// if no name has anything in common with it.
 pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let changes = known.map(|candidate| (distance(word, candidate), candidate));
     let alike = changes.filter(|(changes, candidate)| {
@@ -12,7 +12,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, candidate)| candidate)
 }
 
-/// How many characters must be inserted, deleted or replaced to make one word the other.
+/// The edit distance: insertions, deletions and replacements of characters.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

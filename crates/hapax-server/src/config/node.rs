@@ -1,8 +1,8 @@
-//! Settings as they were given, in a tree, each with where it came from.
+//! Configuration tree: settings as given, each with its source.
 //!
-//! Every layer speaks of the same tree, so a setting has one name in the file,
-//! in the environment and in an error. A later layer replaces a value whole and
-//! adds to a table. `read` turns the tree, or a part of it, into a type.
+//! All layers use the same tree, so a setting has one name in the file, in the environment and in
+//! an error. A later layer replaces values and extends tables. `read` converts the tree, or a part
+//! of it, into a type.
 
 use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
 
@@ -11,18 +11,18 @@ use serde_json::Value;
 
 use super::read::Wrong;
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// It is what the program comes with.
+    /// The built-in defaults.
     Default,
     /// A configuration file.
     File(Arc<str>),
-    /// A variable of the environment, by name.
+    /// An environment variable, by name.
     Variable(Arc<str>),
-    /// A flag of the command line, by name.
+    /// A command-line flag, by name.
     Flag(&'static str),
-    /// A text that is not of this process: a request, or a row.
+    /// A text from outside this process: a request or a row.
     Elsewhere,
 }
 
@@ -32,7 +32,8 @@ impl Origin {
         Self::File(path.display().to_string().into())
     }
 
-    /// Whether its values are texts that stand for numbers, switches and lists too.
+    /// Whether all values are texts, so that numbers, booleans and lists have to be parsed from
+    /// them.
     pub(super) fn is_text(&self) -> bool {
         matches!(self, Self::Variable(_) | Self::Flag(_))
     }
@@ -49,12 +50,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A part of the tree.
+/// A node of the tree.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
-    /// Parts by name.
+    /// Nodes by name.
     Table(BTreeMap<String, Node>),
-    /// Parts in a row, and where all of them came from.
+    /// A list of nodes, and the source of the list.
     List(Vec<Node>, Origin),
     /// One value.
     Leaf(Leaf, Origin),
@@ -76,7 +77,7 @@ impl Node {
         Self::Leaf(Leaf::Text(text.into()), origin)
     }
 
-    /// What a request or a row holds.
+    /// Converts JSON from a request or a row.
     pub(crate) fn from_json(value: &Value) -> Self {
         let leaf = |leaf| Self::Leaf(leaf, Origin::Elsewhere);
         match value {
@@ -99,7 +100,7 @@ impl Node {
         }
     }
 
-    /// What a file holds.
+    /// Converts TOML from a file.
     pub(crate) fn from_toml(value: &toml::Value, origin: &Origin) -> Self {
         let leaf = |leaf| Self::Leaf(leaf, origin.clone());
         match value {
@@ -121,7 +122,7 @@ impl Node {
         }
     }
 
-    /// Puts a later layer over this one.
+    /// Overrides this node with a later layer.
     pub(crate) fn put_over(&mut self, later: Self) {
         match (self, later) {
             (Self::Table(table), Self::Table(later)) => {
@@ -138,7 +139,7 @@ impl Node {
         }
     }
 
-    /// The part at a path, where there is one.
+    /// The node at a path.
     pub(crate) fn at(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |node, name| match node {
             Self::Table(table) => table.get(*name),
@@ -147,7 +148,7 @@ impl Node {
         })
     }
 
-    /// Where it came from; a table came from where its first part did.
+    /// The source of the node; for a table, the source of its first node.
     pub(crate) fn origin(&self) -> Option<&Origin> {
         match self {
             Self::Table(table) => table.values().find_map(Self::origin),
@@ -155,7 +156,7 @@ impl Node {
         }
     }
 
-    /// Reads it as a type, strictly.
+    /// Converts the node into a type. Unknown fields are refused.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Wrong> {
         T::deserialize(self)
     }

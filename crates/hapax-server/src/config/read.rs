@@ -1,9 +1,9 @@
-//! How a tree of settings becomes a type: serde's way, with errors for people.
+//! Deserialization of the configuration tree into types, with readable errors.
 //!
-//! An error names the setting and where it came from, and the nearest name that
-//! is known where one is not. It repeats a word that is none of a few, and never
-//! any other value, for that may be a secret. Texts of the environment and of
-//! flags stand for numbers, switches and lists (`a, b`) as well.
+//! An error names the setting and its source, and suggests the nearest known name if the name is
+//! unknown. It repeats a value only if that was expected to be one of a few words; any other value
+//! may be a secret. Texts from the environment and from flags are also parsed as numbers, booleans
+//! and lists (`a, b`).
 
 use std::{fmt, slice, str::FromStr};
 
@@ -21,7 +21,7 @@ use super::{
     node::{Leaf, Node, Origin},
 };
 
-/// A setting that cannot be used.
+/// A setting that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     path: String,
@@ -30,7 +30,7 @@ pub(crate) struct Wrong {
 }
 
 impl Wrong {
-    /// A setting by its path, and what is wrong with it.
+    /// An error about the setting at a path.
     pub(crate) fn at(path: impl Into<String>, problem: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -39,12 +39,12 @@ impl Wrong {
         }
     }
 
-    /// The setting, such as `relay.lease`.
+    /// The path of the setting, such as `relay.lease`.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    /// What is wrong; it continues a sentence that begins with the setting.
+    /// What is wrong; continues a sentence that begins with the path.
     pub(crate) fn problem(&self) -> &str {
         &self.problem
     }
@@ -58,7 +58,7 @@ impl Wrong {
         self
     }
 
-    /// Says where it came from, unless that is known.
+    /// Sets the source, unless it is known.
     pub(crate) fn came_from(mut self, node: Option<&Node>) -> Self {
         self.origin = self.origin.or_else(|| node?.origin().cloned());
         self
@@ -113,13 +113,13 @@ fn meant(word: &str, known: &[&str]) -> String {
     nearest.map_or_else(String::new, |known| format!(": did you mean {known}?"))
 }
 
-/// Reads a number: as it stands, or out of a text of the environment.
+/// Reads a number, directly or parsed from a text of the environment.
 macro_rules! numbers {
     ($($method:ident $visit:ident $kind:ty, $name:literal;)*) => {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
             let number = match self {
                 Node::Leaf(Leaf::Whole(number), _) => <$kind>::try_from(*number).ok(),
-                // As far as a number of a file goes, and no further.
+                // The same range as integers of a file.
                 Node::Leaf(Leaf::Text(text), origin) if origin.is_text() => parsed::<i64>(text)
                     .and_then(|number| <$kind>::try_from(number).ok()),
                 _ => None,
@@ -253,7 +253,7 @@ impl<'de> Deserializer<'de> for &'de Node {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
         match self {
-            // A list would be read too, as settings without their names.
+            // serde would also accept a list, as values without names.
             Node::List(..) | Node::Leaf(..) => {
                 Err(Wrong::at("", "is a table of settings").came_from(Some(self)))
             }
@@ -276,7 +276,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 }
 
-/// The parts of a table, one after another.
+/// The nodes of a table.
 struct Parts<'de> {
     rest: std::collections::btree_map::Iter<'de, String, Node>,
     value: Option<(&'de str, &'de Node)>,
@@ -308,7 +308,7 @@ impl<'de> MapAccess<'de> for Parts<'de> {
     }
 }
 
-/// The parts of a list, one after another.
+/// The nodes of a list.
 struct Items<'de> {
     rest: slice::Iter<'de, Node>,
     at: usize,
@@ -332,7 +332,7 @@ impl<'de> SeqAccess<'de> for Items<'de> {
     }
 }
 
-/// A word, or a table of one part, that chooses among a few.
+/// An enum value: a word, or a table with one entry.
 struct Choice<'de> {
     name: &'de str,
     part: Option<&'de Node>,

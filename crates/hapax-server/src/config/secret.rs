@@ -1,9 +1,8 @@
-//! Secrets: values that do not print.
+//! Secrets: values that are never printed.
 //!
-//! A secret stands in the settings as a text, or as `{ file = "/run/secrets/x" }`
-//! where it is read when it is used. Written out it is `***`, and `***` read back
-//! means the one that is kept apart already: what an operator was shown can be
-//! sent back unchanged.
+//! A secret is given as a text, or as `{ file = "/run/secrets/x" }`, which is read when the secret
+//! is used. It is written as `***`. Read back, `***` means the secret that is stored separately, so
+//! that an operator can send back unchanged what they were shown.
 
 use std::{fmt, fs, path::PathBuf};
 
@@ -14,29 +13,29 @@ use serde::{
     ser::SerializeMap as _,
 };
 
-/// What is shown instead of a secret.
+/// The text that is printed instead of a secret.
 pub(crate) const HIDDEN: &str = "***";
-/// Bytes of a file that holds a secret: a key or a URL, not a database.
+/// Maximum size of a secret's file in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// A value that is never printed.
 #[derive(Clone)]
 pub(crate) enum Secret {
-    /// The text itself.
+    /// The secret itself.
     Text(SecretString),
-    /// The file that holds it.
+    /// The file that contains the secret.
     File(PathBuf),
-    /// It is kept apart, and has to be put back before it is used.
+    /// The secret is stored separately and has to be put back before it is used.
     Apart,
 }
 
 impl Secret {
-    /// A secret that is this text.
+    /// Creates a secret from a text.
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Self::Text(SecretString::from(text.into()))
     }
 
-    /// The secret itself; a file is read now, without the line end that editors leave.
+    /// Returns the secret. A file is read now, without a trailing line break.
     pub(crate) fn reveal(&self) -> Result<SecretString, String> {
         match self {
             Self::Text(text) => Ok(text.clone()),

@@ -1,4 +1,4 @@
-//! The sections of the configuration, as types; what each setting means is in `hapax.default.toml`.
+//! The sections of the configuration as types. The settings are documented in `hapax.default.toml`.
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -71,7 +71,7 @@ pub(crate) struct Admin {
     pub(crate) tokens: BTreeMap<String, Token>,
 }
 
-/// Who may do what with the admin API.
+/// The access to the admin API.
 #[expect(
     clippy::struct_field_names,
     reason = "the settings are named as people write them"
@@ -92,7 +92,7 @@ pub(crate) enum Role {
     Operator,
 }
 
-/// The keys that seal the secrets of destinations that are declared at run time.
+/// The keys that encrypt the secrets of destinations declared at run time.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Secrets {
@@ -169,7 +169,7 @@ impl<'de> Deserialize<'de> for Listen {
 }
 
 impl Config {
-    /// Finds the first setting that can never work.
+    /// Finds the first setting that is not valid.
     pub(super) fn check(&self) -> Result<(), Wrong> {
         self.database.check()?;
         self.relay.check()?;
@@ -193,7 +193,7 @@ impl Config {
 }
 
 impl Database {
-    /// Where the database is.
+    /// The URL of the database.
     pub(crate) fn url(&self) -> Result<SecretString, Wrong> {
         let Some(url) = &self.url else {
             let how = "is missing: give --database URL, HAPAX__DATABASE__URL, or [database] url \
@@ -223,11 +223,12 @@ impl Database {
     }
 }
 
-/// The kinds that `relay.kinds_at_run_time` may name: the others are files of the relay.
+/// The kinds of sinks that `relay.kinds_at_run_time` may contain. The other kinds use files of the
+/// relay.
 const KINDS_AT_RUN_TIME: [&str; 6] = ["webhook", "nats", "amqp", "kafka", "redis", "postgres"];
 
 impl Relay {
-    /// How far an operator at run time gets.
+    /// The limits for destinations declared at run time.
     pub(crate) fn reach(&self) -> Reach {
         Reach {
             allow: self.allow.clone(),

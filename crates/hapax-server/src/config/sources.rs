@@ -1,15 +1,15 @@
-//! `[sources.NAME]`: outbox tables that services have already; what each setting means is in
-//! `hapax.default.toml`, what is done with them in `hapax_postgres::Imported`.
+//! `[sources.NAME]`: existing outbox tables of services. The settings are documented in
+//! `hapax.default.toml`, their effect in `hapax_postgres::Imported`.
 
 use hapax_postgres::ExistingTable;
 use serde::{Deserialize, Serialize};
 
 use super::Wrong;
 
-/// Rows that one transaction may move.
+/// Maximum number of rows that one transaction moves.
 const BATCH_MAX: u16 = 10_000;
 
-/// An outbox table, and which of its columns means what.
+/// An existing outbox table and the meaning of its columns.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Source {
@@ -61,7 +61,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Finds the first setting that can never work; the rest is asked of the database.
+    /// Finds the first setting that is not valid. The rest is checked against the database.
     pub(super) fn check(&self, name: &str) -> Result<(), Wrong> {
         let wrong = |setting: &str, problem: &str| {
             Err(Wrong::at(format!("sources.{name}.{setting}"), problem))
@@ -85,7 +85,7 @@ impl Source {
         }
     }
 
-    /// The table as the store takes it.
+    /// The table in the form that the store expects.
     pub(crate) fn described(&self, name: &str) -> ExistingTable {
         let mut table = ExistingTable::new(name, &self.table);
         table.schema.clone_from(&self.schema);

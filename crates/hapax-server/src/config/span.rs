@@ -1,16 +1,16 @@
-//! Durations as people write them.
+//! Durations in their written form.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
 use hapax::retry::parse_duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A duration that is written `250ms`, `30s`, `5m`, `24h` or `7d`.
+/// A duration such as `250ms`, `30s`, `5m`, `24h` or `7d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span(pub(crate) Duration);
 
 impl fmt::Display for Span {
-    /// In the largest unit that says it exactly.
+    /// Written in the largest unit that is exact.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.as_millis();
         let units = [

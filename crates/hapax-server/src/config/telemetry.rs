@@ -1,4 +1,4 @@
-//! `[telemetry]`: where spans are exported to, and how many.
+//! `[telemetry]`: the export of spans and their sampling.
 
 use std::{collections::BTreeMap, time::SystemTime};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Secret, Wrong};
 
-/// What is traced; nothing without an endpoint.
+/// The settings of tracing. Without an endpoint nothing is traced.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Telemetry {
@@ -27,7 +27,7 @@ impl Telemetry {
         self.endpoint().map(|_| ())
     }
 
-    /// How spans are exported, where they are; files with secrets are read now.
+    /// The settings of the exporter, if there is an endpoint. Files with secrets are read now.
     pub(crate) fn export(&self, now: fn() -> SystemTime) -> Result<Option<Settings>, Wrong> {
         let Some(endpoint) = self.endpoint()? else {
             return Ok(None);

@@ -1,7 +1,7 @@
-//! Makes the sink of a destination.
+//! Construction of sinks.
 //!
-//! Nothing is connected to: a far side that is down is no reason not to start. A kind of sink
-//! that this build was made without is refused with the name of the feature it needs.
+//! No connection is opened here: the relay also starts if a receiver is down. If this build does
+//! not include a kind of sink, the error names the missing feature.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -14,15 +14,15 @@ use super::{
     sinks::{self, Sink},
     spec::Spec,
 };
-use crate::{config::Secret, surroundings::story};
+use crate::{config::Secret, surroundings::error_chain};
 
-/// What every sink is made with.
+/// The input of all sinks.
 struct Common<'a> {
     spec: &'a Spec,
     clock: &'a Clock,
 }
 
-/// Makes the sink that a destination names.
+/// Builds the sink of a destination.
 pub(crate) fn sink(spec: &Spec, clock: &Clock) -> Result<Arc<dyn sink::Sink>, SpecError> {
     let common = Common { spec, clock };
     match &spec.sink {
@@ -65,7 +65,7 @@ fn absent(kind: &str) -> SpecError {
     }
 }
 
-/// Why the guard lets nothing through, where the URL alone tells.
+/// Why the network guard blocks the webhook, if the URL alone determines that.
 pub(crate) fn blocked(spec: &Spec, clock: &Clock) -> Option<webhook::Blocked> {
     let Sink::Webhook(settings) = &spec.sink else {
         return None;
@@ -254,7 +254,7 @@ impl Common<'_> {
     fn signer(&self, setting: &str, secret: &Secret) -> Result<Signer, SpecError> {
         let text = self.secret(setting, secret)?;
         let signer = text.parse::<Signer>();
-        signer.map_err(|error| self.wrong(setting, &format!("is wrong: {}", story(&error))))
+        signer.map_err(|error| self.wrong(setting, &format!("is wrong: {}", error_chain(&error))))
     }
 
     fn secret(&self, setting: &str, secret: &Secret) -> Result<String, SpecError> {
@@ -269,8 +269,8 @@ impl Common<'_> {
         read.map_err(|error| self.wrong("ca", &format!("cannot be read: {error}")))
     }
 
-    /// The sink's own bound: the relay's is what it gives up at, whatever the sink thinks, and is a
-    /// little longer.
+    /// The timeout of the sink. The timeout of the relay, which applies whatever the sink does, is
+    /// a little longer.
     fn timeout(&self) -> Option<Duration> {
         self.spec.timeout.map(|span| span.0)
     }
@@ -285,7 +285,7 @@ impl Common<'_> {
     fn unusable(&self, error: &dyn std::error::Error) -> SpecError {
         SpecError {
             field: format!("sink.{}", self.spec.sink.kind()),
-            problem: format!("cannot work: {}", story(error)),
+            problem: format!("cannot work: {}", error_chain(error)),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Destinations as people declare them: in the file, over the admin API, in the database.
+//! Declarations of destinations: in the file, over the admin API, and in the database.
 //!
-//! One type serves all three, [`Spec`]. `sinks` holds the settings of each kind of sink. What
-//! is made of them is the business of `wiring`.
+//! All three use one type, [`Spec`]. `sinks` contains the settings of every kind of sink. `wiring`
+//! builds destinations from declarations.
 
 pub(crate) mod sinks;
 pub(crate) mod spec;

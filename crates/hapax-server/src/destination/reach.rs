@@ -1,7 +1,8 @@
-//! How far an operator at run time gets, who cannot log in to the relay's machine.
+//! Network policy: limits for operators who declare destinations at run time and have no access to
+//! the relay's machine.
 //!
-//! No file and no socket of that machine; a webhook, which is guarded, and of the kinds without a
-//! guard those alone that whoever runs the relay has named.
+//! Such destinations cannot use files or sockets of that machine. They can be webhooks, which are
+//! guarded, and those other kinds that the configuration of the relay allows.
 
 use ipnet::IpNet;
 use secrecy::ExposeSecret as _;
@@ -12,17 +13,17 @@ use super::{
 };
 use crate::config::Secret;
 
-/// How far an operator at run time gets.
+/// The limits for destinations declared at run time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reach {
-    /// The networks inside the guard that `[relay] allow` opens for webhooks.
+    /// Networks that the guard blocks by default and that `[relay] allow` permits for webhooks.
     pub(crate) allow: Vec<IpNet>,
-    /// The kinds of sinks that `[relay] kinds_at_run_time` names: only a webhook has a guard.
+    /// The kinds of sinks that `[relay] kinds_at_run_time` permits. Only webhooks have a guard.
     pub(crate) kinds: Vec<String>,
 }
 
 impl Spec {
-    /// What an operator who cannot log in to the relay's machine may not have it do.
+    /// Refuses what operators without access to the relay's machine may not declare.
     pub(super) fn check_reach(&self, reach: &Reach) -> Result<(), SpecError> {
         let kind = self.sink.kind();
         let field = |setting: &str| format!("sink.{kind}.{setting}");
@@ -35,7 +36,7 @@ impl Spec {
         if self.sink.ca().is_some() {
             return Err(SpecError::new(field("ca"), only_here));
         }
-        // Whatever the setting names: these two are files of the relay by themselves.
+        // These two kinds always use files of the relay.
         match &self.sink {
             Sink::File(_) => return Err(SpecError::new(field("path"), only_here)),
             Sink::Smtp(_) => return Err(SpecError::new(field("templates"), only_here)),
@@ -74,7 +75,8 @@ impl Spec {
     }
 }
 
-/// Whether a Redis is reached by anything but TCP; a URL that is apart is not looked at.
+/// Whether the URL of a Redis server uses anything but TCP. A secret that is stored separately is
+/// not checked.
 fn is_redis_socket(url: &Secret) -> bool {
     let url = url.reveal();
     url.is_ok_and(|url| {
@@ -85,13 +87,13 @@ fn is_redis_socket(url: &Secret) -> bool {
     })
 }
 
-/// Whether a PostgreSQL is reached by a Unix socket, or nobody can tell; a URL that is apart is not
-/// looked at.
+/// Whether the URL of a PostgreSQL server uses a Unix socket, or cannot be parsed. A secret that is
+/// stored separately is not checked.
 fn is_postgres_socket(url: &Secret) -> bool {
     use hapax_postgres::tokio_postgres::{Config, config::Host};
 
     let Ok(url) = url.reveal() else { return false };
-    // The sink knows two words more than the driver.
+    // The sink accepts two more values than the driver.
     let url = url
         .expose_secret()
         .replace("sslmode=verify-full", "sslmode=require");

@@ -1,8 +1,8 @@
-//! The settings of each kind of sink: what a person writes down, as it stands.
+//! Settings of every kind of sink, as written in a declaration.
 //!
-//! Nothing is connected to here. What a sink does with its settings is said in
-//! `hapax_sinks`, one module for each kind; a kind that this build has not is
-//! read all the same, and refused by name when it is wired.
+//! No connection is opened here. The effect of the settings is documented in `hapax_sinks`, which
+//! has a module for every kind. A kind that this build does not include is parsed, and refused by
+//! name when the sink is built.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -12,15 +12,15 @@ use utoipa::ToSchema;
 
 use crate::config::Secret;
 
-/// Where a destination's events go: one kind, with its settings.
+/// The sink of a destination: one kind with its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Sink {
-    /// An HTTP endpoint, by Standard Webhooks.
+    /// An HTTP endpoint that receives Standard Webhooks.
     Webhook(Webhook),
     /// A mail server.
     Smtp(Smtp),
-    /// A NATS JetStream.
+    /// NATS JetStream.
     Nats(Nats),
     /// A RabbitMQ exchange.
     Amqp(Amqp),
@@ -30,20 +30,20 @@ pub(crate) enum Sink {
     Redis(Redis),
     /// The inbox and a table of another PostgreSQL database.
     Postgres(Postgres),
-    /// JSON Lines in a file of the relay's machine, or on its standard output.
+    /// JSON Lines in a file on the relay's machine, or on its standard output.
     File(File),
 }
 
-/// How an event is written down for a broker.
+/// The encoding of an event for a broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
-    /// CloudEvents 1.0, its attributes in the protocol's headers.
+    /// CloudEvents 1.0, with its attributes in the headers of the protocol.
     #[default]
     Binary,
-    /// CloudEvents 1.0, the whole event as one JSON text.
+    /// CloudEvents 1.0, with the whole event as one JSON text.
     Structured,
-    /// The payload as it is.
+    /// The payload alone.
     Raw,
 }
 
@@ -51,24 +51,24 @@ pub(crate) enum Format {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Webhook {
-    /// Where to post.
+    /// The URL that events are posted to.
     pub(crate) url: String,
-    /// What signs: `whsec_...` or `whsk_...`.
+    /// The signing key: `whsec_...` or `whsk_...`.
     #[schema(value_type = String)]
     pub(crate) secret: Secret,
-    /// What signs beside it until `previous_until`: the old key of a rotation.
+    /// The previous signing key, which also signs until `previous_until`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) previous_secret: Option<Secret>,
-    /// Until when the old key signs, as RFC 3339.
+    /// Until when the previous key signs (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) previous_until: Option<jiff::Timestamp>,
-    /// Networks outside the public internet that may be dialled, such as `10.0.0.0/8`.
+    /// Networks outside the public internet that the webhook may connect to, such as `10.0.0.0/8`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub(crate) allow: Vec<IpNet>,
-    /// A file of certificates (PEM) that are trusted beside the public ones.
+    /// A file of certificates (PEM) that are trusted in addition to the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) ca: Option<PathBuf>,
@@ -78,38 +78,38 @@ pub(crate) struct Webhook {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Smtp {
-    /// The server: `smtp://user:password@host:587` or `smtps://...`.
+    /// The URL of the server: `smtp://user:password@host:587` or `smtps://...`.
     #[schema(value_type = String)]
     pub(crate) url: Secret,
-    /// Who sends: `Name <address>`.
+    /// The sender: `Name <address>`.
     pub(crate) from: String,
-    /// Who receives, as a template over the event: `{{ data.email }}`.
+    /// The recipient, as a template over the event: `{{ data.email }}`.
     pub(crate) recipient: String,
     /// The directory of the templates.
     #[schema(value_type = String)]
     pub(crate) templates: PathBuf,
-    /// The template of each event type.
+    /// The template for each event type.
     pub(crate) mails: BTreeMap<String, String>,
-    /// A file of certificates (PEM) that are trusted beside the public ones.
+    /// A file of certificates (PEM) that are trusted in addition to the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) ca: Option<PathBuf>,
 }
 
-/// A NATS JetStream.
+/// NATS JetStream.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nats {
-    /// The server: `nats://host:4222` or `tls://host:4222`.
+    /// The URL of the server: `nats://host:4222` or `tls://host:4222`.
     #[schema(value_type = String)]
     pub(crate) url: Secret,
     /// The subject, as a template: `events.{type}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<String>,
-    /// Who connects.
+    /// The user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<String>,
-    /// The user's password.
+    /// The password of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) password: Option<Secret>,
@@ -117,11 +117,11 @@ pub(crate) struct Nats {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) token: Option<Secret>,
-    /// A file of certificates (PEM) that are trusted beside the public ones.
+    /// A file of certificates (PEM) that are trusted in addition to the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) ca: Option<PathBuf>,
-    /// How events are written down.
+    /// The encoding of events.
     #[serde(default)]
     pub(crate) format: Format,
 }
@@ -130,20 +130,20 @@ pub(crate) struct Nats {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Amqp {
-    /// The server: `amqp://user:password@host:5672/vhost` or `amqps://...`.
+    /// The URL of the server: `amqp://user:password@host:5672/vhost` or `amqps://...`.
     #[schema(value_type = String)]
     pub(crate) url: Secret,
-    /// The exchange; the default one when empty.
+    /// The exchange; the default exchange if empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) exchange: String,
     /// The routing key, as a template: `{type}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) routing_key: Option<String>,
-    /// A file of certificates (PEM) that are trusted beside the public ones.
+    /// A file of certificates (PEM) that are trusted in addition to the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) ca: Option<PathBuf>,
-    /// How events are written down.
+    /// The encoding of events.
     #[serde(default)]
     pub(crate) format: Format,
 }
@@ -152,15 +152,15 @@ pub(crate) struct Amqp {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kafka {
-    /// The brokers to begin with, as `host:port`.
+    /// The bootstrap brokers, as `host:port`.
     pub(crate) brokers: Vec<String>,
     /// The topic, as a template: `events.{aggregate_type}`.
     pub(crate) topic: String,
-    /// Further settings of librdkafka, by its own names; each may be a secret.
+    /// Further properties of librdkafka by name. Each value may be a secret.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
     pub(crate) properties: BTreeMap<String, Secret>,
-    /// How events are written down.
+    /// The encoding of events.
     #[serde(default)]
     pub(crate) format: Format,
 }
@@ -169,20 +169,20 @@ pub(crate) struct Kafka {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Redis {
-    /// The server: `redis://user:password@host:6379/0` or `rediss://...`.
+    /// The URL of the server: `redis://user:password@host:6379/0` or `rediss://...`.
     #[schema(value_type = String)]
     pub(crate) url: Secret,
     /// The stream, as a template: `events.{aggregate_type}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stream: Option<String>,
-    /// About how many entries the stream keeps; all when absent.
+    /// The approximate number of entries that the stream keeps; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) length_max: Option<u64>,
-    /// A file of certificates (PEM) that are trusted beside the public ones.
+    /// A file of certificates (PEM) that are trusted in addition to the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) ca: Option<PathBuf>,
-    /// How events are written down.
+    /// The encoding of events.
     #[serde(default)]
     pub(crate) format: Format,
 }
@@ -191,26 +191,26 @@ pub(crate) struct Redis {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Postgres {
-    /// The database: `postgres://user:password@host:5432/database`.
+    /// The URL of the database: `postgres://user:password@host:5432/database`.
     #[schema(value_type = String)]
     pub(crate) url: Secret,
-    /// The name under which the far inbox takes events.
+    /// The consumer name in the inbox of that database.
     pub(crate) consumer: String,
-    /// The table that gets a row for each event, such as `public.incoming_event`.
+    /// The table that receives a row for each event, such as `public.incoming_event`.
     pub(crate) table: String,
-    /// A file of certificates (PEM) that are trusted beside the public ones.
+    /// A file of certificates (PEM) that are trusted in addition to the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) ca: Option<PathBuf>,
-    /// The columns whose names are not those of the fields.
+    /// The columns whose names differ from the names of the fields.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) columns: BTreeMap<Field, String>,
-    /// The fields that the table has no column for.
+    /// The fields for which the table has no column.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) without: Vec<Field>,
 }
 
-/// What of an event goes into a column.
+/// A field of an event that is stored in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Field {
@@ -229,13 +229,13 @@ pub(crate) enum Field {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
-    /// The file that is appended to; `-` is standard output.
+    /// The file that events are appended to; `-` is standard output.
     #[schema(value_type = String)]
     pub(crate) path: PathBuf,
 }
 
 impl Sink {
-    /// Its kind, which is also the name of its feature.
+    /// The kind, which is also the name of the feature.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Webhook(_) => "webhook",
@@ -249,7 +249,7 @@ impl Sink {
         }
     }
 
-    /// The file of certificates that it trusts.
+    /// The file of trusted certificates.
     pub(crate) fn ca(&self) -> Option<&PathBuf> {
         match self {
             Self::Webhook(it) => it.ca.as_ref(),
@@ -262,7 +262,7 @@ impl Sink {
         }
     }
 
-    /// Every secret that it holds, by the name of its setting.
+    /// All secrets by the name of their setting.
     pub(crate) fn secrets_mut(&mut self) -> Vec<(String, &mut Secret)> {
         let named = |name: &str, secret| (name.to_owned(), secret);
         let mut all = Vec::new();

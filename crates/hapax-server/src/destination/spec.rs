@@ -1,8 +1,7 @@
-//! One destination, as it stands in the configuration file, in the admin API and in the database.
+//! Declaration of a destination, as in the configuration file, the admin API and the database.
 //!
-//! The type is strict: a setting that nobody knows is refused with the nearest one that somebody
-//! does, and an error names the setting it is about. Secrets can be taken out, so that they are
-//! kept sealed beside the rest, and put back.
+//! Unknown settings are refused with the nearest known name, and errors name the setting. Secrets
+//! can be taken out, so that they are stored encrypted and separately, and put back.
 
 use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
@@ -20,72 +19,74 @@ use utoipa::ToSchema;
 use super::{reach::Reach, sinks::Sink};
 use crate::config::{Node, Secret, Span};
 
-/// Bytes of a destination's name: it is a label, a column and a part of paths.
+/// Maximum length of a destination's name in bytes. Names are used as metric labels, in columns and
+/// in URL paths.
 const NAME_BYTES_MAX: usize = 64;
-/// Patterns of one destination: each event is held against all of them.
+/// Maximum number of patterns of a destination. Every event is compared with all of them.
 const PATTERNS_MAX: usize = 64;
-/// Attempts of one event: more is a loop.
+/// Maximum number of attempts per event.
 const ATTEMPTS_MAX: usize = 100;
-/// The longest that an offer may take: the relay waits for it when it drains.
+/// Maximum timeout of a delivery attempt. When the relay drains, it waits that long.
 const TIMEOUT_MAX: Duration = Duration::from_mins(5);
-/// Offers on the wire at once.
+/// Maximum number of concurrent deliveries.
 const CONCURRENCY_MAX: u16 = 1_000;
 
-/// A destination: where its events go, which they are, and how patiently they are offered.
+/// A destination: the sink, the events that are routed to it, and how they are delivered.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {
-    /// Where events go.
+    /// The sink.
     pub(crate) sink: Sink,
-    /// The event types that it takes, such as `order.*`; any one suffices.
+    /// The event types that are routed to the destination, such as `order.*`. An event has to match
+    /// one of them.
     #[serde(default = "everything")]
     pub(crate) events: Vec<String>,
-    /// The one tenant whose events it takes; all when absent.
+    /// The tenant whose events are routed to the destination; all events if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<String>,
-    /// What CloudEvents say that the events come from, such as `/shop`.
+    /// The `source` attribute of CloudEvents, such as `/shop`.
     #[serde(default = "source")]
     pub(crate) source: String,
-    /// What order is kept among the events of one aggregate.
+    /// The order that is kept among the events of one aggregate.
     #[serde(default)]
     pub(crate) order: Order,
-    /// The wait before each attempt, such as `["0s", "5s", "5m"]`; that of Standard Webhooks when
-    /// absent.
+    /// The wait before each attempt, such as `["0s", "5s", "5m"]`; the schedule of Standard
+    /// Webhooks if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub(crate) schedule: Option<Vec<Span>>,
-    /// Offers on the wire at once; each may be a batch.
+    /// Maximum number of concurrent deliveries. Each may be a batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) concurrency: Option<u16>,
-    /// Events that may be offered per second; unlimited when absent.
+    /// Maximum number of events per second; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>)]
     pub(crate) per_second: Option<NonZeroU32>,
-    /// After this long an offer is given up.
+    /// Timeout of a delivery attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) timeout: Option<Span>,
-    /// In how many parts its events are carried: 1, 2, 4, 8 or 16, the same for its life.
+    /// Number of partitions: 1, 2, 4, 8 or 16. It cannot be changed later.
     #[serde(default = "one")]
     pub(crate) parts: u8,
-    /// Whether nothing is to be offered for now.
+    /// Whether the destination is paused.
     #[serde(default)]
     pub(crate) paused: bool,
-    /// The version of what the database says of it, and 0 where it says nothing.
+    /// The version in the database; 0 if it is not declared there.
     #[serde(skip)]
     pub(crate) version: i64,
 }
 
-/// What order a destination keeps.
+/// The order that a destination keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
-    /// None: events go as they come, in parallel.
+    /// No order: events are delivered in parallel.
     #[default]
     None,
-    /// One at a time for each aggregate; a failing event blocks those behind it.
+    /// One event at a time per aggregate. A failing event blocks the later ones.
     Key,
-    /// As `key`, but an event that dies lets those behind it go on.
+    /// Like `key`, but a dead letter does not block the later events.
     KeySkip,
 }
 
@@ -99,23 +100,23 @@ impl From<Order> for relay::Order {
     }
 }
 
-/// Where a destination was written down, and so what it may ask for.
+/// Where a declaration was written, which determines what it may contain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Written<'a> {
-    /// In the configuration, by whoever runs the relay: anything.
+    /// In the configuration file: no limits.
     InConfiguration,
-    /// Over the admin API or from the database, by an operator, who is not let near the files of
-    /// the relay's machine and gets no further than this.
+    /// Over the admin API or in the database: no files of the relay's machine, and only what this
+    /// policy permits.
     AtRunTime(&'a Reach),
 }
 
-/// What is wrong with a destination, and in which of its settings.
+/// An error in a declaration, with the name of the setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {problem}")]
 pub(crate) struct SpecError {
     /// The setting, such as `sink.webhook.url`.
     pub(crate) field: String,
-    /// What is wrong with it; it continues a sentence that begins with the setting.
+    /// What is wrong; continues a sentence that begins with the setting.
     pub(crate) problem: String,
 }
 
@@ -129,7 +130,8 @@ impl SpecError {
 }
 
 impl Spec {
-    /// Reads a destination as the admin API and the database write it, strictly; [`check`] it too.
+    /// Parses a declaration from the admin API or the database. Unknown settings are refused. Call
+    /// [`check`] as well.
     ///
     /// [`check`]: Self::check
     pub(crate) fn read(json: &Value) -> Result<Self, SpecError> {
@@ -140,12 +142,12 @@ impl Spec {
         })
     }
 
-    /// Writes it as JSON; what is secret is written `***`.
+    /// The declaration as JSON. Secrets are written as `***`.
     pub(crate) fn to_json(&self) -> Value {
         serde_json::to_value(self).expect("a destination has text keys alone")
     }
 
-    /// Finds the first setting that can never work, or that may not be written there.
+    /// Finds the first setting that is not valid, or is not allowed where it was written.
     pub(crate) fn check(&self, name: &str, written: Written<'_>) -> Result<(), SpecError> {
         check_name(name)?;
         self.check_events()?;
@@ -185,19 +187,19 @@ impl Spec {
         }
     }
 
-    /// The patterns of the events that it takes.
+    /// The patterns of event types.
     pub(crate) fn patterns(&self) -> Vec<Pattern> {
         self.events.iter().map(Pattern::new).collect()
     }
 
-    /// The tenant whose events it takes.
+    /// The tenant.
     pub(crate) fn tenant(&self) -> Result<Option<Tenant>, SpecError> {
         let tenant = self.tenant.as_ref().map(|name| Tenant::new(name.clone()));
         let wrong = |error| SpecError::new("tenant", format!("is wrong: {error}"));
         tenant.transpose().map_err(wrong)
     }
 
-    /// The schedule of its attempts.
+    /// The retry schedule.
     pub(crate) fn schedule(&self) -> Schedule {
         match &self.schedule {
             Some(waits) => Schedule::new(waits.iter().map(|wait| wait.0), 20),
@@ -205,9 +207,9 @@ impl Spec {
         }
     }
 
-    /// Takes the secrets out, by the path of their settings: what is left may be kept in the open.
+    /// Takes the secrets out, by the path of their setting. The rest may be stored unencrypted.
     ///
-    /// A secret that was apart already is not among them.
+    /// Secrets that are already stored separately are not included.
     pub(crate) fn take_secrets(&mut self) -> Result<BTreeMap<String, SecretString>, SpecError> {
         let kind = self.sink.kind();
         let mut taken = BTreeMap::new();
@@ -222,7 +224,7 @@ impl Spec {
         Ok(taken)
     }
 
-    /// Puts secrets back where one is apart; fails when one is missing.
+    /// Puts the secrets back that are stored separately. Fails if one of them is missing.
     pub(crate) fn put_secrets(
         &mut self,
         kept: &BTreeMap<String, SecretString>,
@@ -240,7 +242,8 @@ impl Spec {
         Ok(())
     }
 
-    /// What tells this destination from a changed one, files of secrets included.
+    /// A hash of the declaration and its secrets, which changes if any of them changes. Secrets in
+    /// files are read.
     pub(crate) fn mark(&self) -> Result<String, SpecError> {
         let mut open = self.clone();
         let secrets = open.take_secrets()?;
@@ -284,7 +287,7 @@ fn check_name(name: &str) -> Result<(), SpecError> {
     Err(SpecError::new("name", problem))
 }
 
-/// Whether a URL names a user before its host, however it spells the slashes.
+/// Whether a URL contains a user name before its host, in any spelling of the slashes.
 fn holds_user(url: &str) -> bool {
     let Some((_, rest)) = url.split_once(':') else {
         return false;

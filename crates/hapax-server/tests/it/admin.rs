@@ -150,7 +150,7 @@ async fn without_tokens_this_machine_is_answered_and_no_page_of_a_browser() {
 #[tokio::test]
 #[expect(
     clippy::too_many_lines,
-    reason = "one story from the declaration to the removal"
+    reason = "one error_chain from the declaration to the removal"
 )]
 async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
     let database = migrated().await;
@@ -504,7 +504,7 @@ async fn replay_under(served: &Served, many: &Value, keys: &[&str]) -> HttpAnswe
 #[tokio::test]
 #[expect(
     clippy::too_many_lines,
-    reason = "one story of two tenants' events and what one of them sees"
+    reason = "one error_chain of two tenants' events and what one of them sees"
 )]
 async fn a_token_of_a_tenant_sees_and_touches_that_tenants_rows_alone() {
     let database = migrated().await;

@@ -401,7 +401,7 @@ async fn open(database: &Database, time: Option<Clock>) -> Postgres {
 fn work(store: &Postgres, clock: Clock, far: Far) -> RunnerHandle {
     let mut settings = Settings::new(clock, seeded_random(2));
     settings.lease = LEASE;
-    Runner::spawn(store, vec![definition(far)], settings, &store.wake())
+    Runner::spawn(store, vec![definition(far)], settings, &store.notifier())
 }
 
 /// The machine's clock.

@@ -168,10 +168,10 @@ pub enum KafkaError {
         name: String,
     },
     /// The client cannot be made of these settings.
-    #[error("kafka client cannot be made: {story}")]
+    #[error("kafka client cannot be made: {error_chain}")]
     Client {
         /// What it says.
-        story: String,
+        error_chain: String,
     },
 }
 
@@ -180,11 +180,11 @@ impl KafkaError {
     pub(super) fn of(error: &ClientError) -> Self {
         match error {
             ClientError::ClientConfig(_, _, name, _) => Self::Setting { name: name.clone() },
-            ClientError::ClientCreation(story) => Self::Client {
-                story: story.clone(),
+            ClientError::ClientCreation(error_chain) => Self::Client {
+                error_chain: error_chain.clone(),
             },
             other => Self::Client {
-                story: other.to_string(),
+                error_chain: other.to_string(),
             },
         }
     }

@@ -101,10 +101,10 @@ async fn an_event_that_no_queue_listens_for_says_so_and_its_neighbours_arrive() 
         if heard(number) {
             assert!(outcome.is_ok(), "{number}: {outcome:?}");
         } else {
-            let story = unavailable(outcome, "unroutable");
+            let error_chain = unavailable(outcome, "unroutable");
             assert!(
-                story.contains(&corner.name) && story.contains("`unheard`"),
-                "{story}"
+                error_chain.contains(&corner.name) && error_chain.contains("`unheard`"),
+                "{error_chain}"
             );
             let receipt = outcome.as_ref().unwrap_err().receipt();
             assert_eq!(receipt.status, Some(312));
@@ -184,10 +184,10 @@ async fn a_missing_exchange_is_told_in_the_brokers_words_and_found_when_it_is_th
         .map(|n| offer(n, NewEvent::json("a", &n)))
         .collect();
     for outcome in sink.deliver(&batch).await {
-        let story = unavailable(&outcome, "closed");
+        let error_chain = unavailable(&outcome, "closed");
         assert!(
-            story.contains("no exchange") && story.contains(&name),
-            "{story}"
+            error_chain.contains("no exchange") && error_chain.contains(&name),
+            "{error_chain}"
         );
         assert_eq!(outcome.unwrap_err().receipt().status, Some(404));
     }
@@ -209,8 +209,11 @@ async fn a_wrong_password_and_a_missing_virtual_host_are_told_without_the_passwo
     ] {
         let sink = Amqp::to(url).source("/test").build().unwrap();
         let outcome = deliver(&sink, any_offer()).await;
-        let story = unavailable(&outcome, "refused");
-        assert!(story.contains(word) && !story.contains("s3cret"), "{story}");
+        let error_chain = unavailable(&outcome, "refused");
+        assert!(
+            error_chain.contains(word) && !error_chain.contains("s3cret"),
+            "{error_chain}"
+        );
         assert!(!format!("{sink:?}").contains("s3cret"));
     }
 }
@@ -294,8 +297,8 @@ async fn attributes_that_no_frame_holds_are_rejected_and_harm_no_neighbour() {
     let batch = [small(1), offer(2, new), small(3)];
     let outcomes = sink.deliver(&batch).await;
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
-    let story = rejected(&outcomes[1], "headers");
-    assert!(story.contains("structured"), "{story}");
+    let error_chain = rejected(&outcomes[1], "headers");
+    assert!(error_chain.contains("structured"), "{error_chain}");
     let sink = to(&corner).format(Format::Structured).build().unwrap();
     assert!(sink.deliver(&batch).await.iter().all(Result::is_ok));
     assert_eq!(corner.taken().await.len(), 5);
@@ -385,7 +388,7 @@ pub(crate) fn unavailable(outcome: &Outcome, expected: &str) -> String {
         Err(
             error @ (SinkError::Unavailable { error_type, .. }
             | SinkError::Declined { error_type, .. }),
-        ) if *error_type == expected => error.story(),
+        ) if *error_type == expected => error.error_chain(),
         other => panic!("not unavailable for {expected}: {other:?}"),
     }
 }
@@ -394,7 +397,7 @@ pub(crate) fn unavailable(outcome: &Outcome, expected: &str) -> String {
 pub(crate) fn rejected(outcome: &Outcome, expected: &str) -> String {
     match outcome {
         Err(error @ SinkError::Rejected { error_type, .. }) if *error_type == expected => {
-            error.story()
+            error.error_chain()
         }
         other => panic!("not rejected for {expected}: {other:?}"),
     }

@@ -53,8 +53,8 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
         assert!(outcomes[index].is_ok(), "{:?}", outcomes[index]);
     }
     for index in [1, 3] {
-        let story = rejected(&outcomes[index], "too_large");
-        assert!(story.contains("message size"), "{story}");
+        let error_chain = rejected(&outcomes[index], "too_large");
+        assert!(error_chain.contains("message size"), "{error_chain}");
     }
     let taken = corner.taken().await;
     let distinct: HashSet<_> = taken.iter().map(Taken::id).collect();
@@ -119,8 +119,8 @@ async fn events_of_a_forbidden_key_hold_up_no_others(node: &Node) {
     let sink = Amqp::to(format!("amqp://shop:secret@{}", node.address()));
     let sink = sink.source("/test").exchange(exchange).build().unwrap();
     for outcome in sink.deliver(&batch).await {
-        let story = unavailable(&outcome, "closed");
-        assert!(story.contains("access to exchange"), "{story}");
+        let error_chain = unavailable(&outcome, "closed");
+        assert!(error_chain.contains("access to exchange"), "{error_chain}");
         assert!(
             matches!(outcome, Err(SinkError::Unavailable { .. })),
             "{outcome:?}"
@@ -158,8 +158,8 @@ async fn an_alarm_holds_events_back_and_nothing_hangs(node: &Node) {
     // While it lasts nobody waits, and no further connection is made.
     let start = Instant::now();
     for _ in 0..20 {
-        let story = unavailable(&deliver(&sink, first.clone()).await, "blocked");
-        assert!(story.contains("disk"), "{story}");
+        let error_chain = unavailable(&deliver(&sink, first.clone()).await, "blocked");
+        assert!(error_chain.contains("disk"), "{error_chain}");
     }
     assert!(
         start.elapsed() < Duration::from_secs(2),

@@ -66,7 +66,7 @@ async fn a_stream_of_another_node_is_its_events_own_trouble() {
     eventually(PATIENCE, async || deliver(&sink, of("b")).await.is_ok()).await;
     eventually(PATIENCE, async || {
         let outcome = deliver(&sink, of("a")).await;
-        outcome.is_err_and(|error| error.story().contains("MOVED"))
+        outcome.is_err_and(|error| error.error_chain().contains("MOVED"))
     })
     .await;
     let outcomes = sink.deliver(&["b", "a", "x", "b"].map(of)).await;

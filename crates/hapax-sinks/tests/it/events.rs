@@ -93,7 +93,7 @@ pub(crate) fn unavailable(offers: &[Offer], outcomes: Vec<Outcome>) -> Vec<Offer
                 attempt: offer.attempt + 1,
                 trace: None,
             }),
-            Err(error) => panic!("{}", error.story()),
+            Err(error) => panic!("{}", error.error_chain()),
         }
     }
     left
@@ -101,17 +101,17 @@ pub(crate) fn unavailable(offers: &[Offer], outcomes: Vec<Outcome>) -> Vec<Offer
 
 /// Checks what a failure says: again or never, its word, and a part of its story.
 #[track_caller]
-pub(crate) fn check_failure(outcome: &Outcome, again: bool, error_type: &str, story: &str) {
+pub(crate) fn check_failure(outcome: &Outcome, again: bool, error_type: &str, error_chain: &str) {
     let error = outcome.as_ref().unwrap_err();
     let is_again = matches!(
         error,
         SinkError::Unavailable { .. } | SinkError::Declined { .. }
     );
-    let told = error.story();
+    let told = error.error_chain();
     assert_eq!(
         (is_again, error.error_type()),
         (again, error_type),
         "{told}"
     );
-    assert!(told.contains(story), "{told}");
+    assert!(told.contains(error_chain), "{told}");
 }

@@ -123,7 +123,10 @@ async fn a_failure_undoes_the_effect_and_says_again_or_never() {
     };
     assert_eq!(retry_after, Some(Duration::from_secs(9)));
     let never = deliver(&handler, any_offer()).await.unwrap_err();
-    assert_eq!(never.story(), "sink rejected the event: no such account");
+    assert_eq!(
+        never.error_chain(),
+        "sink rejected the event: no such account"
+    );
     assert_eq!(rows(&store).await, 0);
     // Neither left an inbox row behind: the third attempt runs.
     deliver(&handler, any_offer()).await.unwrap();

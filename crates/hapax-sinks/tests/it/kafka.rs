@@ -108,10 +108,10 @@ async fn a_topic_that_is_not_there_says_so_and_its_neighbours_arrive() {
         start.elapsed()
     );
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
-    let story = unavailable(&outcomes[1], "topic");
+    let error_chain = unavailable(&outcomes[1], "topic");
     assert!(
-        story.contains("`missing`") && story.contains("create it"),
-        "{story}"
+        error_chain.contains("`missing`") && error_chain.contains("create it"),
+        "{error_chain}"
     );
     assert_eq!(cluster.records("there").await.len(), 2);
 }
@@ -229,8 +229,8 @@ async fn a_cluster_that_is_down_from_the_start_is_found_when_it_is_up() {
         .timeout(Duration::from_secs(3))
         .build()
         .unwrap();
-    let story = unavailable(&deliver(&sink, any_offer()).await, "timeout");
-    assert!(story.contains("client: "), "{story}");
+    let error_chain = unavailable(&deliver(&sink, any_offer()).await, "timeout");
+    assert!(error_chain.contains("client: "), "{error_chain}");
     cluster.heal();
     deliver(&sink, any_offer()).await.unwrap();
 }
@@ -348,7 +348,7 @@ fn unavailable(outcome: &Outcome, expected: &str) -> String {
         Err(
             error @ (SinkError::Unavailable { error_type, .. }
             | SinkError::Declined { error_type, .. }),
-        ) if *error_type == expected => error.story(),
+        ) if *error_type == expected => error.error_chain(),
         other => panic!("not unavailable for {expected}: {other:?}"),
     }
 }
@@ -357,7 +357,7 @@ fn unavailable(outcome: &Outcome, expected: &str) -> String {
 pub(crate) fn rejected(outcome: &Outcome, expected: &str) -> String {
     match outcome {
         Err(error @ SinkError::Rejected { error_type, .. }) if *error_type == expected => {
-            error.story()
+            error.error_chain()
         }
         other => panic!("not rejected for {expected}: {other:?}"),
     }

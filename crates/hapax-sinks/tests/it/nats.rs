@@ -142,12 +142,12 @@ async fn a_cluster_without_a_leader_declines_nothing_and_is_unavailable() {
     check_many_away(&server, "no leader").await;
 }
 
-async fn check_many_away(server: &Server, story: &str) {
+async fn check_many_away(server: &Server, error_chain: &str) {
     let sink = to(server).subject("s.{aggregate_id}").build().unwrap();
     let of = |n: u64| offer(n, NewEvent::json("a", &n).about("order", format!("o-{n}")));
     let batch: Vec<_> = (1..=40).map(of).collect();
     for outcome in sink.deliver(&batch).await {
-        check_failure(&outcome, true, "no_stream", story);
+        check_failure(&outcome, true, "no_stream", error_chain);
         assert!(
             matches!(outcome, Err(SinkError::Unavailable { .. })),
             "{outcome:?}"
@@ -233,7 +233,7 @@ async fn a_login_that_is_wrong_or_a_subject_that_is_forbidden_says_so() {
     let wrong = to(&server).user("shop", "secret").build().unwrap();
     let outcome = deliver(&wrong, offer_number(1)).await;
     check_failure(&outcome, true, "login", "authorization violation");
-    assert!(!outcome.unwrap_err().story().contains("secret"));
+    assert!(!outcome.unwrap_err().error_chain().contains("secret"));
     let right = to(&server).user("shop", "p%40ss").build().unwrap();
     check_failure(
         &deliver(&right, offer_number(1)).await,
@@ -244,8 +244,8 @@ async fn a_login_that_is_wrong_or_a_subject_that_is_forbidden_says_so() {
     let forbidden = to(&server).user("reader", "r");
     let forbidden = forbidden.timeout(Duration::from_secs(1)).build().unwrap();
     let outcome = deliver(&forbidden, offer_number(1)).await;
-    let story = "does not let this user publish to subject events.a";
-    check_failure(&outcome, true, "forbidden", story);
+    let error_chain = "does not let this user publish to subject events.a";
+    check_failure(&outcome, true, "forbidden", error_chain);
     assert!(matches!(outcome, Err(SinkError::Declined { .. })));
     // Where all go to one subject, nothing is wrong with the event.
     let forbidden = to(&server).user("reader", "r").subject("events.all");

@@ -360,7 +360,7 @@ async fn a_server_that_is_not_there_and_a_database_that_is_not_are_unavailable()
         .unwrap();
     let outcome = deliver(&absent, event()).await;
     check_failure(&outcome, true, "connect", "");
-    assert!(!outcome.unwrap_err().story().contains("secret"));
+    assert!(!outcome.unwrap_err().error_chain().contains("secret"));
     let database = Database::empty().await;
     let url = database.url().replace(database.name(), "none_at_all");
     let unknown = Postgres::to(url).build().unwrap();
@@ -374,7 +374,7 @@ async fn a_server_that_is_not_there_and_a_database_that_is_not_are_unavailable()
     let nobody = Postgres::to(url).build().unwrap();
     let outcome = deliver(&nobody, event()).await;
     check_failure(&outcome, true, "login", "nobody_at_all");
-    assert!(!outcome.unwrap_err().story().contains("secret"));
+    assert!(!outcome.unwrap_err().error_chain().contains("secret"));
 }
 
 #[tokio::test]

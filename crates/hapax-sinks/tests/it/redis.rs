@@ -203,7 +203,7 @@ async fn a_login_that_is_wrong_or_missing_says_so() {
     )
     .await;
     check_failure(&outcome, true, "login", "");
-    assert!(!outcome.unwrap_err().story().contains("secret"));
+    assert!(!outcome.unwrap_err().error_chain().contains("secret"));
     let outcome = deliver(&to(&server).build().unwrap(), any()).await;
     check_failure(&outcome, true, "login", "");
     deliver(&to(&server).user("default", "p@ss").build().unwrap(), any())

@@ -117,7 +117,10 @@ async fn offers_to_a_host_of_which_nothing_is_heard_share_one_look_up_and_harm_n
     // While that look-up still hangs, an offer is told so at once.
     let outcome = timeout(Duration::from_secs(2), deliver(&*silent, event(1_001)));
     let error = outcome.await.unwrap().unwrap_err();
-    assert!(error.story().contains("has not answered"), "{error:?}");
+    assert!(
+        error.error_chain().contains("has not answered"),
+        "{error:?}"
+    );
     servers.speak(true);
     eventually(PATIENCE, async || {
         deliver(&*silent, event(1_002)).await.is_ok()

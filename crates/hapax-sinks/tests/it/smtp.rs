@@ -92,7 +92,7 @@ async fn no_payload_can_add_a_header_or_a_recipient() {
             ),
             "{address:?}"
         );
-        assert!(!error.story().contains("evil"), "{error:?}");
+        assert!(!error.error_chain().contains("evil"), "{error:?}");
     }
     assert_eq!(server.mails().len(), 1);
 }

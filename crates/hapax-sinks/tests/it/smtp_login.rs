@@ -73,7 +73,11 @@ async fn a_wrong_password_is_ours_to_mend_and_is_not_repeated() {
     let error = outcome.unwrap_err();
     assert_eq!(error.error_type(), "auth");
     assert!(matches!(error, SinkError::Unavailable { .. }));
-    assert!(!error.story().contains("p@ss"), "{}", error.story());
+    assert!(
+        !error.error_chain().contains("p@ss"),
+        "{}",
+        error.error_chain()
+    );
 }
 
 #[tokio::test]

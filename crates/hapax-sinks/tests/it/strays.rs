@@ -106,7 +106,7 @@ async fn check(sink: Arc<dyn Sink>, strays: usize, arrived: impl AsyncFn() -> us
     }
     let settings = hapax::relay::Settings::new(clock(), random);
     let destination = Destination::new("broker", sink).concurrency(1);
-    let relay = Relay::spawn(&store, vec![destination], &settings, &store.wake());
+    let relay = Relay::spawn(&store, vec![destination], &settings, &store.notifier());
     eventually(PATIENCE, async || arrived().await == OTHERS).await;
     relay.drain().await;
 }

@@ -50,7 +50,7 @@ async fn a_certificate_that_nobody_vouches_for_is_a_failure() {
         let error = deliver(&webhook, offer(1, NewEvent::json("a", &1)))
             .await
             .unwrap_err();
-        assert_eq!(error.error_type(), "tls", "{}", error.story());
+        assert_eq!(error.error_type(), "tls", "{}", error.error_chain());
     }
     assert!(seen.lock().unwrap().is_empty());
 }

@@ -111,7 +111,7 @@ impl Sagas for Sqlite {
             ];
             let changed = change(&desk.conn, query!("saga/give_back"), given)?;
             // Somebody here may be waiting for it to fall due.
-            desk.ring_after_commit();
+            desk.notify_after_commit();
             if changed == 0 {
                 return Err(StoreError::Fenced);
             }
@@ -207,7 +207,7 @@ impl SagaRows for Tx {
                 under.map(|key| key.operation.as_str()),
                 under.map(|key| key.key.as_str()),
             ];
-            desk.ring_after_commit();
+            desk.notify_after_commit();
             Ok(change(&desk.conn, query!("saga/start"), row)? == 1)
         })
         .await
@@ -226,7 +226,7 @@ impl SagaRows for Tx {
             if change(&desk.conn, query!("saga/wake"), params![id, now])? == 0 {
                 return Ok(false);
             }
-            desk.ring_after_commit();
+            desk.notify_after_commit();
             let signal = params![id, name, payload, now];
             change(&desk.conn, query!("saga/signal"), signal)?;
             Ok(true)

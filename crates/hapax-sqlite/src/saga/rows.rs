@@ -54,7 +54,7 @@ pub(super) fn readable(
 ) -> Result<Vec<SagaRecord>, StoreError> {
     let readable = |saga| match saga {
         Err(error @ StoreError::Corrupt { .. }) => {
-            tracing::error!(error = error.story(), "a saga lapses");
+            tracing::error!(error = error.error_chain(), "a saga lapses");
             None
         }
         saga => Some(saga),

@@ -33,7 +33,11 @@ async fn a_full_disk_is_unavailable_until_there_is_space_again() {
     fixture.store.single_shot(shot("before")).await.unwrap();
     let full = fill(&fixture.store).await;
     assert!(matches!(full, StoreError::Unavailable { .. }), "{full:?}");
-    assert!(full.story().contains("full"), "{}", full.story());
+    assert!(
+        full.error_chain().contains("full"),
+        "{}",
+        full.error_chain()
+    );
     let mut large = shot("during");
     large.answer.body = vec![b'x'; 100_000].into();
     let refused = fixture.store.single_shot(large).await;

@@ -331,7 +331,7 @@ async fn a_write_may_have_savepoints_of_its_own() {
 #[tokio::test]
 async fn the_bell_rings_after_a_commit_that_holds_events() {
     let fixture = Fixture::new().await;
-    let mut bell = fixture.store.wake().listen();
+    let mut subscription = fixture.store.notifier().subscribe();
     fixture.store.single_shot(shot("k")).await.unwrap();
-    bell.heard().await;
+    subscription.notified().await;
 }

@@ -265,7 +265,7 @@ async fn a_file_that_was_replaced_or_deleted_is_written_to_no_more() {
         }
         let insert = "INSERT INTO note (text) VALUES ('lost')";
         let refused = fixture.store.write(move |conn| conn.execute(insert, []));
-        let refused = refused.await.unwrap_err().story();
+        let refused = refused.await.unwrap_err().error_chain();
         assert!(refused.contains("replaced or deleted"), "{refused}");
         fixture.store.close().await.unwrap();
         if is_replaced {

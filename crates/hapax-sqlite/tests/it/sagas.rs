@@ -46,7 +46,7 @@ async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
     assert_eq!(good.id, "good");
     assert_eq!((good.steps.len(), good.signals.len()), (1, 1));
     for id in ["bad row", "bad step", "bad word"] {
-        let told = store.saga(id).await.unwrap_err().story();
+        let told = store.saga(id).await.unwrap_err().error_chain();
         assert!(told.contains(id), "{told}");
     }
 }

@@ -54,16 +54,16 @@ async fn constraints_and_values_that_do_not_fit_are_told_apart() {
         let error = refused(&fixture, sql).await;
         let told = error.database_error();
         let told = told.unwrap_or_else(|| panic!("{values}: {error:?}"));
-        assert_eq!(told.kind(), kind, "{values}: {}", error.story());
+        assert_eq!(told.kind(), kind, "{values}: {}", error.error_chain());
         assert_eq!(error.is_unique_violation(), kind == Kind::UniqueViolation);
         if kind != Kind::InvalidInput {
             assert_eq!(error.constraint(), constraint, "{values}");
         }
         assert!(told.driver().is::<rusqlite::Error>());
-        let story = error.story();
+        let error_chain = error.error_chain();
         assert!(
-            !story.contains("seven") && !story.contains("bob"),
-            "{story}"
+            !error_chain.contains("seven") && !error_chain.contains("bob"),
+            "{error_chain}"
         );
     }
 }

@@ -41,7 +41,7 @@ pub async fn a_payload_arrives_byte_for_byte<S: SinkUnderTest>() {
             Err(SinkError::Rejected { .. }) if matches!(payload, Payload::Binary { .. }) => {
                 continue;
             }
-            Err(error) => panic!("{payload:?} was not taken: {}", error.story()),
+            Err(error) => panic!("{payload:?} was not taken: {}", error.error_chain()),
         }
         let arrived = bench.arrived(offer.event().id).await;
         assert_eq!(arrived.len(), 1, "{payload:?}");

@@ -5,7 +5,7 @@ use std::{marker::PhantomData, time::Duration};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hapax::{
-    relay::wake::Wake,
+    notify::Notifier,
     saga::{
         Call, Decision, Definition, Foreign, Local, Outcome, Owned, Patience, Refusal, Runner,
         SagaRecord, Settings, State, Step,
@@ -38,16 +38,16 @@ pub async fn a_key_stands_until_the_saga_that_began_under_it_has_ended<S: StoreU
     assert!(tx.start_saga(&saga).await.expect("it is started"));
     let kept = tx.complete(&answer("{}"), Effect::Keep).await;
     kept.expect("an answer is kept");
-    let wake = Wake::new();
+    let notifier = Notifier::new();
     let settings = Settings::new(bench.clock.clock(), seeded_random(3));
-    let runner = Runner::spawn(bench.store(), vec![checkout::<S>()], settings, &wake);
+    let runner = Runner::spawn(bench.store(), vec![checkout::<S>()], settings, &notifier);
     // The clock stands until it has called: it may not run out of time before that.
     let has_called = async || {
         let saga = find(&bench, "s1").await;
         saga.is_some_and(|it| !it.steps.is_empty())
     };
     eventually(PATIENCE, has_called).await;
-    until(&bench, &wake, State::NeedsAttention, PACE).await;
+    until(&bench, &notifier, State::NeedsAttention, PACE).await;
     assert_eq!(bench.replay(claim("k")).await, answer("{}"));
     bench.clock.advance(2 * RETENTION);
     let purged = bench.store().purge_keys().await;
@@ -58,7 +58,7 @@ pub async fn a_key_stands_until_the_saga_that_began_under_it_has_ended<S: StoreU
         made: Bytes::from_static(b"by hand"),
     };
     decide(&bench, &happened).await;
-    until(&bench, &wake, State::Completed, Duration::ZERO).await;
+    until(&bench, &notifier, State::Completed, Duration::ZERO).await;
     runner.drain().await;
     assert_eq!(bench.rows().await, ["by hand"]);
     assert_eq!(bench.events().await.len(), 1);
@@ -85,10 +85,15 @@ fn checkout<S: StoreUnderTest>() -> Definition<Tx<S>> {
 }
 
 /// Waits until the saga rests in a state, while so much time goes by between two looks.
-async fn until<S: StoreUnderTest>(bench: &Bench<S>, wake: &Wake, state: State, pace: Duration) {
+async fn until<S: StoreUnderTest>(
+    bench: &Bench<S>,
+    notifier: &Notifier,
+    state: State,
+    pace: Duration,
+) {
     let rests = async || {
         bench.clock.advance(pace);
-        wake.ring();
+        notifier.notify();
         let saga = find(bench, "s1").await.expect("it is there");
         saga.standing.state == state && saga.wake_at.is_none()
     };

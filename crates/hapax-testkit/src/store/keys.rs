@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hapax::{
     idempotency::{Answer, KeyState, Known},
-    limits::{ANSWER_BYTES_MAX, PURGES_KEPT},
+    limits::{PURGES_KEPT, RESPONSE_BYTES_MAX},
     purges::{PurgeMark, Purged},
     store::{Effect, Keys, Transaction},
 };
@@ -47,7 +47,7 @@ pub async fn a_completed_answer_replays_byte_for_byte<S: StoreUnderTest>() {
 /// The longest answer that may be stored comes back whole.
 pub async fn the_largest_answer_replays_byte_for_byte<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
-    let body = (0..ANSWER_BYTES_MAX).map(|place| u8::try_from(place % 251).unwrap_or_default());
+    let body = (0..RESPONSE_BYTES_MAX).map(|place| u8::try_from(place % 251).unwrap_or_default());
     check_replay(&bench, "large", bare(200, body.collect())).await;
 }
 

@@ -1,9 +1,9 @@
-//! What is known about the way of each event to each destination.
+//! The progress of deliveries: checkpoints, parked deliveries, attempts, and settlements.
 //!
-//! Plain sailing needs no row per event: a [`Checkpoint`] says up to where a
-//! destination has settled everything, which events beyond that are settled
-//! too, and which may be on the wire. Only what is late, failing, blocked or
-//! dead is [`Parked`]. A [`Settlement`] changes all of it in one transaction.
+//! A delivery that succeeds needs no row. A [`Checkpoint`] records up to which position a
+//! destination has settled everything, which later events are settled too, and which may be in
+//! flight. Only deliveries that are late, failing, blocked or dead have a row; they are [`Parked`].
+//! A [`Settlement`] changes all of this in one transaction.
 
 pub mod positions;
 mod shards;
@@ -21,36 +21,37 @@ use crate::{clock::Timestamp, outbox::OutboxEvent};
 
 pub use shards::{SHARDS, Shards, ShardsError, part};
 
-/// How far a destination has read: the highest id, and the snapshot that read it.
+/// How far a destination has read: the highest position, and the snapshot in which it was read.
 ///
-/// Where commit order is id order the snapshot is empty.
+/// The snapshot is empty if positions are in commit order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frontier {
-    /// The highest position read.
+    /// The highest position that was read.
     pub high: i64,
-    /// The store's own description of what was visible then.
+    /// The store's description of the transactions that were visible.
     pub snapshot: Option<Box<str>>,
 }
 
-/// What a destination has behind it.
+/// What a destination has settled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Everything up to here is delivered, parked or not routed here.
+    /// Every event up to here is delivered, parked, or not routed to this destination.
     pub frontier: Frontier,
-    /// Positions beyond the frontier that are settled too.
+    /// Positions after the frontier that are settled too.
     pub settled: BTreeSet<i64>,
-    /// Positions beyond the frontier that are being offered for the first time.
+    /// Positions after the frontier that are being offered for the first time.
     ///
-    /// Written before the offer: if the relay dies, these count as one attempt.
+    /// They are recorded before the offer. If the relay dies, each of them counts as one attempt.
     pub offered: BTreeSet<i64>,
 }
 
-/// Tells a part's newest checkpoint from every other that it had or could have had.
+/// Identifies a partition's checkpoint among all that it has had or could have had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointId {
-    /// The ownership under which it was written; 0 where the part has no checkpoint.
+    /// The epoch in which the checkpoint was written; 0 if the partition has no checkpoint.
     pub epoch: i64,
-    /// The [number](Settlement::number) of the settlement that wrote it; 0 where none did.
+    /// The [number](Settlement::number) of the settlement that wrote it; 0 if it was not written by
+    /// a settlement.
     pub settlement: i64,
     /// The highest position of its frontier.
     pub high: i64,
@@ -67,130 +68,132 @@ impl fmt::Display for CheckpointId {
     }
 }
 
-/// A destination, taken.
+/// A partition that was taken by a relay.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// The number of this ownership: every settlement carries it.
+    /// The epoch of this ownership. Every settlement contains it.
     pub epoch: i64,
-    /// Which checkpoint the part had when that was committed.
+    /// The newest checkpoint of the partition when the ownership was committed.
     pub newest: CheckpointId,
-    /// Where to go on; its `offered` is empty, for those are parked now and so are settled.
+    /// Where to continue. Its `offered` is empty, because those events are parked now.
     pub checkpoint: Checkpoint,
-    /// Order keys that have an unfinished (`Retrying`, `Blocked`, `Dead`) delivery in the way, in
-    /// order; no more than one beyond [`BLOCKED_KEYS`](crate::limits::BLOCKED_KEYS). About the others
-    /// the store is asked.
+    /// Order keys that have an unfinished (`Retrying`, `Blocked`, `Dead`) delivery, in order, at
+    /// most one more than [`BLOCKED_KEYS`](crate::limits::BLOCKED_KEYS). The store is asked about
+    /// all others.
     pub blocked_keys: Vec<String>,
-    /// How many attempts the last owner did not see the end of.
+    /// The number of attempts whose outcome the last owner did not record.
     pub interrupted: u64,
-    /// Why the destination had been disabled, if it had; opening it enabled it again.
+    /// The reason for which the destination had been disabled, if it had been. Opening it has
+    /// enabled it.
     pub was_disabled: Option<String>,
 }
 
-/// Who is there to carry, and who carries what.
+/// The live relay nodes and the partitions that they own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attendance {
-    /// The nodes that live, in order of their names; the one that asked among them.
+    /// The names of the live nodes, in order, including the one that asked.
     pub nodes: Vec<String>,
-    /// The parts that a living node holds.
+    /// The partitions that are owned by a live node.
     pub held: Vec<Held>,
-    /// The destinations that a node knows, by its name; of one that says nothing there is nothing.
+    /// The destinations that each node knows, by the name of the node. Nodes that report none are
+    /// left out.
     pub knows: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// A part that is held.
+/// The owner of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The part.
+    /// The partition.
     pub part: String,
-    /// Who holds it.
+    /// The node that owns it.
     pub node: String,
-    /// The number of that ownership.
+    /// The epoch of the ownership.
     pub epoch: i64,
 }
 
-/// The destinations that a relay carries, or would, where it has no node name.
+/// The destinations that a relay without a node name owns, or would own.
 #[derive(Debug, Default)]
 pub struct KnownDestinations(Mutex<BTreeSet<String>>);
 
 impl KnownDestinations {
-    /// Replaces what is known.
+    /// Replaces the names.
     pub fn set(&self, names: BTreeSet<String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
-    /// What is known.
+    /// The current names.
     pub fn names(&self) -> BTreeSet<String> {
         let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         names.clone()
     }
 }
 
-/// How a parked delivery waits.
+/// Why a parked delivery waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParkedState {
-    /// Its event is not to be delivered before a moment.
+    /// Its event must not be delivered before a given time.
     Scheduled,
-    /// It failed and will be offered again.
+    /// An attempt failed, and another will be made.
     Retrying,
-    /// An earlier event of its key is in the way.
+    /// An earlier event of the same order key is unfinished.
     Blocked,
-    /// It is given up.
+    /// No further attempt will be made.
     Dead,
 }
 
-/// A delivery outside the flow.
+/// A parked delivery.
 #[derive(Clone, Debug)]
 pub struct Parked {
     /// The event.
     pub event: Arc<OutboxEvent>,
-    /// How it waits.
+    /// Why the delivery waits.
     pub state: ParkedState,
-    /// Attempts made so far.
+    /// The number of attempts so far.
     pub attempt: u32,
-    /// When it falls due.
+    /// When the delivery is due.
     pub next_at: Timestamp,
-    /// The order key that it holds up, as [`crate::event::Event::order_key`] spells it.
+    /// The order key that it blocks, in the format of [`crate::event::Event::order_key`].
     pub order_key: Option<String>,
-    /// Whether an operator asked for it, so that the destination's patterns say nothing.
+    /// Whether an operator requested this delivery. The destination's patterns do not apply then.
     pub asked: bool,
 }
 
-/// What to write about a delivery that is parked, or parked anew.
+/// A delivery that is to be parked, or whose parked row is to be replaced.
 #[derive(Clone, Debug)]
 pub struct Park {
-    /// The event's position.
+    /// The position of the event.
     pub position: i64,
-    /// How it waits.
+    /// Why the delivery waits.
     pub state: ParkedState,
-    /// Attempts made so far.
+    /// The number of attempts so far.
     pub attempt: u32,
-    /// When it falls due.
+    /// When the delivery is due.
     pub next_at: Timestamp,
-    /// The order key that it holds up, where order is kept.
+    /// The order key that it blocks, if the destination keeps order.
     pub order_key: Option<String>,
     /// The last error, in one line.
     pub last_error: Option<String>,
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
-    /// The far side has it.
+    /// The receiver has the event.
     Delivered,
-    /// It may be taken later.
+    /// The receiver may take the event later.
     Unavailable,
-    /// It may be taken later, and only this event was refused.
+    /// The receiver may take the event later, and refused only this event.
     Declined,
-    /// It will never be taken.
+    /// The receiver will never take the event.
     Rejected,
-    /// The destination wants nothing any more.
+    /// The receiver does not want any more events.
     Gone,
-    /// The relay died before it knew.
+    /// The relay died before it learned the outcome.
     Interrupted,
 }
 
 impl AttemptOutcome {
-    /// The word that stands in rows, metrics and logs.
+    /// The name of the outcome in rows, metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Delivered => "delivered",
@@ -202,7 +205,7 @@ impl AttemptOutcome {
         }
     }
 
-    /// Reads back what [`AttemptOutcome::as_str`] wrote.
+    /// Parses what [`AttemptOutcome::as_str`] returns.
     pub fn parse(text: &str) -> Option<Self> {
         use AttemptOutcome::{Declined, Delivered, Gone, Interrupted, Rejected, Unavailable};
         let all = [
@@ -217,107 +220,111 @@ impl AttemptOutcome {
     }
 }
 
-/// One try, for the append-only log.
+/// An attempt, as recorded in the append-only log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The event's position.
+    /// The position of the event.
     pub position: i64,
-    /// Which try, from 1.
+    /// The number of the attempt, starting at 1.
     pub number: u32,
-    /// When it began.
+    /// When the attempt started.
     pub started_at: Timestamp,
-    /// How long it took.
+    /// How long the attempt took.
     pub duration: Duration,
-    /// How it ended.
+    /// The outcome.
     pub outcome: AttemptOutcome,
-    /// The far side's status, where it gave one.
+    /// The status code of the receiver, if it sent one.
     pub status: Option<u16>,
-    /// What went wrong, in one line.
+    /// The error, in one line.
     pub error: Option<String>,
-    /// The beginning of the far side's response.
+    /// The beginning of the receiver's response.
     pub response_head: Bytes,
 }
 
-/// All that one turn of the relay writes down, in one transaction, in the order of the fields.
+/// Everything that one iteration of the relay records, in one transaction and in the order of the
+/// fields.
 #[derive(Clone, Debug, Default)]
 pub struct Settlement {
-    /// Whose deliveries these are.
+    /// The destination of the deliveries.
     pub destination: String,
-    /// The ownership under which this is written.
+    /// The epoch of the ownership under which this is recorded.
     pub epoch: i64,
-    /// Which of the settlements of this ownership it is, where it is one of a row: each is sent until
-    /// it is known to be written, and only then the next, whose number is the next. The upper 32
-    /// bits are drawn at random for each ownership: where a history was lost, an epoch may have been
-    /// given twice.
+    /// The number of this settlement within its ownership. A settlement is retried until it is
+    /// confirmed; only then is the next one sent, with the next number. The upper 32 bits are
+    /// random for each ownership, because the same epoch can be assigned twice if a part of the
+    /// history was lost.
     ///
-    /// One that [is written once](Self::is_once) has a checkpoint, by which the store knows it when
-    /// it comes again because its answer was lost: an operator may have changed its deliveries since.
-    /// One without a number (0) is written as often as it comes.
+    /// A settlement that [is written once](Self::is_once) has a checkpoint. The store recognizes it
+    /// by that checkpoint when it is sent again because its confirmation was lost: an operator may
+    /// have changed its deliveries meanwhile. A settlement without a number (0) is written every
+    /// time.
     pub number: i64,
-    /// Up to where its owner had read when it got hold of what this is about.
+    /// The positions up to which its owner had read when it received the events of this settlement.
     ///
-    /// A store whose latest history can be lost (a standby takes over that had not heard of all of
-    /// it, a backup is restored) refuses what was read in a lost one, as
-    /// [`SetBack`](crate::store::StoreError::SetBack): under the same positions, other events may
-    /// stand there now. Where this is empty, the checkpoint's frontier counts.
+    /// A store can lose the end of its history: a standby that was behind takes over, or a backup
+    /// is restored. It then refuses events that were read in the lost part, with
+    /// [`SetBack`](crate::store::StoreError::SetBack), because other events may have the same
+    /// positions now. If this is empty, the checkpoint's frontier is used.
     pub read: Vec<Frontier>,
-    /// Which checkpoint its owner knows to be the part's newest.
+    /// The checkpoint that its owner knows as the partition's newest.
     ///
-    /// A store whose newest checkpoint is neither this one nor the one that this settlement writes
-    /// has been set back, whatever names it has: it refuses, as
-    /// [`SetBack`](crate::store::StoreError::SetBack). `None` asks for nothing.
+    /// If the newest checkpoint in the store is neither this one nor the one that this settlement
+    /// writes, the store was set back, and refuses the settlement with
+    /// [`SetBack`](crate::store::StoreError::SetBack). `None` skips the check.
     pub follows: Option<CheckpointId>,
-    /// The new checkpoint, when it moved.
+    /// The new checkpoint, if it has changed.
     pub checkpoint: Option<Checkpoint>,
-    /// Attempts at parked deliveries that begin now: position and the attempt's number. One that
-    /// was `Blocked` becomes `Retrying`: its turn has come.
+    /// Attempts at parked deliveries that start now: the position and the number of the attempt. A
+    /// `Blocked` delivery becomes `Retrying`.
     pub begin: Vec<(i64, u32)>,
-    /// Deliveries that are parked, or parked anew.
+    /// Deliveries that are parked, or whose parked row is replaced.
     pub park: Vec<Park>,
-    /// Parked deliveries that arrived.
+    /// Parked deliveries that succeeded.
     pub delivered: Vec<i64>,
-    /// Order keys whose first blocked delivery, by position, falls due now.
+    /// Order keys whose first blocked delivery, by position, is due now.
     pub release: Vec<String>,
     /// Attempts for the log.
     pub attempts: Vec<Attempt>,
-    /// First attempts that arrived.
+    /// First attempts that succeeded.
     pub arrived: Vec<Arrived>,
-    /// Why the destination is to be disabled, when it is.
+    /// Why the destination is to be disabled, if it is.
     pub disable: Option<String>,
 }
 
 impl Settlement {
-    /// Whether it changes what an operator may change too, so that to write it again would undo that.
+    /// Whether this settlement changes rows that an operator may change too, so that writing it
+    /// again would undo the operator's change.
     pub fn is_once(&self) -> bool {
         let rows = [self.park.len(), self.delivered.len(), self.begin.len()];
         self.disable.is_some() || rows != [0; 3]
     }
 }
 
-/// First attempts of one batch that arrived: one row for all of them.
+/// First attempts of one batch that succeeded, recorded in one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// The events' positions.
+    /// The positions of the events.
     pub positions: BTreeSet<i64>,
     /// When the first of them was offered.
     pub started_at: Timestamp,
-    /// How long the longest took.
+    /// The longest duration.
     pub duration: Duration,
-    /// The status code that all of them got.
+    /// The status code that all of them received.
     pub status: Option<u16>,
 }
 
-/// How far behind a destination is.
+/// The backlog of a destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Events beyond the checkpoint's frontier, whether routed here or not, plus parked ones.
+    /// Events after the checkpoint's frontier, whether routed to this destination or not, and
+    /// parked deliveries.
     pub backlog: u64,
-    /// Deliveries waiting outside the flow, dead ones apart.
+    /// Parked deliveries without dead letters.
     pub parked: u64,
     /// Dead letters.
     pub dead: u64,
     /// When the oldest undelivered event was written.
     pub oldest_at: Option<Timestamp>,
-    /// Which checkpoint is the newest; `None` of a part that was never opened, or was removed.
+    /// The newest checkpoint; `None` if the partition was never opened or was removed.
     pub newest: Option<CheckpointId>,
 }

@@ -1,16 +1,16 @@
 //! Sets of positions as text: ranges in order, such as `5-9,12`.
 //!
-//! What a destination has settled beyond its frontier is mostly runs, so thousands of positions
-//! are some bytes. A text that is anything else is refused, never half read.
+//! The positions that a destination has settled after its frontier are mostly consecutive, so
+//! thousands of positions take some bytes. A text in any other form is refused as a whole.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use crate::limits::WINDOW_EVENTS;
 
-/// Positions that one text may stand for: some windows, so that a bad row cannot fill the memory.
+/// Maximum number of positions in one text, so that a damaged row cannot fill the memory.
 const POSITIONS_MAX: usize = 16 * WINDOW_EVENTS;
 
-/// Writes a set down.
+/// Formats a set.
 pub fn write(positions: &BTreeSet<i64>) -> String {
     let mut text = String::new();
     let mut rest = positions.iter().copied().peekable();
@@ -32,7 +32,7 @@ pub fn write(positions: &BTreeSet<i64>) -> String {
     text
 }
 
-/// Reads a set back; `None` when the text is something else.
+/// Parses a set; `None` if the text is not valid.
 pub fn parse(text: &str) -> Option<BTreeSet<i64>> {
     let mut positions = BTreeSet::new();
     if text.is_empty() {

@@ -1,12 +1,12 @@
-//! Shards: how the events of one destination are shared among several nodes.
+//! Shards: how the events of one destination are divided among several nodes.
 //!
-//! Every event is in one of 16 shards, and all events of one aggregate are in
-//! the same. A destination is carried whole or in 2, 4, 8 or 16 parts; a part
-//! takes every second, fourth, ... shard, and so no key is ever in two of them.
+//! Every event belongs to one of 16 shards, and all events of an aggregate to the same one. A
+//! destination has 1, 2, 4, 8 or 16 partitions. A partition contains every shard, every second one,
+//! every fourth one, and so on, so that the events of an order key are never in two partitions.
 
 use std::num::NonZeroU8;
 
-/// How many shards there are.
+/// The number of shards.
 pub const SHARDS: u8 = 16;
 
 /// A set of shards.
@@ -14,13 +14,13 @@ pub const SHARDS: u8 = 16;
 pub struct Shards(u16);
 
 impl Shards {
-    /// All of them.
+    /// All shards.
     pub const ALL: Self = Self(u16::MAX);
 
-    /// The shards of one part of `parts`.
+    /// The shards of one partition of `parts`.
     ///
     /// # Errors
-    /// Fails when `parts` is not 1, 2, 4, 8 or 16, or when there is no such part.
+    /// Fails if `parts` is not 1, 2, 4, 8 or 16, or if there is no such partition.
     pub fn of_part(part: u8, parts: NonZeroU8) -> Result<Self, ShardsError> {
         let parts = parts.get();
         if !SHARDS.is_multiple_of(parts) || part >= parts {
@@ -30,12 +30,12 @@ impl Shards {
         Ok(Self(bits.fold(0, |set, shard| set | 1 << shard)))
     }
 
-    /// Whether it is every shard.
+    /// Whether the set contains every shard.
     pub fn is_all(self) -> bool {
         self == Self::ALL
     }
 
-    /// Whether a shard is among them.
+    /// Whether the set contains this shard.
     pub fn contains(self, shard: u8) -> bool {
         shard < SHARDS && self.0 & (1 << shard) != 0
     }
@@ -46,7 +46,8 @@ impl Shards {
     }
 }
 
-/// The name that a store knows a part of a destination by: the destination's own where it is whole.
+/// The name of a partition in the store. A destination with one partition has the destination's
+/// name.
 pub fn part(destination: &str, part: u8, parts: NonZeroU8) -> String {
     if parts.get() == 1 {
         destination.to_owned()
@@ -55,7 +56,7 @@ pub fn part(destination: &str, part: u8, parts: NonZeroU8) -> String {
     }
 }
 
-/// A destination cannot be divided so.
+/// The number of partitions, or the number of the partition, is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a destination has 1, 2, 4, 8 or 16 parts")]
 pub struct ShardsError;

@@ -1,22 +1,22 @@
-//! A key as a header says it: one grammar, wherever a key comes in by a header.
+//! The format of a key in a header, the same for every header that contains a key.
 //!
-//! What does not parse is refused, never guessed at: two readings of one key
-//! would be two effects.
+//! A value that cannot be parsed is refused and never guessed: two interpretations of one key would
+//! cause two effects.
 
 use std::borrow::Cow;
 
 use crate::limits::KEY_BYTES_MAX;
 
-/// Reads a key as a header says it: a structured-field string (RFC 8941), whose parameters are
-/// ignored, or the same text bare. `"abc"` and `abc` are one key.
+/// Parses a key in a header: a structured-field string (RFC 8941), whose parameters are ignored, or
+/// the same text without quotes. `"abc"` and `abc` are the same key.
 ///
 /// # Errors
-/// Fails when it breaks the grammar, is empty or is too long.
+/// Fails if the value is malformed, empty or too long.
 pub fn parse_header(value: &[u8]) -> Result<Cow<'_, str>, HeaderError> {
     read(value).map_err(HeaderError)
 }
 
-/// Why a header's text is no key.
+/// Why the value of a header is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct HeaderError(&'static str);
@@ -49,7 +49,7 @@ fn bare(value: &[u8]) -> Parsed<&str> {
     std::str::from_utf8(value).map_err(|_| "the key is not ASCII")
 }
 
-/// Reads a structured-field string and what follows it.
+/// Parses a structured-field string and returns the rest.
 fn quoted(value: &[u8]) -> Parsed<(Cow<'_, str>, &[u8])> {
     const UNTERMINATED: &str = "the quoted key is not terminated";
     let inner = &value[1..];
@@ -86,7 +86,7 @@ fn printable(bytes: &[u8]) -> Parsed<&str> {
     std::str::from_utf8(bytes).map_err(|_| NOT_PRINTABLE)
 }
 
-/// Checks that what follows the key is structured-field parameters, which are ignored.
+/// Checks that the rest consists of structured-field parameters, which are ignored.
 fn parameters(mut rest: &[u8]) -> Parsed<()> {
     const MALFORMED: &str = "what follows the quoted key is no parameter";
     while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! The keys, and AES-256-GCM under them.
+//! Keys of a keyring, and AES-256-GCM with them.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::{FORM, HEAD_BYTES, ID_BYTES, KEY_BYTES, KeyringError, NONCE_BYTES, SA
 use crate::key::hex;
 
 const _: () = assert!(NONCE_BYTES == NONCE_LEN, "the form has the cipher's nonce");
-/// What a text's own key is derived for.
+/// Purpose string for the derivation of the key of a text.
 const PURPOSE: &[u8] = b"hapax at rest 1";
 
-/// The keys; the first one encrypts.
+/// The keys. The first one encrypts.
 #[derive(Clone, Default)]
 pub(super) struct Cipher(Arc<[Key]>);
 
-/// One of them.
+/// One key.
 pub(super) struct Key {
     id: [u8; ID_BYTES],
     derives: hmac::Key,
@@ -36,7 +36,7 @@ impl Cipher {
         self.0.first()
     }
 
-    /// Decrypts under the key that the text names.
+    /// Decrypts with the key that the text names.
     pub(super) fn decrypt(&self, place: &[u8], encrypted: &[u8]) -> Result<Vec<u8>, KeyringError> {
         let cut = encrypted.split_at_checked(HEAD_BYTES);
         let (head, text) = cut.ok_or(KeyringError::Changed)?;
@@ -63,12 +63,12 @@ impl Key {
         Self { id, derives }
     }
 
-    /// Its id, in hex.
+    /// The id of the key in hex.
     pub(super) fn id(&self) -> String {
         hex(&self.id)
     }
 
-    /// Encrypts a text that belongs to a place.
+    /// Encrypts a text for a location.
     pub(super) fn encrypt(&self, place: &[u8], text: &[u8]) -> Result<Vec<u8>, KeyringError> {
         let mut out = Vec::with_capacity(HEAD_BYTES + text.len() + AES_256_GCM.tag_len());
         out.push(FORM);

@@ -1,9 +1,9 @@
-//! The events of one transaction, until it commits, in the words of their rows.
+//! The events of one open transaction, encoded as the columns of their rows.
 //!
-//! An event is sealed as it is emitted and put into the columns that stores keep: JSON payloads
-//! as they were given; any other content as base64, with its media type under the header
-//! `content-type`, which is therefore reserved; encrypted ones as base64, with their key's id under
-//! a header that is reserved as well. The work is done before the store is asked.
+//! An event is built when it is emitted and encoded for the columns of the store. JSON payloads are
+//! stored as they are. Any other content is stored as base64, with its media type in the header
+//! `content-type`, which is therefore reserved. Encrypted payloads are stored as base64, with the
+//! id of their key in another reserved header. All of this happens before the store is called.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use crate::{
 const CONTENT_TYPE: &str = "content-type";
 const KEY_HASH: &str = "idempotency_key_hash";
 
-/// The events of one transaction, until it commits.
+/// The events of one open transaction.
 #[derive(Debug)]
 pub struct Draft {
     tenant: Option<Tenant>,
@@ -30,19 +30,19 @@ pub struct Draft {
     events: Vec<Sealed>,
 }
 
-/// An event with those of its columns that cost work.
+/// An event with its encoded columns.
 #[derive(Debug)]
 pub struct Sealed {
     /// The event.
     pub event: Event,
-    /// Its headers as JSON.
+    /// The headers as JSON.
     pub headers: String,
-    /// The payload in base64, where it is no JSON or encrypted.
+    /// The payload in base64, if it is not JSON or is encrypted.
     encoded: Option<String>,
 }
 
 impl Draft {
-    /// Of a transaction without a key.
+    /// Creates the draft of a transaction without a key.
     pub fn new(tenant: Option<Tenant>, context: Headers) -> Self {
         Self {
             tenant,
@@ -52,13 +52,13 @@ impl Draft {
         }
     }
 
-    /// Of the transaction that `claim` opens; it takes the claim's context.
+    /// Creates the draft of the transaction that `claim` opens, with the context of the claim.
     pub fn of(claim: &mut Claim) -> Self {
         let context = std::mem::take(&mut claim.context);
         Self::under(&claim.scope, context)
     }
 
-    /// Of a transaction under a key that is held already.
+    /// Creates the draft of a transaction under a key that is already owned.
     pub fn under(scope: &Scope, context: Headers) -> Self {
         Self {
             key: Some(scope.key.clone()),
@@ -66,15 +66,15 @@ impl Draft {
         }
     }
 
-    /// What the request carries: its `traceparent`, for one.
+    /// The context of the request, such as its `traceparent`.
     pub fn context(&self) -> &Headers {
         &self.context
     }
 
-    /// Adds an event, with the context of its request.
+    /// Adds an event with the context of its request.
     ///
     /// # Errors
-    /// Fails when the event could not be carried, or is one too many; the draft stays usable.
+    /// Fails if the event is not valid, or if there are too many events. The draft stays usable.
     pub fn seal(
         &mut self,
         new: NewEvent,
@@ -92,7 +92,8 @@ impl Draft {
             });
         }
         if let Some(key) = self.key.take() {
-            // Who opened the transaction may have put it there already: hashing costs.
+            // The transaction may have set the key hash already; computing it again would cost
+            // time.
             self.context
                 .entry(KEY_HASH.to_owned())
                 .or_insert_with(|| key.short_hash());
@@ -129,7 +130,7 @@ impl Draft {
         self.events
     }
 
-    /// Takes the events out.
+    /// Removes and returns the events.
     pub fn take_events(&mut self) -> Vec<Sealed> {
         std::mem::take(&mut self.events)
     }
@@ -166,10 +167,10 @@ impl Sealed {
         })
     }
 
-    /// An event that was committed, with another payload: its columns anew, encrypted where they were.
+    /// Encodes a committed event with another payload, encrypted if the original was.
     ///
     /// # Errors
-    /// Fails when the payload is too large, or no JSON, or the system gives no random bytes.
+    /// Fails if the payload is too large or not JSON, or if the system provides no random bytes.
     pub fn anew(
         event: &Event,
         payload: String,
@@ -189,7 +190,7 @@ impl Sealed {
         }
     }
 
-    /// The payload as its column holds it.
+    /// The payload as stored in its column.
     pub fn payload(&self) -> &str {
         match (&self.encoded, &self.event.payload) {
             (None, Payload::Json(text)) => text,
@@ -198,14 +199,14 @@ impl Sealed {
     }
 }
 
-/// Reads an event's headers and payload back from their columns; an error says what is wrong.
+/// Decodes the headers and the payload of an event from their columns. An error says what is wrong.
 ///
-/// An event whose payload no key will ever decrypt keeps the header [`ENCRYPTED_UNDER`], and its
-/// payload as the column has it: the relay makes a dead letter of it.
+/// An event whose payload cannot be decrypted by any key keeps the header [`ENCRYPTED_UNDER`] and
+/// the payload of the column. The relay makes it a dead letter.
 ///
 /// # Errors
-/// Fails when the headers are no JSON object of texts, or a payload is not the base64 it should be,
-/// or is encrypted under a key that is not in the keyring.
+/// Fails if the headers are not a JSON object of strings, if a payload is not valid base64, or if
+/// it is encrypted with a key that is not in the keyring.
 pub fn unseal(
     event: EventId,
     headers: &str,
@@ -235,7 +236,7 @@ pub fn unseal(
     ))
 }
 
-/// A column's text, in quotes where it is no JSON.
+/// The text of a column, in quotes if it is not JSON.
 fn as_json(text: String) -> String {
     match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
         Ok(_) => text,

@@ -1,9 +1,9 @@
-//! The envelope rules for an event emitted in the caller's transaction.
+//! Rules for events that are emitted in the caller's transaction.
 //!
-//! [`seal`] turns what a handler states into what the outbox holds: it adds
-//! the id, the tenant and the request's context, and refuses what no
-//! destination could carry. It runs before the row is written, so that a bad
-//! event fails the request that made it and never the relay.
+//! [`seal`] builds the stored event from the emitted one: it adds the id, the tenant and the
+//! context of the request, and refuses an event that no destination could deliver. It runs before
+//! the row is written, so that an invalid event fails the request that emits it and never the
+//! relay.
 
 mod draft;
 
@@ -20,21 +20,21 @@ use crate::{
     },
 };
 
-/// An event with its place in the outbox.
+/// An event with its position in the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxEvent {
-    /// The row's id: rises in commit order within an aggregate.
+    /// The id of the row. Positions are in commit order within an aggregate.
     pub position: i64,
-    /// The event itself.
+    /// The event.
     pub event: Event,
 }
 
-/// Makes the outbox's event of what a handler stated.
+/// Builds the stored event from an emitted one.
 ///
-/// The emitter's own headers win over `context`.
+/// Headers set by the emitter take precedence over `context`.
 ///
 /// # Errors
-/// Fails when a part is missing, malformed or beyond its bound.
+/// Fails if a part is missing, malformed or too long.
 pub fn seal(
     new: NewEvent,
     tenant: Option<&Tenant>,
@@ -69,20 +69,20 @@ pub fn seal(
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
-    /// A part is longer than its bound.
+    /// A part of the event is too long.
     #[error("{part} has {size}, at most {max} are allowed")]
     TooLarge {
-        /// Which part.
+        /// The part.
         part: &'static str,
-        /// How large it is.
+        /// Its size.
         size: usize,
-        /// How large it may be.
+        /// The maximum size.
         max: usize,
     },
-    /// A part is malformed.
+    /// A part of the event is malformed.
     #[error("{part} {problem}")]
     Malformed {
-        /// Which part.
+        /// The part.
         part: &'static str,
         /// What is wrong with it.
         problem: &'static str,

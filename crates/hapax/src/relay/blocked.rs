@@ -15,7 +15,7 @@ use crate::{
     store::{Batch, Deliveries, StoreError},
 };
 
-use super::flow::Flow;
+use super::delivery_queue::DeliveryQueue;
 
 /// What is known of blocked keys.
 #[derive(Debug)]
@@ -53,18 +53,18 @@ impl Blocked {
     }
 
     /// Where there are too many, keeps only what the store does not know yet.
-    pub(super) fn keep(&mut self, unsaid: impl Iterator<Item = String>) {
+    pub(super) fn keep(&mut self, unrecorded: impl Iterator<Item = String>) {
         if self.is_all && self.keys.len() > BLOCKED_KEYS {
             self.is_all = false;
             self.look_at = Instant::now() + BLOCKED_LOOK;
         }
         if !self.is_all {
-            self.keys = unsaid.collect();
+            self.keys = unrecorded.collect();
         }
     }
 }
 
-impl Flow {
+impl DeliveryQueue {
     /// The keys of a batch that only the store can say about whether they are blocked.
     pub(super) fn asks_about(&self, batch: &Batch) -> Vec<String> {
         if self.blocked.is_all {
@@ -90,8 +90,8 @@ impl Flow {
             let keys = store.blocked_keys(&self.part, BLOCKED_KEYS + 1).await?;
             if keys.len() <= BLOCKED_KEYS / 2 {
                 self.blocked = Blocked::new(keys);
-                let unsaid = unsaid_keys(self.sent.as_ref(), &self.pending);
-                self.blocked.keys.extend(unsaid);
+                let unrecorded = unrecorded_keys(self.sent.as_ref(), &self.pending);
+                self.blocked.keys.extend(unrecorded);
                 return Ok(());
             }
             self.blocked.look_at = Instant::now() + BLOCKED_LOOK;
@@ -104,11 +104,11 @@ impl Flow {
 }
 
 /// The keys of what is parked and not known to be written down.
-pub(super) fn unsaid_keys<'a>(
+pub(super) fn unrecorded_keys<'a>(
     sent: Option<&'a Settlement>,
     pending: &'a Settlement,
 ) -> impl Iterator<Item = String> + 'a {
-    let unsaid = sent.into_iter().chain([pending]);
-    let parks = unsaid.flat_map(|unsaid| &unsaid.park);
+    let unrecorded = sent.into_iter().chain([pending]);
+    let parks = unrecorded.flat_map(|unrecorded| &unrecorded.park);
     parks.filter_map(|park| park.order_key.clone())
 }

@@ -1,4 +1,4 @@
-//! A configured place: which sink, which events, in what order, how patiently.
+//! A configured destination: its sink, its events, their order, and the retry schedule.
 
 use std::{fmt, num::NonZeroU8, sync::Arc, time::Duration};
 
@@ -12,38 +12,39 @@ use crate::{
 
 use super::route::Pattern;
 
-/// A place where events go.
+/// A destination of events.
 #[derive(Clone)]
 pub struct Destination {
-    /// Its name: what its checkpoint, deliveries and metrics are kept under.
+    /// The name, under which its checkpoint, deliveries and metrics are kept.
     pub name: String,
-    /// How it is reached.
+    /// The sink that delivers its events.
     pub sink: Arc<dyn Sink>,
-    /// The event types that it takes; any one suffices.
+    /// Patterns of event types. An event is delivered if at least one matches.
     pub patterns: Vec<Pattern>,
-    /// The one tenant whose events it takes; all when absent.
+    /// The tenant whose events are delivered; `None` for all tenants.
     pub tenant: Option<Tenant>,
-    /// What order is kept.
+    /// The order that is kept.
     pub order: Order,
     /// When a failed event is offered again, and how often.
     pub schedule: Schedule,
-    /// Offers on the wire at once; each may be a batch.
+    /// Maximum number of concurrent attempts. Each may be a batch.
     pub concurrency: usize,
-    /// Events that may be offered per second; unlimited when absent.
+    /// Maximum number of events per second; `None` for no limit.
     pub per_second: Option<u32>,
-    /// After this long an offer is given up, whatever the sink thinks.
+    /// Time limit of an attempt, whatever the limit of the sink is.
     pub timeout: Duration,
-    /// In how many parts its events are carried, each on a node of its own: 1, 2, 4, 8 or 16, and
-    /// the same for as long as the destination lives.
+    /// The number of partitions, each of which can be owned by another node: 1, 2, 4, 8 or 16. It
+    /// cannot be changed during the life of the destination.
     pub parts: NonZeroU8,
-    /// Whether nothing is to be offered for now.
+    /// Whether the destination is paused: nothing is offered.
     pub paused: bool,
-    /// Differs from before when somebody had it go on: it is taken anew, which enables it.
+    /// A number that changes when an operator resumes the destination. The destination is then
+    /// taken again, which enables it.
     pub turn: i64,
 }
 
 impl Destination {
-    /// A destination that takes every event, unordered, on the default schedule.
+    /// Creates a destination for every event, without order, with the default retry schedule.
     pub fn new(name: impl Into<String>, sink: Arc<dyn Sink>) -> Self {
         Self {
             name: name.into(),
@@ -61,73 +62,73 @@ impl Destination {
         }
     }
 
-    /// Takes only events whose type matches one of `patterns`.
+    /// Delivers only events whose type matches one of `patterns`.
     #[must_use]
     pub fn only(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.patterns = patterns.into_iter().map(Pattern::new).collect();
         self
     }
 
-    /// Takes only events of `tenant`.
+    /// Delivers only events of `tenant`.
     #[must_use]
     pub fn tenant(mut self, tenant: Tenant) -> Self {
         self.tenant = Some(tenant);
         self
     }
 
-    /// Keeps this order.
+    /// Sets the order that is kept.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Offers failed events again on this schedule.
+    /// Sets the retry schedule.
     #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = schedule;
         self
     }
 
-    /// Keeps at most this many offers on the wire; at least one.
+    /// Sets the maximum number of concurrent attempts, at least one.
     #[must_use]
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency.max(1);
         self
     }
 
-    /// Offers at most this many events per second.
+    /// Sets the maximum number of events per second.
     #[must_use]
     pub fn per_second(mut self, events: u32) -> Self {
         self.per_second = Some(events.max(1));
         self
     }
 
-    /// Gives an offer up after this long.
+    /// Sets the time limit of an attempt.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Carries its events in this many parts.
+    /// Sets the number of partitions.
     ///
     /// # Errors
-    /// Fails when it is not 1, 2, 4, 8 or 16.
+    /// Fails if it is not 1, 2, 4, 8 or 16.
     pub fn parts(mut self, parts: u8) -> Result<Self, ShardsError> {
         self.parts = NonZeroU8::new(parts).ok_or(ShardsError)?;
         Shards::of_part(0, self.parts)?;
         Ok(self)
     }
 
-    /// Offers nothing until it is no longer paused.
+    /// Pauses the destination, or resumes it.
     #[must_use]
     pub fn paused(mut self, paused: bool) -> Self {
         self.paused = paused;
         self
     }
 
-    /// Whether `other` is carried in the same way to the same sink.
+    /// Whether `other` has the same settings and the same sink.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let settings = |it: &Self| {
             let pace = (it.concurrency, it.per_second, it.timeout);
@@ -158,14 +159,14 @@ impl fmt::Debug for Destination {
     }
 }
 
-/// What order a destination keeps among the events of one aggregate.
+/// The order that a destination keeps among the events of one aggregate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// None: events go as they come, in parallel.
+    /// No order: events are delivered as they come, concurrently.
     #[default]
     None,
-    /// One at a time; a failing event blocks its key until it is delivered or discarded.
+    /// One event at a time. A failing event blocks its key until it is delivered or discarded.
     Key,
-    /// One at a time; an event that dies lets its key go on.
+    /// One event at a time. A dead letter does not block its key.
     KeySkip,
 }

@@ -1,33 +1,36 @@
-//! Which parts this node should carry: numbers in, decision out.
+//! Assignment of partitions to nodes: a pure function of the membership.
 //!
-//! Nobody assigns. Every node sees the same attendance and reckons alike: what
-//! is free falls to whoever has least, and whoever has two more than another
-//! lets one go; but to nobody who says that it does not know the destination. Two that take the same part at once, for they looked at
-//! different moments, are told apart by the store.
+//! There is no coordinator. Every node reads the same membership and computes the same assignment:
+//! a free partition goes to the node with the fewest partitions, and a node with at least two more
+//! partitions than another one releases one. Nodes that report that they do not know a destination
+//! do not take its partitions. If two nodes take the same partition because they read the
+//! membership at different times, the store decides.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::delivery::Attendance;
 
-/// Looks in the time after which a node that was not seen is taken for dead.
+/// Number of polls in the time after which a node without heartbeat is considered dead.
 pub(super) const LOOKS: u32 = 5;
-/// Looks after which a part that nobody takes is taken by whoever knows of it, whatever its share:
-/// the others may be of a version that does not say what it knows, or slow.
+/// Number of polls after which a partition without owner is taken by any node that knows its
+/// destination, whatever its share: the other nodes may run a version that does not report its
+/// destinations, or may be slow.
 const UNWANTED_LOOKS: u32 = 2 * LOOKS;
 
-/// What one node remembers from look to look.
+/// What a node remembers between polls.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     nodes: Vec<String>,
-    /// For how many looks nobody has held a part.
+    /// The number of polls for which a partition has had no owner.
     free: HashMap<String, u32>,
-    /// Parts that nobody else wanted: letting them go would only move them to and fro.
+    /// Partitions that no other node took. Releasing them again would only move them back and
+    /// forth.
     unwanted: HashSet<String>,
 }
 
 impl Shares {
-    /// The parts of `wanted`, each with its destination, that `node` should carry until the next
-    /// look.
+    /// The partitions of `wanted`, each with its destination, that `node` should own until the next
+    /// poll.
     pub(super) fn of(
         &mut self,
         node: &str,
@@ -47,8 +50,8 @@ impl Shares {
         ours
     }
 
-    /// Takes what is free and falls to us, when each part falls to whoever has least of those that
-    /// know it.
+    /// Takes free partitions that belong to this node, if each free partition goes to the node with
+    /// the fewest of those that know its destination.
     fn take(
         &mut self,
         wanted: &BTreeMap<String, String>,
@@ -73,7 +76,8 @@ impl Shares {
         }
     }
 
-    /// Lets go of what makes the shares more even in the hands of another that knows it.
+    /// Releases partitions that another node that knows their destination should own for a more
+    /// even distribution.
     fn let_go(&self, ours: &mut BTreeSet<String>, mut hands: Hands<'_>) {
         while let Some((richest, poorest, part)) = hands.uneven(&self.unwanted) {
             hands.parts[richest].remove(&part);
@@ -85,15 +89,15 @@ impl Shares {
     }
 }
 
-/// Which parts each living node has, and could have.
+/// The partitions that each live node has, and could have.
 #[derive(Debug)]
 struct Hands<'a> {
-    /// By the node's place among those that live.
+    /// By the index of the node among the live nodes.
     parts: Vec<BTreeSet<String>>,
-    /// What each knows; nothing of one that has not said so.
+    /// The destinations that each node knows; `None` if it does not report them.
     knows: Vec<Option<&'a BTreeSet<String>>>,
     wanted: &'a BTreeMap<String, String>,
-    /// Our own place.
+    /// The index of this node.
     place: Option<usize>,
 }
 
@@ -107,7 +111,7 @@ impl<'a> Hands<'a> {
         };
         Self {
             parts: nodes.clone().map(held).collect(),
-            // What we know ourselves is what is wanted.
+            // This node knows the destinations of all wanted partitions.
             knows: nodes
                 .map(|it| attendance.knows.get(it).filter(|_| it != node))
                 .collect(),
@@ -126,13 +130,14 @@ impl<'a> Hands<'a> {
         self.knows[node].is_none_or(knows)
     }
 
-    /// Who has least of those that could have a part.
+    /// The node with the fewest partitions among those that could have this one.
     fn poorest(&self, part: &str) -> Option<usize> {
         let could = (0..self.parts.len()).filter(|node| self.could_have(*node, part));
         could.min_by_key(|node| self.parts[*node].len())
     }
 
-    /// A part that would make the shares more even in other hands: whose it is, whose it would be.
+    /// A partition that another node should own for a more even distribution: its owner, and its
+    /// next owner.
     fn uneven(&self, unwanted: &HashSet<String>) -> Option<(usize, usize, String)> {
         let mut nodes: Vec<usize> = (0..self.parts.len()).collect();
         nodes.sort_by_key(|node| self.parts[*node].len());
@@ -207,7 +212,7 @@ mod tests {
         let nodes = ["a stranger", "b", "c"];
         check(&mut shares, "b", &nodes, &[], &["p", "r"]);
         check(&mut shares, "c", &nodes, &[], &["q"]);
-        // Nor is anything let go for it, whoever comes and goes.
+        // It is not released either, whichever nodes join or leave.
         let held = [("p", "b"), ("q", "b"), ("r", "b")];
         check(
             &mut shares,
@@ -227,8 +232,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever comes and goes, soon every part has one carrier and no node two more than
-        /// another.
+        /// Whichever nodes join or leave, soon every partition has one owner, and no node has two
+        /// more than another.
         #[test]
         fn shares_become_even(parts in 1_usize..20, nodes in 1_usize..6, owner in 0_usize..6) {
             let names: Vec<String> = (0..nodes).map(|node| format!("n{node}")).collect();
@@ -276,7 +281,7 @@ mod tests {
         assert_eq!(of(shares, node, nodes, held), expected);
     }
 
-    /// Strangers know another destination alone; of the others nothing is said.
+    /// Nodes that know only another destination. Others report nothing.
     fn strangers(nodes: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
         let strangers = nodes.iter().filter(|it| it.contains("stranger"));
         let other = BTreeSet::from(["other".to_owned()]);

@@ -1,35 +1,34 @@
-//! The relay carries events from the outbox to their destinations.
+//! The relay: delivers events from the outbox to their destinations.
 //!
-//! One turn of the loop is four steps, each in a file of its own: `frontier`
-//! reads, `route` chooses, `lane` says whose turn it is, `settle` writes down
-//! what happened. `carrier` is the loop itself, one for each part of each
-//! destination, so that a destination which is down harms nobody else. Around
-//! it the `keeper` takes the part, and waits where it may not carry. The
-//! `steward` has a keeper for every part, and looks which are ours: several
-//! nodes share the parts by `lease`.
+//! Each iteration of the loop has four steps, each in a separate file: `frontier` reads events,
+//! `route` selects those of the destination, `lane` decides which one is next, and `settle` records
+//! the outcomes. `worker` is the loop. There is one for each partition of each destination, so
+//! that a destination that is down does not affect the others. A `keeper` takes the partition, runs
+//! the loop, and waits while another node owns the partition. The `supervisor` runs a keeper for every
+//! partition and decides which partitions belong to this node: several nodes share the partitions
+//! by `lease`.
 //!
-//! A crash between offer and settle delivers the event again. That is the
-//! contract, not a bug: the relay is at-least-once, and the inbox on the
-//! other side makes the effect happen once.
+//! If the process crashes after an event was offered and before the outcome is recorded, the event
+//! is delivered again. The relay delivers at least once, and the inbox of the receiver makes the
+//! effect happen once.
 
-mod steward;
+mod supervisor;
 mod lease;
 mod namesake;
-mod keeper;
-mod carrier;
+mod partition_task;
+mod worker;
 pub mod destination;
-mod frontier;
+mod tail_cache;
 pub mod route;
-mod flow;
+mod delivery_queue;
 mod blocked;
 mod lane;
 mod breaker;
 mod rate;
 mod offer;
 mod settle;
-mod progress;
+mod checkpoint_tracker;
 mod standing;
-pub mod wake;
 #[cfg(test)]
 mod tests;
 
@@ -53,50 +52,51 @@ use crate::{
     trace::Traces,
 };
 
+use crate::notify::Notifier;
 pub use destination::{Destination, Order};
-use keeper::{DISABLED, Place, Places, locked};
 use namesake::Namesakes;
+use partition_task::{DISABLED, Place, Places, locked};
 pub use route::Pattern;
-use steward::Steward;
-use wake::Wake;
+use supervisor::Supervisor;
 
-/// What a relay is given besides its store and its destinations.
+/// The settings of a relay, besides its store and its destinations.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the time comes from.
+    /// The source of time.
     pub clock: Clock,
-    /// Where jitter comes from.
+    /// The source of randomness for jitter.
     pub random: Random,
-    /// Whom to tell of each commit and each send.
+    /// Failpoints that are reached at each commit and each send.
     pub failpoints: Failpoints,
-    /// The longest that a destination waits before it looks by itself.
+    /// The longest interval between two reads of a destination that is not notified.
     pub poll_idle: Duration,
-    /// Who this relay is to others that share its store.
+    /// The identity of this relay among others that share its store.
     ///
-    /// `None` where no other process can have the store: then every destination is carried here,
-    /// and a relay that was fenced stops. Either all relays of a store have one, or there is one
-    /// relay.
+    /// `None` if no other process can open the store. Then every destination is served here, and a
+    /// relay that was fenced stops. Either all relays of a store have an identity, or there is only
+    /// one relay.
     pub node: Option<Node>,
-    /// Whether attempts are traced; what an event carries travels on in any case.
+    /// Whether attempts are traced. The trace context of an event is passed on in any case.
     pub traces: Traces,
 }
 
-/// A relay among others on one store.
+/// The identity of one relay among several on one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name, for people: in lists and logs. The store knows a process by its name and a number
-    /// that it draws when it starts, so that two processes of one name are two nodes.
+    /// The name, for lists and logs. The store identifies a process by its name and a number that
+    /// is drawn when the process starts, so that two processes with the same name are two nodes.
     ///
-    /// No other living relay should have it: whoever finds one says so, as an error. A process that
-    /// was killed and comes again waits as anybody does until the lease of the one before is over.
+    /// No other live relay should have the same name: a relay that finds one logs an error. A
+    /// process that was killed and restarted waits, like any other node, until the lease of the old
+    /// process is over.
     pub name: String,
-    /// How long it may show no sign of life before the others take what it carries;
-    /// [`limits::NODE_LEASE`] is a good choice. All relays of a store have the same.
+    /// How long the relay may miss its heartbeat before other relays take its partitions.
+    /// [`limits::NODE_LEASE`] is a good choice. All relays of a store must use the same value.
     pub lease: Duration,
 }
 
 impl Node {
-    /// A node of this name, with the default lease.
+    /// Creates a node with this name and the default lease.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -106,7 +106,8 @@ impl Node {
 }
 
 impl Node {
-    /// For how long the others take it for alive, and what it takes for its own.
+    /// How long the other nodes consider this one alive, and how long it considers its partitions
+    /// its own.
     fn counts_for(&self) -> Duration {
         if seeded::has(Bug::ShortLease) {
             return self.lease / 20;
@@ -116,7 +117,7 @@ impl Node {
 }
 
 impl Settings {
-    /// Settings with the default poll and no failpoints.
+    /// Creates settings with the default poll interval and no failpoints.
     pub fn new(clock: Clock, random: Random) -> Self {
         Self {
             clock,
@@ -134,29 +135,29 @@ impl Settings {
 pub struct Relay;
 
 impl Relay {
-    /// Starts to carry the events of `store` to `destinations`, on the runtime it is called in.
+    /// Starts to deliver the events of `store` to `destinations`, on the current runtime.
     ///
-    /// A destination named here is enabled, even if its far side had wanted no more events. A
-    /// name is one destination: of two that share it, the first is carried.
+    /// A destination in this list is enabled, even if its receiver had refused further events.
+    /// Names are unique: if two destinations have the same name, the first is used.
     pub fn spawn<S>(
         store: &S,
         destinations: Vec<Destination>,
         settings: &Settings,
-        wake: &Wake,
+        notifier: &Notifier,
     ) -> RelayHandle
     where
         S: Source + Deliveries,
     {
-        Self::spawn_from(store, store, destinations, settings, wake)
+        Self::spawn_from(store, store, destinations, settings, notifier)
     }
 
-    /// As [`spawn`](Self::spawn), with the events of another source than the store's own.
+    /// Like [`spawn`](Self::spawn), with the events of another source than the outbox of the store.
     pub fn spawn_from<S, D>(
         source: &S,
         store: &D,
         destinations: Vec<Destination>,
         settings: &Settings,
-        wake: &Wake,
+        notifier: &Notifier,
     ) -> RelayHandle
     where
         S: Source,
@@ -178,16 +179,16 @@ impl Relay {
         }
         let draining = watch::Sender::new(false);
         let destinations = watch::Sender::new(destinations.into());
-        let steward = Steward::new(
+        let supervisor = Supervisor::new(
             source.clone(),
             store.clone(),
             settings,
-            wake.clone(),
+            notifier.clone(),
             Arc::clone(&places),
             Namesakes::counted_by(Arc::clone(&namesakes)),
         );
         let mut tasks = JoinSet::new();
-        tasks.spawn(steward.run(destinations.subscribe(), draining.subscribe()));
+        tasks.spawn(supervisor.run(destinations.subscribe(), draining.subscribe()));
         RelayHandle {
             draining,
             destinations,
@@ -199,7 +200,7 @@ impl Relay {
     }
 }
 
-/// A running relay; dropping it stops it at once, as a crash would.
+/// A running relay. Dropping it stops the relay at once, like a crash.
 #[derive(Debug)]
 pub struct RelayHandle {
     draining: watch::Sender<bool>,
@@ -211,40 +212,42 @@ pub struct RelayHandle {
 }
 
 impl RelayHandle {
-    /// Offers nothing new, lets what is on the wire come home, writes it down and gives up what
-    /// it carried.
+    /// Stops offering events, waits for the attempts in flight, records their outcomes, and
+    /// releases all partitions.
     pub async fn drain(mut self) {
         self.draining.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Carries these destinations from now on: new ones start, those that are missing end, those
-    /// that differ are drained and go on as they are now.
+    /// Replaces the destinations. New destinations start, missing ones end, and changed ones are
+    /// drained and continue with the new settings.
     ///
-    /// One that is the same, down to the same `Arc` of its sink, is not disturbed.
+    /// A destination that is equal, including the `Arc` of its sink, is not interrupted.
     pub fn set(&self, destinations: Vec<Destination>) {
         self.destinations.send_replace(destinations.into());
     }
 
-    /// What the store knows this relay by: its node's name and a number of its own; `None` where it
-    /// shares its store with nobody.
+    /// The identity of this relay in the store: the name of its node and its number; `None` if it
+    /// does not share its store.
     pub fn identity(&self) -> Option<&str> {
         self.identity.as_deref()
     }
 
-    /// How many other processes live under the name of this relay's node.
+    /// The number of other live processes with the name of this relay's node.
     ///
-    /// Neither takes what another carries; it is a mistake all the same, as nobody can tell them apart
-    /// by name.
+    /// No process takes a partition of another one. It is still a mistake, because operators cannot
+    /// distinguish them by name.
     pub fn namesakes(&self) -> usize {
         self.namesakes.load(Ordering::Relaxed)
     }
 
-    /// Enables a destination that was disabled; false when there is none of that name.
+    /// Enables a destination that was disabled. Returns false if there is no destination with this
+    /// name.
     pub fn enable(&self, destination: &str) -> bool {
         let places = self.places_of(destination);
         for place in &places {
-            // A notice to one that carries would be remembered, and enable it when it is disabled.
+            // A running loop would remember the notification and enable the destination when it is
+            // disabled later.
             if *place.stopped.borrow() == Some(DISABLED) {
                 place.enable.notify_one();
             }
@@ -252,9 +255,11 @@ impl RelayHandle {
         !places.is_empty()
     }
 
-    /// Why a destination carries nothing; `None` while a part of it does, or when there is none.
+    /// Why no partition of a destination is served here; `None` while one is, or if there is no
+    /// such destination.
     ///
-    /// One of `disabled`, `paused`, `standby` (another node carries it, or will) and `fenced`.
+    /// One of `disabled`, `paused`, `standby` (another node owns the partitions, or will) and
+    /// `fenced`.
     pub fn stopped(&self, destination: &str) -> Option<&'static str> {
         let places = self.places_of(destination);
         let mut reasons = places.iter().map(|place| *place.stopped.borrow());

@@ -1,10 +1,10 @@
-//! Who this process is to its store, and whether another process has the same name.
+//! The identity of this process in its store, and other processes with the same name.
 //!
-//! A name is given by people, and may be given twice: a machine is cloned, two
-//! services listen at one port of two addresses. So a process is known by its
-//! name and a number that it draws, and what one of them holds is never taken
-//! for the other's. That two live under one name is said all the same: whoever
-//! reads it in a log or a list cannot tell which is meant.
+//! Operators choose names, and may use one twice: a machine is cloned, or two services listen on
+//! the same port of two addresses. Therefore the identity of a process is its name and a number
+//! that is drawn when it starts, and no process takes the partitions of another one with the same
+//! name. Two processes with one name are still reported, because an operator cannot distinguish
+//! them in logs and lists.
 
 use std::{
     collections::HashMap,
@@ -22,16 +22,16 @@ use crate::{clock::Random, delivery::Attendance, telemetry};
 
 use super::lease::LOOKS;
 
-/// Parts the name from the number, which has sixteen digits.
+/// Separates the name and the number, which has sixteen digits.
 const MARK: char = '#';
 const DIGITS: usize = 16;
 
-/// What the store knows a process by: its name, and a number of its own.
+/// The identity of a process in the store: its name and a number.
 pub(super) fn identity(name: &str, random: &Random) -> String {
     format!("{name}{MARK}{:016x}", random.bits())
 }
 
-/// The name that an identity begins with; one of an older version is nothing else.
+/// The name in an identity. Older versions used the name alone.
 pub(super) fn name_of(identity: &str) -> &str {
     match identity.rsplit_once(MARK) {
         Some((name, number)) if is_number(number) => name,
@@ -43,17 +43,17 @@ fn is_number(text: &str) -> bool {
     text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The others of our name, from look to look.
+/// Other processes with the name of this one, from poll to poll.
 #[derive(Debug, Default)]
 pub(super) struct Namesakes {
-    /// Since when each has been seen.
+    /// When each of them was seen first.
     seen: HashMap<String, Instant>,
-    /// How many live, for whoever asks.
+    /// The number of live ones, for the relay handle.
     living: Arc<AtomicUsize>,
 }
 
 impl Namesakes {
-    /// Notes how many live where it can be asked for.
+    /// Stores the number of live ones in `living`.
     pub(super) fn counted_by(living: Arc<AtomicUsize>) -> Self {
         gauge!(telemetry::RELAY_NAMESAKES).set(0.0);
         Self {
@@ -62,10 +62,11 @@ impl Namesakes {
         }
     }
 
-    /// Looks for others of our name among those who attend, and says so when that changes.
+    /// Finds other processes with the same name in the membership, and logs when their number
+    /// changes.
     ///
-    /// One that ended without a word is taken for alive until its lease is over, so that a process
-    /// which was killed and started again sees its predecessor: only who is seen for longer lives.
+    /// A process that was killed is considered alive until its lease is over, so a process that is
+    /// restarted sees its predecessor. Only one that is seen for longer than that is alive.
     pub(super) fn look(&mut self, identity: &str, attendance: &Attendance, lease: Duration) {
         let name = name_of(identity);
         let is_other = |other: &&String| *other != identity && name_of(other) == name;

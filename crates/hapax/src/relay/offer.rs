@@ -1,4 +1,4 @@
-//! Offering events to a sink, whatever the sink does.
+//! Calling a sink, and protection against sinks that hang, panic or return too few outcomes.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -22,7 +22,8 @@ use super::{
     settle::{Tried, outcome_of},
 };
 
-/// Offers `items` once; a sink that hangs, panics or miscounts fails all of them.
+/// Offers `items` once. If the sink hangs, panics or returns the wrong number of outcomes, all of
+/// them fail.
 pub(super) async fn offer(
     destination: Arc<Destination>,
     items: Vec<Item>,
@@ -30,7 +31,7 @@ pub(super) async fn offer(
     failpoints: Failpoints,
     traces: Traces,
 ) -> Vec<Tried> {
-    // One for each offer, or none at all where nothing is traced.
+    // One span for each offer, or none if nothing is traced.
     let mut spans = Vec::new();
     let offers: Vec<_> = items
         .iter()
@@ -66,7 +67,7 @@ pub(super) async fn offer(
         .collect()
 }
 
-/// The span of one attempt, below the one that emitted the event.
+/// The span of one attempt, below the span that emitted the event.
 fn span(destination: &Destination, item: &Item, place: &Place) -> Span {
     if !place.is_recorded() {
         return Span::none();
@@ -90,7 +91,7 @@ fn span(destination: &Destination, item: &Item, place: &Place) -> Span {
     )
 }
 
-/// Says on an attempt's span how it went: in words and numbers, never in the far side's own text.
+/// Records the outcome in the span of an attempt, without the text of the receiver.
 fn conclude(span: &Span, outcome: &Outcome) {
     let (word, receipt) = match outcome {
         Ok(receipt) => (AttemptOutcome::Delivered, receipt),
@@ -106,7 +107,7 @@ fn conclude(span: &Span, outcome: &Outcome) {
     }
 }
 
-/// An event whose payload no key will ever decrypt: what it says is nobody's to read.
+/// The payload cannot be decrypted by any key.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the header {ENCRYPTED_UNDER} says that the payload is encrypted, and it is not what a keyring \
@@ -114,7 +115,8 @@ fn conclude(span: &Span, outcome: &Outcome) {
 )]
 struct Undecryptable;
 
-/// Offers what can be offered; what cannot is refused for good, and keeps nothing else back.
+/// Offers the events that can be offered. Those that cannot are rejected permanently and do not
+/// delay the others.
 async fn outcomes(destination: &Destination, offers: &[Offer]) -> Vec<Outcome> {
     let is_readable = |offer: &&Offer| !offer.event.event.headers.contains_key(ENCRYPTED_UNDER);
     if offers.iter().all(|offer| is_readable(&offer)) {
@@ -140,7 +142,7 @@ async fn sent(destination: &Destination, offers: &[Offer]) -> Vec<Outcome> {
             .map(|_| Err(SinkError::unavailable(error_type, why)))
             .collect()
     };
-    // Whatever a sink does is done in here: being called, being polled and being dropped.
+    // All code of a sink runs in here: the call, the polls and the drop.
     let delivery = async { timeout(destination.timeout, destination.sink.deliver(offers)).await };
     match AssertUnwindSafe(delivery).catch_unwind().await {
         Ok(Err(_)) => all_fail("timeout", "the offer took too long"),
@@ -182,7 +184,7 @@ mod tests {
         check_marked(&[false, false], 2).await;
     }
 
-    /// Takes what comes, if it is so many.
+    /// A sink that accepts batches up to this size.
     struct Takes(usize);
 
     impl Sink for Takes {

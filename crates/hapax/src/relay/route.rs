@@ -1,26 +1,26 @@
-//! Which events a destination takes.
+//! Which events a destination receives.
 
 use crate::event::Event;
 
 use super::destination::Destination;
 
-/// A pattern over event types, such as `order.*`; `*` stands for any run of characters.
+/// A pattern of event types, such as `order.*`. `*` matches any sequence of characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
 impl Pattern {
-    /// The pattern that `text` spells.
+    /// Creates a pattern.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Whether it matches the whole of `kind`.
+    /// Whether the pattern matches the whole of `kind`.
     pub fn matches(&self, kind: &str) -> bool {
         let Some((first, rest)) = self.0.split_once('*') else {
             return self.0 == kind;
         };
         let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
-        // The two ends are cut off first, so that they cannot overlap.
+        // The two ends are removed first, so that they cannot overlap.
         let inner = kind
             .strip_prefix(first)
             .and_then(|kind| kind.strip_suffix(last));
@@ -35,7 +35,7 @@ impl Pattern {
     }
 }
 
-/// Whether `destination` takes `event`.
+/// Whether `destination` receives `event`.
 pub(super) fn takes(destination: &Destination, event: &Event) -> bool {
     may_have(destination, event)
         && destination
@@ -44,7 +44,7 @@ pub(super) fn takes(destination: &Destination, event: &Event) -> bool {
             .any(|pattern| pattern.matches(&event.kind))
 }
 
-/// Whether `destination` may have `event` at all: it is of its tenant.
+/// Whether `destination` may receive `event` at all, because the event belongs to its tenant.
 pub(super) fn may_have(destination: &Destination, event: &Event) -> bool {
     match &destination.tenant {
         None => true,

@@ -1,8 +1,8 @@
-//! Writing down what happened: the only place that changes a delivery.
+//! Recording outcomes. This is the only place that changes a delivery.
 //!
-//! [`Flow::conclude`] turns the outcome of an attempt into rows: arrived,
-//! parked until later, dead, or the end of the destination. The rows gather
-//! until the next turn writes them in one transaction, fenced by the epoch.
+//! [`DeliveryQueue::conclude`] converts the outcome of an attempt to rows: delivered, parked until
+//! later, dead, or destination disabled. The next iteration writes the rows in one transaction,
+//! fenced by the epoch.
 
 use std::time::Duration;
 
@@ -18,9 +18,11 @@ use crate::{
     telemetry,
 };
 
-use super::{blocked::unsaid_keys, destination::Order, flow::Flow, lane::Item};
+use super::{
+    blocked::unrecorded_keys, delivery_queue::DeliveryQueue, destination::Order, lane::Item,
+};
 
-/// One attempt, as it went.
+/// One attempt and its outcome.
 #[derive(Debug)]
 pub(super) struct Tried {
     pub(super) item: Item,
@@ -29,8 +31,8 @@ pub(super) struct Tried {
     pub(super) outcome: Outcome,
 }
 
-impl Flow {
-    /// Notes how an attempt ended; `unit` is a random number in `0.0..1.0` for jitter.
+impl DeliveryQueue {
+    /// Records the outcome of an attempt; `unit` is a random number in `0.0..1.0` for jitter.
     pub(super) fn conclude(&mut self, tried: Tried, now: Timestamp, unit: f64) {
         if let Ok(receipt) = &tried.outcome {
             return self.arrived(&tried, receipt.status, now);
@@ -42,7 +44,8 @@ impl Flow {
         match &error {
             SinkError::Rejected { .. } => self.died(item, attempt, now, &error),
             SinkError::Gone { .. } => {
-                // The event is not at fault: it goes out when the destination is enabled again.
+                // The failure does not concern the event, which is delivered when the destination
+                // is enabled again.
                 self.pending.disable = Some(one_line(&error));
                 self.failed(item, ParkedState::Retrying, attempt, now, &error);
             }
@@ -65,18 +68,18 @@ impl Flow {
         }
     }
 
-    /// Gives up an event whose relay died in its last attempt: no outcome will ever come.
+    /// Gives up an event whose relay died during its last attempt. Its outcome will never be known.
     pub(super) fn give_up(&mut self, item: Item, now: Timestamp) {
         let error = SinkError::unavailable("interrupted", "the relay died in the last attempt");
         let attempts = item.attempts;
         self.died(item, attempts, now, &error);
     }
 
-    /// What is to be written down next, if anything is.
+    /// The next settlement to write, if there is anything to record.
     ///
-    /// What was sent comes first, under its number, until it is [`settled`](Self::settled): it may
-    /// be written down although nobody heard of it, and what an operator has done since is not
-    /// undone by it.
+    /// A settlement that was sent is sent again under its number until it is
+    /// [`settled`](Self::settled): it may have been written without a confirmation, and must not
+    /// revert what an operator has changed since.
     pub(super) fn settlement(&mut self) -> Option<Settlement> {
         if self.sent.is_none() && self.is_pending() {
             let next = Settlement {
@@ -86,34 +89,34 @@ impl Flow {
                 ..Settlement::default()
             };
             let pending = std::mem::replace(&mut self.pending, next);
-            let moved = self.progress.changed();
-            let known_by = || pending.is_once().then(|| self.progress.checkpoint());
+            let moved = self.checkpoints.changed();
+            let known_by = || pending.is_once().then(|| self.checkpoints.checkpoint());
             self.sent = Some(Settlement {
-                read: self.progress.read_to(),
+                read: self.checkpoints.read_to(),
                 follows: Some(self.newest),
                 checkpoint: moved.or_else(known_by),
                 arrived: self.arrivals.said(),
                 ..pending
             });
-            self.progress.kept();
+            self.checkpoints.kept();
             self.arrivals.0.clear();
         }
         if self.sent.is_some() {
-            // What the store holds until its answer is here, nobody knows.
+            // Until the store has responded, its checkpoint is not known.
             self.known.set(None);
         }
         self.sent.clone()
     }
 
-    /// Whether anything is to be written down.
-    pub(super) fn is_unsaid(&self) -> bool {
+    /// Whether there is anything to record.
+    pub(super) fn is_dirty(&self) -> bool {
         self.sent.is_some() || self.is_pending()
     }
 
-    /// Whether the destination's end is to be written down.
+    /// Whether the destination is to be disabled.
     pub(super) fn is_disabling(&self) -> bool {
-        let mut unsaid = self.sent.iter().chain([&self.pending]);
-        unsaid.any(|unsaid| unsaid.disable.is_some())
+        let mut unrecorded = self.sent.iter().chain([&self.pending]);
+        unrecorded.any(|unrecorded| unrecorded.disable.is_some())
     }
 
     fn is_pending(&self) -> bool {
@@ -126,13 +129,13 @@ impl Flow {
             disable,
             ..
         } = &self.pending;
-        self.progress.has_moved()
+        self.checkpoints.has_moved()
             || disable.is_some()
             || !(begin.is_empty() && park.is_empty() && delivered.is_empty())
             || !(release.is_empty() && attempts.is_empty() && self.arrivals.0.is_empty())
     }
 
-    /// Notes that what was sent is written down, and which keys it found free.
+    /// Records that the settlement was written, and which order keys are unblocked.
     pub(super) fn settled(&mut self, mut freed: Vec<String>, now: Timestamp) {
         let Some(sent) = self.sent.take() else { return };
         if let Some(checkpoint) = &sent.checkpoint {
@@ -147,7 +150,7 @@ impl Flow {
         if sent.release.iter().any(falls_due) {
             self.due_at = Some(now);
         }
-        // The store does not know yet whom else they are to wait for.
+        // The store does not know yet which other deliveries they have to wait for.
         let parked = |key: &String| {
             let mut keys = self.pending.park.iter().map(|park| &park.order_key);
             keys.any(|held| held.as_ref() == Some(key))
@@ -156,8 +159,8 @@ impl Flow {
         for key in freed {
             self.blocked.remove(&key);
         }
-        self.blocked.keep(unsaid_keys(None, &self.pending));
-        // Until now their rows would have looked due.
+        self.blocked.keep(unrecorded_keys(None, &self.pending));
+        // Until now their rows seemed to be due.
         let written = sent.park.iter().map(|park| park.position);
         for position in written.chain(sent.delivered) {
             self.revived.remove(&position);
@@ -178,7 +181,7 @@ impl Flow {
                 ..attempt(tried)
             });
         }
-        self.progress.settle(item.position());
+        self.checkpoints.settle(item.position());
         if item.parked {
             self.pending.delivered.push(item.position());
             self.release(item);
@@ -196,7 +199,7 @@ impl Flow {
             "event is a dead letter"
         );
         if seeded::has(Bug::DroppedWhenExhausted) {
-            self.progress.settle(item.position());
+            self.checkpoints.settle(item.position());
             self.pending
                 .delivered
                 .extend(item.parked.then(|| item.position()));
@@ -207,7 +210,7 @@ impl Flow {
             self.release(&item);
             self.lane.go_on(&item);
             let last_error = Some(one_line(error));
-            // Without its key it holds nobody up.
+            // Without a key it does not block others.
             return self.park(
                 item.position(),
                 ParkedState::Dead,
@@ -220,7 +223,7 @@ impl Flow {
         self.failed(item, ParkedState::Dead, attempt, now, error);
     }
 
-    /// Parks an event, and behind it those in memory that must keep its order.
+    /// Parks an event, and the events in memory that have to wait for it.
     fn failed(
         &mut self,
         item: Item,
@@ -246,7 +249,8 @@ impl Flow {
         }
         let waiting = self.lane.hold_up(&item);
         if item.order_key.is_none() {
-            // It held a key up under another order: those behind it wait for it no longer.
+            // It blocked a key in an earlier order. Deliveries that wait for it must not wait any
+            // longer.
             self.release(&item);
         }
         let last_error = Some(one_line(error));
@@ -262,7 +266,7 @@ impl Flow {
         for behind in waiting {
             let position = behind.position();
             if behind.blocked {
-                // So its row says already.
+                // Its row says so already.
                 self.revived.remove(&position);
                 continue;
             }
@@ -307,8 +311,7 @@ impl Flow {
     }
 }
 
-/// An attempt, without how it ended; what a far side says when it is content is not worth a
-/// row's space.
+/// An attempt without its outcome. The response to a success is not stored.
 fn attempt(tried: &Tried) -> Attempt {
     Attempt {
         position: tried.item.position(),
@@ -322,7 +325,7 @@ fn attempt(tried: &Tried) -> Attempt {
     }
 }
 
-/// First attempts that arrived, gathered by the status that they got.
+/// First attempts that succeeded, by status code.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(Vec<Gathered>);
 
@@ -378,7 +381,7 @@ pub(super) fn outcome_of(error: &SinkError) -> AttemptOutcome {
 
 fn one_line(error: &SinkError) -> String {
     let mut line: String = error
-        .story()
+        .error_chain()
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect();

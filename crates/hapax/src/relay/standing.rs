@@ -51,7 +51,7 @@ pub(super) async fn watch<S: Deliveries>(
         let standing = report_once(store, part, clock).await;
         let newest = standing.and_then(|standing| standing.newest);
         // Where both looks are alike, no settlement was on its way in between. A later owner's is
-        // what the carrier is told when it settles.
+        // what the worker is told when it settles.
         let found = newest.filter(|newest| {
             let is_ours = before == Some(*newest);
             before.is_some() && known.get() == before && !is_ours && newest.epoch <= known.epoch
@@ -149,7 +149,7 @@ async fn report_once<S: Deliveries>(store: &S, part: &str, clock: &Clock) -> Opt
         Err(error) => {
             tracing::debug!(
                 destination = part,
-                error = error.story(),
+                error = error.error_chain(),
                 "standing is not known"
             );
             return None;

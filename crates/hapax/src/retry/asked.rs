@@ -1,18 +1,18 @@
-//! What a far side asks for with `Retry-After`.
+//! The `Retry-After` header of a response: seconds or a date.
 //!
-//! Seconds, or a date. A date is measured against the answer's own `Date`: the two clocks need
-//! not agree, and whoever's clock is an hour ahead must not come back at once.
+//! A date is compared with the `Date` of the same response, because the clocks of client and server
+//! may differ: a client whose clock is an hour ahead must not retry at once.
 
 use std::time::Duration;
 
 use crate::{clock::Timestamp, limits::RETRY_AFTER_MAX};
 
-/// The wait that a `Retry-After` asks for, beside the `Date` of the same answer; `None` when it
-/// asks for none that can be read. It is believed for [`RETRY_AFTER_MAX`].
+/// Parses a `Retry-After` together with the `Date` of the same response; `None` if it is not valid.
+/// The result is at most [`RETRY_AFTER_MAX`].
 pub fn retry_after(asked: &str, date: Option<&str>, now: Timestamp) -> Option<Duration> {
     let asked = asked.trim();
     let wait = if !asked.is_empty() && asked.bytes().all(|byte| byte.is_ascii_digit()) {
-        // Digits that do not fit are a very long time, not none.
+        // A number with too many digits is a very long time, not zero.
         Duration::from_secs(asked.parse().unwrap_or(u64::MAX))
     } else {
         moment(asked)?.since(date.and_then(moment).unwrap_or(now))

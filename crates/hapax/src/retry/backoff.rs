@@ -1,8 +1,8 @@
-//! When a client sends again: full jitter, within a deadline.
+//! Backoff of the retry client: full jitter, within a deadline.
 //!
-//! The wait before retry `n` is anything from nothing to a ceiling that doubles. What the far side
-//! asked for is a minimum, to which the jitter is added: clients that were told "in two seconds"
-//! together must not come back together. No wait reaches past the deadline.
+//! The wait before retry `n` is random between zero and a ceiling that doubles. A `Retry-After` is
+//! a minimum to which the jitter is added, so that clients that received the same value do not
+//! retry together. No wait extends past the deadline.
 
 use std::time::Duration;
 
@@ -11,43 +11,43 @@ use crate::{
     seeded::{self, Bug},
 };
 
-/// How often and how fast one operation is tried.
+/// How often and how fast one operation is attempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The ceiling of the first wait; it doubles with each.
+    /// Ceiling of the first wait. It doubles with each retry.
     pub base: Duration,
-    /// What the ceiling never exceeds.
+    /// Maximum of the ceiling.
     pub cap: Duration,
-    /// Attempts of one operation, the first among them; none counts as one.
+    /// Maximum number of attempts, including the first. Zero counts as one.
     pub attempts_max: u32,
-    /// The time of one operation, from before its first attempt to its answer.
+    /// Time limit of the operation, from before its first attempt to its response.
     pub total: Duration,
 }
 
-/// What follows an attempt that failed.
+/// What follows a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
     /// Another attempt, after this wait.
     After(Duration),
-    /// None: there were as many as are allowed.
+    /// No further attempt: the maximum number is reached.
     Exhausted,
-    /// None: there is no time left.
+    /// No further attempt: no time is left.
     Late,
-    /// None: the far side asked for this wait, and it ends past the deadline.
+    /// No further attempt: the receiver asked for this wait, which ends after the deadline.
     TooLate(Duration),
 }
 
 impl Backoff {
-    /// The longest that the wait before retry `n` (from 1) may be when nobody asked for more.
+    /// The maximum wait before retry `n` (starting at 1) without a `Retry-After`.
     pub fn ceiling(&self, n: u32) -> Duration {
         let doublings = n.saturating_sub(1).min(31);
         self.base.saturating_mul(1 << doublings).min(self.cap)
     }
 
-    /// Decides what follows the failed attempt number `attempt` (from 1).
+    /// Decides what follows the failed attempt number `attempt` (starting at 1).
     ///
-    /// `left` is what is left of the total, `unit` a uniform random number in `0.0..1.0`, and
-    /// `asked` the least that the far side wants to be left alone.
+    /// `left` is the rest of the time limit, `unit` a uniform random number in `0.0..1.0`, and
+    /// `asked` the minimum wait that the receiver asked for.
     pub fn after(&self, attempt: u32, left: Duration, unit: f64, asked: Option<Duration>) -> Again {
         let asked = asked.filter(|_| !seeded::has(Bug::RetryAfterIgnored));
         if let Some(asked) = asked.filter(|asked| *asked >= left && !asked.is_zero()) {
@@ -60,7 +60,7 @@ impl Backoff {
             return Again::Exhausted;
         }
         let asked = asked.unwrap_or_default();
-        // Not the deadline itself: an attempt needs a moment.
+        // Less than the deadline, because an attempt takes some time.
         let room = left.saturating_sub(asked + Duration::from_nanos(1));
         Again::After(asked + self.ceiling(attempt).min(room).mul_f64(unit))
     }
@@ -122,7 +122,7 @@ mod tests {
         let asked = Duration::from_secs(7);
         let after = |left| Backoff::default().after(1, left, 0.0, Some(asked));
         assert_eq!(after(asked), Again::TooLate(asked));
-        // Also when there would be no attempt left: the hint is worth more than the reason.
+        // Also if no attempt would be left: the `Retry-After` is more useful to the caller.
         let last = Backoff::default().after(5, Duration::from_secs(1), 0.0, Some(asked));
         assert_eq!(last, Again::TooLate(asked));
         assert_eq!(after(asked + Duration::from_millis(1)), Again::After(asked));

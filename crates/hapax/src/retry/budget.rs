@@ -1,36 +1,36 @@
-//! How much all retries to one destination may add to its load.
+//! Retry budget: limits the load that all retries to one destination add.
 //!
-//! A [`Balance`] holds thousandths of a retry. First attempts, time and successes pay in; retries
-//! and failures take out; what is paid in beyond a maximum is lost. So the retries in any window of
-//! time never exceed `max` and what was paid in during that window. All of it is whole numbers:
-//! 10 % is 10 %, at any rate.
+//! A [`Balance`] holds thousandths of a retry. First attempts, time and successes add to it;
+//! retries and failures subtract from it. It never exceeds a maximum. So the number of retries in
+//! any time window is at most `max` plus what was added during the window. All amounts are
+//! integers, so that 10 % is exact at any rate.
 
 use crate::{
     clock::Timestamp,
     seeded::{self, Bug},
 };
 
-/// One retry, in the unit of all amounts here.
+/// One retry, in the unit of all amounts in this module.
 const RETRY: u64 = 1_000;
 
-/// What is paid in and taken out, in thousandths of a retry.
+/// What is added and subtracted, in thousandths of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// The most that is kept, and so the most retries at one moment.
+    /// Maximum of the balance, and so of the retries at one moment.
     pub max: u64,
-    /// What there is at first.
+    /// Initial balance.
     pub initial: u64,
-    /// What must be left after a retry.
+    /// Minimum balance after a retry.
     pub reserve: u64,
-    /// What a first attempt pays in.
+    /// Added for a first attempt.
     pub per_request: u64,
-    /// What a second pays in.
+    /// Added per second.
     pub per_second: u64,
-    /// What an operation pays in whose answer stands.
+    /// Added for an operation that succeeds.
     pub per_success: u64,
-    /// What a retry takes out.
+    /// Subtracted for a retry.
     pub per_retry: u64,
-    /// What an attempt takes out that failed and could be retried.
+    /// Subtracted for an attempt that failed and could be retried.
     pub per_failure: u64,
 }
 
@@ -46,10 +46,10 @@ impl Budget {
         per_failure: 0,
     };
 
-    /// 10 % of first attempts and one retry a second, with none to spare: it holds in every window
-    /// however short, rounded up to a whole retry.
+    /// 10 % of first attempts and one retry per second, without reserve: the limit holds in every
+    /// window, however short, rounded up to a whole retry.
     ///
-    /// An operation that is alone has one retry a second then, whatever its attempts.
+    /// A single operation then has one retry per second, whatever its maximum number of attempts.
     pub const fn strict() -> Self {
         Self {
             max: RETRY,
@@ -61,8 +61,8 @@ impl Budget {
         }
     }
 
-    /// As gRPC throttles retries (its proposal A6): a failure takes out a token, a success pays in
-    /// `ratio_milli` thousandths of one, and retries need more than half of `tokens_max`.
+    /// Retry throttling of gRPC (proposal A6): a failure subtracts a token, a success adds
+    /// `ratio_milli` thousandths of one, and retries require more than half of `tokens_max`.
     pub const fn grpc(tokens_max: u32, ratio_milli: u32) -> Self {
         let max = tokens_max as u64 * RETRY;
         Self {
@@ -75,9 +75,9 @@ impl Budget {
         }
     }
 
-    /// As Finagle keeps a retry budget: a request deposits `percent` of a retry, a second deposits
-    /// `per_second` retries, and a retry withdraws one. What is kept is bounded by `max` retries,
-    /// where Finagle bounds it by age.
+    /// Retry budget of Finagle: a request adds `percent` of a retry, a second adds `per_second`
+    /// retries, and a retry subtracts one. The balance is limited to `max` retries, where Finagle
+    /// limits the age of deposits.
     pub const fn finagle(percent: u32, per_second: u32, max: u32) -> Self {
         let max = max as u64 * RETRY;
         Self {
@@ -90,16 +90,17 @@ impl Budget {
         }
     }
 
-    /// No bound but that of the attempts: for a program that does one thing and ends.
+    /// No limit except the maximum number of attempts, for a program that performs one operation
+    /// and exits.
     pub const fn unbounded() -> Self {
         Self::NOTHING
     }
 }
 
 impl Default for Budget {
-    /// 10 % of first attempts, half a retry a second, and five at once: an operation that is alone
-    /// has all its attempts, and in every window of ten seconds or longer retries stay within 10 %
-    /// of first attempts plus one per second.
+    /// 10 % of first attempts, half a retry per second, and five at once: a single operation has
+    /// all its attempts, and in every window of ten seconds or longer retries stay within 10 % of
+    /// first attempts plus one per second.
     fn default() -> Self {
         Self {
             max: 5 * RETRY,
@@ -112,18 +113,18 @@ impl Default for Budget {
     }
 }
 
-/// What one destination has left.
+/// The balance of one destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Balance {
     budget: Budget,
     amount: u64,
-    /// Millionths of a retry that time has paid in and that make no thousandth yet.
+    /// Millionths of a retry that time has added and that do not make a thousandth yet.
     rest: u64,
     seen_at: Timestamp,
 }
 
 impl Balance {
-    /// The balance of a destination that nobody has spoken to.
+    /// Creates the balance of a destination without previous requests.
     pub fn new(budget: Budget, now: Timestamp) -> Self {
         Self {
             budget,
@@ -133,30 +134,30 @@ impl Balance {
         }
     }
 
-    /// What there is, in thousandths of a retry.
+    /// The balance, in thousandths of a retry.
     pub fn amount(&self) -> u64 {
         self.amount
     }
 
-    /// Whether it is as if nobody had ever spoken to the destination.
+    /// Whether the balance equals that of a destination without previous requests.
     pub fn is_fresh(&mut self, now: Timestamp) -> bool {
         self.pass(now);
         self.amount >= self.budget.initial.min(self.budget.max)
     }
 
-    /// A first attempt is sent.
+    /// Records a first attempt.
     pub fn first(&mut self, now: Timestamp) {
         self.pass(now);
         self.pay_in(self.budget.per_request);
     }
 
-    /// An operation has an answer that stands.
+    /// Records an operation that succeeded.
     pub fn succeeded(&mut self, now: Timestamp) {
         self.pass(now);
         self.pay_in(self.budget.per_success);
     }
 
-    /// An attempt failed in a way that a retry could mend.
+    /// Records an attempt that failed and could be retried.
     pub fn failed(&mut self, now: Timestamp) {
         self.pass(now);
         self.amount = self.amount.saturating_sub(self.budget.per_failure);
@@ -171,7 +172,7 @@ impl Balance {
         self.amount >= self.budget.reserve.saturating_add(self.budget.per_retry)
     }
 
-    /// Takes a retry out, at the moment at which it is sent; `false` when there is none.
+    /// Subtracts a retry at the moment at which it is sent; `false` if the balance is too low.
     pub fn take(&mut self, now: Timestamp) -> bool {
         let allowed = self.allows(now);
         if allowed {
@@ -180,7 +181,7 @@ impl Balance {
         allowed
     }
 
-    /// Pays in for the time since the last look. A clock that went back pays nothing.
+    /// Adds the amount for the time since the last call. A clock that was set back adds nothing.
     fn pass(&mut self, now: Timestamp) {
         let millis = u64::try_from(now.since(self.seen_at).as_millis()).unwrap_or(u64::MAX);
         self.seen_at = now;
@@ -304,7 +305,7 @@ mod tests {
         assert!((0..1_000).all(|_| balance.take(START)));
     }
 
-    /// Every retry that wants to go and is let go, among first attempts at any pace.
+    /// All retries that are wanted and allowed, among first attempts at any pace.
     fn load(budget: Budget, steps: &[(u16, u8, u8)]) -> Vec<Sent> {
         let (mut balance, mut sent, mut now) = (Balance::new(budget, START), Vec::new(), 0);
         for &(gap, firsts, wanted) in steps {
@@ -323,7 +324,7 @@ mod tests {
         sent
     }
 
-    /// Calls `check` for every window that begins and ends with a retry: retries, first attempts
+    /// Calls `check` for every window that begins and ends with a retry: retries, first attempts,
     /// and milliseconds from the first to the last.
     fn windows(sent: &[Sent], mut check: impl FnMut(u64, u64, u64)) {
         for (begin, first) in sent.iter().enumerate() {
@@ -342,7 +343,7 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<(u16, u8, u8)>> {
-        // From a request in seconds to a thousand in one.
+        // From a request every few seconds to a thousand per second.
         let pace = prop_oneof![Just(1_u16), Just(10), Just(100), Just(3_000)];
         pace.prop_flat_map(|pace| proptest::collection::vec((0..=pace, 0..8_u8, 0..8_u8), 1..300))
     }
@@ -372,7 +373,8 @@ mod tests {
         #[test]
         fn the_strict_budget_holds_in_every_window_rounded_up_to_a_whole_retry(steps in steps()) {
             windows(&load(Budget::strict(), &steps), |retries, firsts, millis| {
-                // Half-open windows, so the shortest that holds them is longer than `millis`.
+                // Windows are half-open, so the shortest one that contains them is longer than
+                // `millis`.
                 assert!(retries <= (firsts * 100 + millis + 1).div_ceil(1_000));
             });
         }

@@ -1,10 +1,10 @@
-//! When to try again: numbers in, a decision out.
+//! Retry decisions: schedules, backoff, and retry budgets.
 //!
-//! A [`Schedule`] is the relay's, which has days: a list of waits. A [`Backoff`] is a client's,
-//! which has seconds: waits that double and are drawn at random, so that clients that failed
-//! together do not come back together. A [`Budget`] bounds what all retries to one destination
-//! add to its load. [`retry_after`] is the wait that the far side asks for. Nothing here reads a
-//! clock, draws a number or waits.
+//! A [`Schedule`] is the relay's list of waits, over days. A [`Backoff`] is a client's: waits of
+//! seconds that double and are random, so that clients that failed together do not retry together.
+//! A [`Budget`] limits the load that all retries to one destination add. [`retry_after`] parses the
+//! wait that a receiver asks for. Nothing in this module reads a clock, draws a random number or
+//! waits.
 
 mod schedule;
 mod backoff;

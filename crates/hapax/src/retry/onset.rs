@@ -1,4 +1,5 @@
-//! The seconds in which a destination goes away: everybody has retries to spend, and nobody makes a wave.
+//! A test of the first seconds of an outage: every client has retries to spend, and together they
+//! must not cause a wave.
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
@@ -8,12 +9,12 @@ use super::{Again, Backoff, Balance, Budget};
 use crate::clock::Timestamp;
 
 const CLIENTS: usize = 100;
-/// From when on every attempt fails, and until when it is looked, in milliseconds.
+/// The time span in which every attempt fails, in milliseconds.
 const DOWN: (i64, i64) = (3_000, 33_000);
-/// Between two first attempts of a client: half of it on average.
+/// The maximum time between two first attempts of a client; the average is half of it.
 const PACE_MS: f64 = 1_000.0;
 
-/// An attempt that is to be made: when, by whom, which one, and when its operation began.
+/// A future attempt: its time, its client, its number, and the start of its operation.
 type Attempt = Reverse<(i64, usize, u32, i64)>;
 
 #[test]

@@ -1,23 +1,22 @@
-//! When the relay offers an event again: a list of waits.
+//! Retry schedule of the relay: a list of waits.
 //!
-//! A [`Schedule`] lists the waits between the attempts of one event. Jitter
-//! only ever lengthens a wait, and so does a far side's Retry-After: it is a
-//! minimum, never a promise to come back at that very moment.
+//! A [`Schedule`] lists the waits before the attempts at one event. Jitter only makes a wait
+//! longer, and so does a `Retry-After` of the receiver: it is a minimum.
 
 use std::{str::FromStr, time::Duration};
 
 use crate::seeded::{self, Bug};
 
-/// What to do after an attempt that failed.
+/// What follows a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Offer it again after this wait.
+    /// Another attempt, after this wait.
     Retry(Duration),
-    /// Give it up.
+    /// No further attempt. The event becomes a dead letter.
     DeadLetter,
 }
 
-/// The waits before each attempt; the first belongs to the first attempt.
+/// The waits before the attempts. The first one belongs to the first attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     waits: Vec<Duration>,
@@ -25,7 +24,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule of one wait before each attempt, lengthened by up to `jitter_percent` %.
+    /// Creates a schedule with one wait before each attempt, lengthened by up to `jitter_percent`
+    /// %.
     ///
     /// An empty list counts as one attempt.
     pub fn new(waits: impl IntoIterator<Item = Duration>, jitter_percent: u32) -> Self {
@@ -39,15 +39,15 @@ impl Schedule {
         }
     }
 
-    /// How many attempts an event has.
+    /// The number of attempts at an event.
     pub fn attempts_max(&self) -> u32 {
         u32::try_from(self.waits.len()).unwrap_or(u32::MAX)
     }
 
-    /// Decides what follows the failed attempt number `attempt` (from 1).
+    /// Decides what follows the failed attempt number `attempt` (starting at 1).
     ///
-    /// `unit` is a uniform random number in `0.0..1.0`; `retry_after` is the least that the far
-    /// side asked for.
+    /// `unit` is a uniform random number in `0.0..1.0`; `retry_after` is the minimum wait that the
+    /// receiver asked for.
     pub fn after(&self, attempt: u32, unit: f64, retry_after: Option<Duration>) -> Next {
         let Some(wait) = self.waits.get(attempt as usize) else {
             return Next::DeadLetter;
@@ -60,7 +60,7 @@ impl Schedule {
 }
 
 impl Default for Schedule {
-    /// The Standard Webhooks schedule: ten attempts in about three days, 20 % jitter.
+    /// The schedule of Standard Webhooks: ten attempts in about three days, with 20 % jitter.
     fn default() -> Self {
         const MINUTE: u64 = 60;
         const HOUR: u64 = 3600;
@@ -83,7 +83,7 @@ impl Default for Schedule {
 impl FromStr for Schedule {
     type Err = DurationError;
 
-    /// Reads `"0s, 5s, 5m"`, with 20 % jitter.
+    /// Parses `"0s, 5s, 5m"`, with 20 % jitter.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let waits = text
             .split(',')
@@ -93,10 +93,10 @@ impl FromStr for Schedule {
     }
 }
 
-/// Reads a duration as people write it: `250ms`, `30s`, `5m`, `24h`, `7d`.
+/// Parses a duration such as `250ms`, `30s`, `5m`, `24h` or `7d`.
 ///
 /// # Errors
-/// Fails when the number or the unit is missing or unknown, or the sum is too large.
+/// Fails if the number or the unit is missing or unknown, or if the duration is too long.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -119,7 +119,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
         .ok_or_else(error)
 }
 
-/// A text that is no duration.
+/// The text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a duration such as 250ms, 30s, 5m, 24h or 7d")]
 pub struct DurationError(String);

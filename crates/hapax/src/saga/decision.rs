@@ -1,7 +1,8 @@
-//! What a person can decide about a saga that needs attention.
+//! Decisions of an operator about a saga that needs attention.
 //!
-//! Nobody but a person may say that an unknown step happened, or did not. What they decide is
-//! judged against the rows: a decision that would leave a possible effect behind unseen is refused.
+//! Only an operator may decide that a step with an unknown outcome has happened or has not. A
+//! decision is checked against the rows: if it would ignore an effect that may have happened, it is
+//! refused.
 
 use std::time::Duration;
 
@@ -10,51 +11,51 @@ use bytes::Bytes;
 use super::{Refusal, SagaRecord, Standing, State, StepRecord, StepState, Way};
 use crate::clock::Timestamp;
 
-/// What a person decides.
+/// A decision of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The step happened, and made this.
+    /// The step has happened and has this result.
     Done {
-        /// Which step.
+        /// The step.
         step: String,
-        /// What it made, as the steps behind it expect it.
+        /// The result, as the following steps expect it.
         made: Bytes,
     },
-    /// The step did not happen and will not.
+    /// The step has not happened and never will.
     Refused {
-        /// Which step.
+        /// The step.
         step: String,
     },
     /// Try again, for this long.
     Retry {
-        /// How long, from now.
+        /// The time limit from now.
         within: Duration,
     },
-    /// Undo what was done.
+    /// Compensate the completed steps.
     Undo {
-        /// How long that may take, from now.
+        /// The time limit from now.
         within: Duration,
     },
-    /// Leave it as it is, as failed: the rest was done by hand.
+    /// End the saga as failed without further steps: the rest was done manually.
     Close,
 }
 
-/// Why a decision cannot be carried out.
+/// Why a decision cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecisionError {
-    /// The saga goes on by itself, or has ended.
+    /// The saga does not need attention, or has ended.
     #[error("saga is {}, and does not need attention", .0.as_str())]
     NotAsked(State),
     /// There is no such step, or its outcome is known.
     #[error("step {0} has not begun, or its outcome is known")]
     Settled(String),
-    /// A step may have happened: say first whether it did.
+    /// A step may have happened. Decide first whether it has.
     #[error("nobody knows whether step {0} happened: decide that first")]
     Unknown(String),
 }
 
 impl Decision {
-    /// Its word in the audit log.
+    /// The name of the decision in the audit log.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Done { .. } => "done",
@@ -65,8 +66,8 @@ impl Decision {
         }
     }
 
-    /// What comes of it, as a sentence for whoever is about to decide: of a step whose undoing is in
-    /// question it does not say that the step happened.
+    /// The consequence of the decision, as a sentence for the operator. If the compensation of a
+    /// step is in question, the sentence does not claim that the step has happened.
     pub fn says(&self, saga: &SagaRecord) -> String {
         let id = &saga.id;
         let way = |step: &str| saga.asked_about(step).map_or(Way::Do, |row| row.way);
@@ -95,10 +96,10 @@ impl Decision {
         }
     }
 
-    /// What is to be written for it: the rows that change, and how the saga stands then.
+    /// Evaluates the decision: the rows that change, and the new status of the saga.
     ///
     /// # Errors
-    /// Fails when the saga did not ask, or the decision does not fit its rows.
+    /// Fails if the saga does not need attention, or if the decision does not fit its rows.
     pub fn judge(
         &self,
         saga: &SagaRecord,
@@ -144,7 +145,7 @@ impl Decision {
                     reason: Some(Refusal::new("decided", reason)),
                     ..going_on(*within)
                 };
-                // What was refused on the way there has not happened, and stays so.
+                // A refusal in this direction has not happened, and remains.
                 let mut rows = again(saga, reason, now);
                 rows.retain(|row| row.way == Way::Undo);
                 Ok((rows, undoing))
@@ -162,8 +163,8 @@ impl Decision {
 }
 
 impl SagaRecord {
-    /// The row that a person decides about who says how a step ended: of what undoes it, once that has
-    /// begun. `None` where nobody is asked about that step.
+    /// The row that a decision about the outcome of `step` applies to: the row of the compensation
+    /// once that has started. `None` if there is nothing to decide about the step.
     pub fn asked_about(&self, step: &str) -> Option<&StepRecord> {
         let of_step = self.steps.iter().rev().filter(|row| row.name == step);
         let mut undecided = of_step.filter(|row| is_asked(self, row));
@@ -171,7 +172,7 @@ impl SagaRecord {
         undecided.next().filter(|_| asks)
     }
 
-    /// Every such row, in the order in which they began.
+    /// All such rows, in the order in which they started.
     pub fn asked(&self) -> impl Iterator<Item = &StepRecord> {
         let one = move |row: &&StepRecord| {
             self.asked_about(&row.name)
@@ -186,8 +187,8 @@ fn open<'a>(saga: &'a SagaRecord, step: &str) -> Result<&'a StepRecord, Decision
     saga.asked_about(step).ok_or_else(settled)
 }
 
-/// Whether a person may say how it ended: it is open, or its refusal is what stopped the saga,
-/// behind the pivot or on the way back.
+/// Whether an operator may decide about the outcome of a row: it is open, or its refusal has
+/// stopped the saga, after the pivot or during compensation.
 fn is_asked(saga: &SagaRecord, row: &StepRecord) -> bool {
     match row.state {
         StepState::Open => true,
@@ -196,19 +197,19 @@ fn is_asked(saga: &SagaRecord, row: &StepRecord) -> bool {
     }
 }
 
-/// The step of which nobody knows whether it happened.
+/// The step whose outcome is unknown.
 fn unknown(saga: &SagaRecord) -> Option<&StepRecord> {
     let mut forward = saga.steps.iter().filter(|row| row.way == Way::Do);
     forward.find(|row| row.state == StepState::Open && row.provider_key.is_some())
 }
 
-/// The code of a step that a person wants tried again, until its outcome is known.
+/// The code of a step that an operator wants to be attempted again, until its outcome is known.
 pub(super) const RETRIED: &str = "retried";
 
-/// Every row that has not ended, with its tries before it anew.
+/// All rows that have not ended, with their attempts reset.
 ///
-/// What was sent keeps the time of its first call: the far side may have forgotten the key since,
-/// so it is asked what became of it before it is called again.
+/// A row keeps the time of its first call: the remote system may have deleted the key since, so the
+/// outcome is looked up before it is called again.
 fn again(saga: &SagaRecord, reason: &str, now: Timestamp) -> Vec<StepRecord> {
     let asked = saga.steps.iter().filter(|row| is_asked(saga, row));
     let anew = |row: &StepRecord| {
@@ -336,7 +337,7 @@ mod tests {
         };
         let mut saga = asking(vec![done("capture"), refused.clone()]);
         assert_eq!(judge(&undo, &saga).0, []);
-        // What could not be undone is tried anew.
+        // A compensation that failed is attempted again.
         let not_undone = StepRecord {
             way: Way::Undo,
             ..refused.clone()

@@ -1,4 +1,4 @@
-//! What a saga does, step by step, and what undoes it.
+//! Definition of a saga: its steps and their compensations.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -15,12 +15,12 @@ use crate::{
     sink::BoxError,
 };
 
-/// The version of what provider keys are made of; 1 is that of phased requests.
+/// Version of the format of provider keys; 1 is that of phased requests.
 const PROVIDER_KEY_VERSION: u8 = 2;
 
 /// The steps of one kind of saga.
 ///
-/// `Tx` is the transaction of the store that keeps it.
+/// `Tx` is the transaction of the store that contains the saga.
 pub struct Definition<Tx> {
     kind: Kind,
     steps: Vec<Step<Tx>>,
@@ -29,10 +29,10 @@ pub struct Definition<Tx> {
 }
 
 impl<Tx> Definition<Tx> {
-    /// A saga of this name and version, without steps.
+    /// Creates a saga with this name and version, without steps.
     ///
-    /// Steps that are added, removed or mean something else ask for another version: sagas under
-    /// way go on under the one that they began with, where a worker still knows it.
+    /// If steps are added, removed or changed, use another version: running sagas continue with the
+    /// version that they started with, as long as a worker knows it.
     pub fn new(name: impl Into<String>, version: u32) -> Self {
         Self {
             kind: Kind {
@@ -45,10 +45,10 @@ impl<Tx> Definition<Tx> {
         }
     }
 
-    /// Adds a step behind the others.
+    /// Adds a step at the end.
     ///
     /// # Panics
-    /// When a step of this name is there.
+    /// Panics if there is a step with this name.
     #[must_use]
     pub fn step(mut self, step: Step<Tx>) -> Self {
         let is_new = self.steps.iter().all(|other| other.name != step.name);
@@ -57,20 +57,21 @@ impl<Tx> Definition<Tx> {
         self
     }
 
-    /// Gives up this long after the start: what is unknown then is left to a person.
+    /// Sets the time limit from the start of the saga. After it, a step with an unknown outcome is
+    /// left to an operator.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
 
-    /// Has `ended` write its rows and events in the transaction that ends a saga.
+    /// Lets `ended` write rows and events in the transaction that ends a saga.
     #[must_use]
     pub fn ended(self, ended: impl Ended<Tx>) -> Self {
         let ended: Option<Arc<dyn Ended<Tx>>> = Some(Arc::new(ended));
         Self { ended, ..self }
     }
 
-    /// A saga of this kind, to be started in a transaction.
+    /// Creates a saga of this kind, which has to be started in a transaction.
     pub fn begin(&self, id: impl Into<String>, tenant: Option<Tenant>, input: Bytes) -> NewSaga {
         NewSaga {
             id: id.into(),
@@ -82,12 +83,12 @@ impl<Tx> Definition<Tx> {
         }
     }
 
-    /// Its name and version.
+    /// The name and the version.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// Its steps, in order.
+    /// The steps, in order.
     pub fn steps(&self) -> &[Step<Tx>] {
         &self.steps
     }
@@ -109,22 +110,23 @@ pub struct Step<Tx> {
 }
 
 impl<Tx> Step<Tx> {
-    /// A step in this database.
+    /// Creates a step in this database.
     pub fn local(name: &'static str, act: impl Local<Tx>) -> Self {
         Self::of(name, Act::Local(Arc::new(act)))
     }
 
-    /// A step in a foreign system.
+    /// Creates a step in a remote system.
     pub fn foreign(name: &'static str, act: impl Foreign) -> Self {
         Self::of(name, Act::Foreign(Arc::new(act)))
     }
 
-    /// A step that waits until the saga is told `signal`; refused after `timeout`.
+    /// Creates a step that waits until the saga receives the signal `signal`. It is refused after
+    /// `timeout`.
     pub fn wait(name: &'static str, signal: &'static str, timeout: Duration) -> Self {
         Self::of(name, Act::Wait { signal, timeout })
     }
 
-    /// A step that is done once this time has gone by.
+    /// Creates a step that is done after this time.
     pub fn pause(name: &'static str, pause: Duration) -> Self {
         Self::of(name, Act::Pause(pause))
     }
@@ -141,57 +143,57 @@ impl<Tx> Step<Tx> {
         }
     }
 
-    /// What undoes it, in this database.
+    /// Sets the compensation, in this database.
     #[must_use]
     pub fn undo_local(mut self, undo: impl Local<Tx>) -> Self {
         self.undo = Some(Act::Local(Arc::new(undo)));
         self
     }
 
-    /// What undoes it, in the foreign system.
+    /// Sets the compensation, in the remote system.
     #[must_use]
     pub fn undo_foreign(mut self, undo: impl Foreign) -> Self {
         self.undo = Some(Act::Foreign(Arc::new(undo)));
         self
     }
 
-    /// Once it is done the saga only goes forward.
+    /// Makes the step the pivot: after it the saga only goes forward.
     #[must_use]
     pub fn pivot(mut self) -> Self {
         self.is_pivot = true;
         self
     }
 
-    /// What undoes it may be called while nobody knows whether it happened.
+    /// Allows the compensation while the outcome of the step is unknown.
     ///
-    /// That is so where the foreign system takes back by key what it has not seen yet, and refuses
-    /// it when it comes late.
+    /// This is safe if the remote system can cancel by key what it has not received yet, and then
+    /// refuses the call when it arrives late.
     #[must_use]
     pub fn undo_unknown(mut self) -> Self {
         self.undo_unknown = true;
         self
     }
 
-    /// The saga may be told of its outcome: `signal` settles it as done, with what that said.
+    /// Allows the signal `signal` to settle the step as done, with the payload as its result.
     #[must_use]
     pub fn settled_by(mut self, signal: &'static str) -> Self {
         self.settled_by = Some(signal);
         self
     }
 
-    /// How it is tried again.
+    /// Sets the retry policy.
     #[must_use]
     pub fn patience(mut self, patience: Patience) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What is to be done on this way.
+    /// The action in this direction.
     pub(crate) fn act(&self, way: Way) -> Option<&Act<Tx>> {
         match way {
             Way::Do => Some(&self.act),
@@ -200,37 +202,38 @@ impl<Tx> Step<Tx> {
     }
 }
 
-/// What a step does, or what undoes it.
+/// What a step or its compensation does.
 pub enum Act<Tx> {
     /// Rows and events in this database.
     Local(Arc<dyn Local<Tx>>),
-    /// A call to a foreign system.
+    /// A call to a remote system.
     Foreign(Arc<dyn Foreign>),
-    /// Waiting for a word from outside.
+    /// Waits for a signal.
     Wait {
-        /// The word.
+        /// The name of the signal.
         signal: &'static str,
-        /// For how long.
+        /// The time limit.
         timeout: Duration,
     },
-    /// Waiting for a time to go by.
+    /// Waits for a period of time.
     Pause(Duration),
 }
 
-/// How a step is tried again.
+/// The retry policy of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// How long one call may take; less than half a lease.
+    /// Time limit of one call; less than half a lease.
     pub call: Duration,
-    /// The wait behind the first try; it doubles with each, with jitter that only adds.
+    /// Wait after the first attempt. It doubles with each attempt; jitter only makes it longer.
     pub pause: Duration,
-    /// The longest such wait.
+    /// Longest wait between two attempts.
     pub pause_max: Duration,
-    /// How long, from the first call, a foreign system is called again under the same key; then it
-    /// is looked up instead. Providers forget their keys: stay within what yours promises.
+    /// How long, from the first call, a remote system is called again under the same key. After
+    /// that the outcome is looked up instead. Providers delete keys, so this must not be longer
+    /// than your provider promises to keep them.
     pub window: Duration,
-    /// How long behind the window a call that was given up may still arrive: only then counts that
-    /// the far side has never seen the key.
+    /// How long after the window a call that was given up may still arrive. Only after this time
+    /// does it count that the remote system does not know the key.
     pub quiet: Duration,
 }
 
@@ -248,7 +251,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// How long to wait behind try number `attempts` (from 1); `unit` is uniform in `0.0..1.0`.
+    /// The wait after attempt number `attempts` (starting at 1); `unit` is uniform in `0.0..1.0`.
     pub fn after(&self, attempts: u32, unit: f64) -> Duration {
         let doublings = attempts.saturating_sub(1).min(20);
         let pause = self.pause.saturating_mul(1 << doublings);
@@ -256,12 +259,12 @@ impl Patience {
         pause + pause.mul_f64(unit / 2.0)
     }
 
-    /// The longest wait between two tries: for the next one, or until no call is on its way any more.
+    /// The longest wait between two attempts, or until no call can arrive any more.
     pub(super) fn wait_max(&self) -> Duration {
         self.pause_max.saturating_mul(2).max(self.quiet)
     }
 
-    /// How long from the first call on the far side is taken to remember a key.
+    /// How long, from the first call, the remote system is assumed to remember a key.
     pub(super) fn memory(&self) -> Duration {
         limits::SAGA_MEMORY.max(self.window.saturating_mul(2))
     }
@@ -269,13 +272,13 @@ impl Patience {
 
 /// A step in this database.
 pub trait Local<Tx>: Send + Sync + 'static {
-    /// Writes its rows and events in `tx`, which commits with the step's own row.
+    /// Writes rows and events in `tx`, which is committed together with the row of the step.
     ///
-    /// Returns what it made, for the steps behind it; or why it is refused, and then nothing of
-    /// `tx` is kept. It runs again when its transaction is lost, and only then.
+    /// Returns the result for later steps, or the reason for a refusal; in that case nothing of
+    /// `tx` is kept. It runs again only if its transaction was lost.
     ///
     /// # Errors
-    /// What fails is rolled back and tried again.
+    /// If it fails, the transaction is rolled back, and the step is attempted again.
     fn run<'a>(
         &'a self,
         tx: &'a mut Tx,
@@ -283,23 +286,25 @@ pub trait Local<Tx>: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>>;
 }
 
-/// A step in a foreign system.
+/// A step in a remote system.
 pub trait Foreign: Send + Sync + 'static {
-    /// What is to be asked; it is frozen in a commit before the first call.
+    /// Builds the request, which is committed before the first call.
     ///
     /// # Errors
-    /// What fails is tried again.
+    /// If it fails, the step is attempted again.
     fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError>;
 
-    /// Asks for it, once, under the key of `call`.
+    /// Calls the remote system once, under the key of `call`.
     fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Outcome<Bytes>>;
 
-    /// Asks what the foreign system knows about the key of `call`; nobody is calling then.
+    /// Asks the remote system what it knows about the key of `call`. No call is running at that
+    /// time.
     ///
-    /// That nothing happened is believed for a day from the first call, or for twice the window of its
-    /// [`Patience`] where that is longer: then the foreign system may have forgotten the key.
+    /// The result that nothing has happened is believed for a day from the first call, or for twice
+    /// the window of the [`Patience`] if that is longer. Later the remote system may have deleted
+    /// the key.
     ///
-    /// `None` where it has no such question.
+    /// Returns `None` if the remote system has no such query.
     fn look_up<'a>(&'a self, call: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
         let _ = call;
         None
@@ -308,11 +313,11 @@ pub trait Foreign: Send + Sync + 'static {
 
 /// What happens in the transaction that ends a saga.
 pub trait Ended<Tx>: Send + Sync + 'static {
-    /// Writes the rows and events that tell of the end.
+    /// Writes rows and events about the end.
     ///
     /// # Errors
-    /// What fails is rolled back and tried again, until an hour behind the deadline: then a person is
-    /// asked.
+    /// If it fails, the transaction is rolled back, and it is attempted again until an hour after
+    /// the deadline. Then the saga needs attention.
     fn write<'a>(
         &'a self,
         tx: &'a mut Tx,
@@ -321,27 +326,27 @@ pub trait Ended<Tx>: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<(), BoxError>>;
 }
 
-/// One call to a foreign system.
+/// One call to a remote system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Which saga calls.
+    /// The id of the saga.
     pub saga: String,
-    /// Whose it is.
+    /// The tenant of the saga.
     pub tenant: Option<Tenant>,
-    /// The key to call under: the same for every attempt.
+    /// The key of the call, which is the same for every attempt.
     pub key: String,
-    /// What is asked, as it was frozen.
+    /// The request, as it was committed.
     pub request: Bytes,
-    /// Which attempt it is, from 1.
+    /// The number of the attempt, starting at 1.
     pub attempt: u32,
-    /// What travels along: the `traceparent` of the request that began it all.
+    /// Context to pass on: the `traceparent` of the request that started the saga.
     pub headers: Headers,
 }
 
-/// The key under which a saga calls a foreign system for a step, or for what undoes it.
+/// The key under which a saga calls a remote system for a step or its compensation.
 ///
-/// It reads as a UUID (version 8) and is the same for every attempt. Another saga, step or way
-/// makes another one, and so does a saga of the same id that was begun at another time.
+/// It has the form of a UUID (version 8) and is the same for every attempt. Another saga, step or
+/// direction has another key, and so does a saga with the same id that was started at another time.
 pub fn provider_key(saga: &SagaRecord, step: &str, way: Way) -> String {
     let hash = FingerprintBuilder::new(PROVIDER_KEY_VERSION)
         .part(saga.id.as_bytes())

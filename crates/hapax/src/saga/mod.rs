@@ -1,21 +1,22 @@
-//! Work that spans systems which share no transaction.
+//! Sagas: operations over several systems that share no transaction.
 //!
 //! ```text
 //! reserve ----> authorize ----> ship ----> capture ----> notify
-//!  local          foreign       foreign     foreign       local
+//!  local          remote        remote      remote        local
 //!    |               |             |        (pivot)
 //!  release         void         cancel        forward only after it
 //! ```
 //!
-//! A [`Definition`] lists steps and what undoes them. A *local* step is one transaction of this
-//! database: rows, events and the step's own row. A *foreign* step first commits that it is meant
-//! (the provider's key, the frozen request), then calls, then commits what came of it. Such a call
-//! has three [outcomes](Outcome), not two: a timeout is no failure. What is unknown is asked again
-//! under the same key, then looked up, then waited for; and at the deadline a person is asked.
+//! A [`Definition`] lists steps and their compensations. A *local* step is one transaction of this
+//! database: rows, events, and the row of the step. A *remote* step first commits its intent (the
+//! provider's key and the request), then calls the remote system, then commits the outcome. Such a
+//! call has three [outcomes](Outcome), not two, because a timeout is not a failure. If the outcome
+//! is unknown, the call is repeated under the same key, then looked up, then waited for; at the
+//! deadline an operator has to decide.
 //!
-//! [`decide`](next) says what comes next, from the rows alone: whoever has a saga after a crash
-//! goes on where the rows end. The [`Runner`] does it, under an epoch that fences whoever was
-//! slower.
+//! [`decide`](next) computes the next move from the rows alone, so that a saga continues after a
+//! crash where its rows end. The [`Runner`] executes the moves, under an epoch that fences an
+//! earlier owner.
 
 mod outcome;
 mod record;

@@ -1,43 +1,44 @@
-//! What became of a call to a foreign system, and what a look-up found.
+//! Outcomes of calls to remote systems, and results of look-ups.
 
 use crate::sink::BoxError;
 
-/// What became of a call to a foreign system.
+/// The outcome of a call to a remote system.
 #[derive(Debug)]
 pub enum Outcome<T> {
-    /// It happened, and this is what it made.
+    /// It has happened, with this result.
     Done(T),
-    /// It did not happen, and under this key it never will.
+    /// It has not happened, and under this key it never will.
     Refused(Refusal),
-    /// Nobody here knows: a timeout, a reset, a 5xx after bytes were sent, a crash in between.
+    /// The outcome is unknown: a timeout, a connection reset, a 5xx after bytes were sent, or a
+    /// crash.
     Unknown(BoxError),
 }
 
-/// What a foreign system knows about a key.
+/// What a remote system knows about a key.
 #[derive(Debug)]
 pub enum Found<T> {
-    /// It happened, and this is what it made.
+    /// It has happened, with this result.
     Done(T),
     /// It was refused.
     Refused(Refusal),
-    /// Nothing happened under this key.
+    /// Nothing has happened under this key.
     Absent,
-    /// It could not be asked.
+    /// The query failed.
     Unknown(BoxError),
 }
 
-/// Why a foreign system did not do it.
+/// Why a remote system refused a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {detail}")]
 pub struct Refusal {
-    /// A word from a small set: `declined`, `out_of_stock`.
+    /// A code from a small set: `declined`, `out_of_stock`.
     pub code: String,
-    /// What it said, for a person.
+    /// The message, for an operator.
     pub detail: String,
 }
 
 impl Refusal {
-    /// A refusal of this kind.
+    /// Creates a refusal.
     pub fn new(code: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {
             code: code.into(),
@@ -47,7 +48,7 @@ impl Refusal {
 }
 
 impl<T> Outcome<T> {
-    /// The same outcome with what was made turned into something else.
+    /// Maps the result.
     pub fn map<U>(self, turn: impl FnOnce(T) -> U) -> Outcome<U> {
         match self {
             Self::Done(made) => Outcome::Done(turn(made)),
@@ -58,7 +59,7 @@ impl<T> Outcome<T> {
 }
 
 impl<T> Found<T> {
-    /// The same finding with what was made turned into something else.
+    /// Maps the result.
     pub fn map<U>(self, turn: impl FnOnce(T) -> U) -> Found<U> {
         match self {
             Self::Done(made) => Found::Done(turn(made)),

@@ -1,4 +1,4 @@
-//! A saga as it is written down: its row, and one row for each step that has begun.
+//! Rows of a saga: one for the saga, and one for each step that has started.
 
 use std::time::Duration;
 
@@ -12,28 +12,29 @@ use crate::{
     limits::{SAGA_INPUT_BYTES_MAX, SAGA_NAME_BYTES_MAX},
 };
 
-/// A saga that is to begin; it exists exactly when the transaction commits that starts it.
+/// A saga to be started. It exists if and only if the transaction that starts it commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSaga {
-    /// The service's name for it, such as `chk_0190...`; unique among all sagas.
+    /// The id, chosen by the service, such as `chk_0190...`; unique among all sagas.
     pub id: String,
-    /// Which definition runs it, and in which version.
+    /// The name and the version of its definition.
     pub kind: Kind,
-    /// Whose it is.
+    /// The tenant that the saga belongs to.
     pub tenant: Option<Tenant>,
-    /// What its steps are given.
+    /// The input of its steps.
     pub input: Bytes,
-    /// What its events and calls carry: the `traceparent` of the request that began it.
+    /// The headers of its events and calls: the `traceparent` of the request that started it.
     pub headers: Headers,
-    /// How long it may take, from its start, before nothing is tried any more.
+    /// The time limit, from its start.
     pub deadline: Duration,
 }
 
 impl NewSaga {
-    /// Whether it fits its bounds.
+    /// Checks the limits of its fields.
     ///
     /// # Errors
-    /// Fails when id or kind is empty or longer than 255 bytes, or the input is longer than 64 KiB.
+    /// Fails if the id or the name is empty or longer than 255 bytes, or if the input is longer
+    /// than 64 KiB.
     pub fn check(&self) -> Result<(), KeyError> {
         check_name(&self.id)?;
         check_name(&self.kind.name)?;
@@ -41,61 +42,61 @@ impl NewSaga {
     }
 }
 
-/// Which definition a saga was begun under.
+/// The definition of a saga.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kind {
-    /// Its name, such as `checkout`.
+    /// The name, such as `checkout`.
     pub name: String,
-    /// Its version; who does not know it leaves the saga to who does.
+    /// The version. A worker that does not know it leaves the saga to one that does.
     pub version: u32,
 }
 
-/// A saga, as it stands.
+/// A stored saga.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SagaRecord {
-    /// The service's name for it.
+    /// The id.
     pub id: String,
-    /// Which definition runs it.
+    /// The name and the version of its definition.
     pub kind: Kind,
-    /// Whose it is.
+    /// The tenant that the saga belongs to.
     pub tenant: Option<Tenant>,
-    /// What its steps are given.
+    /// The input of its steps.
     pub input: Bytes,
-    /// What its events and calls carry.
+    /// The headers of its events and calls.
     pub headers: Headers,
-    /// How it stands, and where it is heading.
+    /// Its status.
     pub standing: Standing,
-    /// Who had it last: raised whenever it is taken.
+    /// The epoch of its last owner, which is incremented whenever the saga is taken.
     pub epoch: i64,
-    /// When it falls due; `None` once it has ended or waits for a person.
+    /// When it is due; `None` if it has ended or needs attention.
     pub wake_at: Option<Timestamp>,
-    /// What it waits for until then, for a person.
+    /// What it waits for until then, for operators.
     pub waiting_for: Option<String>,
-    /// When it began.
+    /// When it was started.
     pub created_at: Timestamp,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
-    /// Every step that has begun, and every compensation, in the order in which they began.
+    /// All steps and compensations that have started, in the order in which they did.
     pub steps: Vec<StepRecord>,
-    /// What it was told from outside, in order.
+    /// The signals that it has received, in order.
     pub signals: Vec<Signal>,
 }
 
 impl SagaRecord {
-    /// The row of a step, or of its compensation.
+    /// The row of a step or of its compensation.
     pub fn step(&self, name: &str, way: Way) -> Option<&StepRecord> {
         let mut steps = self.steps.iter();
         steps.find(|step| step.name == name && step.way == way)
     }
 
-    /// What a step made, once it is done.
+    /// The result of a step that is done.
     pub fn made(&self, name: &str) -> Option<&Bytes> {
         let step = self.step(name, Way::Do)?;
         (step.state == StepState::Done).then_some(&step.made)
     }
 
-    /// How it stands once it goes on at `now`: for as long again as it had from its start to its
-    /// deadline, which moves with every such word.
+    /// The status of a saga that continues at `now`. Its deadline moves: it has as much time again
+    /// as it had from its start to its deadline.
     pub(super) fn running_again(&self, now: Timestamp) -> Standing {
         let had = self.standing.deadline_at.since(self.created_at);
         Standing {
@@ -106,34 +107,34 @@ impl SagaRecord {
     }
 }
 
-/// How a saga stands, and where it is heading.
+/// The status of a saga.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// How it stands.
+    /// The state.
     pub state: State,
-    /// Whether it is being undone.
+    /// Whether the saga compensates its steps.
     pub undoing: bool,
-    /// Why it is being undone, has failed, or needs attention.
+    /// Why it compensates, has failed, or needs attention.
     pub reason: Option<Refusal>,
-    /// When nothing is tried any more.
+    /// The deadline, after which nothing is attempted.
     pub deadline_at: Timestamp,
 }
 
-/// How a saga stands.
+/// The state of a saga.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// It goes forward, or is being undone.
+    /// It goes forward, or compensates its steps.
     Running,
-    /// Every step is done.
+    /// All steps are done.
     Completed,
-    /// It was refused, and what had been done is undone.
+    /// A step was refused, and all steps before it are compensated.
     Failed,
-    /// Only a person can say how it goes on.
+    /// An operator has to decide how it continues.
     NeedsAttention,
 }
 
 impl State {
-    /// Every state, in the order in which they are reached.
+    /// All states, in the order in which they are reached.
     pub const ALL: [Self; 4] = [
         Self::Running,
         Self::NeedsAttention,
@@ -141,7 +142,7 @@ impl State {
         Self::Failed,
     ];
 
-    /// Its word in tables, answers and labels.
+    /// The name in tables, responses and labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -151,55 +152,55 @@ impl State {
         }
     }
 
-    /// The state of this word.
+    /// The state with this name.
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
     }
 
-    /// Whether nothing will change any more.
+    /// Whether this state is final.
     pub fn is_end(self) -> bool {
         matches!(self, Self::Completed | Self::Failed)
     }
 }
 
-/// A step that has begun, or its compensation.
+/// A step that has started, or its compensation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepRecord {
-    /// The step's name.
+    /// The name of the step.
     pub name: String,
-    /// Whether it is done or undone here.
+    /// Whether this is the step or its compensation.
     pub way: Way,
-    /// What is known of it.
+    /// The state.
     pub state: StepState,
-    /// The key that the foreign system was given; the same for every attempt.
+    /// The key that the remote system received, the same for every attempt.
     pub provider_key: Option<String>,
-    /// What was asked, frozen when it was first meant to be.
+    /// The request, fixed when the step started.
     pub request: Bytes,
-    /// What it made.
+    /// The result.
     pub made: Bytes,
-    /// Why it was refused, or what went wrong the last time.
+    /// Why it was refused, or the error of the last attempt.
     pub error: Option<Refusal>,
-    /// How often it was tried: counted before each try.
+    /// The number of attempts. It is incremented before each attempt.
     pub attempts: u32,
-    /// Before when it is not tried again.
+    /// The time before which it is not attempted again.
     pub next_at: Timestamp,
-    /// When it was first meant; of a foreign step, when it was first called under its key.
+    /// When it started; of a remote step, when it was first called under its key.
     pub began_at: Timestamp,
-    /// When its end was known.
+    /// When its outcome became known.
     pub ended_at: Option<Timestamp>,
 }
 
-/// Which way a step goes.
+/// The direction of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// It is done.
+    /// The step is executed.
     Do,
-    /// It is undone.
+    /// The step is compensated.
     Undo,
 }
 
 impl Way {
-    /// Its word in tables and answers.
+    /// The name in tables and responses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Do => "do",
@@ -207,7 +208,7 @@ impl Way {
         }
     }
 
-    /// The way of this word.
+    /// The direction with this name.
     pub fn named(word: &str) -> Option<Self> {
         [Self::Do, Self::Undo]
             .into_iter()
@@ -215,19 +216,19 @@ impl Way {
     }
 }
 
-/// What is known of a step that has begun.
+/// The state of a step that has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepState {
-    /// It was meant; of a foreign step nobody here knows whether it happened.
+    /// It was intended. Whether a remote step has happened is not known.
     Open,
-    /// It happened.
+    /// It has happened.
     Done,
-    /// It did not happen and will not.
+    /// It has not happened and never will.
     Refused,
 }
 
 impl StepState {
-    /// Its word in tables and answers.
+    /// The name in tables and responses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -236,7 +237,7 @@ impl StepState {
         }
     }
 
-    /// The state of this word.
+    /// The state with this name.
     pub fn named(word: &str) -> Option<Self> {
         [Self::Open, Self::Done, Self::Refused]
             .into_iter()
@@ -244,38 +245,39 @@ impl StepState {
     }
 }
 
-/// Something that a saga was told from outside, once.
+/// A signal that a saga has received once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signal {
-    /// What kind of word it was, such as `payment.succeeded`.
+    /// The name, such as `payment.succeeded`.
     pub name: String,
-    /// What it said.
+    /// The payload.
     pub payload: Bytes,
-    /// When it came.
+    /// When it was received.
     pub received_at: Timestamp,
 }
 
 impl Signal {
-    /// Whether a word from outside fits its bounds.
+    /// Checks the limits of a signal.
     ///
     /// # Errors
-    /// Fails when the name is empty or longer than 255 bytes, or the payload is longer than 64 KiB.
+    /// Fails if the name is empty or longer than 255 bytes, or if the payload is longer than 64
+    /// KiB.
     pub fn check(name: &str, payload: &[u8]) -> Result<(), KeyError> {
         check_name(name)?;
         check_size(payload)
     }
 }
 
-/// A saga in somebody's hands: whoever takes it next raises the epoch, and fences this one.
+/// The ownership of a saga. The next owner increments the epoch, which fences this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// Which saga.
+    /// The id of the saga.
     pub id: String,
-    /// Which ownership.
+    /// The epoch of the ownership.
     pub epoch: i64,
-    /// Whose it is: its events are of this tenant.
+    /// The tenant of its events.
     pub tenant: Option<Tenant>,
-    /// What its events carry.
+    /// The headers of its events.
     pub headers: Headers,
 }
 
@@ -291,16 +293,16 @@ impl Owned {
     }
 }
 
-/// What is asked of a list of sagas.
+/// A filter for a list of sagas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Of this name only.
+    /// Only sagas with this name.
     pub name: Option<String>,
-    /// Of this version of its definition only.
+    /// Only sagas with this version of their definition.
     pub version: Option<u32>,
-    /// In this state only.
+    /// Only sagas in this state.
     pub state: Option<State>,
-    /// Beyond this one, by id.
+    /// Only sagas after this id.
     pub after: Option<String>,
 }
 

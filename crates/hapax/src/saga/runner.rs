@@ -1,8 +1,8 @@
-//! The workers that drive sagas: take what is due, move it as far as it goes, give it back.
+//! Saga workers: take the sagas that are due, run each as far as possible, and release it.
 //!
-//! A saga is held by its epoch for a lease, which every commit renews. A worker that dies lets it
-//! lapse, and whoever takes the saga next goes on where its rows end. Kinds and versions that a
-//! worker does not know stay with who does.
+//! A saga is owned under an epoch for the time of a lease, which every commit renews. If a worker
+//! dies, the lease expires, and the next owner continues where the rows end. A worker leaves sagas
+//! of kinds and versions that it does not know to others.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,34 +22,35 @@ use crate::{
     clock::{Clock, Random},
     failpoint::Failpoints,
     limits,
-    relay::wake::{Bell, Wake},
+    notify::{Notifier, Subscription},
     store::{SagaRows, Sagas, StoreError},
     telemetry,
     trace::Traces,
 };
 
-/// The shortest time between two looks: what is due and cannot be taken is not asked for at once.
+/// Shortest poll interval, for sagas that are due but cannot be taken.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// How sagas are driven.
+/// The settings of a saga runner.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The clock that deadlines and waits go by: the store's, where several nodes share it.
+    /// The clock for deadlines and waits. If several nodes share a store, it is the clock of the
+    /// store.
     pub clock: Clock,
-    /// Where jitter comes from.
+    /// The source of randomness for jitter.
     pub random: Random,
-    /// How long a saga stays a dead worker's.
+    /// How long a saga keeps its owner after the worker has died.
     pub lease: Duration,
-    /// How many sagas are driven at once.
+    /// Maximum number of sagas that run at the same time.
     pub at_once: usize,
-    /// Places where a test strikes.
+    /// Failpoints for tests.
     pub failpoints: Failpoints,
-    /// Whether steps are traced; what a saga carries travels on in any case.
+    /// Whether steps are traced. The trace context of a saga is passed on in any case.
     pub traces: Traces,
 }
 
 impl Settings {
-    /// Leases of 10 s, and 32 sagas at once.
+    /// Leases of 10 s, and 32 sagas at the same time.
     pub fn new(clock: Clock, random: Random) -> Self {
         Self {
             clock,
@@ -62,19 +63,20 @@ impl Settings {
     }
 }
 
-/// Drives the sagas of a store.
+/// Runs the sagas of a store.
 #[derive(Debug)]
 pub struct Runner;
 
 impl Runner {
-    /// Drives sagas of these definitions until the handle drains or is dropped.
+    /// Runs sagas of these definitions until the handle is drained or dropped.
     ///
-    /// `wake` is the store's bell: it rings when a saga was started or told something.
+    /// `notifier` belongs to the store and notifies when a saga was started or has received a
+    /// signal.
     pub fn spawn<S: Sagas<Tx: SagaRows>>(
         store: &S,
         definitions: Vec<Definition<S::Tx>>,
         settings: Settings,
-        wake: &Wake,
+        notifier: &Notifier,
     ) -> RunnerHandle {
         let (stop, stopping) = watch::channel(false);
         let definitions = definitions.into_iter();
@@ -88,10 +90,11 @@ impl Runner {
             settings: Arc::new(settings),
             stopping,
         };
-        let (reporting, bell) = (report(store.clone(), workers.names()), wake.listen());
+        let (reporting, subscription) =
+            (report(store.clone(), workers.names()), notifier.subscribe());
         let running = tokio::spawn(async move {
             tokio::select! {
-                () = workers.run(bell) => {}
+                () = workers.run(subscription) => {}
                 () = reporting => {}
             }
         });
@@ -99,7 +102,7 @@ impl Runner {
     }
 }
 
-/// Workers that run.
+/// A running saga runner.
 #[derive(Debug)]
 pub struct RunnerHandle {
     stop: watch::Sender<bool>,
@@ -107,10 +110,10 @@ pub struct RunnerHandle {
 }
 
 impl RunnerHandle {
-    /// Takes no more sagas, lets every move under way come to its commit, and gives back.
+    /// Takes no more sagas, waits for the commit of every running move, and releases the sagas.
     pub async fn drain(mut self) {
         self.stop.send_replace(true);
-        // One that panicked has nothing left to drain.
+        // If the task has panicked, there is nothing to drain.
         let _ended = (&mut self.running).await;
     }
 }
@@ -130,12 +133,12 @@ struct Workers<S: Sagas<Tx: SagaRows>> {
 }
 
 impl<S: Sagas<Tx: SagaRows>> Workers<S> {
-    /// The names of the kinds that are known here, whatever their versions.
+    /// The names of the known kinds, of any version.
     fn names(&self) -> HashSet<String> {
         self.kinds.iter().map(|kind| kind.name.clone()).collect()
     }
 
-    async fn run(mut self, mut bell: Bell) {
+    async fn run(mut self, mut subscription: Subscription) {
         let mut driven = JoinSet::new();
         let (mut backoff, longest) = limits::STORE_BACKOFF;
         while !*self.stopping.borrow_and_update() {
@@ -146,13 +149,13 @@ impl<S: Sagas<Tx: SagaRows>> Workers<S> {
                     pause
                 }
                 Err(error) => {
-                    tracing::warn!(error = error.story(), "cannot look for sagas");
+                    tracing::warn!(error = error.error_chain(), "cannot look for sagas");
                     backoff = (backoff * 2).min(longest);
                     backoff
                 }
             };
             tokio::select! {
-                () = bell.heard() => {}
+                () = subscription.notified() => {}
                 () = sleep(pause) => {}
                 _ = driven.join_next(), if driven.len() >= self.settings.at_once => {}
                 changed = self.stopping.changed() => if changed.is_err() { break },
@@ -161,7 +164,7 @@ impl<S: Sagas<Tx: SagaRows>> Workers<S> {
         while driven.join_next().await.is_some() {}
     }
 
-    /// Takes what is due and sets it going; returns how long there is nothing to do.
+    /// Takes the sagas that are due and starts them. Returns how long to wait for the next ones.
     async fn take(&self, driven: &mut JoinSet<()>) -> Result<Duration, StoreError> {
         loop {
             let free = self.settings.at_once.saturating_sub(driven.len());
@@ -198,7 +201,7 @@ struct Driver<S: Sagas<Tx: SagaRows>> {
 }
 
 impl<S: Sagas<Tx: SagaRows>> Driver<S> {
-    /// Moves a saga as far as it goes now.
+    /// Runs a saga as far as possible.
     async fn drive(self, saga: SagaRecord) {
         let Some(definition) = self.known.get(&saga.kind) else {
             return;
@@ -218,17 +221,22 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
                 return;
             }
             Err(error) => {
-                tracing::warn!(saga = turn.owned.id, error = error.story(), "a saga halts");
+                tracing::warn!(
+                    saga = turn.owned.id,
+                    error = error.error_chain(),
+                    "a saga halts"
+                );
                 if turn.saga.standing.state == State::NeedsAttention {
-                    // It was told what nobody knew, and is not settled: given back, it would wait
-                    // for a person again. It lapses instead, and falls due with its lease.
+                    // A signal has arrived about an outcome that was unknown, and has not been
+                    // applied. If the saga were released, it would wait for an operator again.
+                    // Instead its lease expires, and it is due then.
                     return;
                 }
                 let pause = match &error {
                     StoreError::Conflict { .. } => limits::STORE_BACKOFF.0,
                     _ => limits::STORE_BACKOFF.1,
                 };
-                let waiting_for = format!("the store: {}", error.story());
+                let waiting_for = format!("the store: {}", error.error_chain());
                 Some(Rest::of(&turn.saga, pause, waiting_for))
             }
         };
@@ -239,12 +247,17 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
             self.store
                 .give_back_saga(&turn.owned, rest.pause, &rest.waiting_for, rest.heeded);
         if let Err(error) = given.await {
-            // Its lease lapses, and whoever comes then takes it.
-            tracing::warn!(saga = turn.owned.id, error = error.story(), "a saga lapses");
+            // Its lease expires, and the next owner takes it.
+            tracing::warn!(
+                saga = turn.owned.id,
+                error = error.error_chain(),
+                "a saga lapses"
+            );
         }
     }
 
-    /// Moves until there is nothing to do; returns how it rests then, unless that is for ever.
+    /// Makes moves until there is nothing to do. Returns how the saga is released, unless it has
+    /// ended.
     async fn go_on(&self, turn: &mut Turn<'_, S>) -> Result<Option<Rest>, StoreError> {
         loop {
             let now = self.settings.clock.now();
@@ -273,7 +286,8 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
                 return Ok(Some(rest(Duration::ZERO, "a worker")));
             }
             if *self.stopping.borrow() {
-                // Whatever it was told is the next worker's: one that asks a person falls due.
+                // The next worker handles further signals. A saga that needs attention becomes due
+                // when it receives one.
                 let rest = rest(Duration::ZERO, "a worker");
                 return Ok(Some(Rest { heeded: 0, ..rest }));
             }
@@ -282,11 +296,11 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
         }
     }
 
-    /// Tells metrics and the log where a saga has come to.
+    /// Reports the state of a saga in metrics and the log.
     fn say(saga: &SagaRecord) {
         let standing = &saga.standing;
         let (kind, outcome) = (saga.kind.name.clone(), standing.state.as_str());
-        // Only the word: what a provider said may hold anything.
+        // Only the code, because a provider's message may contain anything.
         let error_code = standing.reason.as_ref().map(|why| why.code.as_str());
         let correlation_id = saga.headers.get("correlation_id");
         match standing.state {
@@ -318,11 +332,11 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
     }
 }
 
-/// How a saga is given back.
+/// How a saga is released.
 struct Rest {
     pause: Duration,
     waiting_for: String,
-    /// How much of what it was told has been acted on; for more than that it falls due at once.
+    /// The number of signals that were handled. If there are more, the saga is due at once.
     heeded: usize,
 }
 
@@ -336,8 +350,8 @@ impl Rest {
     }
 }
 
-/// Reports how many sagas need attention, for as long as it is polled: of the kinds that are known
-/// here, and of any other that has some or had.
+/// Reports the number of sagas that need attention while it is polled: of the known kinds, and of
+/// other kinds that have or had some.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a gauge is a double; counts stay far below 2^53"
@@ -355,7 +369,10 @@ async fn report<S: Sagas>(store: S, mut names: HashSet<String>) {
                 }
             }
             Err(error) => {
-                tracing::debug!(error = error.story(), "cannot count sagas in attention");
+                tracing::debug!(
+                    error = error.error_chain(),
+                    "cannot count sagas in attention"
+                );
             }
         }
         sleep(limits::REPORT).await;

@@ -1,7 +1,7 @@
-//! The keys of Standard Webhooks, read and written as people hand them around.
+//! Keys of Standard Webhooks and their text format.
 //!
-//! A text says by its prefix what it is. Nothing here prints a secret unless
-//! it is asked to reveal it, and no error repeats the text it refused.
+//! The prefix of a text says which kind of key it is. Nothing in this module prints a secret unless
+//! `reveal` is called, and no error contains the text that was refused.
 
 use std::{fmt, str::FromStr};
 
@@ -17,13 +17,13 @@ use ed25519_dalek::{
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-/// Base64 with padding, and without it where people type it.
+/// Base64 with padding; padding is optional when a key is parsed.
 pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A secret that both sides know (`whsec_...`): HMAC-SHA256, scheme `v1`.
+/// A shared secret (`whsec_...`): HMAC-SHA256, scheme `v1`.
 #[derive(Clone)]
 pub struct Secret {
     bytes: Box<[u8]>,
@@ -31,17 +31,17 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// The fewest bytes of a secret.
+    /// Minimum length of a secret in bytes.
     pub const BYTES_MIN: usize = 24;
-    /// The most bytes of a secret.
+    /// Maximum length of a secret in bytes.
     pub const BYTES_MAX: usize = 64;
 
-    /// Makes a secret of 32 bytes that nobody can guess.
+    /// Creates a secret of 32 random bytes.
     pub fn mint(random: [u8; 32]) -> Self {
         Self::of(Box::from(random))
     }
 
-    /// Writes the secret out as `whsec_...`, for the one who is to know it.
+    /// Formats the secret as `whsec_...`.
     pub fn reveal(&self) -> String {
         format!("whsec_{}", BASE64.encode(&self.bytes))
     }
@@ -86,7 +86,7 @@ impl fmt::Debug for Secret {
 pub struct SigningKey(ed25519_dalek::SigningKey);
 
 impl SigningKey {
-    /// Makes a key pair of 32 bytes that nobody can guess.
+    /// Creates a key pair from 32 random bytes.
     pub fn mint(random: [u8; 32]) -> Self {
         Self(ed25519_dalek::SigningKey::from_bytes(&random))
     }
@@ -100,7 +100,7 @@ impl SigningKey {
         self.0.multipart_sign(parts).to_bytes()
     }
 
-    /// Writes the key pair out as `whsk_...`, for the one who is to sign.
+    /// Formats the key pair as `whsk_...`.
     pub fn reveal(&self) -> String {
         format!("whsk_{}", BASE64.encode(self.0.to_keypair_bytes()))
     }
@@ -159,12 +159,12 @@ impl fmt::Debug for VerifyingKey {
     }
 }
 
-/// What a sender signs with.
+/// A key of a sender.
 #[derive(Clone, Debug)]
 pub enum Signer {
     /// A secret that the receiver knows too.
     V1(Secret),
-    /// Its own half of a key pair.
+    /// The sender's half of a key pair.
     V1a(SigningKey),
 }
 
@@ -180,7 +180,7 @@ impl FromStr for Signer {
     }
 }
 
-/// What a receiver verifies with.
+/// A key of a receiver.
 #[derive(Clone, Debug)]
 pub enum Verifier {
     /// A secret that the sender knows too.
@@ -201,28 +201,29 @@ impl FromStr for Verifier {
     }
 }
 
-/// Why a text is no key; it never repeats the text.
+/// Why a text is not a key. The error does not contain the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyTextError {
-    /// It does not begin as this kind of key does.
+    /// The prefix is wrong.
     #[error("key does not begin with {prefix}")]
     Prefix {
-        /// How it should begin.
+        /// The expected prefix.
         prefix: &'static str,
     },
-    /// What follows the prefix is not base64.
+    /// The text after the prefix is not base64.
     #[error("key is not base64 after its prefix")]
     Base64,
-    /// It is too short or too long.
+    /// The key is too short or too long.
     #[error("key has {bytes} bytes, {allowed} are allowed")]
     Length {
-        /// How many bytes it has.
+        /// The length of the key in bytes.
         bytes: usize,
-        /// How many it may have.
+        /// The allowed lengths.
         allowed: &'static str,
     },
-    /// Its bytes are no ed25519 key, a weak one, or two halves that do not belong together.
+    /// The bytes are not an ed25519 key, are a weak one, or are two halves that do not belong
+    /// together.
     #[error("key is no usable ed25519 key")]
     NotAKey,
 }

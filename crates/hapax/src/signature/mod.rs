@@ -1,11 +1,10 @@
-//! Standard Webhooks signatures, made and judged.
+//! Standard Webhooks signatures: signing and verification.
 //!
-//! What is signed is `id.timestamp.body`, so that neither the body nor the
-//! time of the attempt can be changed and no message can pass under another
-//! id. A sender signs with every key it was given: that is how a key rotates.
-//! A receiver takes a message when any listed signature fits any of its keys
-//! and the attempt is recent; comparisons take the same time however wrong a
-//! signature is, and hostile input is an error, never a panic.
+//! The signed text is `id.timestamp.body`, so that neither the body nor the time of the attempt can
+//! be changed, and a message cannot be sent under another id. A sender signs with every configured
+//! key, which makes key rotation possible. A receiver accepts a message if any listed signature
+//! matches any of its keys and the attempt is recent. Comparisons take constant time, and hostile
+//! input is an error, never a panic.
 
 use std::time::Duration;
 
@@ -18,19 +17,20 @@ pub use key::{KeyTextError, Secret, Signer, SigningKey, Verifier, VerifyingKey};
 
 mod key;
 
-/// The header that names the message: the event id.
+/// The header with the id of the message, which is the event id.
 pub const ID_HEADER: &str = "webhook-id";
-/// The header that says when the attempt was made, in seconds since the Unix epoch.
+/// The header with the time of the attempt, in seconds since the Unix epoch.
 pub const TIMESTAMP_HEADER: &str = "webhook-timestamp";
-/// The header that holds the signatures, separated by spaces.
+/// The header with the signatures, separated by spaces.
 pub const SIGNATURE_HEADER: &str = "webhook-signature";
-/// How far an attempt's time may lie from ours: what the published libraries allow.
+/// Maximum difference between the time of an attempt and the current time. The published libraries
+/// use the same value.
 pub const TOLERANCE: Duration = Duration::from_mins(5);
 
 /// Signs a message with every key and returns the value of [`SIGNATURE_HEADER`].
 ///
-/// `timestamp` is in seconds since the Unix epoch and is sent as [`TIMESTAMP_HEADER`].
-/// While a key is rotated, give both. Without keys the value is empty, which no receiver takes.
+/// `timestamp` is in seconds since the Unix epoch and is sent as [`TIMESTAMP_HEADER`]. While a key
+/// is rotated, pass both keys. Without keys the value is empty, and no receiver accepts it.
 ///
 /// ```
 /// use hapax::signature::{Signer, sign};
@@ -67,7 +67,7 @@ pub fn sign<'k>(
     value
 }
 
-/// A message as it arrived: three header values and the body's bytes.
+/// A received message: the values of three headers, and the body.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     /// The value of [`ID_HEADER`].
@@ -80,11 +80,11 @@ pub struct Received<'a> {
     pub body: &'a [u8],
 }
 
-/// Judges whether a message comes from who holds one of `keys`, and from `now`, give or take.
+/// Verifies that a message was signed with one of `keys`, and that its time is close to `now`.
 ///
 /// # Errors
-/// Fails when a header is malformed, when the attempt lies further than `tolerance` from `now`,
-/// or when no listed signature fits any key.
+/// Fails if a header is malformed, if the time of the attempt differs from `now` by more than
+/// `tolerance`, or if no listed signature matches any key.
 pub fn verify(
     received: &Received<'_>,
     keys: &[Verifier],
@@ -117,20 +117,20 @@ pub fn verify(
     }
 }
 
-/// Why a message is not taken. The answer to its sender need not say which.
+/// Why a message is not accepted. The response to its sender need not contain the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// A header is empty or not in its form.
+    /// A header is empty or malformed.
     #[error("{header} is malformed")]
     Malformed {
-        /// Which header.
+        /// The header.
         header: &'static str,
     },
-    /// The attempt is too old, or lies in the future: it may be a recording.
+    /// The attempt is too old or in the future. The message may be a replay.
     #[error("attempt lies too far from now")]
     Stale,
-    /// No listed signature fits any key.
+    /// No listed signature matches any key.
     #[error("no signature fits")]
     Signature,
 }
@@ -154,14 +154,14 @@ fn check_timestamp(text: &str, now: Timestamp, tolerance: Duration) -> Result<()
     }
 }
 
-/// The listed signatures of one scheme that have its length; others are passed over.
+/// The listed signatures of one scheme with the expected length. Others are ignored.
 fn listed<'a, const N: usize>(
     header: &'a str,
     scheme: &'a str,
 ) -> impl Iterator<Item = [u8; N]> + 'a {
     header.split(' ').filter_map(move |entry| {
         let (version, text) = entry.split_once(',')?;
-        // The bound is on the text, so that a long entry costs nothing.
+        // The length of the text is checked first, so that a long entry costs nothing.
         if version != scheme || text.len() > N * 2 {
             return None;
         }

@@ -1,4 +1,5 @@
-//! What a store offers the relay about deliveries: ownership of parts, settlements, and what is parked.
+//! What a store offers the relay for deliveries: ownership of partitions, settlements, and parked
+//! deliveries.
 
 use std::{future::Future, sync::Weak, time::Duration};
 
@@ -9,27 +10,28 @@ use crate::{
     delivery::{Attempt, Attendance, KnownDestinations, Opened, Parked, Settlement, Standing},
 };
 
-/// What the relay writes down about its deliveries.
+/// The progress of a relay's deliveries.
 pub trait Deliveries: Clone + Send + Sync + 'static {
-    /// Opens a part: raises its epoch, so that whoever had it before is fenced. Nobody is asked, and
-    /// no node holds it then.
+    /// Opens a partition: increments its epoch, which fences the previous owner. This does not
+    /// check whether another node owns the partition, and after it no node does.
     ///
-    /// What was offered and not settled when the last owner died becomes a parked delivery,
-    /// due at once, with that attempt counted; so does a parked delivery whose attempt had begun.
-    /// Each leaves an attempt in the log that was interrupted. A first offer that was cut off is
-    /// parked under its event's own order key, whatever order the destination keeps, so that
-    /// nothing of its key overtakes it.
+    /// An event that was offered but not settled when the last owner died becomes a parked delivery
+    /// that is due at once, with that attempt counted. The same applies to a parked delivery whose
+    /// attempt had started. Each leaves an interrupted attempt in the log. A first attempt that was
+    /// interrupted is parked under the order key of its event, whatever order the destination
+    /// keeps, so that no later event of the key overtakes it.
     ///
-    /// A destination seen for the first time starts at the first event of the outbox. Opening
-    /// enables a destination.
+    /// A destination that is opened for the first time starts at the first event of the outbox.
+    /// Opening a destination enables it.
     fn open(&self, destination: &str) -> impl Future<Output = Result<Opened, StoreError>> + Send;
 
-    /// Takes a part for `node`, if nobody else holds it: as [`open`](Self::open), but `None` while
-    /// another node holds it that gave a sign of life within `lease`, by the store's clock.
+    /// Takes a partition for `node`. Does the same as [`open`](Self::open), but returns `None` if
+    /// another node owns the partition and has sent a heartbeat within `lease`, by the store's
+    /// clock.
     ///
-    /// A part that `node` itself holds is taken anew: a node is one process, and not all that were
-    /// ever started under a name. Nobody is asked about a part whose holder
-    /// gave it up, or that was never opened.
+    /// A partition that `node` itself owns is taken again: a node is one process, not all processes
+    /// that were ever started under its name. A partition that was never opened or that its owner
+    /// has released can always be taken.
     fn take(
         &self,
         part: &str,
@@ -37,10 +39,10 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         lease: Duration,
     ) -> impl Future<Output = Result<Option<Opened>, StoreError>> + Send;
 
-    /// Gives a sign of life for `node`, which knows these destinations, and says which nodes live,
-    /// what they know, and who holds what.
+    /// Sends a heartbeat for `node` with the destinations that it knows. Returns all live nodes
+    /// with the destinations that they know, and the owner of each partition.
     ///
-    /// A node lives while its last sign is younger than `lease`, by the store's clock.
+    /// A node is live while its last heartbeat is younger than `lease`, by the store's clock.
     fn attend(
         &self,
         node: &str,
@@ -48,42 +50,45 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         lease: Duration,
     ) -> impl Future<Output = Result<Attendance, StoreError>> + Send;
 
-    /// Is told what a relay knows that has no node name and so gives no signs of life. The relay
-    /// holds the other end for as long as it runs. A store that may have relays in other processes
-    /// has no use for it.
+    /// Registers the destinations of a relay that has no node name and so sends no heartbeats. The
+    /// relay keeps the other end while it runs. A store that several processes can open does not
+    /// need this.
     fn follow(&self, known: Weak<KnownDestinations>) {
         let _ = known;
     }
 
-    /// Lets a part go that `epoch` holds, so that another node may take it at once; fenced
-    /// otherwise. Its owner has settled what it offered.
+    /// Releases a partition that is owned at `epoch`, so that another node can take it at once.
+    /// Fenced if the epoch has changed. The owner has settled all its attempts before.
     fn give_up(
         &self,
         part: &str,
         epoch: i64,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Forgets a node that ends: what it still holds may be taken at once.
+    /// Removes a node that stops. What it still owns can be taken at once.
     fn leave(&self, node: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// How many attempts at each of these deliveries were cut off while their relay lived on: another
-    /// node took the part because the relay was silent, and it has shown since that it lives. Nothing
-    /// is said of those without any.
+    /// For each of these deliveries, counts the attempts that were interrupted although their relay
+    /// was alive: another node took the partition because the relay had missed its heartbeats, and
+    /// the relay has sent a heartbeat since. Deliveries without such attempts are left out.
     ///
-    /// Such an attempt says nothing about its event. One that was cut off by a relay which took its own
-    /// part anew is not meant: it may have panicked over the event.
+    /// Such an attempt says nothing about its event. An attempt that was interrupted because its
+    /// relay took its own partition again is not counted: the relay may have panicked because of
+    /// the event.
     fn outlived(
         &self,
         part: &str,
         positions: &[i64],
     ) -> impl Future<Output = Result<Vec<(i64, u32)>, StoreError>> + Send;
 
-    /// Has what is `Blocked` at a part that `epoch` holds fall due now, without its order key: for a
-    /// destination that keeps no order. A store that parks in bulk does not know that, nor does what
-    /// was parked while it kept one.
+    /// Makes `Blocked` deliveries of a partition that is owned at `epoch` due now and removes their
+    /// order key, for a destination that keeps no order. Such deliveries exist if the store parked
+    /// them in bulk, without knowing the destination's order, or if the destination kept an order
+    /// earlier.
     ///
-    /// Looks at up to `limit` parked deliveries at positions after `after`, and says up to where; `None`
-    /// where there are none left, or the part is somebody else's.
+    /// Processes up to `limit` parked deliveries at positions after `after` and returns the last
+    /// position that was processed. Returns `None` if there are none left, or if the partition has
+    /// another owner.
     fn ignore_keys(
         &self,
         part: &str,
@@ -92,54 +97,57 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Option<i64>, StoreError>> + Send;
 
-    /// Every attempt at one delivery, in order, with the first that arrived.
+    /// All attempts at one delivery, in order, starting with the first that arrived.
     fn attempts(
         &self,
         part: &str,
         position: i64,
     ) -> impl Future<Output = Result<Vec<Attempt>, StoreError>> + Send;
 
-    /// Writes down what happened, in one transaction, if `epoch` still owns the destination.
+    /// Records outcomes in one transaction, if `epoch` still owns the destination.
     ///
-    /// Otherwise, and for a destination that was never opened, it is fenced and nothing changes. One
-    /// that [is written once](Settlement::is_once), and by its number is, changes no delivery again.
+    /// Otherwise, and for a destination that was never opened, the settlement is fenced and nothing
+    /// changes. A settlement that [is written once](Settlement::is_once), and whose number was
+    /// written before, changes nothing again.
     ///
-    /// The store knows best what stands in the way of what. A delivery of an order key is
-    /// *unfinished* while it is `Retrying`, `Blocked` or `Dead`. One that is to be parked as
-    /// `Blocked` with no unfinished delivery of its key at a lower position is written as
-    /// `Retrying`, due now, instead. For each key in `release` the lowest unfinished delivery,
-    /// if it is `Blocked`, becomes `Retrying`, due now, with no attempt made.
+    /// The store decides which deliveries block others. A delivery of an order key is *unfinished*
+    /// while it is `Retrying`, `Blocked` or `Dead`. A delivery that is to be parked as `Blocked`
+    /// while its key has no unfinished delivery at a lower position is written as `Retrying`, due
+    /// now, instead. For each key in `release`, the unfinished delivery with the lowest position
+    /// becomes `Retrying` and due now, with no attempt made, if it is `Blocked`.
     ///
-    /// Returns those keys of `release` that have no unfinished delivery left: they are free.
+    /// Returns those keys of `release` that have no unfinished delivery left.
     fn settle(
         &self,
         settlement: Settlement,
     ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
-    /// Order keys of a part that have an unfinished delivery, each once and in order, at most `limit`.
+    /// Order keys of a partition that have an unfinished delivery, without duplicates and in order,
+    /// at most `limit`.
     fn blocked_keys(
         &self,
         part: &str,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
-    /// Those of `keys` that have an unfinished delivery, in any order: whatever was settled before it
-    /// is asked counts.
+    /// Those of `keys` that have an unfinished delivery, in any order. Everything that was settled
+    /// before this call is taken into account.
     fn blocked(
         &self,
         part: &str,
         keys: &[String],
     ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
-    /// Parked deliveries that are due, none of `except`: the longest due first, and by position
-    /// where they fell due together. Blocked and dead ones never are.
+    /// Parked deliveries that are due and not in `except`, starting with the one that was due
+    /// first, and by position if the due times are equal. Blocked and dead deliveries are never
+    /// due.
     ///
-    /// They are followed by what is `Blocked` behind each that holds a key up: up to `behind` of
-    /// its key, by position, and no further than to one that is not. Whoever has those in hand
-    /// need not come back for each. All in all there are at most `limit`.
+    /// Each delivery that blocks its order key is followed by up to `behind` `Blocked` deliveries
+    /// of the same key, by position, up to the first that is not `Blocked`. They save the caller
+    /// one read for each. The total is at most `limit`.
     ///
-    /// It stops earlier once what they are stored in exceeds [`crate::limits::READ_BYTES`], as
-    /// [`Source::read`](super::Source::read) does, and reads at least one if there is one.
+    /// The read ends early when the stored size exceeds [`crate::limits::READ_BYTES`], as in
+    /// [`Source::read`](super::Source::read), and returns at least one delivery if there is one.
     fn due(
         &self,
         destination: &str,
@@ -148,13 +156,14 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         behind: usize,
     ) -> impl Future<Output = Result<Vec<Parked>, StoreError>> + Send;
 
-    /// When the next parked delivery falls due, past or future; `None` when none ever does.
+    /// The time at which the next parked delivery is due, in the past or in the future; `None` if
+    /// there is no such delivery.
     fn next_due(
         &self,
         destination: &str,
     ) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
 
-    /// How far behind a destination is.
+    /// The backlog of a destination.
     fn standing(
         &self,
         destination: &str,
@@ -168,16 +177,18 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<DeadLetter>, StoreError>> + Send;
 
-    /// Makes a dead letter due again, as if never tried; false when there is none.
+    /// Makes a dead letter due again, as if it had never been tried. Returns false if there is
+    /// none.
     ///
-    /// It keeps its order key, and its old attempts stay in the log.
+    /// The delivery keeps its order key, and its old attempts stay in the log.
     fn replay(
         &self,
         destination: &str,
         position: i64,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Gives a dead letter up for good, with a reason, and lets its key go; false when none.
+    /// Discards a dead letter permanently, with a reason, and unblocks its order key. Returns false
+    /// if there is none.
     fn discard(
         &self,
         destination: &str,

@@ -1,74 +1,76 @@
-//! Why a store did not do what it was asked, and what a database refused.
+//! Errors of a store, and of the database below it.
 //!
-//! A [`StoreError`] says whether the same thing may be tried again. A
-//! [`DatabaseError`] says of a statement that may not what kind of refusal it met,
-//! in the same words for every database, so that a service can answer it.
+//! A [`StoreError`] says whether the same operation may be tried again. A [`DatabaseError`]
+//! classifies a statement that the database refused, in the same way for every database, so that a
+//! service can map it to a response.
 
 use std::{fmt, sync::Arc};
 
-use crate::{outbox::EventError, sink::BoxError, telemetry::story};
+use crate::{outbox::EventError, sink::BoxError, telemetry::error_chain};
 
-/// Why a store did not do what it was asked.
+/// An error of a store.
 ///
-/// The variant answers: may the same thing be tried again, and is it known that nothing happened?
+/// The variant says whether the operation may be tried again, and whether it is certain that
+/// nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The store cannot be reached or cannot write now (disk full, read-only, shut down).
+    /// The store cannot be reached, or cannot write now (disk full, read-only, shut down).
     #[error("store is unavailable")]
     Unavailable {
-        /// What went wrong.
+        /// The cause.
         source: BoxError,
     },
     /// The transaction took too long and was rolled back.
     #[error("transaction timed out and was rolled back")]
     TimedOut,
-    /// The transaction lost against another one; nothing was committed, and it may run again at
-    /// once.
+    /// The transaction conflicted with another one. It was rolled back and may run again at once.
     #[error("transaction lost against another one and was rolled back")]
     Conflict {
-        /// What the database said.
+        /// The error of the database.
         source: BoxError,
     },
-    /// The claim that travelled with the first statement did not get the key; nothing was written.
+    /// The claim was sent together with the first statement, and the key was taken. Nothing was
+    /// written.
     ///
-    /// This is no failure. The transaction ends here: the key is answered already, or another
+    /// This is not a failure. The transaction ends here: the key has a response already, or another
     /// transaction holds it, and the request is answered accordingly. Later statements of the same
-    /// transaction are told the same.
+    /// transaction return the same error.
     #[error("the key was not claimed, and the transaction ends here")]
     NotClaimed,
-    /// Another owner took over; nothing was written.
+    /// Another owner has taken over. Nothing was written.
     #[error("ownership was lost to a later epoch")]
     Fenced,
-    /// The store is not in the history that was read: a backup was restored, or it was set back.
-    /// Nothing was written, and the owner begins again at the checkpoint that the store holds.
+    /// The store is not in the history that was read before: a backup was restored, or the sequence
+    /// was set back. Nothing was written, and the owner starts again at the checkpoint in the
+    /// store.
     #[error("the store was set back: {what}")]
     SetBack {
-        /// What the store holds, and what was read.
+        /// What the store contains, and what was read before.
         what: String,
     },
-    /// A statement failed, and would fail again; its transaction was rolled back.
+    /// A statement failed, and would fail again. Its transaction was rolled back.
     ///
-    /// Where the database refused it, the source is a [`DatabaseError`]:
-    /// [`StoreError::database_error`] finds it.
+    /// If the database refused the statement, the source is a [`DatabaseError`], which
+    /// [`StoreError::database_error`] returns.
     #[error("statement failed")]
     Statement {
-        /// What the database said.
+        /// The error of the database.
         source: BoxError,
     },
-    /// The database holds something this version does not understand.
+    /// The database contains a value that this version cannot read.
     #[error("stored row is unreadable: {what}")]
     Corrupt {
-        /// What could not be read.
+        /// The value that could not be read.
         what: String,
     },
-    /// An event could not be carried.
+    /// An event is not valid.
     #[error(transparent)]
     Event(#[from] EventError),
 }
 
 impl StoreError {
-    /// What the database refused, when it was the database that did.
+    /// The refusal of the database, if the database caused this error.
     pub fn database_error(&self) -> Option<&DatabaseError> {
         let Self::Statement { source } = self else {
             return None;
@@ -76,36 +78,36 @@ impl StoreError {
         source.downcast_ref()
     }
 
-    /// Whether a row with the same unique columns is there already.
+    /// Whether a row with the same unique columns exists already.
     pub fn is_unique_violation(&self) -> bool {
         let error = self.database_error();
         error.is_some_and(|error| error.kind() == DatabaseErrorKind::UniqueViolation)
     }
 
-    /// The constraint that a statement violates: see [`DatabaseError::constraint`].
+    /// The violated constraint: see [`DatabaseError::constraint`].
     pub fn constraint(&self) -> Option<&str> {
         self.database_error()?.constraint()
     }
 
-    /// Whether the transaction ends here because its claim, which travelled with this statement, did
-    /// not get the key: see [`StoreError::NotClaimed`].
+    /// Whether the transaction ends here because its claim, which was sent together with this
+    /// statement, found the key taken: see [`StoreError::NotClaimed`].
     ///
-    /// The layer discards whatever the handler makes of it and answers the request by the key. A
-    /// service that logs or counts the errors of its handlers leaves this one out.
+    /// The layer discards the handler's response and answers the request by the key. A service that
+    /// logs or counts the errors of its handlers should ignore this one.
     pub fn is_not_claimed(&self) -> bool {
         matches!(self, Self::NotClaimed)
     }
 
-    /// The failure and what caused it, in one line.
-    pub fn story(&self) -> String {
-        story(self)
+    /// The error and its causes, in one line.
+    pub fn error_chain(&self) -> String {
+        error_chain(self)
     }
 }
 
 /// A statement that the database refused.
 ///
-/// It prints its kind, the constraint and the database's code. What the database said in full may
-/// repeat the values of the row, and errors are logged: that is left to [`DatabaseError::driver`].
+/// It prints its kind, the constraint and the database's code. The database's full message may
+/// contain values of the row, and errors are logged; use [`DatabaseError::driver`] to read it.
 #[derive(Clone, Debug)]
 pub struct DatabaseError {
     kind: DatabaseErrorKind,
@@ -115,7 +117,8 @@ pub struct DatabaseError {
 }
 
 impl DatabaseError {
-    /// A refusal of this kind; `code` is the database's own, such as the SQLSTATE `23505`.
+    /// Creates a refusal of this kind. `code` is the database's own code, such as the SQLSTATE
+    /// `23505`.
     pub fn new(
         kind: DatabaseErrorKind,
         constraint: Option<String>,
@@ -130,26 +133,26 @@ impl DatabaseError {
         }
     }
 
-    /// What kind of refusal it is.
+    /// The kind of refusal.
     pub fn kind(&self) -> DatabaseErrorKind {
         self.kind
     }
 
-    /// The constraint that is violated, where the database names it.
+    /// The violated constraint, if the database names it.
     ///
-    /// PostgreSQL gives its name. SQLite gives the columns of a unique constraint and of `NOT NULL`
-    /// (`shop_order.number`, or `a.b, a.c` for several), the name or the text of a check, and
+    /// PostgreSQL reports its name. SQLite reports the columns of a unique constraint and of `NOT
+    /// NULL` (`shop_order.number`, or `a.b, a.c` for several), the name or the text of a check, and
     /// nothing for a foreign key.
     pub fn constraint(&self) -> Option<&str> {
         self.constraint.as_deref()
     }
 
-    /// The database's own code: a SQLSTATE on PostgreSQL, an extended result code on SQLite.
+    /// The database's code: a SQLSTATE on PostgreSQL, an extended result code on SQLite.
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// What the driver said, to be downcast to its error.
+    /// The driver's error, which can be downcast to its type.
     pub fn driver(&self) -> &BoxError {
         &self.driver.0
     }
@@ -171,9 +174,10 @@ impl fmt::Display for DatabaseError {
         if let Some(constraint) = &self.constraint {
             write!(f, ", constraint {constraint:?}")?;
         }
-        // What a statement that cannot run lacks is a name in it, and no value of a row.
+        // If a statement cannot run, its message contains a name of the statement and no value of a
+        // row.
         if self.kind == DatabaseErrorKind::Other {
-            write!(f, ", {}", story(&**self.driver()))?;
+            write!(f, ", {}", error_chain(&**self.driver()))?;
         }
         f.write_str(")")
     }
@@ -181,7 +185,7 @@ impl fmt::Display for DatabaseError {
 
 impl std::error::Error for DatabaseError {}
 
-/// A driver's error, which prints nothing of itself.
+/// A driver's error that prints nothing.
 #[derive(Clone)]
 struct Driver(Arc<BoxError>);
 
@@ -191,24 +195,24 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// What kind of refusal a statement met.
+/// The kind of a refused statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DatabaseErrorKind {
-    /// A row with the same unique columns is there (SQLSTATE 23505).
+    /// A row with the same unique columns exists (SQLSTATE 23505).
     UniqueViolation,
-    /// A row that is referred to is not there, or one that is referred to would go (23503).
+    /// A referenced row does not exist, or a row that is still referenced would be deleted (23503).
     ForeignKeyViolation,
     /// A column that must have a value would have none (23502).
     NotNullViolation,
-    /// A check constraint is not satisfied (23514).
+    /// A check constraint is violated (23514).
     CheckViolation,
     /// An exclusion constraint is violated (23P01).
     ExclusionViolation,
-    /// Another constraint, a trigger's for instance.
+    /// Another constraint is violated, for example that of a trigger.
     OtherConstraint,
     /// A value does not fit its type (class 22).
     InvalidInput,
-    /// Anything else that will fail again: a table that is missing, a right that is not granted.
+    /// Another error that would occur again, such as a missing table or a missing privilege.
     Other,
 }

@@ -28,7 +28,7 @@ fn a_runner_reports_how_many_sagas_need_attention_and_that_none_does() {
         runtime.block_on(async {
             let stage = Stage::new();
             let settings = Settings::new(stage.clock.clock(), seeded_random(3));
-            let wake = stage.store.wake();
+            let wake = stage.store.notifier();
             let checkout: Definition<Tx> = Definition::new("checkout", 1);
             let runner = Runner::spawn(&stage.store, vec![checkout], settings, &wake);
             let says = async |name: &str, count: u32| {

@@ -114,7 +114,7 @@ async fn a_word_that_comes_while_a_runner_drains_is_the_next_ones() {
     let stage = Stage::new();
     let gate = Gate::default();
     let settings = Settings::new(gate.clock(&stage.clock), seeded_random(3));
-    let wake = stage.store.wake();
+    let wake = stage.store.notifier();
     let runner = Runner::spawn(&stage.store, vec![asking(&stage)], settings, &wake);
     eventually(PATIENCE, async || gate.0.looks.get().is_some()).await;
     start_as(&stage, "s1", &asking(&stage)).await;

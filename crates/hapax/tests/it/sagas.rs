@@ -544,7 +544,7 @@ pub(crate) fn run_with(stage: &Stage, definition: Definition<Tx>, lease: Duratio
         &stage.store,
         vec![definition],
         settings,
-        &stage.store.wake(),
+        &stage.store.notifier(),
     )
 }
 

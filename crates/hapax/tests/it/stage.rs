@@ -79,7 +79,7 @@ impl Stage {
 
     pub(crate) fn relay(&self, destinations: Vec<Destination>) -> RelayHandle {
         let settings = Settings::new(self.clock.clock(), seeded_random(2));
-        Relay::spawn(&self.store, destinations, &settings, &self.store.wake())
+        Relay::spawn(&self.store, destinations, &settings, &self.store.notifier())
     }
 
     /// Lets scheduled retries fall due until `condition` holds.
@@ -143,7 +143,7 @@ impl Stage {
         }
         replace.push("COMMIT".to_owned());
         conn.execute_batch(&replace.join("; ")).unwrap();
-        self.store.wake().ring();
+        self.store.notifier().notify();
     }
 
     pub(crate) async fn execute(&self, sql: &str) {

@@ -265,7 +265,7 @@ fn relay_of(stage: &Stage, name: &str, seed: u64, places: &[(&str, &Recorder)]) 
     let destinations = places.iter().map(|(name, sink)| {
         Destination::new(*name, Arc::new((*sink).clone())).schedule("0s,1s,1s".parse().unwrap())
     });
-    let wake = stage.store.wake();
+    let wake = stage.store.notifier();
     Relay::spawn(&stage.store, destinations.collect(), &settings, &wake)
 }
 

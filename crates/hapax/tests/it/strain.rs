@@ -70,7 +70,12 @@ async fn draining_outlasts_a_store_that_fails_for_a_moment() {
         }
     });
     let destinations = vec![Stage::destination("d", &sink)];
-    let relay = Relay::spawn(&stage.store, destinations, &settings, &stage.store.wake());
+    let relay = Relay::spawn(
+        &stage.store,
+        destinations,
+        &settings,
+        &stage.store.notifier(),
+    );
     stage.emit(&["a"]).await;
     eventually(PATIENCE, async || sink.offers() == [(1, 1)]).await;
     stage.rename("hapax_checkpoint", "hidden").await;

@@ -14,7 +14,7 @@ use std::{fmt, future::Future};
 
 use hapax::{
     Clock,
-    relay::wake::Wake,
+    notify::Notifier,
     store::{Deliveries, Outbox, Phases, SagaRows, Sagas, StoreError},
 };
 
@@ -54,7 +54,7 @@ pub(crate) trait Database:
     }
 
     /// What rings after each commit that the relay should look at.
-    fn wake(&self) -> Wake;
+    fn notifier(&self) -> Notifier;
 
     /// Lets the database go; nothing is asked of it afterwards.
     fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;

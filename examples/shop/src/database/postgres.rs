@@ -1,6 +1,6 @@
 //! The shop's rows in a PostgreSQL database that many instances may share.
 
-use hapax::{Clock, relay::wake::Wake, store::StoreError};
+use hapax::{Clock, notify::Notifier, store::StoreError};
 use hapax_postgres::{
     Migration, OpenError, Postgres, Settings, Statement, Tx,
     tokio_postgres::{self, types::ToSql},
@@ -74,8 +74,8 @@ impl Database for Postgres {
         Ok(changed)
     }
 
-    fn wake(&self) -> Wake {
-        Postgres::wake(self)
+    fn notifier(&self) -> Notifier {
+        Postgres::notifier(self)
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -1,7 +1,7 @@
 //! The shop's rows in one SQLite file.
 
 use anyhow::Context as _;
-use hapax::{relay::wake::Wake, store::StoreError};
+use hapax::{notify::Notifier, store::StoreError};
 use hapax_sqlite::{
     Migration, Settings, Sqlite, Statement, Tx,
     rusqlite::{self, Connection, ToSql, params_from_iter, types},
@@ -66,8 +66,8 @@ impl Database for Sqlite {
             .await
     }
 
-    fn wake(&self) -> Wake {
-        Sqlite::wake(self)
+    fn notifier(&self) -> Notifier {
+        Sqlite::notifier(self)
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -205,7 +205,10 @@ async fn receive(
         return StatusCode::UNAUTHORIZED.into_response();
     }
     answer(&receiver, &message).await.unwrap_or_else(|error| {
-        tracing::error!(error = error.story(), "the demo's receiver cannot write");
+        tracing::error!(
+            error = error.error_chain(),
+            "the demo's receiver cannot write"
+        );
         StatusCode::SERVICE_UNAVAILABLE.into_response()
     })
 }

@@ -36,7 +36,7 @@ const CALL: Duration = Duration::from_secs(4);
 /// How long a connection that nobody uses stays: less than any server keeps it.
 const IDLE: Duration = Duration::from_secs(10);
 /// The longest answer.
-const ANSWER_BYTES_MAX: usize = 64 * 1024;
+const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 /// The code of an answer that shows what a key has made before.
 const DUPLICATE: &str = "duplicate";
 /// The kind of a record that says that something was refused.
@@ -127,7 +127,7 @@ impl Desk {
             failed.caused_by(error)
         })?;
         let (parts, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
         let body = body
             .map_err(|error| CallError::open("the provider's answer broke off").caused_by(error))?;
         Ok(Response::from_parts(parts, body.to_bytes()))
@@ -205,14 +205,14 @@ fn made(body: &[u8], wanted: Wanted<'_>) -> Result<Made, CallError> {
 
 /// A call that failed; `is_told` when the answer has a code, and so is of the provider itself.
 fn failure(status: StatusCode, is_told: bool) -> CallError {
-    let story = format!("the provider answered {}", status.as_u16());
+    let error_chain = format!("the provider answered {}", status.as_u16());
     match status {
         // A gateway gave up on the provider, which may still be at it.
         StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => {
-            CallError::open(story)
+            CallError::open(error_chain)
         }
-        _ if is_told => CallError::over(story),
-        _ => CallError::open(story),
+        _ if is_told => CallError::over(error_chain),
+        _ => CallError::open(error_chain),
     }
 }
 

@@ -134,9 +134,9 @@ impl Made {
 
 /// How a call ended of which nobody knows what it did.
 #[derive(Debug, thiserror::Error)]
-#[error("{story}")]
+#[error("{error_chain}")]
 pub(crate) struct CallError {
-    story: String,
+    error_chain: String,
     /// Whether nothing of the call is on its way any more.
     is_over: bool,
     #[source]
@@ -145,19 +145,19 @@ pub(crate) struct CallError {
 
 impl CallError {
     /// A call that ended: the provider itself said so, or it never went out.
-    fn over(story: impl Into<String>) -> Self {
+    fn over(error_chain: impl Into<String>) -> Self {
         Self {
-            story: story.into(),
+            error_chain: error_chain.into(),
             is_over: true,
             source: None,
         }
     }
 
     /// A call that may still be at work: it was given up, or whatever ended it was not the provider.
-    fn open(story: impl Into<String>) -> Self {
+    fn open(error_chain: impl Into<String>) -> Self {
         Self {
             is_over: false,
-            ..Self::over(story)
+            ..Self::over(error_chain)
         }
     }
 

@@ -103,5 +103,5 @@ impl Probe {
 }
 
 fn complain(error: &StoreError) {
-    tracing::error!(error = error.story(), "the store cannot be written");
+    tracing::error!(error = error.error_chain(), "the store cannot be written");
 }

@@ -69,7 +69,9 @@ impl Verdict {
         }
         for (number, book) in books.iter().enumerate() {
             wrong.extend(book.strange.iter().cloned());
-            wrong.extend(over_budget(book).map(|story| format!("client {number}: {story}")));
+            wrong.extend(
+                over_budget(book).map(|error_chain| format!("client {number}: {error_chain}")),
+            );
         }
         let failed = books.iter().map(|book| book.failed).sum();
         Self {

@@ -46,8 +46,8 @@ const RELAY: [&str; 4] = [
 ];
 /// The furthest that a clock jumps, in milliseconds, either way.
 const JUMP: i64 = 10_000;
-/// One blow in so many takes long: its like comes from a deck of its own.
-const LONG: u8 = 14;
+/// One blow in so many is a rare one, which takes long or seldom comes by chance: these have a deck.
+const RARE: u8 = 11;
 /// At which of a shop's commits it is struck in an exhaustive storm.
 const COMMITS: [u64; 10] = [2, 5, 7, 9, 11, 14, 17, 20, 24, 30];
 const OPERATIONS: [&str; 7] = [
@@ -82,12 +82,12 @@ fn commits(store: Store) -> [String; 2] {
     ["before", "after"].map(|when| format!("{}.commit.{when}", store.name()))
 }
 
-/// Where somebody strikes themselves next, and which blow that takes long is the next: every named
-/// place, and each of those blows, comes once before any comes again.
+/// Where somebody strikes themselves next, and which rare blow is the next: every named place, and
+/// each of those blows, comes once before any comes again.
 #[derive(Debug, Default)]
 pub(super) struct Deck {
     places: Vec<Blow>,
-    long: Vec<Blow>,
+    rare: Vec<Blow>,
 }
 
 /// A blow at random.
@@ -104,8 +104,8 @@ pub(super) fn draw(random: &mut Rng, town: &Town, deck: &mut Deck) -> Blow {
     if town.has_releases && random.u8(0..6) == 0 {
         return Blow::ChangeOver(tested(random));
     }
-    if random.u8(0..LONG) == 0 {
-        return deck.draw_long(random, town);
+    if random.u8(0..RARE) == 0 {
+        return deck.draw_rare(random, town);
     }
     match random.u8(0..100) {
         0..16 => Blow::Kill(tested(random), millis(random, 0, 800)),
@@ -191,14 +191,14 @@ impl Deck {
         self.places.pop().unwrap_or(Blow::Crash)
     }
 
-    fn draw_long(&mut self, random: &mut Rng, town: &Town) -> Blow {
-        if self.long.is_empty() {
-            self.long = Self::long(random, town);
+    fn draw_rare(&mut self, random: &mut Rng, town: &Town) -> Blow {
+        if self.rare.is_empty() {
+            self.rare = Self::rare(random, town);
         }
-        self.long.pop().unwrap_or(Blow::Restore)
+        self.rare.pop().unwrap_or(Blow::Restore)
     }
 
-    fn long(random: &mut Rng, town: &Town) -> Vec<Blow> {
+    fn rare(random: &mut Rng, town: &Town) -> Vec<Blow> {
         let shop = |random: &mut Rng| random.usize(..town.shops.len());
         let mut blows = vec![
             Blow::Restore,
@@ -206,6 +206,7 @@ impl Deck {
             Blow::Flood(Flood::Nested(shop(random))),
             Blow::Flood(Flood::Parts(shop(random))),
             Blow::Flood(Flood::Halves(shop(random))),
+            Blow::Full(Duration::from_millis(random.u64(200..2_000))),
         ];
         if town.server.is_some() {
             blows.extend([Who::Shop(0), Who::Relay(0)].map(|who| {
@@ -214,7 +215,8 @@ impl Deck {
             }));
             let floods = [Blow::Flood(Flood::RelayHalves), Blow::Silence];
             blows.extend(floods);
-            blows.extend([Blow::Purge, Blow::Hour]);
+            blows.extend([Blow::Purge, Blow::Hour, Blow::Replay, Blow::Gone]);
+            blows.push(Blow::Crowd(Duration::from_millis(random.u64(200..1_500))));
         }
         random.shuffle(&mut blows);
         blows

@@ -1,9 +1,11 @@
-//! A journal in a file: one line for each key, synced before anything is sent under it.
+//! A journal in a file: one line for each key, synced before anything is sent under the key.
 //!
-//! Every access takes the lock of `FILE.lock`, so that processes may share a journal; two that do the
-//! same at the same time have the same key, and neither strikes it out over the other. The lock is the
-//! system's and ends with whoever holds it; it is not waited for longer than [`JOURNAL_LOCK`]. The file is read as a whole each time, which suits a
-//! program that sends now and then; what is done is left out of it when it has grown.
+//! Every access takes the lock of `FILE.lock`, so that several processes can share a journal. Two
+//! processes that perform the same operation at the same time use the same key, and neither removes
+//! it while the other is running. The lock is a lock of the operating system and ends with the
+//! process that holds it; no process waits for it longer than [`JOURNAL_LOCK`]. The file is read
+//! completely for each access, which is fine for a program that sends occasionally. Finished
+//! entries are removed when the file has grown.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -27,7 +29,7 @@ use super::{
     record::{Open, Record, Unfinished},
 };
 
-/// A journal in a file of its own.
+/// A journal in a file.
 #[derive(Clone, Debug)]
 pub struct FileJournal {
     path: PathBuf,
@@ -35,7 +37,7 @@ pub struct FileJournal {
 }
 
 impl FileJournal {
-    /// The journal at `path`; it is made when it is first needed.
+    /// Uses the journal at `path`, which is created when it is needed for the first time.
     pub fn new(path: impl Into<PathBuf>, clock: Clock) -> Self {
         let path = path.into();
         Self { path, clock }
@@ -86,10 +88,11 @@ fn begin(
             age: open.unfinished.age(first, now),
         };
         if open.unfinished.is_shared(begun.key.as_str()) {
-            // Its writer may have died before its own sync.
+            // The process that wrote it may have died before it synced the file.
             open.file.sync_all()?;
         } else {
-            // Whoever began it may still be at it, and is not to strike it out over this run.
+            // The process that started it may still be running, and must not remove the key while
+            // this run uses it.
             let again = Record::Open(Open::new(intent, begun.key.as_str(), now));
             open.append(&again)?;
         }
@@ -115,10 +118,10 @@ fn withdraw(path: &Path, key: &IdempotencyKey, now: Timestamp) -> Result<(), Box
     open.strike_out(key, now)
 }
 
-/// How often a lock that somebody else holds is tried again.
+/// Interval at which a lock that another process holds is tried again.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits for the lock; it is let go when what is returned is dropped.
+/// Waits for the lock, which is released when the returned value is dropped.
 #[expect(
     clippy::disallowed_methods,
     reason = "a lock of the system can be waited for without a bound or tried; this thread may block"
@@ -156,7 +159,7 @@ impl Opened {
         if bytes > JOURNAL_BYTES_MAX {
             return Err(format!("{} is {bytes} bytes long", path.display()).into());
         }
-        // Whoever made it or gave it its name may have died before they came so far.
+        // The process that created or renamed the file may have died before it synced the folder.
         sync_folder(path)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text)?;
@@ -171,7 +174,7 @@ impl Opened {
         })
     }
 
-    /// Leaves out what is done, when that is worth it.
+    /// Removes finished entries if that saves enough space.
     fn shorten(&mut self, path: &Path) -> Result<(), BoxError> {
         if self.bytes < JOURNAL_BYTES {
             return Ok(());
@@ -201,7 +204,8 @@ impl Opened {
     }
 }
 
-/// For reading and writing, and made when missing; addresses can hold secrets, so nobody else reads it.
+/// For reading and writing; creates the file if it does not exist. Only its owner can read it,
+/// because URLs may contain secrets.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true);
@@ -216,7 +220,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Syncs the folder that names the file, where a folder can be synced.
+/// Syncs the folder of the file, if the system can sync folders.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));

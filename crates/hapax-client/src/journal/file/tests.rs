@@ -1,4 +1,4 @@
-//! The journal as a file, across what runs of a program do to it.
+//! Tests of the journal file over several runs of a program.
 
 use std::{
     fs,

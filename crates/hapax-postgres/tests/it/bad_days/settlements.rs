@@ -69,7 +69,7 @@ async fn what_an_operator_does_with_a_dead_letter_stands_though_its_settlement_c
         let sink: Arc<dyn Sink> = far.clone();
         let settings = Settings::new(clock(), seeded_random(2));
         let destinations = vec![Destination::new("far", sink)];
-        let relay = Relay::spawn(&day.node, destinations, &settings, &day.node.wake());
+        let relay = Relay::spawn(&day.node, destinations, &settings, &day.node.notifier());
         ask(store, Way::SingleShot, "a").await;
         eventually(PATIENCE, async || far.offered() == 1).await;
 

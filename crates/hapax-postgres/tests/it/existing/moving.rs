@@ -176,7 +176,7 @@ async fn a_backlog_is_found_by_its_index_however_long_it_is() {
 #[tokio::test]
 async fn a_mover_goes_on_until_it_is_stopped() {
     let (fixture, imported) = imported(TOPIC, topic()).await;
-    let mut bell = fixture.store.wake().listen();
+    let mut subscription = fixture.store.notifier().subscribe();
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(imported.clone().run(async {
         let _stopped = stopped.await;
@@ -187,7 +187,7 @@ async fn a_mover_goes_on_until_it_is_stopped() {
             "INSERT INTO outbox (topic, payload) SELECT 'a', '{}' FROM generate_series(1, 700)",
         )
         .await;
-        bell.heard().await;
+        subscription.notified().await;
         eventually(PATIENCE, async || {
             kinds(&fixture).await.len() == count * 700
         })

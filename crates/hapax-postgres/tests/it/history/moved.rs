@@ -98,7 +98,7 @@ impl Scene {
     /// Commits events, past the proxy.
     pub(super) async fn emit(&self, kind: &str, count: i32) {
         emit(&self.cluster.client_of(SHOP).await, kind, count).await;
-        self.store.wake().ring();
+        self.store.notifier().notify();
     }
 
     /// Waits until so many different events of a type have come everywhere.
@@ -306,5 +306,5 @@ pub(super) fn spawn(store: &Postgres, far: &[Far; 2], node: Option<&str>) -> Rel
         name: name.to_owned(),
         lease: Duration::from_secs(1),
     });
-    Relay::spawn(store, destinations.collect(), &settings, &store.wake())
+    Relay::spawn(store, destinations.collect(), &settings, &store.notifier())
 }

@@ -119,7 +119,7 @@ async fn a_relay_with_lost_events_on_the_wire_delivers_those_that_got_their_ids(
     led.standby.promote().await;
     // The standby never hears of these, nor of the checkpoints that say who has them.
     emit(&led.primary.client().await, "lost", 3).await;
-    led.store.wake().ring();
+    led.store.notifier().notify();
     eventually(PATIENCE, async || led.all("lost") == [3, 3]).await;
     let there = led.standby.client().await;
     emit(&there, "kept", 3).await;
@@ -137,7 +137,7 @@ async fn a_relay_with_lost_events_on_the_wire_delivers_those_that_got_their_ids(
         .await;
     }
     emit(&there, "last", 1).await;
-    led.store.wake().ring();
+    led.store.notifier().notify();
     eventually(PATIENCE, async || led.all("last") == [1, 1]).await;
     assert_eq!((led.all("kept"), led.all("lost")), ([3, 3], [3, 3]));
     // It was enough to take each place once more.
@@ -156,7 +156,7 @@ async fn an_idle_relay_whose_last_checkpoint_is_lost_delivers_what_comes_behind_
     let led = Led::begin().await;
     led.standby.promote().await;
     emit(&led.primary.client().await, "lost", 3).await;
-    led.store.wake().ring();
+    led.store.notifier().notify();
     eventually(PATIENCE, async || led.all("lost") == [3, 3]).await;
     for place in PLACES {
         eventually(PATIENCE, async || {
@@ -167,7 +167,7 @@ async fn an_idle_relay_whose_last_checkpoint_is_lost_delivers_what_comes_behind_
     emit(&led.standby.client().await, "kept", 3).await;
     led.proxy.lead_to(led.standby.address());
     led.proxy.reset();
-    led.store.wake().ring();
+    led.store.notifier().notify();
     eventually(PATIENCE, async || led.all("kept") == [3, 3]).await;
     led.relay.drain().await;
 }
@@ -194,5 +194,5 @@ fn spawn(store: &Postgres, sinks: &[Slow; 2]) -> RelayHandle {
         name: "one".to_owned(),
         lease: Duration::from_secs(1),
     });
-    Relay::spawn(store, destinations.collect(), &settings, &store.wake())
+    Relay::spawn(store, destinations.collect(), &settings, &store.notifier())
 }

@@ -181,7 +181,7 @@ async fn a_statement_is_learned_anew_after_its_table_has_changed() {
         .read(as_text, &[&1_i32])
         .await
         .unwrap_err()
-        .story();
+        .error_chain();
     assert!(refused.contains("parameter 0"), "{refused}");
 }
 
@@ -264,7 +264,7 @@ async fn a_commit_whose_server_is_lost_behind_the_pooler_is_asked_about() {
     assert!(
         matches!(lost, StoreError::Conflict { .. }),
         "{}",
-        lost.story()
+        lost.error_chain()
     );
     assert!(matches!(
         pooled.store.claim(claim("k")).await.unwrap(),

@@ -48,7 +48,7 @@ async fn a_role_with_the_guides_grants_can_make_change_and_empty_nothing() {
         "INSERT INTO hapax.migration (namespace, version, name, checksum) VALUES ('mine', 1, '', '')",
         "SELECT setval('hapax.outbox_event_id', 1)",
     ] {
-        let error = store.read(refused, &[]).await.unwrap_err().story();
+        let error = store.read(refused, &[]).await.unwrap_err().error_chain();
         assert!(
             error.contains("permission denied") || error.contains("must be owner"),
             "{error}"

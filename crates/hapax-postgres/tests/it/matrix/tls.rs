@@ -132,20 +132,20 @@ fn named(cluster: &Cluster) -> String {
 
 async fn is_private(url: &str) -> bool {
     let store = Postgres::open(settings(url)).await;
-    let store = store.unwrap_or_else(|error| panic!("{url}: {}", story(&error)));
+    let store = store.unwrap_or_else(|error| panic!("{url}: {}", error_chain(&error)));
     store.read(IS_PRIVATE, &[]).await.unwrap()[0].get(0)
 }
 
 async fn check_refused(url: &str, problem: &str) {
     let error = Postgres::open(settings(url)).await.err();
-    let said = story(&error.unwrap_or_else(|| panic!("{url} is taken")));
+    let said = error_chain(&error.unwrap_or_else(|| panic!("{url} is taken")));
     assert!(said.contains(problem), "{said}");
 }
 
 /// The failure and what caused it.
-fn story(error: &(dyn std::error::Error + 'static)) -> String {
+fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |story, cause| {
-        format!("{story}: {cause}")
+    causes.fold(error.to_string(), |error_chain, cause| {
+        format!("{error_chain}: {cause}")
     })
 }

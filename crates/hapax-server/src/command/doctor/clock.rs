@@ -1,22 +1,22 @@
-//! How far this machine's clock is from the database's.
+//! Check: the difference between the clocks of this machine and of the database.
 //!
-//! Leases and keys are judged by the database's clock alone; schedules and the timestamps of
-//! webhooks are this machine's.
+//! Only the clock of the database decides about leases and keys. The clock of this machine is used
+//! for schedules and for the timestamps of webhooks.
 
 use hapax_postgres::tokio_postgres::Client;
 
 use super::{Finding, Unanswered, word};
 use crate::surroundings;
 
-/// Milliseconds from which schedules are visibly off.
+/// Milliseconds from which schedules are visibly wrong.
 const WARN: i64 = 2_000;
-/// Milliseconds at which receivers refuse webhooks as too old or too new, five minutes, less what
-/// their own clocks take.
+/// Milliseconds at which receivers refuse webhooks as too old or too new: five minutes, less the
+/// error of their own clocks.
 const ERROR: i64 = 240_000;
 
 pub(super) async fn look(client: &Client) -> Result<Finding, Unanswered> {
     let clock = surroundings::clock();
-    // The first one pays for a connection that a pooler makes.
+    // The first query includes the time in which a pooler opens a connection.
     word(client, "SELECT 1").await?;
     let before = clock.now().as_millis();
     let theirs = word(
@@ -26,7 +26,8 @@ pub(super) async fn look(client: &Client) -> Result<Finding, Unanswered> {
     .await?;
     let after = clock.now().as_millis();
     let theirs = theirs.parse::<i64>().unwrap_or(before);
-    // Somewhere in between it was asked: what lies outside is the difference.
+    // The database read its clock at some moment between the two. Only what exceeds this interval
+    // is a difference.
     let ahead = if theirs < before {
         before - theirs
     } else {

@@ -1,8 +1,8 @@
-//! `hapax doctor`: looks for what is wrong, and says what to do about it.
+//! `hapax doctor`: finds problems and says how to solve them.
 //!
-//! Each finding has a severity and a remedy. It looks, and changes nothing. What it cannot find
-//! out, because the database or the right to ask is missing, is a finding too. The exit code is
-//! the worst severity: 0 nothing but notes, 1 warnings, 2 errors.
+//! Each finding has a severity and a remedy. The command changes nothing. What it cannot check,
+//! because the database cannot be reached or a privilege is missing, is a finding too. The exit
+//! code is the worst severity: 0 for notes only, 1 for warnings, 2 for errors.
 
 mod server;
 mod schema;
@@ -26,37 +26,37 @@ use crate::{output::note, surroundings, wiring};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Leaves the destinations alone: nothing is connected to but the database
+    /// Do not connect to the destinations, only to the database
     #[arg(long)]
     database_only: bool,
-    /// How long a transaction may be open before it is a finding
+    /// How long a transaction may be open before it is reported
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     open_max: Duration,
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Severity {
-    /// It was looked at, and is as it should be.
+    /// The check passed.
     Ok,
-    /// Good to know.
+    /// Information.
     Note,
-    /// It will hurt some day, or hurts already.
+    /// A problem that will have consequences or already has.
     Warning,
-    /// It does not work, or loses events.
+    /// Something does not work, or events are lost.
     Error,
 }
 
-/// What was found.
+/// A finding.
 #[derive(Clone, Debug, Serialize)]
 struct Finding {
     severity: Severity,
-    /// What was looked at: a word or two that do not change.
+    /// The name of the check, which does not change between versions.
     check: &'static str,
-    /// What is the matter.
+    /// The problem.
     found: String,
-    /// What to do; empty where nothing is to be done.
+    /// What to do about it; empty if nothing needs to be done.
     remedy: String,
 }
 
@@ -92,7 +92,7 @@ impl Finding {
     }
 }
 
-/// A question that the database did not answer: what it said, for a finding.
+/// The error of a query that failed, for a finding.
 type Unanswered = Error;
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
@@ -111,7 +111,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     }))
 }
 
-/// Looks at the database, as far as it lets itself be looked at.
+/// Checks the database as far as the privileges allow.
 async fn database(context: &Context, open_max: Duration) -> Result<Vec<Finding>, Failure> {
     let url = context.config.database.url()?;
     let settings = wiring::store(&context.config, &url, context.failpoints.clone())?;
@@ -120,15 +120,15 @@ async fn database(context: &Context, open_max: Duration) -> Result<Vec<Finding>,
         Err(error) => {
             let remedy = "check [database] url: the host, the port, the role, its password, \
                           sslmode, and pg_hba.conf on the server";
-            let story = surroundings::story(&error);
-            return Ok(vec![Finding::error("connection", story, remedy)]);
+            let error_chain = surroundings::error_chain(&error);
+            return Ok(vec![Finding::error("connection", error_chain, remedy)]);
         }
     };
     let mut findings = Vec::new();
     if let Err(error) = ask_all(context, &settings, &client, open_max, &mut findings).await {
-        let story = surroundings::story(&error);
+        let error_chain = surroundings::error_chain(&error);
         let remedy = "look into the server's log; then run `hapax doctor` again";
-        findings.push(Finding::error("questions", story, remedy));
+        findings.push(Finding::error("questions", error_chain, remedy));
     }
     Ok(findings)
 }
@@ -161,7 +161,7 @@ async fn ask_all(
     Ok(())
 }
 
-/// Opens the database and makes no tables, whatever the configuration says: a doctor looks.
+/// Opens the database without creating tables, whatever the configuration says.
 async fn store(context: &Context) -> Option<Postgres> {
     let url = context.config.database.url().ok()?;
     let mut settings = wiring::store(&context.config, &url, context.failpoints.clone()).ok()?;
@@ -194,7 +194,7 @@ fn tell(findings: &[Finding], output: crate::output::Output) -> std::io::Result<
     Ok(())
 }
 
-/// Asks without preparing: a pooler may stand in between.
+/// Runs a query without preparing it, because there may be a pooler.
 async fn rows(client: &Client, sql: &str) -> Result<Vec<SimpleQueryRow>, Unanswered> {
     let messages = client.simple_query(sql).await?;
     let row = |message| match message {
@@ -204,7 +204,7 @@ async fn rows(client: &Client, sql: &str) -> Result<Vec<SimpleQueryRow>, Unanswe
     Ok(messages.into_iter().filter_map(row).collect())
 }
 
-/// The first column of the first row, as text.
+/// The first column of the first row as text.
 async fn word(client: &Client, sql: &str) -> Result<String, Unanswered> {
     let rows = rows(client, sql).await?;
     let first = rows.first().and_then(|row| row.get(0));

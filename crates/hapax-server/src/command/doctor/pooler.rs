@@ -1,13 +1,13 @@
-//! Whether a pooler in transaction mode stands before the database.
+//! Check: a pooler in transaction mode between this process and the database.
 //!
-//! It shows in that two connections to it, one idle and one in a transaction, are on the same
-//! server process. A pooler with many idle server connections may hide; one that is found is there.
+//! It is detected if two connections, one of them idle and the other in a transaction, use the same
+//! server process. A pooler with many idle server connections may not be detected.
 
 use hapax_postgres::{Settings, tokio_postgres::Client};
 
 use super::{Finding, Unanswered, word};
 
-/// How often it is tried: another client may take the server connection in between.
+/// Number of tries. Another client may use the server connection in between.
 const TRIES: usize = 8;
 const PROCESS: &str = "SELECT pg_backend_pid()";
 

@@ -1,6 +1,6 @@
-//! Whether the far sides of the destinations can be reached from here.
+//! Check: whether the receivers of the destinations can be reached from this machine.
 //!
-//! A TCP connection is made and closed; no event, no password and no greeting goes over it.
+//! A TCP connection is opened and closed. No event, password or greeting is sent.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 const CHECK: &str = "destinations";
-/// How long a far side may take to take a connection.
+/// Time limit of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn look(context: &Context) -> Vec<Finding> {
@@ -31,10 +31,12 @@ pub(super) async fn look(context: &Context) -> Vec<Finding> {
     findings
 }
 
-/// Those of the configuration and of the database, and why the latter could not be read.
+/// The destinations of the configuration and of the database, and a finding if the latter cannot be
+/// read.
 async fn destinations(context: &Context) -> (BTreeMap<String, Spec>, Option<Finding>) {
     let configured = &context.config.destinations;
-    // Without a database or its tables there are none declared, and that is found elsewhere.
+    // If the database or its tables are missing, no destinations are declared there. Another check
+    // reports that.
     let Some(store) = super::store(context).await else {
         return (configured.clone(), None);
     };
@@ -54,7 +56,7 @@ async fn destinations(context: &Context) -> (BTreeMap<String, Spec>, Option<Find
     let looked = watch.look().await;
     let problem = looked
         .err()
-        .and_then(|error| unread(surroundings::story(&error)));
+        .and_then(|error| unread(surroundings::error_chain(&error)));
     (watch.over(configured), problem)
 }
 
@@ -96,7 +98,7 @@ async fn one(name: &str, spec: &Spec) -> Finding {
     Finding::ok(CHECK, format!("{name} ({kind}): {reached}"))
 }
 
-/// Where a sink connects to, as far as its settings say.
+/// The addresses that a sink connects to, as far as its settings contain them.
 fn places(sink: &Sink) -> Vec<(String, u16)> {
     let of_secret = |url: &Secret, plain, scheme: &str, tls| {
         let url = url.reveal().ok();
@@ -121,10 +123,10 @@ fn places(sink: &Sink) -> Vec<(String, u16)> {
     }
 }
 
-/// The hosts and ports of a URL, or of several with commas between; users and passwords, in which
-/// a comma may stand, are left behind first.
+/// The hosts and ports of one or more URLs, separated by commas. Users and passwords are removed
+/// first, because they may contain commas.
 fn of_url(urls: &str, default: u16) -> Vec<(String, u16)> {
-    // A list of whole URLs, as NATS has it, or one with a list of hosts, as PostgreSQL has it.
+    // NATS uses a list of URLs, PostgreSQL a URL with a list of hosts.
     let urls: Vec<&str> = if urls.matches("://").count() > 1 {
         urls.split(',').collect()
     } else {

@@ -1,11 +1,11 @@
-//! The tables: whether they are there, the ones this version knows, and ours to use.
+//! Checks of the tables: whether they exist, have a known version, and can be used by this role.
 
 use hapax_postgres::{OpenError, Postgres, Schema, SchemaError, Settings, tokio_postgres::Client};
 
 use super::{Context, Finding, Unanswered, rows, word};
-use crate::surroundings::story;
+use crate::surroundings::error_chain;
 
-/// What the role lacks, an object a row: what a service needs by the guide to roles.
+/// The privileges that the role lacks, one object per row, according to the guide to roles.
 const LACKS: &str = "
     SELECT format('USAGE ON SCHEMA %I', 'hapax')
      WHERE NOT has_schema_privilege('hapax', 'USAGE')
@@ -24,7 +24,7 @@ const LACKS: &str = "
        AND NOT (has_sequence_privilege(oid, 'USAGE') AND has_sequence_privilege(oid, 'SELECT'))";
 const CACHE: &str = "SELECT cache_size FROM pg_sequences
     WHERE schemaname = 'hapax' AND sequencename = 'outbox_event_id'";
-/// Before the migration that brings it there is nothing to ask.
+/// Before the migration that creates this function there is nothing to check.
 const IS_RAISABLE: &str = "SELECT to_regprocedure('hapax.low_sequences()') IS NOT NULL";
 const LOW: &str = "SELECT sequence, drawn, highest FROM hapax.low_sequences()";
 const MISPLACED: &str = "SELECT hapax.has_misplaced()";
@@ -44,7 +44,7 @@ pub(super) async fn look(
         )]);
     }
     let mut findings = grants(client).await?;
-    // Without rights the version cannot be read either.
+    // Without privileges the version cannot be read either.
     if findings.is_empty() {
         findings.push(Finding::ok(
             "grants",
@@ -65,8 +65,8 @@ pub(super) async fn look(
     Ok(findings)
 }
 
-/// Sequences that stand below a number that was given already, and events that were written
-/// meanwhile: a restore or a replication did not bring them along.
+/// Sequences below a number that was already used, and events that were written meanwhile. A
+/// restore or a replication did not copy them.
 async fn sequences(client: &Client) -> Result<Vec<Finding>, Unanswered> {
     let remedy = "as the owner: SELECT * FROM hapax.raise_sequences(), until it says is_all; a relay \
                   that starts does the same";
@@ -136,7 +136,7 @@ async fn version(context: &Context, settings: &Settings) -> Finding {
                 _ if context.config.database.pooled => "look into the pooler's log",
                 _ => "look into the server's log",
             };
-            Finding::error("schema", story(&error), remedy)
+            Finding::error("schema", error_chain(&error), remedy)
         }
     }
 }

@@ -1,12 +1,13 @@
-//! What the server is, and whether what it says is committed stays committed.
+//! Checks of the server: its version, and whether committed transactions are durable.
 
 use hapax_postgres::tokio_postgres::Client;
 
 use super::{Finding, Unanswered, rows, word};
 
-/// The oldest version whose snapshots and functions are what the store is built on.
+/// The oldest supported version. The store relies on its snapshots and functions.
 const VERSION_MIN: u32 = 140_000;
-/// Transactions until the server stops to save itself, of about two thousand millions.
+/// Age in transactions at which to warn. The server stops at about two thousand million to prevent
+/// a wraparound.
 const WRAP_WARN: i64 = 1_500_000_000;
 
 pub(super) async fn version(client: &Client) -> Result<Option<Finding>, Unanswered> {
@@ -25,7 +26,7 @@ pub(super) async fn is_standby(client: &Client) -> Result<bool, Unanswered> {
     Ok(word(client, "SELECT pg_is_in_recovery()").await? == "t")
 }
 
-/// The settings that decide what a crash costs.
+/// Settings that decide what is lost in a crash.
 pub(super) async fn durability(client: &Client) -> Result<Vec<Finding>, Unanswered> {
     let mut findings = Vec::new();
     for setting in ["fsync", "full_page_writes"] {
@@ -67,7 +68,7 @@ pub(super) async fn durability(client: &Client) -> Result<Vec<Finding>, Unanswer
     Ok(findings)
 }
 
-/// What is about to run out.
+/// Resources that are about to run out.
 pub(super) async fn room(
     client: &Client,
     settings: &hapax_postgres::Settings,

@@ -1,7 +1,7 @@
-//! Who holds back the others: transactions that are open for long, and what pins old rows.
+//! Checks of sessions: transactions that are open for long, and what keeps old rows.
 //!
-//! An old snapshot costs the relay nothing, but the tables that are updated grow behind it, and
-//! transactions that were prepared and forgotten hold their locks for good.
+//! An old snapshot does not slow the relay down, but updated tables grow while it exists. Prepared
+//! transactions that were forgotten hold their locks until they are ended.
 
 use std::time::Duration;
 

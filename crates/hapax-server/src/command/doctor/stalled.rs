@@ -1,6 +1,6 @@
-//! What stands still, and why: destinations, order keys and sagas, as the admin API tells it.
+//! Check: what is not moving and why (destinations, order keys and sagas), as in the admin API.
 //!
-//! Who holds a transaction open is told by `sessions`, which asks with less.
+//! Open transactions are reported by `sessions`, which needs fewer privileges.
 
 use hapax_postgres::operate::{
     Actor,
@@ -11,7 +11,7 @@ use super::{Context, Finding};
 use crate::{admin::moment, surroundings};
 
 pub(super) async fn look(context: &Context) -> Vec<Finding> {
-    // Before the tables are made or may be read, others say so.
+    // If the tables do not exist or cannot be read, another check reports that.
     let Some(store) = super::store(context).await else {
         return Vec::new();
     };
@@ -32,7 +32,7 @@ pub(super) async fn look(context: &Context) -> Vec<Finding> {
             findings
         }
         Err(error) => {
-            let problem = surroundings::story(&error);
+            let problem = surroundings::error_chain(&error);
             let remedy = "look into the server's log; then run `hapax doctor` again";
             vec![Finding::error("standing", problem, remedy)]
         }
@@ -73,7 +73,7 @@ fn finding(it: &Stalled) -> Option<Finding> {
             let found = format!("{found}, until {}", moment(*next_at));
             return Some(Finding::note("standing", found, ""));
         }
-        // `sessions` and `prepared` tell it.
+        // Reported by `sessions` and `prepared`.
         _ => return None,
     };
     Some(Finding::warning("standing", found, remedy))

@@ -1,5 +1,5 @@
-//! `hapax sagas`: lists them, says how one stands and why it does not move, and carries out what a
-//! person decides.
+//! `hapax sagas`: lists sagas, shows one and why it is not moving, and applies an operator's
+//! decision.
 
 mod show;
 
@@ -30,100 +30,101 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Lists sagas, by id
+    /// List sagas by id
     List(Which),
-    /// Shows a saga: its steps, what it waits for, and why it does not move
+    /// Show a saga: its steps, what it waits for, and why it is not moving
     Show {
-        /// Its id
+        /// Saga id
         id: String,
     },
-    /// Decides how a saga goes on that needs attention
+    /// Decide how a saga that needs attention continues
     Decide {
-        /// Its id
+        /// Saga id
         id: String,
         #[command(subcommand)]
         what: What,
     },
 }
 
-/// Which sagas.
+/// Which sagas to list.
 #[derive(Debug, clap::Args)]
 struct Which {
-    /// Sagas in this state, such as running
+    /// Only sagas in this state, such as running
     #[arg(long, value_parser = state)]
     state: Option<State>,
-    /// Sagas of this name, such as checkout
+    /// Only sagas with this name, such as checkout
     #[arg(long)]
     name: Option<String>,
-    /// Sagas of this version of their definition
+    /// Only sagas with this version of their definition
     #[arg(long, value_name = "NUMBER", id = "of_version")]
     version: Option<u32>,
-    /// How many at most
+    /// Maximum number of sagas
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     limit: usize,
-    /// Where the page begins: `next` of the page before
+    /// Start of the page: `next` of the previous page
     #[arg(long, value_name = "ID")]
     after: Option<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// The step happened, or is undone where that is asked: the saga goes on behind it
+    /// The step was executed (or compensated, if the saga compensates): continue after it
     Done {
-        /// Which step
+        /// Step
         #[arg(long)]
         step: String,
-        /// What it made, as the steps behind it expect it: JSON
+        /// Result of the step, as the following steps expect it, in JSON
         #[arg(long, value_name = "JSON")]
         made: Option<String>,
         #[command(flatten)]
         why: Why,
     },
-    /// The step did not happen and will not, or cannot be undone where that is asked
+    /// The step was not and will not be executed (or cannot be compensated, if the saga
+    /// compensates)
     Refused {
-        /// Which step
+        /// Step
         #[arg(long)]
         step: String,
         #[command(flatten)]
         why: Why,
     },
-    /// What stands in the way is tried again
+    /// Try the blocking step again
     Retry {
         #[command(flatten)]
         within: Within,
         #[command(flatten)]
         why: Why,
     },
-    /// What was done is undone
+    /// Compensate the completed steps
     Undo {
         #[command(flatten)]
         within: Within,
         #[command(flatten)]
         why: Why,
     },
-    /// The rest was done by hand: it stays as it is, as failed, and tells nobody
+    /// The rest was done manually: end the saga as failed without further steps or events
     Close {
         #[command(flatten)]
         why: Why,
     },
 }
 
-/// How long it may take from now.
+/// Time limit.
 #[derive(Debug, clap::Args)]
 struct Within {
-    /// How long that may take before a person is asked again; 15m when nobody says
+    /// How long this may take before the saga needs attention again [default: 15m]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     within: Option<Duration>,
 }
 
-/// Why, and whether the operator means it.
+/// Reason and confirmation.
 #[derive(Debug, clap::Args)]
 struct Why {
-    /// The epoch that the saga had when it was looked at: nothing is decided if it has another one now;
-    /// without it, the saga is looked at now
+    /// Epoch of the saga that you have seen; nothing is decided if it is another one now. Without
+    /// it, the current epoch is used
     #[arg(long, value_name = "NUMBER")]
     epoch: Option<i64>,
-    /// Why
+    /// Reason, kept in the audit log
     #[arg(long)]
     reason: String,
     #[command(flatten)]
@@ -186,7 +187,7 @@ async fn decide(desk: &Desk, id: &str, what: What) -> Result<(), Failure> {
 }
 
 impl What {
-    /// The decision, and why.
+    /// The decision and the reason.
     fn spelled(self) -> Result<(Decision, Why), Failure> {
         Ok(match self {
             Self::Done { step, made, why } => {

@@ -1,4 +1,4 @@
-//! One saga, for people: what it is, why it does not move, and every step.
+//! Prints one saga: its state, why it is not moving, and all steps.
 
 use serde_json::Value;
 

@@ -1,19 +1,19 @@
-//! What an end means to a script: an exit code for each category, and a hint for a person.
+//! Exit codes of `hapax send`, and the advice for each.
 //!
-//! The class of the problem's `code` decides where there is one, the status otherwise.
+//! The class of the problem's `code` decides; without a code the status does.
 
 use http::StatusCode;
 
 use crate::output::NOT_FOUND;
 
-/// A category of answers that are no success.
+/// A category of unsuccessful responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Category {
     /// The exit code.
     pub(super) code: u8,
-    /// What a person does about it.
+    /// What the user should do.
     pub(super) hint: &'static str,
-    /// Whether that is to run the same command again.
+    /// Whether the advice is to run the same command again.
     pub(super) is_again: bool,
 }
 
@@ -31,7 +31,7 @@ const INTERNAL: Category = of(19, "tell the people of the service: it will fail 
 const OTHER: Category = of(18, "this is neither a success nor an error");
 const ABSENT: Category = of(NOT_FOUND, "there is nothing under this address");
 
-/// No answer came.
+/// No response was received.
 pub(super) const NETWORK: Category = again(16, "run the same command again");
 
 const fn of(code: u8, hint: &'static str) -> Category {
@@ -50,7 +50,7 @@ const fn again(code: u8, hint: &'static str) -> Category {
     }
 }
 
-/// The category of an answer; `None` for a success.
+/// The category of a response; `None` for a success.
 pub(super) fn category(status: StatusCode, code: Option<&str>) -> Option<Category> {
     if status.is_success() {
         return None;

@@ -1,8 +1,8 @@
-//! `hapax send`: one request, sent until it is answered for good, under one key.
+//! `hapax send`: sends one request under one key, with retries, until the response is final.
 //!
-//! The body of the answer goes to standard output, the attempts to standard error. With a journal
-//! a run that was killed goes on under the key that it had; nothing is sent before the key is on
-//! disk. What the exit codes mean stands in `category`.
+//! The body of the response is written to standard output, the attempts to standard error. With a
+//! journal, a run that was killed continues under its key; nothing is sent before the key is on
+//! disk. `category` contains the exit codes.
 
 mod category;
 mod report;
@@ -26,39 +26,40 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The address, of http or https
+    /// URL, http or https
     url: String,
-    /// The method [default: GET, or POST with --data]
+    /// HTTP method [default: GET, or POST with --data]
     #[arg(short = 'X', long, value_name = "METHOD")]
     method: Option<String>,
-    /// A header; may be given more than once
+    /// Header; may be given more than once
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// The body; @FILE reads a file and @- standard input. JSON, unless a Content-Type says otherwise
+    /// Body; @FILE reads a file and @- standard input. JSON, unless a Content-Type header is given
     #[arg(short = 'd', long, value_name = "DATA")]
     data: Option<String>,
-    /// The idempotency key [default: a new UUID for POST and PATCH]
+    /// Idempotency key [default: a new UUID for POST and PATCH]
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Keeps the key in this file, so that the same command goes on under it after a crash
+    /// Keep the key in this file, so that the same command continues under it after a crash
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
-    /// How long after its first run a key of the journal is sent: no longer than the service keeps keys
+    /// Maximum age of a key in the journal; must not be longer than the service keeps keys
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration, requires = "journal")]
     resume_within: Duration,
-    /// Strikes out an unfinished run in the journal and sends under a new key: it is done once more then
+    /// Discard an unfinished run in the journal and send under a new key: the operation is executed
+    /// once more
     #[arg(long, requires = "journal")]
     anew: bool,
-    /// How often it is sent at most
+    /// Maximum number of attempts
     #[arg(long, value_name = "N", default_value_t = SEND_ATTEMPTS, value_parser = clap::value_parser!(u32).range(1..))]
     attempts: u32,
-    /// How long it may take, all attempts and waits
+    /// Time limit for all attempts and waits
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     timeout: Duration,
-    /// How long one attempt may take [default: what is left]
+    /// Time limit of one attempt [default: the remaining time]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     attempt_timeout: Option<Duration>,
-    /// Trusts the authorities in this PEM file beside those of the web
+    /// PEM file with additional trusted authorities
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
 }
@@ -66,7 +67,7 @@ pub(crate) struct Args {
 const _: () = assert!(SEND.as_secs() == 10, "the default that --timeout shows");
 const _: () = assert!(RESUME.as_secs() == 24 * 3600, "that of --resume-within");
 
-/// A duration longer than none.
+/// A duration greater than zero.
 fn duration(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;
     let some = (!time.is_zero()).then_some(time);
@@ -85,19 +86,19 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             attempts,
             source,
         }) => {
-            let story = surroundings::story(&*source);
+            let error_chain = surroundings::error_chain(&*source);
             let key = key.as_ref();
             let kept = Kept { key, has_journal };
-            report::silence(context.output, kept, stopped, &attempts, &story)
+            report::silence(context.output, kept, stopped, &attempts, &error_chain)
         }
         Err(error @ SendError::Stale { .. }) => {
             let within = args.resume_within.as_secs();
-            let story = format!(
+            let error_chain = format!(
                 "{error}. Nothing was sent, for it could be done a second time. Find out what became \
                  of it. To do it once more, run the command with --anew; if the service is known to \
                  keep keys for longer than {within} s, give that time as --resume-within"
             );
-            Err(Failure::new(REFUSED, story))
+            Err(Failure::new(REFUSED, error_chain))
         }
         Err(error @ SendError::OtherKey) => Err(Failure::new(REFUSED, error.to_string())),
         Err(error) => Err(anyhow::Error::from(error).into()),
@@ -107,7 +108,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 fn client(args: &Args) -> Result<Client, Failure> {
     let mut settings = Settings::new(surroundings::clock(), surroundings::random());
     let mut policy = Policy {
-        // It does one thing and ends; what many of them do is bounded by who starts them.
+        // The process sends one request and exits. Its caller limits how many of them run.
         budget: Budget::unbounded(),
         attempt_max: args.attempt_timeout,
         ..Policy::default()
@@ -129,7 +130,7 @@ fn client(args: &Args) -> Result<Client, Failure> {
     Client::new(settings).map_err(|error| Failure::new(USAGE, error.to_string()))
 }
 
-/// A line for the person who watches.
+/// Prints a line about an attempt.
 fn watch(attempt: &Attempt, wait: Option<Duration>) {
     let status = attempt.status.map(|status| status.to_string());
     let said = [
@@ -144,7 +145,7 @@ fn watch(attempt: &Attempt, wait: Option<Duration>) {
         .collect();
     let next = wait.map(|wait| format!(", again in {} ms", wait.as_millis()));
     let next = next.unwrap_or_default();
-    // What came from afar must not steer the terminal.
+    // Text from a server must not control the terminal.
     let line = format!("attempt {}: {}{next}", attempt.attempt, said.join(" "));
     note(line.replace(char::is_control, " "));
 }

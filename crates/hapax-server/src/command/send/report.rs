@@ -1,4 +1,4 @@
-//! What is told of an operation: the answer, the attempts, and what to do.
+//! The output of `hapax send`: the response, the attempts, and advice.
 
 use std::{
     io::{self, Write as _},
@@ -13,14 +13,14 @@ use serde_json::{Map, Value, json};
 use super::category::{Category, NETWORK, category};
 use crate::{command::Failure, output::Output};
 
-/// The key of an operation, and whether a journal keeps it.
+/// The key of an operation, and whether it is in a journal.
 #[derive(Clone, Copy)]
 pub(super) struct Kept<'a> {
     pub(super) key: Option<&'a IdempotencyKey>,
     pub(super) has_journal: bool,
 }
 
-/// Tells of an answer.
+/// Prints a response.
 pub(super) fn answer(
     output: Output,
     answer: &Answer,
@@ -43,25 +43,25 @@ pub(super) fn answer(
     let wait = answer.retry_after.filter(|wait| !wait.is_zero());
     let wait = wait.map(|wait| format!(", but not before {} s have passed", wait.as_secs()));
     let (code, wait) = (code.unwrap_or_default(), wait.unwrap_or_default());
-    let story = format!("{status}{code}: {}{wait}", kept.advice(category));
+    let error_chain = format!("{status}{code}: {}{wait}", kept.advice(category));
     Err(Failure::new(
         category.code,
-        story.replace(char::is_control, " "),
+        error_chain.replace(char::is_control, " "),
     ))
 }
 
-/// Tells that no answer came.
+/// Prints that no response was received.
 pub(super) fn silence(
     output: Output,
     kept: Kept<'_>,
     stopped: Stopped,
     attempts: &Attempts,
-    story: &str,
+    error_chain: &str,
 ) -> Result<ExitCode, Failure> {
     if output.json {
         output.json(&json!({
             "status": null,
-            "error": story,
+            "error": error_chain,
             "stopped": stopped.word(),
             "key": kept.key.map(IdempotencyKey::as_str),
             "attempts": attempts,
@@ -72,14 +72,14 @@ pub(super) fn silence(
     let advice = kept.advice(NETWORK);
     Err(Failure::new(
         NETWORK.code,
-        format!("no answer: {story}: {advice}"),
+        format!("no answer: {error_chain}: {advice}"),
     ))
 }
 
 impl Kept<'_> {
-    /// What a person does, and under which key.
+    /// What the user should do, and under which key.
     ///
-    /// Whoever runs the command again without the key asks for the same thing a second time.
+    /// A second run without the key is a second operation.
     fn advice(self, category: Category) -> String {
         let hint = category.hint;
         let Some(key) = self.key else {
@@ -98,7 +98,7 @@ impl Kept<'_> {
     }
 }
 
-/// A word as a shell takes it.
+/// A word quoted for a shell.
 pub(super) fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/@%+=,".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {
@@ -107,7 +107,7 @@ pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The attempts, for whoever reads standard error.
+/// Prints the attempts to standard error.
 fn told(attempts: &Attempts) {
     let _ = writeln!(io::stderr(), "{attempts}");
 }

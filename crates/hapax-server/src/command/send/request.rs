@@ -1,4 +1,4 @@
-//! The request that the command line describes.
+//! Builds the request from the command line.
 
 use std::{
     fs::File,
@@ -16,10 +16,10 @@ use crate::{
     surroundings,
 };
 
-/// Bytes of a body: it is kept in memory, to be sent again.
+/// Maximum size of a body in bytes. It is kept in memory for further attempts.
 const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Reads the request from the command line, and its body from where that says.
+/// Reads the request from the command line, and its body from a file or standard input.
 pub(super) fn read(args: &Args) -> Result<Request, Failure> {
     let usage = |error: &dyn std::fmt::Display| Failure::new(USAGE, error.to_string());
     let method = match (&args.method, &args.data) {
@@ -53,7 +53,7 @@ pub(super) fn read(args: &Args) -> Result<Request, Failure> {
         let key = key.map_err(|error| usage(&format!("--key: {error}")))?;
         request = request.key(key);
     } else if args.journal.is_none() && has_key {
-        // Whoever breaks it off has to know the key by then: nothing else keeps it.
+        // A user who interrupts the command needs the key, because it is not stored anywhere else.
         let key = IdempotencyKey::mint(&surroundings::random());
         note(format!("--key {}", key.as_str()));
         request = request.key(key);

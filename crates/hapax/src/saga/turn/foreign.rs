@@ -1,8 +1,8 @@
-//! A foreign step: meant, called, looked up.
+//! A remote step: commits its intent, calls the remote system, and looks the outcome up.
 //!
-//! That it is meant is committed before the call and what came of it after it: a crash in between
-//! leaves an open row, which says that nobody knows. What a far side has never seen counts as not
-//! having happened only once no call of ours can still arrive there.
+//! The intent is committed before the call and the outcome after it. A crash in between leaves an
+//! open row, whose outcome is unknown. That the remote system does not know the key counts as "not
+//! happened" only when no call can arrive there any more.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -24,7 +24,7 @@ use crate::{
     },
     seeded::{self, Bug},
     store::{SagaRows, Sagas, StoreError},
-    telemetry::story,
+    telemetry::error_chain,
 };
 
 impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
@@ -43,13 +43,13 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
                     return self.write(self.failed(row, "request", why)).await;
                 }
                 Err(error) => {
-                    let why = story(&*error);
+                    let why = error_chain(&*error);
                     return self.write(self.failed(row, "request", why)).await;
                 }
             }
             row.provider_key = Some(provider_key(&self.saga, &row.name, way));
-            // The window is that of the far side: it runs from the first call, however long ago
-            // the step was first meant.
+            // The window belongs to the remote system: it starts with the first call, not with the
+            // intent.
             row.began_at = self.now();
         }
         if seeded::has(Bug::ProviderKeyPerAttempt) {
@@ -58,7 +58,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         if seeded::has(Bug::CompensationAfterCall) {
             row.provider_key = Some(self.fresh_key(&row, self.settings.random.unit()));
         }
-        // The try is counted and the key is on record before a byte is sent.
+        // The attempt is counted and the key is recorded before any byte is sent.
         row.next_at = self.now();
         self.settings.failpoints.hit("saga.intent.before");
         if !seeded::has(Bug::CompensationAfterCall) {
@@ -75,10 +75,12 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             }
             Outcome::Done(made) => done(row, made, self.now()),
             Outcome::Refused(why) => refused(row, why, self.now()),
-            Outcome::Unknown(error) if seeded::has(Bug::TimeoutIsFailure) => {
-                refused(row, Refusal::new("failed", story(&*error)), self.now())
-            }
-            Outcome::Unknown(error) => self.failed(row, unknown, story(&*error)),
+            Outcome::Unknown(error) if seeded::has(Bug::TimeoutIsFailure) => refused(
+                row,
+                Refusal::new("failed", error_chain(&*error)),
+                self.now(),
+            ),
+            Outcome::Unknown(error) => self.failed(row, unknown, error_chain(&*error)),
         };
         self.write(row).await?;
         self.settings.failpoints.hit("saga.outcome.after");
@@ -122,7 +124,8 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             }),
         };
         let Some(found) = found else {
-            // Whoever wants it tried again knows that nobody can be asked.
+            // The operator who requested another attempt knows that the outcome cannot be looked
+            // up.
             return self.write(self.anew(row)).await;
         };
         let is_silence = matches!(found, Found::Absent);
@@ -131,7 +134,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             Found::Done(_) => self.failed(row, unknown, "the answer is too long".to_owned()),
             Found::Refused(why) => refused(row, why, self.now()),
             Found::Absent => self.absent(row, place, way, asked_at),
-            Found::Unknown(error) => self.failed(row, unknown, story(&*error)),
+            Found::Unknown(error) => self.failed(row, unknown, error_chain(&*error)),
         };
         if is_silence {
             return self.write_unless_told(row).await;
@@ -139,13 +142,14 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         self.write(row).await
     }
 
-    /// What becomes of a step that the far side had not seen when it was asked.
+    /// The new row of a step that the remote system did not know when it was asked.
     ///
-    /// Its answer may have waited for long, and the call may have arrived meanwhile.
+    /// The response may have been delayed for long, and the call may have arrived meanwhile.
     fn absent(&self, row: StepRecord, place: usize, way: Way, asked_at: Timestamp) -> StepRecord {
         let patience = self.step(place).patience;
         if is_ahead(row.began_at, asked_at) {
-            // The last call may have been made just now: it has no known age before the clock gets there.
+            // The last call may have been made just now: its age is not known before the clock has
+            // reached its time.
             let why =
                 "nothing is known of its key so far, and the clock was ahead when it was used";
             let code = unknown(&row);
@@ -174,7 +178,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         refused(row, why, self.now())
     }
 
-    /// A step that has to happen, and has not: it is asked for as if for the first time.
+    /// A step that has to happen and has not: it starts again as if for the first time.
     fn anew(&self, row: StepRecord) -> StepRecord {
         StepRecord {
             error: None,
@@ -196,23 +200,24 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         }
     }
 
-    /// A key that is no other call's: what seeded bugs call under.
+    /// A key that no other call uses, for seeded bugs.
     fn fresh_key(&self, row: &StepRecord, number: f64) -> String {
         provider_key(&self.saga, &format!("{} {number}", row.name), row.way)
     }
 
-    /// A call ends well before its lease does: whoever takes the saga over calls alone.
+    /// A call ends well before its lease does, so that the next owner is the only one that calls.
     fn call_max(&self, place: usize) -> Duration {
         self.step(place).patience.call.min(self.settings.lease / 2)
     }
 }
 
-/// The code of a row whose outcome is not known: what a person wants tried again says so until it is.
+/// The code of a row with an unknown outcome. A row that an operator wants to be attempted again
+/// keeps that code until the outcome is known.
 fn unknown(row: &StepRecord) -> &'static str {
     if is_retried(row) { RETRIED } else { "unknown" }
 }
 
-/// Whether a person wants it tried again, and its outcome is still unknown.
+/// Whether an operator wants the step to be attempted again, and its outcome is still unknown.
 fn is_retried(row: &StepRecord) -> bool {
     row.error.as_ref().is_some_and(|why| why.code == RETRIED)
 }

@@ -1,8 +1,9 @@
-//! One move of a saga, carried out.
+//! Executes one move of a saga.
 //!
-//! Every commit is a transaction of its own that holds the saga's row under its epoch: whoever
-//! took the saga since has fenced this one, and nothing of it is kept. What is concluded from
-//! silence is committed only if nobody has spoken: whoever takes the saga next hears what was said.
+//! Every commit is a separate transaction that locks the row of the saga under its epoch. If the
+//! saga has another owner by now, this worker is fenced, and nothing is written. A conclusion from
+//! the absence of a signal is committed only if no signal has arrived since; the next owner handles
+//! signals that arrive later.
 
 mod foreign;
 
@@ -24,23 +25,23 @@ use crate::{
     limits::{ERROR_BYTES, SAGA_ENDING, SAGA_INPUT_BYTES_MAX},
     sink::BoxError,
     store::{SagaRows, Sagas, StoreError, Transaction},
-    telemetry::story,
+    telemetry::error_chain,
     trace::{Place, TRACEPARENT},
 };
 
-/// A saga in the hands of a worker.
+/// A saga that is owned by a worker.
 pub(super) struct Turn<'a, S: Sagas<Tx: SagaRows>> {
     pub(super) store: &'a S,
     pub(super) definition: &'a Definition<S::Tx>,
     pub(super) settings: &'a Settings,
     pub(super) owned: Owned,
     pub(super) saga: SagaRecord,
-    /// Whether it was told something since it was read that the next move has to know.
+    /// Whether a signal has arrived since the saga was read that the next move depends on.
     pub(super) is_told: bool,
 }
 
 impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
-    /// Carries a move out, and tells a span and the log of a step that was tried.
+    /// Executes a move, and records an attempt at a step in a span and the log.
     pub(super) async fn make(&mut self, step: Move) -> Result<(), StoreError> {
         let (Move::Run { step: place, way }
         | Move::Call { step: place, way }
@@ -55,14 +56,14 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             self.told(&span, row);
         }
         if !span.is_none() {
-            // What is written from here on is the saga's own again.
+            // The context of the saga itself applies again from here.
             self.owned.headers.clone_from(&self.saga.headers);
         }
         made
     }
 
-    /// The span of one try of a step, below the request that began the saga; what the step emits
-    /// and calls hangs below it.
+    /// The span of one attempt at a step, below the request that started the saga. Events and calls
+    /// of the step are below this span.
     fn begin_span(&mut self, step: &'static str, way: Way) -> Span {
         let place = self.settings.traces.below_headers(&self.saga.headers);
         let Some(own) = place.context().filter(|_| place.is_recorded()) else {
@@ -73,7 +74,8 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         step_span(&self.saga, step, way, &place)
     }
 
-    /// Says how a step stands after it was tried, in words: what a provider said may hold anything.
+    /// Logs the state of a step after an attempt, without the provider's message, which may contain
+    /// anything.
     fn told(&self, span: &Span, row: &StepRecord) {
         let error_code = row.error.as_ref().map(|why| why.code.as_str());
         span.record("attempt", row.attempts);
@@ -105,7 +107,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
                 let row = self.meant(step, Way::Do);
                 let row = StepRecord {
                     began_at: self.now(),
-                    // Where it is the clock now that is wrong, this is when it began.
+                    // If the clock is wrong now, this is when it started.
                     next_at: row.next_at.max(row.began_at),
                     ..row
                 };
@@ -155,7 +157,8 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         }
     }
 
-    /// Runs a local step in its transaction; `Err(None)` when it failed and is written down so.
+    /// Attempts a local step in its transaction; `Err(None)` if it failed and the failure is
+    /// recorded.
     async fn try_locally(
         &mut self,
         act: &dyn Local<S::Tx>,
@@ -169,9 +172,10 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
                 let row_done = done(row.clone(), made.clone(), self.now());
                 match self.conclude(tx, &row_done).await {
                     Ok(()) => return Ok(Ok(made)),
-                    // What it wrote is refused, and known not to be there: a try like any other.
+                    // The database refused what the step wrote, and nothing was written. This is a
+                    // failed attempt like any other.
                     Err(error @ StoreError::Statement { .. }) => {
-                        let why = error.story();
+                        let why = error.error_chain();
                         self.write(self.failed(row.clone(), "failed", why)).await?;
                         return Ok(Err(None));
                     }
@@ -183,7 +187,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
                 tx.rollback().await;
                 return Ok(Err(Some(refusal)));
             }
-            Ok(Err(error)) => story(&*error),
+            Ok(Err(error)) => error_chain(&*error),
             Err(Panicked) => PANICKED.to_owned(),
         };
         tx.rollback().await;
@@ -191,7 +195,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         Ok(Err(None))
     }
 
-    /// Commits what a local step wrote, with its row.
+    /// Commits what a local step wrote, together with its row.
     async fn conclude(&self, mut tx: S::Tx, row: &StepRecord) -> Result<(), StoreError> {
         if let Err(error) = tx.write_step(&self.owned, row).await {
             tx.rollback().await;
@@ -214,12 +218,13 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         let row = self.meant(place, Way::Do);
         let row = done(row, made.unwrap_or_default(), self.now());
         let asked = self.saga.standing.state == State::NeedsAttention;
-        // It was told what nobody knew, and goes on.
+        // The unknown outcome has become known by a signal, and the saga continues.
         let standing = asked.then(|| Standing {
             reason: None,
             ..self.saga.running_again(self.now())
         });
-        // One commit: a step that is done would hide that the saga was told, and leave it asking.
+        // One commit: if the step were committed as done first, the saga would not know that the
+        // signal is handled, and would still need attention.
         let mut tx = self.turn().await?;
         tx.write_step(&self.owned, &row).await?;
         if let Some(standing) = &standing {
@@ -231,7 +236,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         Ok(())
     }
 
-    /// Ends the saga, with the rows and events that tell of it.
+    /// Ends the saga, with the rows and events about its end.
     async fn end(&mut self, state: State) -> Result<(), StoreError> {
         let mut tx = self.turn().await?;
         if let Some(ended) = self.definition.on_end() {
@@ -259,20 +264,21 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         Ok(())
     }
 
-    /// An end that cannot be written is tried again, and long behind the deadline left to a person.
+    /// If the end cannot be written, it is attempted again, and left to an operator long after the
+    /// deadline.
     async fn cannot_end(&mut self, source: BoxError) -> Result<(), StoreError> {
         if self.now() < self.saga.standing.deadline_at.after(SAGA_ENDING) {
             return Err(StoreError::Statement { source });
         }
         let standing = Standing {
             state: State::NeedsAttention,
-            reason: Some(kept(Refusal::new("ending", story(&*source)))),
+            reason: Some(kept(Refusal::new("ending", error_chain(&*source)))),
             ..self.saga.standing.clone()
         };
         self.stand_unless_told(standing).await
     }
 
-    /// Writes how the saga stands, for want of a word from outside.
+    /// Writes the status of the saga, unless a signal has arrived.
     async fn stand_unless_told(&mut self, standing: Standing) -> Result<(), StoreError> {
         let Some(mut tx) = self.turn_unless_told().await? else {
             return Ok(());
@@ -288,7 +294,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         self.write_in(tx, row).await
     }
 
-    /// Writes what becomes of a step for want of a word from outside.
+    /// Writes the state of a step, unless a signal has arrived.
     async fn write_unless_told(&mut self, row: StepRecord) -> Result<(), StoreError> {
         match self.turn_unless_told().await? {
             Some(tx) => self.write_in(tx, row).await,
@@ -308,8 +314,8 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         Ok(held.tx)
     }
 
-    /// Opens a transaction for what is concluded from silence; none where the saga was told
-    /// something that nobody here has read.
+    /// Opens a transaction for a conclusion from the absence of a signal; none if a signal has
+    /// arrived that was not read yet.
     async fn turn_unless_told(&mut self) -> Result<Option<S::Tx>, StoreError> {
         let held = self.store.turn(&self.owned, self.settings.lease).await?;
         if held.told <= self.saga.signals.len() {
@@ -320,7 +326,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         Ok(None)
     }
 
-    /// Puts a row that was committed where the next decision reads it.
+    /// Replaces a row in memory after its commit, for the next decision.
     fn keep(&mut self, row: StepRecord) {
         let steps = &mut self.saga.steps;
         let same = |other: &&mut StepRecord| other.name == row.name && other.way == row.way;
@@ -330,7 +336,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         }
     }
 
-    /// The row of a step as it stands, or as it is first meant.
+    /// The row of a step, or a new one if it has not started.
     fn meant(&self, place: usize, way: Way) -> StepRecord {
         let name = self.step(place).name;
         let now = self.now();
@@ -350,7 +356,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         self.saga.step(name, way).cloned().unwrap_or_else(first)
     }
 
-    /// A row whose last try failed or has no known outcome, to be tried again after a while.
+    /// A row whose last attempt failed or has an unknown outcome, to be attempted again later.
     fn failed(&self, row: StepRecord, code: &str, why: String) -> StepRecord {
         let step = self
             .definition
@@ -401,10 +407,10 @@ fn step_span(saga: &SagaRecord, step: &str, way: Way, place: &Place) -> Span {
     )
 }
 
-/// What ran has panicked; its transaction is rolled back, its call has no known outcome.
+/// The step has panicked. Its transaction is rolled back, or the outcome of its call is unknown.
 struct Panicked;
 
-/// Runs what a definition says; it may panic before there is a future, too.
+/// Runs code of a definition, which may also panic before it returns a future.
 async fn caught<'a, T>(run: impl FnOnce() -> BoxFuture<'a, T> + Send + 'a) -> Result<T, Panicked> {
     let run = catch_unwind(AssertUnwindSafe(run)).map_err(|_| Panicked)?;
     let ran = AssertUnwindSafe(run).catch_unwind().await;
@@ -437,8 +443,8 @@ fn refused(row: StepRecord, why: Refusal, now: Timestamp) -> StepRecord {
     }
 }
 
-/// A refusal as a store keeps it: a provider may have said anything, at any length, and PostgreSQL keeps
-/// no text that holds a zero byte.
+/// A refusal as a store keeps it: a provider's message may have any length, and PostgreSQL cannot
+/// store a text with a zero byte.
 fn kept(why: Refusal) -> Refusal {
     let keep = |said: String| {
         let mut said = said.replace('\0', "\u{fffd}");

@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct CheckpointTracker {
     /// Everything up to here is settled.
     frontier: Frontier,
     /// Up to where we have read.
@@ -49,7 +49,7 @@ enum State {
     Settled,
 }
 
-impl Progress {
+impl CheckpointTracker {
     pub(super) fn new(checkpoint: Checkpoint) -> Self {
         Self {
             head: checkpoint.frontier.clone(),
@@ -253,21 +253,21 @@ mod tests {
 
     #[test]
     fn the_frontier_moves_only_over_batches_that_are_settled_whole() {
-        let mut progress = Progress::new(Checkpoint::default());
-        progress.read(vec![1, 2], frontier(2));
-        progress.read(vec![3], frontier(4));
-        progress.settle(3);
-        progress.settle(1);
-        check(&progress, 0, &[1, 3]);
-        progress.settle(2);
-        check(&progress, 4, &[]);
+        let mut checkpoints = CheckpointTracker::new(Checkpoint::default());
+        checkpoints.read(vec![1, 2], frontier(2));
+        checkpoints.read(vec![3], frontier(4));
+        checkpoints.settle(3);
+        checkpoints.settle(1);
+        check(&checkpoints, 0, &[1, 3]);
+        checkpoints.settle(2);
+        check(&checkpoints, 4, &[]);
     }
 
     #[test]
     fn a_batch_that_concerns_nobody_moves_the_frontier_at_once() {
-        let mut progress = Progress::new(Checkpoint::default());
-        progress.read(vec![], frontier(9));
-        check(&progress, 9, &[]);
+        let mut checkpoints = CheckpointTracker::new(Checkpoint::default());
+        checkpoints.read(vec![], frontier(9));
+        check(&checkpoints, 9, &[]);
     }
 
     #[test]
@@ -276,101 +276,101 @@ mod tests {
             settled: BTreeSet::from([2]),
             ..Checkpoint::default()
         };
-        let mut progress = Progress::new(checkpoint);
-        assert!(progress.is_known(2));
-        progress.read(vec![1, 2, 3], frontier(3));
-        progress.settle(1);
-        progress.settle(3);
-        check(&progress, 3, &[]);
+        let mut checkpoints = CheckpointTracker::new(checkpoint);
+        assert!(checkpoints.is_known(2));
+        checkpoints.read(vec![1, 2, 3], frontier(3));
+        checkpoints.settle(1);
+        checkpoints.settle(3);
+        check(&checkpoints, 3, &[]);
     }
 
     #[test]
     fn what_was_settled_before_a_restart_does_not_fill_the_window() {
         let many = i64::try_from(UNSETTLED_EVENTS).unwrap();
-        let mut progress = Progress::new(Checkpoint {
+        let mut checkpoints = CheckpointTracker::new(Checkpoint {
             settled: (1..=many).collect(),
             ..Checkpoint::default()
         });
-        assert!(!progress.is_full());
-        progress.read((1..=many).collect(), frontier(many));
-        check(&progress, many, &[]);
-        assert!(!progress.is_full());
+        assert!(!checkpoints.is_full());
+        checkpoints.read((1..=many).collect(), frontier(many));
+        check(&checkpoints, many, &[]);
+        assert!(!checkpoints.is_full());
     }
 
     #[test]
     fn one_that_hangs_fills_the_window_in_the_end() {
         let many = i64::try_from(UNSETTLED_EVENTS).unwrap();
-        let mut progress = Progress::new(Checkpoint::default());
-        progress.read(vec![1], frontier(1));
+        let mut checkpoints = CheckpointTracker::new(Checkpoint::default());
+        checkpoints.read(vec![1], frontier(1));
         for position in 2..=many {
-            assert!(!progress.is_full());
-            progress.read(vec![position], frontier(position));
-            progress.settle(position);
+            assert!(!checkpoints.is_full());
+            checkpoints.read(vec![position], frontier(position));
+            checkpoints.settle(position);
         }
-        assert!(progress.is_full());
-        progress.settle(1);
-        assert!(!progress.is_full());
+        assert!(checkpoints.is_full());
+        checkpoints.settle(1);
+        assert!(!checkpoints.is_full());
     }
 
     #[test]
     fn what_is_no_longer_ours_is_forgotten_once_it_is_passed() {
-        let mut progress = Progress::new(Checkpoint {
+        let mut checkpoints = CheckpointTracker::new(Checkpoint {
             settled: [2, 9].into(),
             ..Checkpoint::default()
         });
-        progress.read(vec![1], frontier(3));
-        progress.read(vec![4], frontier(4));
-        progress.settle(1);
-        check(&progress, 3, &[9]);
+        checkpoints.read(vec![1], frontier(3));
+        checkpoints.read(vec![4], frontier(4));
+        checkpoints.settle(1);
+        check(&checkpoints, 3, &[9]);
     }
 
     #[test]
     fn an_offer_is_in_the_checkpoint_until_it_is_settled() {
-        let mut progress = Progress::new(Checkpoint::default());
-        progress.read(vec![1], frontier(1));
-        progress.offer(1);
-        assert_eq!(progress.changed().unwrap().offered, BTreeSet::from([1]));
-        progress.settle(1);
-        assert!(progress.changed().unwrap().offered.is_empty());
+        let mut checkpoints = CheckpointTracker::new(Checkpoint::default());
+        checkpoints.read(vec![1], frontier(1));
+        checkpoints.offer(1);
+        assert_eq!(checkpoints.changed().unwrap().offered, BTreeSet::from([1]));
+        checkpoints.settle(1);
+        assert!(checkpoints.changed().unwrap().offered.is_empty());
     }
 
     #[test]
     fn what_is_taken_ahead_is_not_read_twice_and_not_forgotten() {
-        let mut progress = Progress::new(Checkpoint::default());
-        progress.take_ahead(7);
-        progress.take_ahead(9);
-        progress.offer(7);
-        progress.settle(9);
-        let checkpoint = progress.changed().unwrap();
+        let mut checkpoints = CheckpointTracker::new(Checkpoint::default());
+        checkpoints.take_ahead(7);
+        checkpoints.take_ahead(9);
+        checkpoints.offer(7);
+        checkpoints.settle(9);
+        let checkpoint = checkpoints.changed().unwrap();
         assert_eq!(checkpoint.offered, [7].into());
         assert_eq!(checkpoint.settled, [9].into());
-        assert!(progress.is_known(7) && progress.is_known(9));
-        progress.read(vec![6, 7, 9], frontier(9));
-        progress.settle(6);
-        check(&progress, 0, &[6, 9]);
-        progress.settle(7);
-        check(&progress, 9, &[]);
-        assert_eq!(progress.room_ahead(), PAST_EVENTS);
+        assert!(checkpoints.is_known(7) && checkpoints.is_known(9));
+        checkpoints.read(vec![6, 7, 9], frontier(9));
+        checkpoints.settle(6);
+        check(&checkpoints, 0, &[6, 9]);
+        checkpoints.settle(7);
+        check(&checkpoints, 9, &[]);
+        assert_eq!(checkpoints.room_ahead(), PAST_EVENTS);
     }
 
     #[test]
     fn what_was_taken_ahead_remembers_how_far_was_read_then() {
-        let mut progress = Progress::new(Checkpoint::default());
-        assert_eq!(progress.read_to(), [frontier(0)]);
-        progress.read(vec![1], frontier(1));
-        assert_eq!(progress.read_to(), [frontier(1)]);
-        progress.take_ahead(7);
-        progress.read(vec![2], frontier(2));
-        progress.take_ahead(8);
-        assert_eq!(progress.read_to(), [frontier(1), frontier(2)]);
-        progress.settle(7);
+        let mut checkpoints = CheckpointTracker::new(Checkpoint::default());
+        assert_eq!(checkpoints.read_to(), [frontier(0)]);
+        checkpoints.read(vec![1], frontier(1));
+        assert_eq!(checkpoints.read_to(), [frontier(1)]);
+        checkpoints.take_ahead(7);
+        checkpoints.read(vec![2], frontier(2));
+        checkpoints.take_ahead(8);
+        assert_eq!(checkpoints.read_to(), [frontier(1), frontier(2)]);
+        checkpoints.settle(7);
         for position in [1, 2] {
-            progress.settle(position);
-            assert_eq!(progress.read_to(), [frontier(1), frontier(2)]);
+            checkpoints.settle(position);
+            assert_eq!(checkpoints.read_to(), [frontier(1), frontier(2)]);
         }
-        progress.read(vec![7, 8], frontier(8));
-        progress.settle(8);
-        assert_eq!(progress.read_to(), [frontier(8)]);
+        checkpoints.read(vec![7, 8], frontier(8));
+        checkpoints.settle(8);
+        assert_eq!(checkpoints.read_to(), [frontier(8)]);
     }
 
     proptest! {
@@ -381,20 +381,20 @@ mod tests {
             sizes in prop::collection::vec(0_usize..5, 1..8),
             order in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
         ) {
-            let mut progress = Progress::new(Checkpoint::default());
+            let mut checkpoints = CheckpointTracker::new(Checkpoint::default());
             let mut unsettled = BTreeSet::new();
             let mut high = 0;
             for size in sizes {
                 let positions: Vec<i64> = (0..size).map(|_| { high += 1; high }).collect();
                 unsettled.extend(positions.iter().copied());
-                progress.read(positions, frontier(high));
+                checkpoints.read(positions, frontier(high));
             }
             for pick in order {
                 if unsettled.is_empty() { break }
                 let position = *pick.get(&unsettled.iter().copied().collect::<Vec<_>>());
                 unsettled.remove(&position);
-                progress.settle(position);
-                let kept = progress.checkpoint();
+                checkpoints.settle(position);
+                let kept = checkpoints.checkpoint();
                 let repeated: BTreeSet<i64> = (kept.frontier.high + 1..=high)
                     .filter(|position| !kept.settled.contains(position))
                     .collect();
@@ -411,8 +411,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(progress: &Progress, high: i64, settled: &[i64]) {
-        let checkpoint = progress.changed().expect("a checkpoint that moved");
+    fn check(checkpoints: &CheckpointTracker, high: i64, settled: &[i64]) {
+        let checkpoint = checkpoints.changed().expect("a checkpoint that moved");
         assert_eq!(checkpoint.frontier, frontier(high));
         assert_eq!(checkpoint.settled, settled.iter().copied().collect());
     }

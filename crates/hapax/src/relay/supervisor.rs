@@ -1,9 +1,8 @@
-//! One for each relay: it knows which destinations there are, looks who carries what, and gives
-//! every part of every destination to a keeper with its orders.
+//! The supervisor of a relay: knows the destinations, polls the membership, and runs a task for
+//! each partition.
 //!
-//! Destinations come and go while it runs. Where several nodes share a store,
-//! it shows that this one lives, and has its keepers carry the parts that are
-//! this node's to carry.
+//! Destinations can be added and removed while it runs. If several nodes share a store, it sends
+//! heartbeats for this node and orders its tasks to take the partitions that belong to this node.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -20,49 +19,50 @@ use tokio::{
 use crate::{
     delivery::{KnownDestinations, part},
     limits,
+    notify::Notifier,
     store::{Deliveries, Source},
 };
 
 use super::{
     Destination, Node, Settings,
-    frontier::Tail,
-    keeper::{Keeper, Orders, Places, locked},
     lease::{LOOKS, Shares},
     namesake::Namesakes,
+    partition_task::{Orders, PartitionTask, Places, locked},
     standing,
-    wake::Wake,
+    tail_cache::TailCache,
 };
 
-/// The looks of a node that shares its store with nobody: none.
+/// Poll interval of a node that does not share its store.
 const NEVER: Duration = Duration::from_hours(24 * 365);
 
 #[derive(Debug)]
-pub(super) struct Steward<S, D> {
+pub(super) struct Supervisor<S, D> {
     source: S,
     store: D,
     settings: Settings,
-    wake: Wake,
+    notifier: Notifier,
     places: Places,
     keepers: HashMap<String, (watch::Sender<Orders>, AbortHandle)>,
-    /// Keepers that were told to end and have not yet.
+    /// Tasks that were ordered to end and have not ended yet.
     ending: HashMap<String, AbortHandle>,
     tasks: JoinSet<()>,
     shares: Shares,
     namesakes: Namesakes,
-    /// When it was last seen who is there.
+    /// When the membership was last read.
     looked_at: Option<Instant>,
-    /// Until when the silence of others says nothing, for we were away ourselves.
+    /// Until when missing heartbeats of other nodes are ignored, because this node was blocked
+    /// itself.
     away_until: Option<Instant>,
-    /// What a store is told that hears of no signs of life.
+    /// The destinations, for a store that receives no heartbeats.
     known: Arc<KnownDestinations>,
 }
 
-impl<S: Source, D: Deliveries> Steward<S, D> {
+impl<S: Source, D: Deliveries> Supervisor<S, D> {
     pub(super) fn new(
         source: S,
         store: D,
         settings: Settings,
-        wake: Wake,
+        notifier: Notifier,
         places: Places,
         namesakes: Namesakes,
     ) -> Self {
@@ -74,7 +74,7 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
             source,
             store,
             settings,
-            wake,
+            notifier,
             places,
             keepers: HashMap::new(),
             ending: HashMap::new(),
@@ -87,14 +87,14 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
         }
     }
 
-    /// Keeps the destinations going until the relay drains.
+    /// Runs the tasks until the relay drains.
     pub(super) async fn run(
         mut self,
         mut destinations: watch::Receiver<Arc<[Destination]>>,
         mut draining: watch::Receiver<bool>,
     ) {
         let interval = self.settings.node.as_ref().map(|node| node.lease / LOOKS);
-        let tail = Arc::new(Tail::new(self.source.clone()));
+        let tail = Arc::new(TailCache::new(self.source.clone()));
         while !*draining.borrow_and_update() {
             let current = Arc::clone(&destinations.borrow_and_update());
             self.assign(&current, &tail);
@@ -110,12 +110,13 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
         self.end().await;
     }
 
-    /// Starts keepers for parts that are new, and tells the others what has become of theirs.
-    fn assign(&mut self, destinations: &[Destination], tail: &Arc<Tail<S>>) {
+    /// Starts tasks for new partitions, and passes changes to the others.
+    fn assign(&mut self, destinations: &[Destination], tail: &Arc<TailCache<S>>) {
         let mut wanted = BTreeSet::new();
         self.ending.retain(|_, task| !task.is_finished());
         if self.settings.node.is_some() {
-            // One that died without being told to is started anew; alone, it was fenced for good.
+            // A task that died without an order is started again. A relay that does not share its
+            // store was fenced permanently.
             self.keepers.retain(|_, (_, task)| !task.is_finished());
         }
         for destination in destinations {
@@ -146,10 +147,10 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
         name: String,
         number: u8,
         destination: &Destination,
-        tail: &Arc<Tail<S>>,
+        tail: &Arc<TailCache<S>>,
     ) {
         if self.ending.contains_key(&name) {
-            // It starts again when the one before has settled what it offered.
+            // The new task starts when the old one has settled what it offered.
             return;
         }
         if let Some((orders, _)) = self.keepers.get(&name) {
@@ -174,21 +175,21 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
             held: None,
             look: 0,
         });
-        let keeper = Keeper {
+        let partition_task = PartitionTask {
             store: self.store.clone(),
             tail: Arc::clone(tail),
             part: name.clone(),
             number,
             settings: self.settings.clone(),
-            wake: self.wake.clone(),
+            notifier: self.notifier.clone(),
             orders: orders.subscribe(),
             place,
         };
-        let task = self.tasks.spawn(keeper.run());
+        let task = self.tasks.spawn(partition_task.run());
         self.keepers.insert(name, (orders, task));
     }
 
-    /// Looks who is there, and tells each keeper whether its part is ours to carry.
+    /// Polls the membership, and tells each task whether this node may own its partition.
     async fn look(&mut self) {
         let Some(node) = self.settings.node.clone() else {
             return;
@@ -200,21 +201,21 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
         let knows: Vec<String> = knows.into_iter().collect();
         let asked = timeout(lease, self.store.attend(&name, &knows, counts_for)).await;
         let asked = match asked {
-            Ok(asked) => asked.map_err(|error| error.story()),
+            Ok(asked) => asked.map_err(|error| error.error_chain()),
             Err(_) => Err(format!("the store has not answered within {lease:?}")),
         };
         let attendance = match asked {
             Ok(attendance) => attendance,
             Err(error) => {
                 tracing::warn!(node = name, error, "no sign of life could be given");
-                // Whoever carries finds out by itself whether it still may. Of parts that were
-                // never taken, a store that fails would count nothing.
+                // A worker detects by itself that it was fenced. For partitions that were never
+                // taken, failures of the store would otherwise not be counted.
                 let waiting = self.keepers.keys();
                 return waiting.for_each(|part| standing::store_failed(part, 1));
             }
         };
         self.namesakes.look(&name, &attendance, lease);
-        // Back from being away it goes on with what it has, and takes nothing.
+        // After it was blocked, this node keeps its partitions and takes no others.
         let was_away = self.was_away(lease);
         let shares = (!was_away).then(|| self.shares.of(&name, &wanted, &attendance));
         let held = attendance.held.into_iter();
@@ -233,7 +234,7 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
         }
     }
 
-    /// The parts that are to be carried, each with its destination.
+    /// The partitions that need an owner, each with its destination.
     fn wanted(&self) -> BTreeMap<String, String> {
         let keepers = self.keepers.iter();
         keepers
@@ -241,8 +242,8 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
             .collect()
     }
 
-    /// Whether this node has not looked for so long that the others may have had no way to show
-    /// that they live either: the store was away, or this process was held up.
+    /// Whether this node has not polled for so long that other nodes may not have been able to send
+    /// heartbeats either: the store was unavailable, or this process was stopped.
     fn was_away(&mut self, lease: Duration) -> bool {
         let now = Instant::now();
         let last = self.looked_at.replace(now);
@@ -252,14 +253,14 @@ impl<S: Source, D: Deliveries> Steward<S, D> {
         self.away_until.is_some_and(|until| now < until)
     }
 
-    /// Has every keeper bring its part to an end, and says that this node is gone.
+    /// Ends all tasks and removes this node from the membership.
     async fn end(mut self) {
         for (orders, _) in self.keepers.values() {
             orders.send_modify(|orders| (orders.ends, orders.shuts) = (true, true));
         }
         let interval = self.settings.node.as_ref().map(|node| node.lease / LOOKS);
         loop {
-            // While the last outcomes come home the parts are still ours.
+            // The partitions belong to this node until the last outcomes are recorded.
             tokio::select! {
                 ended = self.tasks.join_next() => if ended.is_none() { break },
                 () = sleep_until(Instant::now() + interval.unwrap_or(NEVER)) => {

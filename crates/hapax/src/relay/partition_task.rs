@@ -1,8 +1,9 @@
-//! Keeping one part of a destination going: taking it, carrying, waiting where it may not carry.
+//! The task of one partition: takes the partition, runs the worker, and waits while another node
+//! owns it.
 //!
-//! A part has one owner at a time. Whoever takes it later owns it, and the
-//! one before is fenced. Whether it is this node's to take stands in the
-//! keeper's orders; who lets a part go settles first what it has offered.
+//! A partition has one owner at a time. A later owner fences the earlier one. The supervisor's
+//! orders say whether this node may take the partition. Before it releases a partition, the task
+//! settles what it has offered.
 
 use std::{
     collections::HashMap,
@@ -20,34 +21,33 @@ use tokio::{
 use crate::{
     delivery::{AttemptOutcome, Opened, Shards},
     limits,
+    notify::Notifier,
     store::{Deliveries, Source, StoreError},
     telemetry,
 };
 
-use super::{
-    Settings, carrier::Carrier, destination::Destination, frontier::Tail, standing, wake::Wake,
-};
+use super::{Settings, destination::Destination, standing, tail_cache::TailCache, worker::Worker};
 
 pub(super) const DISABLED: &str = "disabled";
 const FENCED: &str = "fenced";
 const PAUSED: &str = "paused";
 const STANDBY: &str = "standby";
 
-/// Why a carrier stopped.
+/// Why a worker stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// The relay is draining, and everything on the wire is settled.
+    /// The relay is draining, and everything in flight is settled.
     Drained,
-    /// The destination wants no more events.
+    /// The receiver does not want any more events.
     Disabled,
-    /// Another relay has the destination now.
+    /// Another relay owns the partition now.
     Fenced,
-    /// The store was set back: what is in our hands is of a history that it does not have.
+    /// The store was set back: the events in memory belong to a history that it does not contain.
     SetBack,
 }
 
 impl Stopped {
-    /// Whether an error ends the carrying of `part`, and as what.
+    /// The reason if this error ends the worker of `part`.
     pub(super) fn by(part: &str, error: &StoreError) -> Option<Self> {
         match error {
             StoreError::Fenced => Some(Self::Fenced),
@@ -60,7 +60,7 @@ impl Stopped {
     }
 }
 
-/// What the handle and the keeper of a part share.
+/// State that the relay handle and the task of a partition share.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) enable: Arc<Notify>,
@@ -76,43 +76,43 @@ impl Default for Place {
     }
 }
 
-/// The places of all parts, by name.
+/// The shared state of all partitions, by name.
 pub(super) type Places = Arc<Mutex<HashMap<String, Place>>>;
 
 pub(super) fn locked(places: &Places) -> MutexGuard<'_, HashMap<String, Place>> {
     places.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a keeper is to do.
+/// Orders of the supervisor.
 #[derive(Clone, Debug)]
 pub(super) struct Orders {
     pub(super) destination: Arc<Destination>,
-    /// Whether the part is this node's to carry.
+    /// Whether this node may own the partition.
     pub(super) may_carry: bool,
-    /// Whether the keeper is to end.
+    /// Whether the task must end.
     pub(super) ends: bool,
-    /// Whether that is because the process ends.
+    /// Whether it ends because the process stops.
     pub(super) shuts: bool,
-    /// Under which epoch the store says that this node holds the part: nobody may know of it here,
-    /// where the answer to taking it was lost.
+    /// The epoch under which this node owns the partition according to the store. This node may not
+    /// know it, if the response to its request was lost.
     pub(super) held: Option<i64>,
-    /// How often it was looked who carries what.
+    /// The number of the membership poll.
     pub(super) look: u64,
 }
 
-/// Keeps one part going.
-pub(super) struct Keeper<S, D> {
+/// The task of one partition.
+pub(super) struct PartitionTask<S, D> {
     pub(super) store: D,
-    pub(super) tail: Arc<Tail<S>>,
+    pub(super) tail: Arc<TailCache<S>>,
     pub(super) part: String,
     pub(super) number: u8,
     pub(super) settings: Settings,
-    pub(super) wake: Wake,
+    pub(super) notifier: Notifier,
     pub(super) orders: watch::Receiver<Orders>,
     pub(super) place: Place,
 }
 
-impl<S: Source, D: Deliveries> Keeper<S, D> {
+impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     pub(super) async fn run(mut self) {
         let (mut wait, longest) = limits::STORE_BACKOFF;
         standing::store_failed(&self.part, 0);
@@ -122,8 +122,8 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
             };
             self.place.stopped.send_replace(None);
             let epoch = opened.epoch;
-            // What was on the wire is counted as it would be after a crash, so that an event
-            // which makes us panic runs out of attempts.
+            // Attempts in flight are counted as after a crash, so that an event that causes a panic
+            // runs out of attempts.
             let carried = self.carry(Arc::clone(&destination), opened);
             let carried = AssertUnwindSafe(carried).catch_unwind();
             let carried = carried.await;
@@ -133,7 +133,8 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
                 Ok(Stopped::Disabled) => self.disabled(&destination, epoch).await,
                 Ok(Stopped::SetBack) => {
                     self.tail.forget().await;
-                    // Where it is set back again at once, somebody has to mend it first.
+                    // If the store is set back again at once, an operator has to fix the cause
+                    // first.
                     sleep(wait).await;
                     wait = (wait * 2).min(longest);
                 }
@@ -157,13 +158,14 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
         standing::ended(&self.part);
     }
 
-    /// Waits until the part is ours to carry; `None` when the keeper is to end.
+    /// Waits until this node may own the partition; `None` if the task must end.
     async fn called(&mut self) -> Option<Arc<Destination>> {
         loop {
             let orders = self.orders.borrow_and_update().clone();
             let is_over = !orders.may_carry || orders.ends;
             if let Some(epoch) = orders.held.filter(|_| is_over && !orders.shuts) {
-                // Held by a name that lives, nobody else would ever take it.
+                // While the store names this live node as the owner, no other node would take the
+                // partition.
                 self.let_go(epoch).await;
             }
             if orders.ends {
@@ -184,7 +186,7 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
                 |orders: &Orders| orders.ends || !orders.may_carry || !orders.destination.paused;
             tokio::select! {
                 told = self.orders.wait_for(goes_on) => drop(told.ok()?),
-                // What waits behind a pause is late all the same.
+                // Events of a paused destination are late too.
                 () = standing::report(&self.store, &self.part, &self.settings.clock) => {
                     unreachable!("reporting never ends")
                 }
@@ -207,8 +209,8 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
         }
     }
 
-    /// Takes the part, however long the store or somebody who has hold of it makes us wait; `None`
-    /// when it is not ours to carry after all.
+    /// Takes the partition, however long the store or another owner delays it; `None` if this node
+    /// may no longer own it.
     async fn open(&mut self, destination: &Arc<Destination>) -> Option<Opened> {
         let (mut wait, longest) = limits::STORE_BACKOFF;
         loop {
@@ -220,12 +222,13 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
                     self.say_opened(&opened);
                     return Some(opened);
                 }
-                // Another node was quicker, or a purge or an operator has hold of the part for a
-                // moment: the next look may be a minute away, and tells us if it is the former.
+                // Another node was faster, or a purge or an operator has locked the partition for a
+                // moment. The next membership poll may be a minute away and shows which of the two
+                // it was.
                 Ok(None) => self.wait_as(STANDBY),
                 Err(error) => {
                     standing::store_failed(&self.part, 1);
-                    let (destination, error) = (&self.part, error.story());
+                    let (destination, error) = (&self.part, error.error_chain());
                     tracing::error!(destination, error, "the destination cannot be taken");
                 }
             }
@@ -248,7 +251,7 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
     }
 
     fn say_opened(&self, opened: &Opened) {
-        // The attempts that the last owner did not see the end of are ours to count.
+        // This node counts the attempts whose outcome the last owner did not record.
         if opened.interrupted > 0 {
             counter!(
                 telemetry::RELAY_ATTEMPTS,
@@ -276,11 +279,11 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
         }
     }
 
-    /// Carries until something stops it, and reports how far behind the destination is.
+    /// Runs the worker until something stops it, and reports the backlog.
     async fn carry(&mut self, destination: Arc<Destination>, opened: Opened) -> Stopped {
         let draining = watch::Sender::new(None);
         let patience = limits::DRAIN.max(destination.timeout);
-        let carrier = Carrier::new(
+        let worker = Worker::new(
             Arc::clone(&self.tail),
             self.store.clone(),
             self.part.clone(),
@@ -288,21 +291,22 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
             Arc::clone(&destination),
             opened,
             self.settings.clone(),
-            self.wake.listen(),
+            self.notifier.subscribe(),
             draining.subscribe(),
         );
-        let known = carrier.known();
+        let known = worker.known();
         let orders = &mut self.orders;
         let drain = async {
             called_off(orders, &destination).await;
-            // A process that ends does not wait as long as an offer may take; others do.
+            // A process that stops does not wait as long as an attempt may take; a partition that
+            // is released does.
             let ends = orders.borrow().shuts;
             draining.send_replace(Some(if ends { limits::DRAIN } else { patience }));
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            stopped = carrier.run() => stopped,
-            () = drain => unreachable!("it waits for the carrier"),
+            stopped = worker.run() => stopped,
+            () = drain => unreachable!("it waits for the worker"),
             what = standing::watch(&self.store, &self.part, &self.settings.clock, &known) => {
                 standing::set_back(&self.part, &what);
                 Stopped::SetBack
@@ -311,11 +315,11 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
     }
 
     fn shards(&self, destination: &Destination) -> Shards {
-        // A number of parts that cannot be is refused where destinations are made.
+        // The constructor of a destination refuses an invalid number of partitions.
         Shards::of_part(self.number, destination.parts).unwrap_or(Shards::ALL)
     }
 
-    /// Lets another node have the part, unless it is still ours.
+    /// Releases the partition to other nodes, unless it has another owner already.
     async fn give_up(&self, epoch: i64) {
         let keeps = {
             let orders = self.orders.borrow();
@@ -332,15 +336,15 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
             limits::STORE_BACKOFF.1,
             self.store.give_up(&self.part, epoch),
         );
-        // Otherwise its lease runs out.
+        // Otherwise the lease expires.
         if !matches!(given.await, Ok(Ok(()) | Err(StoreError::Fenced))) {
             let destination = &self.part;
             tracing::warn!(destination, "the destination could not be given up");
         }
     }
 
-    /// Waits until the destination is enabled, or is no longer ours, or no longer as it was carried:
-    /// somebody may have had it go on while the last answers came home.
+    /// Waits until the destination is enabled, changes, or no longer belongs to this node: an
+    /// operator may have resumed it while the last outcomes arrived.
     async fn disabled(&mut self, carried: &Arc<Destination>, epoch: i64) {
         self.place.stopped.send_replace(Some(DISABLED));
         let destination = &self.part;
@@ -368,7 +372,7 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
         tracing::error!(destination, "another relay took the destination over");
     }
 
-    /// Waits until it was looked again who carries what.
+    /// Waits for the next membership poll.
     async fn next_look(&mut self) {
         let seen = self.orders.borrow().look;
         let looked = |orders: &Orders| orders.ends || orders.look > seen;
@@ -376,7 +380,7 @@ impl<S: Source, D: Deliveries> Keeper<S, D> {
     }
 }
 
-/// Waits until a part is no longer to be carried as `destination` says.
+/// Waits until this node may no longer own the partition, or until `destination` has changed.
 async fn called_off(orders: &mut watch::Receiver<Orders>, destination: &Arc<Destination>) {
     let _told = orders
         .wait_for(|orders| is_called_off(orders, destination))

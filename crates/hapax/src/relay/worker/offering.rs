@@ -1,5 +1,5 @@
-//! What a turn offers, and what comes of it: how much the breaker and the rate allow, and what each
-//! outcome tells the breaker.
+//! Offering events: the limits of the circuit breaker and the rate, and the effect of outcomes on
+//! the breaker.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::{
 
 use super::{
     super::{Settings, breaker::Allowed, lane::Item, offer::offer, settle::Tried, standing},
-    Carrier,
+    Worker,
 };
 
-impl<S: Source, D: Deliveries> Carrier<S, D> {
+impl<S: Source, D: Deliveries> Worker<S, D> {
     pub(super) fn choose(&mut self) -> Vec<Item> {
-        if !self.flow.lane.is_ready() {
+        if !self.queue.lane.is_ready() {
             return Vec::new();
         }
-        let destination = &self.flow.destination;
+        let destination = &self.queue.destination;
         let free = destination
             .concurrency
             .saturating_sub(self.on_the_wire.len());
@@ -37,9 +37,9 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             count = count.min(rate.allows(now));
         }
         let chosen = if allowed == Allowed::Probe && count == 1 {
-            self.flow.choose_probe(self.failed_kind.as_deref(), now)
+            self.queue.choose_probe(self.failed_kind.as_deref(), now)
         } else {
-            self.flow.choose(count, now)
+            self.queue.choose(count, now)
         };
         if let Some(rate) = &mut self.rate {
             rate.spend(chosen.len());
@@ -47,9 +47,9 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         chosen
     }
 
-    /// Sends the chosen events on their way, spread over the free places.
+    /// Offers the selected events, distributed over the free slots.
     pub(super) fn offer(&mut self, chosen: Vec<Item>) {
-        let destination = &self.flow.destination;
+        let destination = &self.queue.destination;
         let free = destination
             .concurrency
             .saturating_sub(self.on_the_wire.len())
@@ -75,23 +75,23 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     }
 
     pub(super) fn conclude(&mut self, finished: Result<Vec<Tried>, JoinError>) {
-        // A task that was aborted said nothing: its events are still on record as offered.
+        // The task was aborted and has no outcome. Its events are still recorded as offered.
         let Ok(tried) = finished else { return };
         let now = self.settings.clock.now();
         for tried in tried {
             self.judge(&tried, now);
-            self.flow.conclude(tried, now, self.settings.random.unit());
+            self.queue.conclude(tried, now, self.settings.random.unit());
         }
         if self.breaker.is_hopeless() {
             let reason = "every offer has failed for five days";
-            self.flow
+            self.queue
                 .pending
                 .disable
                 .get_or_insert_with(|| reason.to_owned());
         }
     }
 
-    /// Tells the breaker how an attempt went.
+    /// Records the outcome of an attempt in the breaker.
     fn judge(&mut self, tried: &Tried, now: Timestamp) {
         let was_open = self.breaker.is_open();
         match &tried.outcome {
@@ -100,7 +100,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
                 self.failed_kind = Some(tried.item.event.event.kind.clone());
                 self.breaker.failed(now);
             }
-            // What is wrong is one event, not the destination.
+            // The failure concerns one event and not the destination.
             Err(_) => {}
         }
         let is_open = self.breaker.is_open();
@@ -108,9 +108,9 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             return;
         }
         let word = |open| if open { "open" } else { "closed" };
-        standing::breaker(&self.flow.part, is_open);
+        standing::breaker(&self.queue.part, is_open);
         tracing::warn!(
-            destination = self.flow.part,
+            destination = self.queue.part,
             from_state = word(was_open),
             to_state = word(is_open),
             "breaker changed"

@@ -1,9 +1,10 @@
-//! What one destination has in its hands: decisions only, no input or output.
+//! The events of one partition in memory. This module makes decisions only and has no input or
+//! output.
 //!
-//! Events come in from the outbox ([`Flow::admit`]) and from parked rows
-//! ([`Flow::admit_parked`]), go out in turns ([`Flow::choose`]) and end in
-//! `settle`. Everything that must be written down gathers in one pending
-//! [`Settlement`], so that a turn costs one transaction.
+//! Events are added from the outbox ([`DeliveryQueue::admit`]) and from parked rows
+//! ([`DeliveryQueue::admit_parked`]), selected for delivery ([`DeliveryQueue::choose`]), and
+//! concluded in `settle`. Everything that has to be recorded is collected in one pending
+//! [`Settlement`], so that an iteration takes one transaction.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,45 +27,45 @@ use crate::{
 
 use super::{
     blocked::Blocked,
+    checkpoint_tracker::CheckpointTracker,
     destination::{Destination, Order},
     lane::{Item, Lane},
-    progress::Progress,
     route,
     settle::Arrivals,
     standing::Known,
 };
 
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct DeliveryQueue {
     pub(super) destination: Arc<Destination>,
-    /// The part of it that this is: what the store knows it by.
+    /// The name of the partition in the store.
     pub(super) part: String,
     pub(super) lane: Lane,
-    pub(super) progress: Progress,
-    /// Keys that a parked delivery holds up.
+    pub(super) checkpoints: CheckpointTracker,
+    /// Order keys that are blocked by a parked delivery.
     pub(super) blocked: Blocked,
-    /// Parked deliveries in our hands: in the lane, on the wire, or not yet written down.
+    /// Parked deliveries in memory: in the lane, in flight, or not recorded yet.
     pub(super) revived: HashSet<i64>,
-    /// What is to be written down with the next settlement.
+    /// What the next settlement will record.
     pub(super) pending: Settlement,
-    /// The settlement that the store was given last and has not said that it has.
+    /// The settlement that was sent to the store and is not confirmed yet.
     pub(super) sent: Option<Settlement>,
-    /// Which checkpoint the store is known to hold.
+    /// The checkpoint that the store is known to contain.
     pub(super) newest: CheckpointId,
-    /// The same for others; nothing while a settlement is on its way.
+    /// The same, for other tasks; empty while a settlement is being written.
     pub(super) known: Known,
-    /// First attempts that arrived and are not written down.
+    /// First attempts that succeeded and are not recorded yet.
     pub(super) arrivals: Arrivals,
     pub(super) counted: Counted,
     crowded: Option<Crowded>,
-    /// How many attempts of parked deliveries in our hands do not count: they were cut off while
-    /// their relay lived on.
+    /// The number of attempts at parked deliveries in memory that do not count, because they were
+    /// interrupted while their relay was alive.
     spared: HashMap<i64, u32>,
-    /// When a parked delivery may next fall due, as far as is known.
+    /// When the next parked delivery is due, as far as is known.
     pub(super) due_at: Option<Timestamp>,
 }
 
-/// What is counted for every event that arrives, or never will.
+/// Metrics of every event that is delivered or becomes a dead letter.
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) arrived: Counter,
@@ -72,17 +73,17 @@ pub(super) struct Counted {
     pub(super) died: Counter,
 }
 
-/// A window that some tenants fill, so that others are looked for past them.
+/// Reading ahead for other tenants while the window is full.
 #[derive(Debug)]
 struct Crowded {
-    /// Up to where it was looked.
+    /// The position up to which the outbox was searched.
     until: i64,
-    /// Who was left out; whoever was once is for as long as this lasts, or it would be overtaken
-    /// by itself.
+    /// The tenants that were excluded. They stay excluded for as long as this lasts; otherwise
+    /// later events of a tenant would overtake its earlier ones.
     except: Vec<Option<Tenant>>,
 }
 
-impl Flow {
+impl DeliveryQueue {
     /// `first` is the number of the first settlement.
     pub(super) fn new(
         part: String,
@@ -99,7 +100,8 @@ impl Flow {
                 "error_type" => ""
             ),
             age: histogram!(telemetry::RELAY_DELIVERY, "destination" => label()),
-            // From the start, or its first would be no rise.
+            // The counter exists from the start, so that the first dead letter shows as an
+            // increase.
             died: counter!(telemetry::RELAY_DEAD_LETTERS, "destination" => label()),
         };
         let pending = Settlement {
@@ -116,7 +118,7 @@ impl Flow {
             crowded: None,
             spared: HashMap::new(),
             lane: Lane::default(),
-            progress: Progress::new(opened.checkpoint),
+            checkpoints: CheckpointTracker::new(opened.checkpoint),
             blocked: Blocked::new(opened.blocked_keys),
             revived: HashSet::new(),
             pending,
@@ -130,12 +132,12 @@ impl Flow {
     /// Whether there is room for more events from the outbox.
     pub(super) fn wants_more(&self) -> bool {
         let sent = self.sent.as_ref().map_or(0, |sent| sent.park.len());
-        let unsaid = self.pending.park.len() + sent;
-        !self.lane.is_full() && !self.progress.is_full() && unsaid < WINDOW_EVENTS
+        let unrecorded = self.pending.park.len() + sent;
+        !self.lane.is_full() && !self.checkpoints.is_full() && unrecorded < WINDOW_EVENTS
     }
 
     /// How many parked deliveries there is room for; none until half of a full load is settled,
-    /// for whoever asks for a few at a time is made to skip all the others each time.
+    /// because each read of a few deliveries has to skip all the others.
     pub(super) fn parked_room(&self) -> usize {
         let held = self.revived.len();
         if self.lane.is_full() || held > READ_EVENTS / 2 {
@@ -144,44 +146,44 @@ impl Flow {
         READ_EVENTS - held
     }
 
-    /// When parked deliveries are worth reading; never while there is no room for them.
+    /// When parked deliveries should be read; never while there is no room for them.
     pub(super) fn reads_parked_at(&self) -> Option<Timestamp> {
         self.due_at.filter(|_| self.parked_room() > 0)
     }
 
-    /// Takes in what was read from the outbox.
+    /// Adds events from the outbox.
     pub(super) fn admit(&mut self, batch: Batch, now: Timestamp) {
         let mut ours = batch.events;
         ours.retain(|event| {
             let takes = route::takes(&self.destination, &event.event);
             if !takes {
-                self.progress.forget(event.position);
+                self.checkpoints.forget(event.position);
             }
             takes
         });
         let positions = ours.iter().map(|event| event.position).collect();
         let fresh: Vec<_> = ours
             .into_iter()
-            .filter(|event| !self.progress.is_known(event.position))
+            .filter(|event| !self.checkpoints.is_known(event.position))
             .collect();
-        self.progress.read(positions, batch.frontier);
-        let high = self.progress.head().high;
+        self.checkpoints.read(positions, batch.frontier);
+        let high = self.checkpoints.head().high;
         self.crowded.take_if(|crowded| crowded.until <= high);
         for event in fresh {
             self.admit_event(event, now);
         }
     }
 
-    /// Where to look past the tenants that fill the window, whom to leave out, and how many
-    /// others there is room for; `None` while nobody does.
+    /// Where to read ahead for other tenants, which tenants to exclude, and how many events there
+    /// is room for; `None` while no tenant fills the window.
     pub(super) fn looks_past(&mut self) -> Option<(i64, Vec<Option<Tenant>>, usize)> {
-        let room = self.progress.room_ahead().min(PAST_READ);
-        // A key's earlier event may be committed behind where it was looked.
+        let room = self.checkpoints.room_ahead().min(PAST_READ);
+        // An earlier event of the key may be committed before the position that was searched.
         let keeps_order = self.destination.order != Order::None;
         if room == 0 || keeps_order || self.wants_more() || self.lane.is_stuffed() {
             return None;
         }
-        let high = self.progress.head().high;
+        let high = self.checkpoints.head().high;
         let crowded = self.crowded.get_or_insert_with(|| Crowded {
             until: high,
             except: Vec::new(),
@@ -195,17 +197,17 @@ impl Flow {
         (!except.is_empty()).then(|| ((*until).max(high), except.clone(), room))
     }
 
-    /// Takes in what was found past a crowd.
+    /// Adds events that were read ahead for other tenants.
     pub(super) fn admit_past(&mut self, past: Past, now: Timestamp) {
-        let high = self.progress.head().high;
+        let high = self.checkpoints.head().high;
         if let Some(crowded) = &mut self.crowded {
             crowded.until = crowded.until.max(past.until);
         }
         for event in past.events {
-            // What was read meanwhile is here already.
-            let is_new = event.position > high && !self.progress.is_known(event.position);
+            // A normal read may have returned them meanwhile.
+            let is_new = event.position > high && !self.checkpoints.is_known(event.position);
             if is_new && route::takes(&self.destination, &event.event) {
-                self.progress.take_ahead(event.position);
+                self.checkpoints.take_ahead(event.position);
                 self.admit_event(event, now);
             }
         }
@@ -214,7 +216,7 @@ impl Flow {
     fn admit_event(&mut self, event: Arc<OutboxEvent>, now: Timestamp) {
         let order_key = self.order_key(&event.event);
         if let Some(later) = event.event.available_at.filter(|moment| *moment > now) {
-            // An event that asks to wait holds nobody up: it has left its place in the order.
+            // A delayed event does not block its key: it is no longer part of the order.
             return self.park(event.position, ParkedState::Scheduled, 0, later, None, None);
         }
         if order_key.as_ref().is_some_and(|key| self.blocked.has(key)) {
@@ -237,16 +239,16 @@ impl Flow {
         });
     }
 
-    /// How many of those that a parked delivery holds up are worth having with it; none where
-    /// no order is kept, or while much of the room for others is taken.
+    /// How many deliveries that are blocked by a parked one should be read with it; none if no
+    /// order is kept, or while little room is left.
     pub(super) fn reads_behind(&self) -> usize {
         let keeps_order = self.destination.order != Order::None;
         let has_room = self.revived.len() < READ_EVENTS / 4;
         if keeps_order && has_room { BEHIND } else { 0 }
     }
 
-    /// Of these deliveries, those of which it matters whether their attempts were cut off while their
-    /// relay lived on: they have had all but the last.
+    /// Those of these deliveries that have only one attempt left, for which it matters whether
+    /// earlier attempts were interrupted while their relay was alive.
     pub(super) fn nearly_spent(&self, due: &[Parked]) -> Vec<i64> {
         let attempts_max = self.destination.schedule.attempts_max();
         let nearly = |it: &&Parked| it.attempt > 0 && it.attempt + 1 >= attempts_max;
@@ -256,8 +258,8 @@ impl Flow {
             .collect()
     }
 
-    /// Notes how many attempts do not count; at most as many as there are, so that an event which
-    /// stops its relay each time for longer than a lease runs out of attempts all the same.
+    /// Records how many attempts do not count. The number is limited, so that an event that blocks
+    /// its relay each time for longer than a lease still runs out of attempts.
     pub(super) fn spare(&mut self, outlived: Vec<(i64, u32)>) {
         let attempts_max = self.destination.schedule.attempts_max();
         let Self {
@@ -268,27 +270,27 @@ impl Flow {
         spared.extend(outlived.into_iter().map(bounded));
     }
 
-    /// Of so many attempts, those that count.
+    /// The number of attempts that count.
     pub(super) fn counted(&self, position: i64, attempts: u32) -> u32 {
         attempts.saturating_sub(self.spared.get(&position).copied().unwrap_or(0))
     }
 
-    /// Takes in parked deliveries that fell due, and what waits behind them.
+    /// Adds parked deliveries that are due, and those that wait for them.
     pub(super) fn admit_parked(&mut self, due: Vec<Parked>) {
         for parked in due {
-            // The row's key was written by a store that does not know what order we keep. A row
-            // without one has left its place in the order, and does not come back to it.
+            // The key of the row was written by a store that does not know the order of the
+            // destination. A row without a key is no longer part of the order.
             let order_key = match (parked.state, &parked.order_key) {
                 (ParkedState::Scheduled, _) | (_, None) => None,
                 _ => self.order_key(&parked.event.event),
             };
             let blocked = parked.state == ParkedState::Blocked;
-            // Its turn comes with the one before it.
+            // It is delivered after the one before it.
             let is_stray = blocked && !order_key.as_ref().is_some_and(|key| self.lane.has(key));
             if is_stray || !self.revived.insert(parked.event.position) {
                 continue;
             }
-            // What an operator asked for is offered whatever the patterns say.
+            // A delivery that an operator requested ignores the patterns.
             let takes = if parked.asked {
                 route::may_have
             } else {
@@ -309,8 +311,8 @@ impl Flow {
         }
     }
 
-    /// Ends a parked delivery of an event that this destination does not take: a store that parks
-    /// in bulk knows nothing of that, and what a destination takes may have changed since.
+    /// Ends a parked delivery whose event is not routed to this destination: the store parks in
+    /// bulk without knowing the patterns, and the patterns may have changed.
     fn pass_over(&mut self, parked: &Parked) {
         tracing::info!(
             destination = self.part, event_id = %parked.event.event.id,
@@ -323,17 +325,18 @@ impl Flow {
         }
     }
 
-    /// Chooses what is offered next, at most `count` events, and notes that it will be.
+    /// Selects up to `count` events to offer next, and adds their attempts to the pending
+    /// settlement.
     ///
-    /// Nothing may be offered before the pending settlement is written down: it counts these
-    /// attempts, so that an event which kills its relay still runs out of them.
+    /// They must not be offered before that settlement is recorded: it counts the attempts, so that
+    /// an event that kills its relay still runs out of them.
     pub(super) fn choose(&mut self, count: usize, now: Timestamp) -> Vec<Item> {
         let taken = self.lane.take(count);
         self.begin(taken, now)
     }
 
-    /// Chooses one event to see whether the far side is back: of another type than the one that failed
-    /// last, where there is one, as the failure may be about that type alone.
+    /// Selects one event as a probe of the receiver: if possible one of another type than the one
+    /// that failed last, because the failure may concern that type only.
     pub(super) fn choose_probe(&mut self, failed: Option<&str>, now: Timestamp) -> Vec<Item> {
         let taken = match failed {
             Some(kind) => self.lane.take_unlike(kind),
@@ -349,7 +352,7 @@ impl Flow {
             .partition(|item| self.counted(item.position(), item.attempts) < attempts_max);
         for item in &chosen {
             if seeded::has(Bug::MarkSentBeforeSend) {
-                self.progress.settle(item.position());
+                self.checkpoints.settle(item.position());
                 self.pending
                     .delivered
                     .extend(item.parked.then(|| item.position()));
@@ -358,7 +361,7 @@ impl Flow {
                     .begin
                     .push((item.position(), item.attempts + 1));
             } else {
-                self.progress.offer(item.position());
+                self.checkpoints.offer(item.position());
             }
         }
         for item in spent {
@@ -367,14 +370,14 @@ impl Flow {
         chosen
     }
 
-    /// Takes back what was chosen, for its attempts may not be on record.
+    /// Puts selected events back, because their attempts may not be recorded.
     pub(super) fn put_back(&mut self, chosen: Vec<Item>) {
         for item in chosen.iter().filter(|item| !item.parked) {
-            self.progress.withdraw(item.position());
+            self.checkpoints.withdraw(item.position());
         }
         self.pending.begin.clear();
         if let Some(sent) = &mut self.sent {
-            // Nothing is on the wire by it, if it is not written down before it goes again.
+            // If it is not recorded before it is sent again, no attempt is made by it.
             sent.begin.clear();
             if let Some(checkpoint) = &mut sent.checkpoint {
                 for item in &chosen {
@@ -394,15 +397,16 @@ impl Flow {
         order_key: Option<String>,
         last_error: Option<String>,
     ) {
-        self.progress.settle(position);
-        // Where its commit is not heard of, its row is there all the same.
+        self.checkpoints.settle(position);
+        // If its commit was not confirmed, its row may exist all the same.
         self.revived.insert(position);
         if let Some(key) = &order_key {
-            // Until the store has it, it knows of the key from us alone.
+            // Until it is recorded, the store does not know that the key is blocked.
             self.blocked.insert(key.clone());
         }
         if state != ParkedState::Dead {
-            // A blocked one may turn out to be due: the store knows what stands before it.
+            // A blocked delivery may become due at once: the store knows which deliveries are
+            // before it.
             self.due_at = Some(self.due_at.map_or(next_at, |due_at| due_at.min(next_at)));
         }
         let park = Park {
@@ -416,7 +420,7 @@ impl Flow {
         self.pending.park.push(park);
     }
 
-    /// The key that `event` keeps order within, where this destination keeps any.
+    /// The order key of `event`, if this destination keeps an order.
     pub(super) fn order_key(&self, event: &Event) -> Option<String> {
         match self.destination.order {
             Order::None => None,

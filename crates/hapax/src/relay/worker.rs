@@ -1,8 +1,8 @@
-//! The loop of one destination.
+//! The delivery loop of one partition.
 //!
-//! A turn reads, chooses, writes down and offers, in that order: what is
-//! about to be offered is on record before it leaves. Then the carrier waits
-//! for an outcome, a ring, a due time or the end.
+//! An iteration reads events, selects those to deliver, records them, and offers them, in this
+//! order: an attempt is recorded before it is made. Then the worker waits for an outcome, a
+//! notification, a due time, or the end.
 
 mod offering;
 
@@ -21,86 +21,88 @@ use crate::{
         DRAIN, LADEN, PAST_LOOK, POLL_BUSY, POLL_LADEN, POLL_PART, READ_EVENTS, SETTLE_LINGER,
         STORE_BACKOFF,
     },
+    notify::Subscription,
     store::{Batch, Deliveries, Past, Source, StoreError},
 };
 
 use super::{
     Settings,
     breaker::{Allowed, Breaker},
+    delivery_queue::DeliveryQueue,
     destination::{Destination, Order},
-    flow::Flow,
-    frontier::Tail,
-    keeper::Stopped,
+    partition_task::Stopped,
     rate::Rate,
     settle::Tried,
     standing::{self, Known},
-    wake::Bell,
+    tail_cache::TailCache,
 };
 
 #[derive(Debug)]
-pub(super) struct Carrier<S, D> {
+pub(super) struct Worker<S, D> {
     store: D,
-    tail: Arc<Tail<S>>,
+    tail: Arc<TailCache<S>>,
     shards: Shards,
     settings: Settings,
-    bell: Bell,
-    /// How long to wait for what is on the wire, once nothing more is to be offered.
+    subscription: Subscription,
+    /// When set, nothing more is offered, and the attempts in flight are awaited for this long.
     draining: watch::Receiver<Option<Duration>>,
-    flow: Flow,
+    queue: DeliveryQueue,
     breaker: Breaker,
     rate: Option<Rate>,
     on_the_wire: JoinSet<Vec<Tried>>,
-    /// How long the store was left alone when it last would not take a settlement.
+    /// Last pause after the store has refused a settlement.
     backoff: Option<Duration>,
-    /// How long nothing was read when it last could not be, and until when.
-    put_off: Option<(Duration, Instant)>,
-    /// Whether more events may lie beyond what was read.
+    /// Last pause after a read has failed, and its end.
+    read_backoff: Option<(Duration, Instant)>,
+    /// Whether there may be more events in the outbox.
     more: bool,
-    /// Whether somebody said so.
-    rung: bool,
-    /// What is being read, while the rest goes on.
+    /// Whether this is known from a notification.
+    notified: bool,
+    /// The read that is running in the background.
     reading: JoinSet<Result<Found, StoreError>>,
-    /// What was read and waits until the store has said which of its keys are blocked.
+    /// A batch that was read and waits until the store has been asked which of its keys are
+    /// blocked.
     unasked: Option<Batch>,
-    /// Why the last read failed.
+    /// The error of the last read.
     unread: Option<StoreError>,
-    /// Since when outcomes wait to be written down.
-    unsaid_since: Option<Instant>,
-    /// When a look last found something.
+    /// Since when outcomes are waiting to be recorded.
+    dirty_since: Option<Instant>,
+    /// When a read last found events.
     found_at: Option<Instant>,
-    /// When to look at the outbox whatever anybody says.
+    /// When to read the outbox without a notification.
     look_at: Instant,
-    /// When to look at parked rows whatever anybody says.
+    /// When to read parked rows without a notification.
     look_parked_at: Instant,
-    /// When it was last looked past a crowd.
+    /// When events of other tenants were last read ahead.
     past_at: Instant,
     /// The type of the event that failed last.
     failed_kind: Option<String>,
-    /// Behind which position something parked may be blocked that is not to be, as no order is kept.
+    /// Position after which parked deliveries may be blocked although the destination keeps no
+    /// order.
     keyed_after: Option<i64>,
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Debug)]
 enum Found {
     Next(Batch),
     Past(Past),
 }
 
-impl<S: Source, D: Deliveries> Carrier<S, D> {
+impl<S: Source, D: Deliveries> Worker<S, D> {
     #[expect(
         clippy::too_many_arguments,
         reason = "one caller, which has all of it apart"
     )]
     pub(super) fn new(
-        tail: Arc<Tail<S>>,
+        tail: Arc<TailCache<S>>,
         store: D,
         part: String,
         shards: Shards,
         destination: Arc<Destination>,
         opened: Opened,
         settings: Settings,
-        bell: Bell,
+        subscription: Subscription,
         draining: watch::Receiver<Option<Duration>>,
     ) -> Self {
         let now = settings.clock.now();
@@ -116,20 +118,20 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             shards,
             found_at: None,
             settings,
-            bell,
+            subscription,
             draining,
-            flow: Flow::new(part, destination, opened, first),
+            queue: DeliveryQueue::new(part, destination, opened, first),
             breaker: Breaker::default(),
             rate,
             on_the_wire: JoinSet::new(),
             backoff: None,
-            put_off: None,
+            read_backoff: None,
             more: true,
-            rung: false,
+            notified: false,
             reading: JoinSet::new(),
             unasked: None,
             unread: None,
-            unsaid_since: None,
+            dirty_since: None,
             look_at: Instant::now(),
             look_parked_at: Instant::now(),
             past_at: Instant::now(),
@@ -138,16 +140,16 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         }
     }
 
-    /// What it knows of the checkpoint that the store holds.
+    /// The checkpoint that the store is known to contain.
     pub(super) fn known(&self) -> Known {
-        self.flow.known.clone()
+        self.queue.known.clone()
     }
 
     pub(super) async fn run(mut self) -> Stopped {
         loop {
             match self.turn().await {
                 Ok(None) => self.backoff = None,
-                // What else is on the wire may arrive all the same.
+                // Other attempts in flight may still succeed.
                 Ok(Some(Stopped::Disabled)) => {
                     return match self.drain().await {
                         Stopped::Drained => Stopped::Disabled,
@@ -155,7 +157,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
                     };
                 }
                 Ok(Some(stopped)) => return stopped,
-                Err(error) => match Stopped::by(&self.flow.part, &error) {
+                Err(error) => match Stopped::by(&self.queue.part, &error) {
                     Some(stopped) => return stopped,
                     None => self.back_off(&error).await,
                 },
@@ -168,17 +170,19 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     }
 
     async fn turn(&mut self) -> Result<Option<Stopped>, StoreError> {
-        let disabled = self.flow.is_disabling();
+        let disabled = self.queue.is_disabling();
         let read = if disabled { Ok(()) } else { self.read().await };
         if let Err(error @ (StoreError::Fenced | StoreError::SetBack { .. })) = read {
-            // Of a history that is lost: nothing of it can be settled, and the part is taken anew.
+            // The history was lost: nothing that was read can be settled, and the partition is
+            // taken again.
             return Err(error);
         }
-        // What cannot be read holds up nothing that is in our hands.
+        // A failed read does not delay the events in memory.
         let chosen = if disabled { Vec::new() } else { self.choose() };
         if let Err(error) = self.settle(!chosen.is_empty() || disabled).await {
-            // Their attempts may or may not be on record: nothing leaves until they are.
-            self.flow.put_back(chosen);
+            // It is unknown whether their attempts are recorded. They are not offered until they
+            // are.
+            self.queue.put_back(chosen);
             return Err(error);
         }
         if disabled {
@@ -186,12 +190,12 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         }
         self.offer(chosen);
         if let Err(error) = read {
-            self.put_off_reading(&error);
+            self.pause_reading(&error);
         }
         Ok(None)
     }
 
-    /// Fills the lane from parked rows that are due, and has the outbox read on meanwhile.
+    /// Fills the lane from parked rows that are due, and starts a read of the outbox.
     async fn read(&mut self) -> Result<(), StoreError> {
         let now = self.settings.clock.now();
         let moment = Instant::now();
@@ -208,7 +212,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         if looks {
             self.look_parked_at = moment + self.settings.poll_idle;
         }
-        let falls_due = self.flow.reads_parked_at().is_some_and(|at| at <= now);
+        let falls_due = self.queue.reads_parked_at().is_some_and(|at| at <= now);
         if self.keyed_after.is_some() {
             self.ignore_keys(moment).await?;
         }
@@ -218,40 +222,40 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         self.unread.take().map_or(Ok(()), Err)
     }
 
-    /// Lets some of what is blocked go where no order is kept: a spill parks by key whatever the order
-    /// is, and order may have been kept before.
+    /// Unblocks deliveries of a destination that keeps no order: the store parks in bulk by key,
+    /// and the destination may have kept an order earlier.
     async fn ignore_keys(&mut self, moment: Instant) -> Result<(), StoreError> {
         let Some(after) = self.keyed_after else {
             return Ok(());
         };
-        let (part, epoch) = (&self.flow.part, self.flow.pending.epoch);
+        let (part, epoch) = (&self.queue.part, self.queue.pending.epoch);
         let ignored = self.store.ignore_keys(part, epoch, after, READ_EVENTS);
         self.keyed_after = ignored.await?;
         if self.keyed_after.is_some() {
-            // The next turn goes on, and what fell due is read.
+            // The next iteration continues, and reads what is due.
             self.look_parked_at = moment;
-            self.flow.due_at = Some(self.settings.clock.now());
+            self.queue.due_at = Some(self.settings.clock.now());
         }
         Ok(())
     }
 
-    /// Begins to read the outbox beyond what was read, or past those who fill the window.
+    /// Starts to read the outbox, or to read ahead for other tenants.
     fn read_on(&mut self, moment: Instant) {
         if !self.more || !self.reading.is_empty() || self.unasked.is_some() {
             return;
         }
         let (tail, shards) = (Arc::clone(&self.tail), self.shards);
-        if self.flow.wants_more() {
-            let from = self.flow.progress.head().clone();
-            let rung = std::mem::take(&mut self.rung);
+        if self.queue.wants_more() {
+            let from = self.queue.checkpoints.head().clone();
+            let notified = std::mem::take(&mut self.notified);
             self.reading
-                .spawn(async move { tail.read(&from, shards, rung).await.map(Found::Next) });
+                .spawn(async move { tail.read(&from, shards, notified).await.map(Found::Next) });
         } else if moment >= self.past_at + PAST_LOOK {
             self.past_at = moment;
-            let Some((beyond, except, limit)) = self.flow.looks_past() else {
+            let Some((beyond, except, limit)) = self.queue.looks_past() else {
                 return;
             };
-            let head = self.flow.progress.head().clone();
+            let head = self.queue.checkpoints.head().clone();
             self.reading.spawn(async move {
                 let past = tail.read_past(&head, beyond, shards, &except, limit);
                 past.await.map(Found::Past)
@@ -259,39 +263,39 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         }
     }
 
-    /// Takes in what was read, with what the store says about its keys.
+    /// Admits what was read, after asking the store about its keys if necessary.
     async fn take_in(&mut self) -> Result<(), StoreError> {
         if let Some(batch) = &self.unasked {
-            self.flow.ask(&self.store, batch).await?;
+            self.queue.ask(&self.store, batch).await?;
         }
         if let Some(batch) = self.unasked.take() {
-            self.flow.admit(batch, self.settings.clock.now());
+            self.queue.admit(batch, self.settings.clock.now());
         }
         Ok(())
     }
 
-    /// Takes in what was read.
+    /// Admits what was read.
     fn admit(&mut self, read: Result<Result<Found, StoreError>, JoinError>) {
         let now = self.settings.clock.now();
         match read {
             Ok(Ok(Found::Next(batch))) => {
-                self.put_off = None;
-                // A part whose shards are quiet moves on all the same.
-                let high = self.flow.progress.head().high;
+                self.read_backoff = None;
+                // The checkpoint also moves for a partition without events.
+                let high = self.queue.checkpoints.head().high;
                 let moves = !batch.events.is_empty() || batch.frontier.high > high;
-                self.more = moves || self.rung;
+                self.more = moves || self.notified;
                 let read_at = Instant::now();
                 if self.more {
                     self.found_at = Some(read_at);
                 }
                 self.look_at = read_at + self.pause(read_at);
-                if moves && self.flow.asks_about(&batch).is_empty() {
-                    self.flow.admit(batch, now);
+                if moves && self.queue.asks_about(&batch).is_empty() {
+                    self.queue.admit(batch, now);
                 } else if moves {
                     self.unasked = Some(batch);
                 }
             }
-            Ok(Ok(Found::Past(past))) => self.flow.admit_past(past, now),
+            Ok(Ok(Found::Past(past))) => self.queue.admit_past(past, now),
             Ok(Err(error)) => self.unread = Some(error),
             Err(died) => {
                 let died = Box::new(died);
@@ -300,8 +304,8 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         }
     }
 
-    /// How long to wait before the next look, where nobody rings: a part of the time for which nothing
-    /// has been found. Where events come every few milliseconds it stays short between two of them.
+    /// How long to wait before the next poll if there is no notification: a fraction of the idle
+    /// time. If events arrive every few milliseconds, it stays short.
     fn pause(&self, now: Instant) -> Duration {
         let idle = self.settings.poll_idle;
         let quiet = self.found_at.map(|at| now.duration_since(at));
@@ -315,68 +319,68 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     }
 
     async fn read_due(&mut self) -> Result<(), StoreError> {
-        let room = self.flow.parked_room();
+        let room = self.queue.parked_room();
         if room == 0 {
             return Ok(());
         }
-        let name = &self.flow.part;
-        let held: Vec<i64> = self.flow.revived.iter().copied().collect();
-        let behind = self.flow.reads_behind();
+        let name = &self.queue.part;
+        let held: Vec<i64> = self.queue.revived.iter().copied().collect();
+        let behind = self.queue.reads_behind();
         let due = self.store.due(name, &held, room, behind).await?;
-        let nearly_spent = self.flow.nearly_spent(&due);
+        let nearly_spent = self.queue.nearly_spent(&due);
         if !nearly_spent.is_empty() {
             let outlived = self.store.outlived(name, &nearly_spent).await?;
-            self.flow.spare(outlived);
+            self.queue.spare(outlived);
         }
-        let name = &self.flow.part;
+        let name = &self.queue.part;
         let next_due = self.store.next_due(name).await?;
-        // What is in our hands is overdue by its row; nobody waits for that.
+        // Deliveries in memory are overdue according to their rows. There is nothing to wait for.
         let now = self.settings.clock.now();
-        self.flow.due_at = next_due.filter(|at| *at > now || !due.is_empty());
-        self.flow.admit_parked(due);
+        self.queue.due_at = next_due.filter(|at| *at > now || !due.is_empty());
+        self.queue.admit_parked(due);
         Ok(())
     }
 
-    /// Writes down what happened and what is about to; outcomes alone may linger a moment, so
-    /// that more of them share the commit.
+    /// Records outcomes and attempts. If there are only outcomes, it may wait a moment, so that
+    /// more of them share the commit.
     async fn settle(&mut self, now: bool) -> Result<(), StoreError> {
-        if !self.flow.is_unsaid() {
-            self.unsaid_since = None;
+        if !self.queue.is_dirty() {
+            self.dirty_since = None;
             return Ok(());
         }
-        let since = *self.unsaid_since.get_or_insert_with(Instant::now);
+        let since = *self.dirty_since.get_or_insert_with(Instant::now);
         if !now && since.elapsed() < SETTLE_LINGER {
             return Ok(());
         }
-        while let Some(settlement) = self.flow.settlement() {
+        while let Some(settlement) = self.queue.settlement() {
             self.settings.failpoints.hit("relay.settle.before");
             let freed = self.store.settle(settlement).await?;
             self.settings.failpoints.hit("relay.settle.after");
-            self.flow.settled(freed, self.settings.clock.now());
+            self.queue.settled(freed, self.settings.clock.now());
         }
-        self.unsaid_since = None;
+        self.dirty_since = None;
         Ok(())
     }
 
-    /// Waits until a turn has something to do.
+    /// Waits until an iteration has something to do.
     async fn wait(&mut self) {
         let reads = self.reading.is_empty() && self.unread.is_none();
         let reads = reads && self.cannot_read_until() <= Some(Instant::now());
-        if self.more && self.flow.wants_more() && reads {
+        if self.more && self.queue.wants_more() && reads {
             return self.collect_finished();
         }
         let wake_at = self.wake_at();
         tokio::select! {
             Some(finished) = self.on_the_wire.join_next() => self.conclude(finished),
             Some(read) = self.reading.join_next() => self.admit(read),
-            () = self.bell.heard() => (self.more, self.rung) = (true, true),
+            () = self.subscription.notified() => (self.more, self.notified) = (true, true),
             _ = self.draining.changed() => {}
             () = sleep_until(wake_at) => {}
         }
         self.collect_finished();
     }
 
-    /// The next moment at which something may be done that nobody will tell us of.
+    /// The next time at which there may be something to do without a notification.
     fn wake_at(&self) -> Instant {
         let now = self.settings.clock.now();
         let moment = |at: Timestamp| Instant::now() + at.since(now);
@@ -384,11 +388,11 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         if let Some(until) = self.cannot_read_until() {
             wake_at = wake_at.max(until);
         }
-        if let Some(since) = self.unsaid_since {
+        if let Some(since) = self.dirty_since {
             wake_at = wake_at.min(since + SETTLE_LINGER);
         }
-        let has_room = self.on_the_wire.len() < self.flow.destination.concurrency;
-        if self.flow.lane.is_ready() && has_room {
+        let has_room = self.on_the_wire.len() < self.queue.destination.concurrency;
+        if self.queue.lane.is_ready() && has_room {
             let patience = match (self.breaker.allows(now), &self.rate) {
                 (Allowed::NothingUntil(until), _) => until.since(now),
                 (Allowed::Probe, _) if !self.on_the_wire.is_empty() => self.settings.poll_idle,
@@ -400,13 +404,14 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         wake_at
     }
 
-    /// The next moment at which something may be read.
+    /// The next time at which something may be read.
     fn reads_at(&self, moment: impl Fn(Timestamp) -> Instant) -> Instant {
         let mut reads_at = self.look_parked_at;
         if self.reading.is_empty() {
-            // While the window is full, only a look past it is worth waking for.
-            reads_at = reads_at.min(if self.flow.wants_more() {
-                // What could not be read is read again as soon as it may be.
+            // While the window is full, the only reason to wake up is to read ahead for other
+            // tenants.
+            reads_at = reads_at.min(if self.queue.wants_more() {
+                // After a failed read, the next one starts as soon as its pause is over.
                 if self.more {
                     Instant::now()
                 } else {
@@ -416,15 +421,15 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
                 (self.past_at + PAST_LOOK).max(Instant::now() + POLL_BUSY)
             });
         }
-        match self.flow.reads_parked_at() {
+        match self.queue.reads_parked_at() {
             Some(due_at) => reads_at.min(moment(due_at)),
             None => reads_at,
         }
     }
 
-    /// Until when nothing is read, where it could not be.
+    /// Until when nothing is read, after a failed read.
     fn cannot_read_until(&self) -> Option<Instant> {
-        self.put_off.map(|(_, until)| until)
+        self.read_backoff.map(|(_, until)| until)
     }
 
     fn collect_finished(&mut self) {
@@ -436,12 +441,12 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         }
     }
 
-    /// Lets what is on the wire come home, and writes it down.
+    /// Waits for the attempts in flight and records their outcomes.
     async fn drain(mut self) -> Stopped {
         let patience = self.draining.borrow().unwrap_or(DRAIN);
         let deadline = Instant::now() + patience;
         loop {
-            let lingers = self.unsaid_since.map(|since| since + SETTLE_LINGER);
+            let lingers = self.dirty_since.map(|since| since + SETTLE_LINGER);
             let until = lingers.map_or(deadline, |lingers| lingers.min(deadline));
             match timeout_at(until, self.on_the_wire.join_next()).await {
                 Ok(None) => break,
@@ -449,12 +454,13 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
                 Err(_) if Instant::now() >= deadline => break,
                 Err(_) => {}
             }
-            // What has come home does not wait for the last one: a crash would repeat it.
+            // Outcomes are recorded without waiting for the last one, because a crash would repeat
+            // the attempts.
             match self.settle(false).await {
                 Ok(()) => {}
-                Err(error) => match Stopped::by(&self.flow.part, &error) {
+                Err(error) => match Stopped::by(&self.queue.part, &error) {
                     Some(stopped) => return stopped,
-                    None => self.unsaid_since = Some(Instant::now() + STORE_BACKOFF.1),
+                    None => self.dirty_since = Some(Instant::now() + STORE_BACKOFF.1),
                 },
             }
         }
@@ -463,7 +469,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
             .await
     }
 
-    /// Writes the last outcomes down, however often it takes until `deadline`.
+    /// Records the last outcomes, with retries until `deadline`.
     async fn settle_last(&mut self, deadline: Instant) -> Stopped {
         let (mut wait, longest) = STORE_BACKOFF;
         loop {
@@ -471,13 +477,13 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
                 Ok(()) => return Stopped::Drained,
                 Err(error) => error,
             };
-            if let Some(stopped) = Stopped::by(&self.flow.part, &error) {
+            if let Some(stopped) = Stopped::by(&self.queue.part, &error) {
                 return stopped;
             }
             if Instant::now() + wait >= deadline {
                 tracing::error!(
-                    destination = self.flow.part,
-                    error = error.story(),
+                    destination = self.queue.part,
+                    error = error.error_chain(),
                     "the last outcomes could not be written down; their events will be offered \
                      again"
                 );
@@ -488,35 +494,35 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
         }
     }
 
-    /// Reads nothing for a while. What is in our hands goes on: an outcome that waits for a read to
-    /// succeed is one that a crash repeats.
-    fn put_off_reading(&mut self, error: &StoreError) {
-        standing::store_failed(&self.flow.part, 1);
+    /// Pauses reading. Recording continues: an outcome that waited for a successful read would be
+    /// repeated after a crash.
+    fn pause_reading(&mut self, error: &StoreError) {
+        standing::store_failed(&self.queue.part, 1);
         let (first, longest) = STORE_BACKOFF;
         let wait = self
-            .put_off
+            .read_backoff
             .map_or(first, |(wait, _)| (wait * 2).min(longest));
         if self
-            .put_off
+            .read_backoff
             .replace((wait, Instant::now() + wait))
             .is_none()
         {
             tracing::error!(
-                destination = self.flow.part,
-                error = error.story(),
+                destination = self.queue.part,
+                error = error.error_chain(),
                 "the relay cannot read its store and will try again"
             );
         }
     }
 
     async fn back_off(&mut self, error: &StoreError) {
-        standing::store_failed(&self.flow.part, 1);
+        standing::store_failed(&self.queue.part, 1);
         let (first, longest) = STORE_BACKOFF;
         let wait = self.backoff.map_or(first, |wait| (wait * 2).min(longest));
         if self.backoff.replace(wait).is_none() {
             tracing::error!(
-                destination = self.flow.part,
-                error = error.story(),
+                destination = self.queue.part,
+                error = error.error_chain(),
                 "the relay cannot use its store and will try again"
             );
         }
@@ -527,7 +533,7 @@ impl<S: Source, D: Deliveries> Carrier<S, D> {
     }
 }
 
-/// The number of an ownership's first settlement: the upper half is its own.
+/// The number of the first settlement of an ownership. The upper half is random.
 fn first_number(random: u64) -> i64 {
     ((random >> 33 << 32) | 1).cast_signed()
 }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(super) struct Tail<S> {
+pub(super) struct TailCache<S> {
     source: S,
     recent: Mutex<Recent>,
 }
@@ -41,7 +41,7 @@ impl Known {
     }
 }
 
-impl<S: Source> Tail<S> {
+impl<S: Source> TailCache<S> {
     pub(super) fn new(source: S) -> Self {
         Self {
             source,
