@@ -17,7 +17,7 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{clock::Timestamp, outbox::OutboxEvent};
+use crate::{clock::Timestamp, event::EventId, outbox::OutboxEvent};
 
 pub use shards::{SHARDS, Shards, ShardsError, part};
 
@@ -267,6 +267,13 @@ pub struct Settlement {
     /// has been set back, whatever names it has: it refuses, as
     /// [`SetBack`](crate::store::StoreError::SetBack). `None` asks for nothing.
     pub follows: Option<CheckpointId>,
+    /// Of each read since that checkpoint was written the last event: its position, and its id.
+    ///
+    /// A store that can be set back between a read and its settlement, and give the positions again
+    /// to other events, refuses where one of these events does not stand at its position, as
+    /// [`SetBack`](crate::store::StoreError::SetBack). Where the last event of a read stands, no
+    /// position below it is given again.
+    pub seen: Vec<(i64, EventId)>,
     /// The new checkpoint, when it moved.
     pub checkpoint: Option<Checkpoint>,
     /// Attempts at parked deliveries that begin now: position and the attempt's number. One that

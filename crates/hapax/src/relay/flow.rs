@@ -152,6 +152,9 @@ impl Flow {
     /// Takes in what was read from the outbox.
     pub(super) fn admit(&mut self, batch: Batch, now: Timestamp) {
         let mut ours = batch.events;
+        if let Some(last) = ours.last() {
+            self.progress.saw(last.position, last.event.id);
+        }
         ours.retain(|event| {
             let takes = route::takes(&self.destination, &event.event);
             if !takes {
@@ -200,6 +203,9 @@ impl Flow {
         let high = self.progress.head().high;
         if let Some(crowded) = &mut self.crowded {
             crowded.until = crowded.until.max(past.until);
+        }
+        if let Some(last) = past.events.last() {
+            self.progress.saw(last.position, last.event.id);
         }
         for event in past.events {
             // What was read meanwhile is here already.

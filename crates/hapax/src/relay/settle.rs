@@ -88,10 +88,12 @@ impl Flow {
             let pending = std::mem::replace(&mut self.pending, next);
             let moved = self.progress.changed();
             let known_by = || pending.is_once().then(|| self.progress.checkpoint());
+            let checkpoint = moved.or_else(known_by);
             self.sent = Some(Settlement {
                 read: self.progress.read_to(),
                 follows: Some(self.newest),
-                checkpoint: moved.or_else(known_by),
+                seen: self.progress.seen(checkpoint.is_some()),
+                checkpoint,
                 arrived: self.arrivals.said(),
                 ..pending
             });
