@@ -22,13 +22,13 @@ const PLACES: [&str; 2] = ["far", "near"];
 
 /// Notes the types of the events that it takes, and answers when it may.
 #[derive(Clone)]
-struct Slow {
-    taken: Arc<Mutex<Vec<String>>>,
-    answers: watch::Sender<bool>,
+pub(super) struct Slow {
+    pub(super) taken: Arc<Mutex<Vec<String>>>,
+    pub(super) answers: watch::Sender<bool>,
 }
 
 impl Slow {
-    fn count(&self, kind: &str) -> usize {
+    pub(super) fn count(&self, kind: &str) -> usize {
         let taken = self.taken.lock().unwrap();
         taken.iter().filter(|taken| *taken == kind).count()
     }
