@@ -272,7 +272,12 @@ pub struct Settlement {
     /// A store that can be set back between a read and its settlement, and give the positions again
     /// to other events, refuses where one of these events does not stand at its position, as
     /// [`SetBack`](crate::store::StoreError::SetBack). Where the last event of a read stands, no
-    /// position below it is given again.
+    /// position below it is given again. All of them are asked for: the database may have been set
+    /// back between two reads. What is written already is not refused: its events may be purged.
+    ///
+    /// A store whose process gives every position itself, from a counter in its memory that outlives
+    /// what is restored into its file, as that of SQLite does, gives none again to an event while a
+    /// read of it is unsettled, and need not ask.
     pub seen: Vec<(i64, EventId)>,
     /// The new checkpoint, when it moved.
     pub checkpoint: Option<Checkpoint>,

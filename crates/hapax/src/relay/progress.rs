@@ -16,6 +16,9 @@ use crate::{
     limits::{PAST_EVENTS, UNSETTLED_EVENTS},
 };
 
+/// Reads whose last events one settlement asks about.
+const SEEN_READS: usize = 1_000;
+
 #[derive(Debug)]
 pub(super) struct Progress {
     /// Everything up to here is settled.
@@ -84,8 +87,11 @@ impl Progress {
     }
 
     /// Notes the last event of a read: whoever settles what was read asks whether it stands.
+    ///
+    /// Where very many reads have moved nothing, a checkpoint that says nothing new lets them go.
     pub(super) fn saw(&mut self, position: i64, id: EventId) {
         self.seen.push((position, id));
+        self.moved |= self.seen.len() >= SEEN_READS;
     }
 
     /// The last events of all reads that no checkpoint vouches for. One that `is_kept` will once

@@ -302,7 +302,7 @@ impl History {
     }
 
     fn compares_events(&self) -> bool {
-        self.watches() && !matches!(self.bug, Bug::RaisedAlone | Bug::ReadUnsettled)
+        self.compares_checkpoint() && self.bug != Bug::ReadUnsettled
     }
 
     /// As `hapax.raise_sequences`: `opens` says whether the number of checkpoints is looked at as well.

@@ -22,13 +22,13 @@ const PLACES: [&str; 2] = ["far", "near"];
 
 /// Notes the types of the events that it takes, and answers when it may.
 #[derive(Clone)]
-pub(super) struct Slow {
-    pub(super) taken: Arc<Mutex<Vec<String>>>,
-    pub(super) answers: watch::Sender<bool>,
+struct Slow {
+    taken: Arc<Mutex<Vec<String>>>,
+    answers: watch::Sender<bool>,
 }
 
 impl Slow {
-    pub(super) fn count(&self, kind: &str) -> usize {
+    fn count(&self, kind: &str) -> usize {
         let taken = self.taken.lock().unwrap();
         taken.iter().filter(|taken| *taken == kind).count()
     }
