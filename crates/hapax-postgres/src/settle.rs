@@ -7,6 +7,7 @@
 //! operator may change too is changed by the first alone, and the rest says the same again.
 
 mod arrivals;
+mod seen;
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -29,6 +30,7 @@ use crate::{
 };
 
 use arrivals::Arrivals;
+use seen::Seen;
 
 /// Writes a settlement down, if its epoch still owns the destination.
 ///
@@ -38,11 +40,18 @@ pub(crate) async fn settle(
     settlement: &Settlement,
 ) -> Result<Vec<String>, StoreError> {
     let mut session = Session::open(store).await?;
-    let statements = session.run(Statements::ready).await;
+    let seen = Seen::of(settlement);
+    let asked = Seen::sql(&seen);
+    let ready = async |link: &Link| {
+        let statements = Statements::ready(link).await?;
+        Ok((statements, link.ready_all(&asked).await?))
+    };
+    let statements = session.run(ready).await;
     let flown = match statements {
-        Ok(statements) => {
+        Ok((statements, asks)) => {
             store.settings().failpoints.hit("postgres.commit.before");
-            write(store, &mut session, &statements, settlement).await
+            let seen = (&*asks, &*seen);
+            write(store, &mut session, &statements, seen, settlement).await
         }
         Err(flight) => Err(flight.into()),
     };
@@ -173,6 +182,7 @@ async fn write(
     store: &Postgres,
     session: &mut Session,
     statements: &Statements,
+    (asked, seen): (&[Ready], &[Seen<'_>]),
     settlement: &Settlement,
 ) -> Result<Option<Written>, StoreError> {
     let (start, now) = (begin(store), store.now());
@@ -202,6 +212,13 @@ async fn write(
     let moved = moved.as_ref().map(Moved::params);
     let asks = number > 0 && settlement.is_once();
     let known: [&dyn Param; 3] = [&destination, &epoch, &number];
+    let seen = seen
+        .iter()
+        .map(|seen| seen.params(&destination, settlement));
+    let seen: Vec<_> = asked.iter().zip(seen).collect();
+    // A checkpoint's leg is behind the epoch's, the question's where there is one, and those about
+    // what was seen.
+    let asked = 2 + usize::from(asks) + seen.len();
     let begun: BTreeMap<i64, u32> = settlement.begin.iter().copied().collect();
     let (begun, numbers): (Vec<i64>, Vec<i32>) = begun
         .into_iter()
@@ -233,6 +250,9 @@ async fn write(
             }
         };
         add(asks, &statements.is_written, &known[..]);
+        for (ready, seen) in &seen {
+            add(true, *ready, &seen[..]);
+        }
         if let Some(moved) = &moved {
             add(true, &statements.checkpoint, &moved[..]);
         }
@@ -252,11 +272,10 @@ async fn write(
     let landed = match flown.await {
         Ok(landed) => landed,
         Err(crash) if asks && crash.leg == 2 && is_refused(&crash.cause) => return Ok(None),
-        Err(crash) => return Err(fenced(crash)),
+        Err(crash) => return Err(fenced(crash, asked)),
     };
     let held = landed.iter().rev().nth(1).map_or(&[][..], Vec::as_slice);
-    // A checkpoint's leg is behind the epoch's, and the question's where there is one.
-    let drawn = moved.as_ref().and(landed.get(2 + usize::from(asks)));
+    let drawn = moved.as_ref().and(landed.get(asked));
     Ok(Some(Written {
         checkpoint: drawn.and_then(|rows| rows.first()).map(|row| row.get(0)),
         free: free(&settlement.release, held),
@@ -272,8 +291,9 @@ fn read(settlement: &Settlement) -> (Vec<i64>, Vec<&str>) {
         .unzip()
 }
 
-fn fenced(crash: Crash) -> StoreError {
-    if crash.leg == 1 && is_refused(&crash.cause) {
+/// What came of a settlement whose first legs, so many, ask whether it may be written.
+fn fenced(crash: Crash, asked: usize) -> StoreError {
+    if (1..asked).contains(&crash.leg) && is_refused(&crash.cause) {
         return StoreError::Fenced;
     }
     told(crash)

@@ -28,6 +28,11 @@ impl EventId {
         tail.copy_from_slice(&bytes[..10]);
         Self(Builder::from_unix_timestamp_millis(millis, &tail).into_uuid())
     }
+
+    /// Its 16 bytes.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
 }
 
 impl fmt::Display for EventId {

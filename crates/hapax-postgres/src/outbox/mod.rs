@@ -37,7 +37,10 @@ use crate::{
     value::Param,
 };
 
-pub(crate) use self::event::{event, shown, until_unreadable};
+pub(crate) use self::{
+    event::{event, shown, until_unreadable},
+    segment::SEEN,
+};
 
 /// Frontiers beyond which nothing was found, for destinations that wait at the head.
 const LOOKS: usize = 64;

@@ -23,6 +23,8 @@ pub(crate) static READ_LATE: Segmented =
 /// Looks past a crowd.
 pub(crate) static READ_PAST: Segmented =
     Segmented(LazyLock::new(|| each(query!("outbox/read_past"))));
+/// Asks whether events that were read still stand.
+pub(crate) static SEEN: Segmented = Segmented(LazyLock::new(|| each(query!("outbox/seen"))));
 
 impl Segmented {
     /// The statement for the segment that `id` is in.
@@ -73,7 +75,7 @@ mod tests {
             (start(8) - 1, 7),
             (start(17), 1),
         ] {
-            for statement in [&READ, &READ_LATE, &READ_PAST] {
+            for statement in [&READ, &READ_LATE, &READ_PAST, &SEEN] {
                 let sql = statement.at(id);
                 let names = sql.matches("outbox_event_").count();
                 let ours = sql.matches(&format!("outbox_event_{segment}\n")).count()

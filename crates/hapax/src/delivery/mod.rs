@@ -17,7 +17,7 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{clock::Timestamp, outbox::OutboxEvent};
+use crate::{clock::Timestamp, event::EventId, outbox::OutboxEvent};
 
 pub use shards::{SHARDS, Shards, ShardsError, part};
 
@@ -272,6 +272,19 @@ pub struct Settlement {
     /// writes, the store was set back, and refuses the settlement with
     /// [`SetBack`](crate::store::StoreError::SetBack). `None` skips the check.
     pub follows: Option<CheckpointId>,
+    /// The last event of each read since that checkpoint was written: its position and its id.
+    ///
+    /// A store that can be set back between a read and its settlement, and that can then assign the
+    /// same positions to other events, looks these events up. If one of them is missing or has
+    /// another id, the store refuses the settlement with
+    /// [`SetBack`](crate::store::StoreError::SetBack). While the last event of a read exists, no
+    /// position before it is assigned again. All of them are looked up, because the database may have
+    /// been set back between two reads. A settlement that is written already is not refused: its
+    /// events may be purged.
+    ///
+    /// A store whose process assigns every position from a counter in memory, as SQLite's does,
+    /// never assigns the position of an unsettled read again, and need not look anything up.
+    pub seen: Vec<(i64, EventId)>,
     /// The new checkpoint, if it has changed.
     pub checkpoint: Option<Checkpoint>,
     /// Attempts at parked deliveries that start now: the position and the number of the attempt. A

@@ -5,12 +5,19 @@
 //! beyond it is remembered one by one, so that a restart repeats nothing that
 //! is known to have arrived.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    mem::take,
+};
 
 use crate::{
     delivery::{Checkpoint, Frontier},
+    event::EventId,
     limits::{PAST_EVENTS, UNSETTLED_EVENTS},
 };
+
+/// Reads whose last events one settlement asks about.
+const SEEN_READS: usize = 1_000;
 
 #[derive(Debug)]
 pub(super) struct CheckpointTracker {
@@ -31,6 +38,8 @@ pub(super) struct CheckpointTracker {
     ahead: HashMap<i64, State>,
     /// Positions that were settled before they were read.
     early: BTreeSet<i64>,
+    /// Of each read since the checkpoint was last written the last event.
+    seen: Vec<(i64, EventId)>,
     moved: bool,
 }
 
@@ -61,6 +70,7 @@ impl CheckpointTracker {
             unsettled: HashMap::new(),
             ahead: HashMap::new(),
             early: checkpoint.settled,
+            seen: Vec::new(),
             moved: false,
         }
     }
@@ -74,6 +84,24 @@ impl CheckpointTracker {
     pub(super) fn read_to(&self) -> Vec<Frontier> {
         let then = self.head_then.iter().filter(|then| **then != self.head);
         then.chain([&self.head]).cloned().collect()
+    }
+
+    /// Notes the last event of a read: whoever settles what was read asks whether it stands.
+    ///
+    /// Where very many reads have moved nothing, a checkpoint that says nothing new lets them go.
+    pub(super) fn saw(&mut self, position: i64, id: EventId) {
+        self.seen.push((position, id));
+        self.moved |= self.seen.len() >= SEEN_READS;
+    }
+
+    /// The last events of all reads that no checkpoint vouches for. One that `is_kept` will once
+    /// it is written.
+    pub(super) fn seen(&mut self, is_kept: bool) -> Vec<(i64, EventId)> {
+        if is_kept {
+            take(&mut self.seen)
+        } else {
+            self.seen.clone()
+        }
     }
 
     /// Whether so much is read and not passed that reading must wait.

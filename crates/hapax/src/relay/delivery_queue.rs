@@ -154,6 +154,9 @@ impl DeliveryQueue {
     /// Adds events from the outbox.
     pub(super) fn admit(&mut self, batch: Batch, now: Timestamp) {
         let mut ours = batch.events;
+        if let Some(last) = ours.last() {
+            self.progress.saw(last.position, last.event.id);
+        }
         ours.retain(|event| {
             let takes = route::takes(&self.destination, &event.event);
             if !takes {
@@ -202,6 +205,9 @@ impl DeliveryQueue {
         let high = self.checkpoints.head().high;
         if let Some(crowded) = &mut self.crowded {
             crowded.until = crowded.until.max(past.until);
+        }
+        if let Some(last) = past.events.last() {
+            self.progress.saw(last.position, last.event.id);
         }
         for event in past.events {
             // A normal read may have returned them meanwhile.

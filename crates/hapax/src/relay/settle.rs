@@ -91,10 +91,12 @@ impl DeliveryQueue {
             let pending = std::mem::replace(&mut self.pending, next);
             let moved = self.checkpoints.changed();
             let known_by = || pending.is_once().then(|| self.checkpoints.checkpoint());
+            let checkpoint = moved.or_else(known_by);
             self.sent = Some(Settlement {
                 read: self.checkpoints.read_to(),
                 follows: Some(self.newest),
-                checkpoint: moved.or_else(known_by),
+                seen: self.checkpoints.seen(checkpoint.is_some()),
+                checkpoint,
                 arrived: self.arrivals.said(),
                 ..pending
             });

@@ -38,8 +38,8 @@ pub(crate) enum Bug {
     IdleUnwatched,
     /// A sequence that was not brought along is raised, and what was committed meanwhile is left where it lies.
     RaisedAlone,
-    /// The design as it is, with what it does not see: a relay has read and settled nothing since the
-    /// image, and what it holds is settled once its ids have been given again.
+    /// What is settled is not compared with the events that stand: a relay has read and settled nothing
+    /// since the image, and what it holds is settled once its ids have been given again.
     ReadUnsettled,
 }
 
@@ -81,7 +81,7 @@ struct Relay {
     /// The checkpoint that it knows to stand.
     newest: Checkpoint,
     /// What it was given and has not settled.
-    held: Vec<u8>,
+    held: Vec<Event>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -173,7 +173,7 @@ impl Model for History {
         }
         match (&state.image, state.restored_after) {
             (None, _) => actions.push(Action::TakeImage),
-            (Some(image), None) if self.may_take_place(image, state) => {
+            (Some(_), None) => {
                 for (renamed, sequences) in
                     [(true, true), (true, false), (false, true), (false, false)]
                 {
@@ -285,14 +285,6 @@ impl History {
         if self.large { EVENTS_LARGE } else { EVENTS }
     }
 
-    /// Whether an image may take the place of the database: not while a relay holds what nothing
-    /// tells from what the image may come to hold. See `Bug::ReadUnsettled`.
-    fn may_take_place(&self, image: &Database, state: &State) -> bool {
-        let relay = state.relay.as_ref();
-        let is_blind = relay.is_some_and(|it| !it.held.is_empty() && it.newest == image.checkpoint);
-        !is_blind || self.bug == Bug::ReadUnsettled
-    }
-
     fn compares_name(&self) -> bool {
         self.bug != Bug::NothingCompared
     }
@@ -307,6 +299,10 @@ impl History {
 
     fn watches(&self) -> bool {
         self.compares_checkpoint() && self.bug != Bug::IdleUnwatched
+    }
+
+    fn compares_events(&self) -> bool {
+        self.compares_checkpoint() && self.bug != Bug::ReadUnsettled
     }
 
     /// As `hapax.raise_sequences`: `opens` says whether the number of checkpoints is looked at as well.
@@ -356,7 +352,7 @@ impl History {
         let next = database.events.iter().find(|event| event.id > relay.head.0);
         if let Some(event) = next {
             relay.head = (event.id, database.name);
-            relay.held.push(event.number);
+            relay.held.push(*event);
         }
         state.relay = Some(relay);
     }
@@ -377,8 +373,13 @@ impl History {
         if self.compares_name() && !is_here || self.compares_checkpoint() && !is_known {
             return;
         }
-        for number in relay.held.drain(..) {
-            state.delivered |= 1_u16 << number;
+        // Each read is of one event: it is the last of its read.
+        let stands = |event: &Event| database.events.contains(event);
+        if self.compares_events() && !relay.held.iter().all(stands) {
+            return;
+        }
+        for event in relay.held.drain(..) {
+            state.delivered |= 1_u16 << event.number;
         }
         state.settlements += 1;
         database.checkpoints += 1;

@@ -7,6 +7,7 @@ mod low;
 mod moved;
 mod relayed;
 mod settling;
+mod unsettled;
 
 use hapax::{
     delivery::{Checkpoint, Frontier, Settlement, Shards},
