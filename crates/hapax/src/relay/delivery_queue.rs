@@ -155,7 +155,7 @@ impl DeliveryQueue {
     pub(super) fn admit(&mut self, batch: Batch, now: Timestamp) {
         let mut ours = batch.events;
         if let Some(last) = ours.last() {
-            self.progress.saw(last.position, last.event.id);
+            self.checkpoints.saw(last.position, last.event.id);
         }
         ours.retain(|event| {
             let takes = route::takes(&self.destination, &event.event);
@@ -207,7 +207,7 @@ impl DeliveryQueue {
             crowded.until = crowded.until.max(past.until);
         }
         if let Some(last) = past.events.last() {
-            self.progress.saw(last.position, last.event.id);
+            self.checkpoints.saw(last.position, last.event.id);
         }
         for event in past.events {
             // A normal read may have returned them meanwhile.

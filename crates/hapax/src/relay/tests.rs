@@ -440,37 +440,37 @@ fn events_for_others_move_the_checkpoint_and_nothing_else() {
 /// Those of others too: the checkpoint passes them over.
 #[test]
 fn a_settlement_says_which_event_was_the_last_of_each_read_since_the_one_before() {
-    let mut flow = flow(Order::Key);
-    let seen = |flow: &mut Flow| {
-        let settlement = flow.settlement().unwrap();
-        flow.settled(vec![], at(0));
+    let mut queue = queue(Order::Key);
+    let seen = |queue: &mut DeliveryQueue| {
+        let settlement = queue.settlement().unwrap();
+        queue.settled(vec![], at(0));
         settlement.seen
     };
     let of = |position| (position, event(position, None).event.id);
-    admit(&mut flow, &[(3, None), (4, Some("a"))]);
-    admit(&mut flow, &[(1, None), (2, None)]);
-    let item = flow.choose(1, at(0)).remove(0);
-    assert_eq!(seen(&mut flow), [of(4), of(2)]);
-    conclude(&mut flow, item, Ok(Receipt::default()));
-    assert_eq!(seen(&mut flow), []);
+    admit(&mut queue, &[(3, None), (4, Some("a"))]);
+    admit(&mut queue, &[(1, None), (2, None)]);
+    let item = queue.choose(1, at(0)).remove(0);
+    assert_eq!(seen(&mut queue), [of(4), of(2)]);
+    conclude(&mut queue, item, Ok(Receipt::default()));
+    assert_eq!(seen(&mut queue), []);
     let mut other = event(5, None);
     other.event.kind = "user.created".to_owned();
     let batch = Batch {
         events: vec![Arc::new(other)],
         frontier: frontier(5),
     };
-    flow.admit(batch, at(0));
+    queue.admit(batch, at(0));
     // What is written without a checkpoint vouches for nothing.
     for is_kept in [false, true] {
-        assert_eq!(flow.progress.seen(is_kept), [of(5)]);
+        assert_eq!(queue.checkpoints.seen(is_kept), [of(5)]);
     }
-    assert_eq!(flow.progress.seen(true), []);
-    flow.progress.kept();
+    assert_eq!(queue.checkpoints.seen(true), []);
+    queue.checkpoints.kept();
     for position in 6..2_000 {
-        flow.progress.saw(position, of(5).1);
+        queue.checkpoints.saw(position, of(5).1);
     }
-    assert_eq!(seen(&mut flow).len(), 1_994);
-    assert_eq!(flow.progress.seen(true), []);
+    assert_eq!(seen(&mut queue).len(), 1_994);
+    assert_eq!(queue.checkpoints.seen(true), []);
 }
 
 #[test]
