@@ -125,9 +125,19 @@ pub(crate) fn store_error(error: tokio_postgres::Error) -> StoreError {
     }
     let state = state.clone();
     let fatal = error.as_db_error().is_some_and(is_fatal);
-    let constraint = error.as_db_error().and_then(DbError::constraint);
-    let constraint = constraint.map(str::to_owned);
+    let told = error.as_db_error();
+    if told.is_some_and(|told| is_given_again(&state, told.schema(), told.table())) {
+        return unavailable(error);
+    }
+    let constraint = told.and_then(DbError::constraint).map(str::to_owned);
     sorted(&state, fatal, constraint, error.into())
+}
+
+/// Whether an event got an id that another event has: the sequence of events was set back, and
+/// the relay raises it within a second.
+fn is_given_again(state: &SqlState, schema: Option<&str>, table: Option<&str>) -> bool {
+    let is_outbox = table.is_some_and(|table| table.starts_with("outbox_event"));
+    *state == SqlState::UNIQUE_VIOLATION && schema == Some("hapax") && is_outbox
 }
 
 fn sorted(
@@ -188,6 +198,9 @@ pub(crate) fn sqlx_error(error: sqlx::Error) -> StoreError {
     let fatal = matches!(told.severity(), PgSeverity::Fatal | PgSeverity::Panic);
     let constraint = told.constraint().map(str::to_owned);
     let state = SqlState::from_code(told.code());
+    if is_given_again(&state, told.schema(), told.table()) {
+        return unavailable(error);
+    }
     sorted(&state, fatal, constraint, source(error))
 }
 

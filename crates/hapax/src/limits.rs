@@ -267,6 +267,9 @@ pub const LISTENER_RATE: u64 = 16 * 1024;
 pub const LISTENER_READ_AHEAD: usize = 64 * 1024;
 /// How long requests in flight may take after a listener was asked to stop.
 pub const LISTENER_FINISH: Duration = Duration::from_secs(35);
+/// Number of threads for blocking work in the shop and in the `hapax` binary, for example file writes
+/// and sorting of large JSON bodies. The allocator keeps memory for each thread.
+pub const BLOCKING_THREADS: usize = 32;
 
 /// Maximum number of attempts of one operation of the retry client, including the first.
 pub const SEND_ATTEMPTS: u32 = 5;

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
 fn start(config: Config) -> anyhow::Result<()> {
     let tracing = telemetry::start(&config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .max_blocking_threads(hapax::limits::BLOCKING_THREADS)
         .enable_all()
         .build()
         .context("the runtime cannot start")?;

@@ -224,6 +224,7 @@ pub(crate) fn run(
         exporter,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .max_blocking_threads(hapax::limits::BLOCKING_THREADS)
         .enable_all()
         .build()
         .context("the runtime cannot start")?;

@@ -9,9 +9,11 @@ use hapax_testkit::{
     postgres::{Cluster, Database},
 };
 use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, NoTls};
 
 use crate::{
-    hapax::{Relay, SECRET, hapax, migrate, run, run_to_end, webhook},
+    hapax::{Relay, SECRET, emit, hapax, migrate, run, run_to_end, webhook},
     pooler::Pooler,
 };
 
@@ -111,6 +113,61 @@ async fn a_missing_grant_is_named_with_the_statement_that_gives_it() {
     assert!(code < 2, "{findings:#}");
     let gone = format!("DROP OWNED BY {role}; DROP ROLE {role}");
     client.batch_execute(&gone).await.unwrap();
+}
+
+/// A clone is what a restored dump is: the same rows in another database.
+#[tokio::test]
+async fn a_checkpoint_from_another_database_is_a_warning_until_a_relay_has_gone_on() {
+    let cluster = Cluster::start().await;
+    let database = Database::on(&cluster.url()).await;
+    migrate(&database.url());
+    let receiver = HttpReceiver::start().await;
+    let configuration = webhook("orders", &receiver.url("/"));
+    let relay = Relay::start(&database.url(), &configuration).await;
+    let client = database.client().await;
+    emit(&client, "order.created", 3).await;
+    receiver.received_at_least(3).await;
+    relay.stop().await;
+    let (_, findings) = examined(&database.url(), "", &[]);
+    assert!(
+        findings
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|it| it["check"] != "history"),
+        "{findings:#}"
+    );
+    drop(client);
+    let url = database.url();
+    let (server, name) = url.rsplit_once('/').unwrap();
+    let clone = format!("CREATE DATABASE {name}_clone TEMPLATE {name}");
+    cluster.client().await.batch_execute(&clone).await.unwrap();
+    let clone = format!("{server}/{name}_clone");
+    let (code, findings) = examined(&clone, "", &[]);
+    assert_eq!(code, 1, "{findings:#}");
+    has(&findings, "warning", "history", "the checkpoints of orders");
+    let relay = Relay::start(&clone, &configuration).await;
+    let (clone_client, connection) = connect(&clone).await;
+    emit(&clone_client, "order.created", 1).await;
+    receiver.received_at_least(4).await;
+    relay.stop().await;
+    let (_, findings) = examined(&clone, "", &[]);
+    assert!(
+        findings
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|it| it["check"] != "history"),
+        "{findings:#}"
+    );
+    drop(clone_client);
+    connection.abort();
+}
+
+async fn connect(url: &str) -> (Client, JoinHandle<()>) {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    let connection = tokio::spawn(async move { drop(connection.await) });
+    (client, connection)
 }
 
 #[tokio::test]

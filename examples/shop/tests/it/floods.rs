@@ -21,6 +21,7 @@ use crate::{
 
 on_both_stores! {
     json_floods_hold_up_nobody_and_fill_no_memory,
+    json_beside_long_bodies_fills_no_memory,
 }
 
 const MEBIBYTE: u64 = 1024 * 1024;
@@ -84,14 +85,46 @@ async fn json_floods_hold_up_nobody_and_fill_no_memory(on: Store) {
     assert!(grown < 128 * MEBIBYTE, "it grew by {grown}");
 }
 
+/// Long bodies are written by many threads, and each of these could keep the memory of a JSON body
+/// that it has sorted.
+async fn json_beside_long_bodies_fills_no_memory(on: Store) {
+    let shop = Shop::start(on, &["--no-relay"]).await;
+    assert_eq!(shop.post("/orders", Some("first"), ORDER).await.status, 201);
+    let upload = Bytes::from(vec![b'.'; 3 * 1024 * 1024]);
+    let order = Bytes::from(object(80_000));
+    assert!((800_000..1024 * 1024).contains(&order.len()));
+    let before = memory::begin(&shop);
+    let address = shop.address().to_owned();
+    let flooding = std::thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        for _ in 0..4 {
+            let uploads = (0..200).map(|_| {
+                let media_type = "multipart/form-data; boundary=x";
+                send_as(&address, "/uploads", media_type, upload.clone())
+            });
+            let orders = (0..100).map(|_| send(&address, "/orders", order.clone()));
+            runtime.block_on(async { tokio::join!(join_all(uploads), join_all(orders)) });
+        }
+    });
+    flooding.join().unwrap();
+    let grown = memory::peak(&shop) - before;
+    assert!(grown < 512 * MEBIBYTE, "it grew by {grown}");
+    assert_eq!(shop.post("/orders", Some("last"), ORDER).await.status, 201);
+}
+
 /// Sends a body as JSON, and returns the status of its answer; `None` where the connection was
 /// closed under the body before that could be read.
 async fn send(address: &str, path: &str, body: Bytes) -> Option<u16> {
+    send_as(address, path, "application/json", body).await
+}
+
+async fn send_as(address: &str, path: &str, media_type: &str, body: Bytes) -> Option<u16> {
     static KEYS: AtomicU64 = AtomicU64::new(0);
     let key = KEYS.fetch_add(1, Ordering::Relaxed);
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer demo-bob\r\n\
-         content-type: application/json\r\nidempotency-key: flood-{key}\r\n\
+         content-type: {media_type}\r\nidempotency-key: flood-{key}\r\n\
          content-length: {}\r\nconnection: close\r\n\r\n",
         body.len()
     );

@@ -3,7 +3,8 @@
 
 use hapax::{
     delivery::{Frontier, Settlement, Shards},
-    store::{Deliveries, Source, StoreError},
+    event::{Headers, NewEvent},
+    store::{Deliveries, Keys as _, Source, StoreError, Transaction as _},
 };
 use hapax_postgres::Postgres;
 use tokio_postgres::Client;
@@ -57,6 +58,21 @@ async fn what_was_committed_under_passed_ids_is_read_and_what_was_read_is_not_re
         fixture.count("SELECT count(*) FROM hapax.misplaced").await,
         0
     );
+}
+
+/// The service has done nothing wrong, and the relay raises the sequence within a second.
+#[tokio::test]
+async fn an_id_that_is_given_again_is_no_fault_of_the_statement() {
+    let (fixture, _) = passed().await;
+    set(&fixture.plain, "outbox_event_id", 25).await;
+    let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
+    tx.emit(NewEvent::json("order.created", &1)).unwrap();
+    let error = tx.commit().await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+    fixture.store.open(PART).await.unwrap();
+    let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
+    tx.emit(NewEvent::json("order.created", &1)).unwrap();
+    tx.commit().await.unwrap();
 }
 
 #[tokio::test]

@@ -28,6 +28,10 @@ const CACHE: &str = "SELECT cache_size FROM pg_sequences
 const IS_RAISABLE: &str = "SELECT to_regprocedure('hapax.low_sequences()') IS NOT NULL";
 const LOW: &str = "SELECT sequence, drawn, highest FROM hapax.low_sequences()";
 const MISPLACED: &str = "SELECT hapax.has_misplaced()";
+/// Partitions whose checkpoint was read in another history than that of this database.
+const ELSEWHERE: &str = "SELECT part FROM hapax.position \
+                         WHERE NOT pg_is_in_recovery() \
+                           AND NOT hapax.is_read_in(hapax.history(), snapshot) ORDER BY part";
 const IS_THERE: &str = "SELECT to_regnamespace('hapax') IS NOT NULL";
 
 pub(super) async fn look(
@@ -60,6 +64,7 @@ pub(super) async fn look(
         }
         if word(client, IS_RAISABLE).await? == "t" {
             findings.extend(sequences(client).await?);
+            findings.extend(history(client).await?);
         }
     }
     Ok(findings)
@@ -88,6 +93,20 @@ async fn sequences(client: &Client) -> Result<Vec<Finding>, Unanswered> {
         findings.push(Finding::ok("sequence", "none is behind what was given"));
     }
     Ok(findings)
+}
+
+/// Checkpoints from another database, server or timeline: a backup was restored, or a standby was
+/// promoted.
+async fn history(client: &Client) -> Result<Option<Finding>, Unanswered> {
+    let parts = rows(client, ELSEWHERE).await?;
+    let parts: Vec<&str> = parts.iter().filter_map(|row| row.get(0)).collect();
+    let found = format!(
+        "the checkpoints of {} were read in another database, on another server or timeline",
+        parts.join(", ")
+    );
+    let remedy = "nothing, if a backup was restored or a standby was promoted: the relay starts again \
+                  at these checkpoints, and what it delivered since they were written arrives again";
+    Ok((!parts.is_empty()).then(|| Finding::warning("history", found, remedy)))
 }
 
 async fn grants(client: &Client) -> Result<Vec<Finding>, Unanswered> {
