@@ -16,8 +16,13 @@ use hapax_console::serve::{Bounds, serve};
 use hapax_testkit::{
     http::{HttpClient, HttpReceiver},
     postgres::Database,
+    wait::pace,
 };
-use tokio::{sync::watch, task::spawn_blocking};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::watch,
+    task::spawn_blocking,
+};
 
 use crate::hapax::{PATIENCE, Relay, emit, migrate, webhook};
 
@@ -175,9 +180,9 @@ async fn a_client_that_is_waited_for_makes_room_for_another_long_before_its_time
             // A byte now and then does not make up for the wait.
             let mut drips = stalled.try_clone().unwrap();
             if stalls == half_body {
-                std::thread::spawn(move || {
+                tokio::spawn(async move {
                     while drips.write_all(b".").is_ok() {
-                        std::thread::sleep(Duration::from_millis(300));
+                        pace(Duration::from_millis(300)).await;
                     }
                 });
             }
@@ -197,22 +202,21 @@ async fn a_body_that_comes_steadily_keeps_its_place() {
     /// A quarter of a second's, twice as fast as a client has to be.
     const PART: usize = LISTENER_RATE as usize / 2;
     let address = listener_of(1).await;
-    let uploading = spawn_blocking(move || {
-        let mut upload = TcpStream::connect(address).unwrap();
-        let head = format!(
-            "POST /body HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-            12 * PART
-        );
-        upload.write_all(head.as_bytes()).unwrap();
+    let mut upload = tokio::net::TcpStream::connect(address).await.unwrap();
+    let length = 12 * PART;
+    let head = format!(
+        "POST /body HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+    );
+    upload.write_all(head.as_bytes()).await.unwrap();
+    let uploading = tokio::spawn(async move {
         for _ in 0..12 {
-            std::thread::sleep(Duration::from_millis(250));
-            upload.write_all(&[b'.'; PART]).unwrap();
+            pace(Duration::from_millis(250)).await;
+            upload.write_all(&[b'.'; PART]).await.unwrap();
         }
         let mut answer = String::new();
-        upload.read_to_string(&mut answer).unwrap();
+        upload.read_to_string(&mut answer).await.unwrap();
         answer
     });
-    tokio::time::sleep(Duration::from_millis(200)).await;
     let url = format!("http://{address}/small");
     let other = tokio::time::timeout(PATIENCE, HttpClient::new().get(&url)).await;
     assert_eq!(other.unwrap().unwrap().text(), "small");
