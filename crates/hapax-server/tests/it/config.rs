@@ -105,12 +105,12 @@ fn a_destination_that_can_never_work_is_refused_by_its_setting() {
     refused(
         "[destinations.a]\nsink.webhook = { url = \"ftp://x/\", secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\" }\n",
         &[],
-        "destinations.a.sink.webhook cannot work: webhook url begins with neither",
+        "destinations.a.sink.webhook cannot be used: webhook url begins with neither",
     );
     refused(
         "[destinations.a]\nsink.webhook = { url = \"http://x/\", secret = \"hunter2\" }\n",
         &[],
-        "destinations.a.sink.webhook.secret is wrong",
+        "destinations.a.sink.webhook.secret is not valid",
     );
     refused(
         "[destinations.a]\nsink.redis.url = { file = \"/nowhere/at/all\" }\n",
@@ -120,12 +120,12 @@ fn a_destination_that_can_never_work_is_refused_by_its_setting() {
     refused(
         "[destinations.a]\nparts = 3\nsink.file.path = \"-\"\n",
         &[],
-        "destinations.a.parts is 1, 2, 4, 8 or 16",
+        "destinations.a.parts must be 1, 2, 4, 8 or 16",
     );
     refused(
         "[destinations.\"a/b\"]\nsink.file.path = \"-\"\n",
         &[],
-        "destinations.a/b.name is 1 to 64 of",
+        "destinations.a/b.name must be 1 to 64 characters of",
     );
 }
 
