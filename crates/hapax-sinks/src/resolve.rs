@@ -67,7 +67,7 @@ pub enum LookupError {
     #[error("name server has not answered within {seconds} s for host {0}", seconds = LOOKUP.as_secs())]
     Silent(String),
     /// The host was slow before, and the maximum number of slow lookups is in progress.
-    #[error("name server was silent about host {0} before, and {most} such look-ups are under way", most = LOOKUPS_SLOW)]
+    #[error("name server did not answer for host {0} before, and {most} such lookups are in progress", most = LOOKUPS_SLOW)]
     Busy(String),
 }
 

@@ -15,7 +15,7 @@ use rustls::{
 
 /// The certificate is not valid PEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("certificate to trust is no PEM")]
+#[error("certificate to trust is not PEM")]
 pub(crate) struct NotPem;
 
 /// Trusts the public authorities and those in these PEM texts.

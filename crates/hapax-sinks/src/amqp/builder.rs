@@ -159,7 +159,7 @@ pub enum AmqpError {
     Exchange,
     /// The pattern of the routing key contains an unknown placeholder.
     #[error(
-        "amqp routing key may hold {{type}}, {{aggregate_type}}, {{aggregate_id}} and {{tenant}}"
+        "amqp routing key may contain {{type}}, {{aggregate_type}}, {{aggregate_id}} and {{tenant}}"
     )]
     RoutingKey,
     /// A trusted certificate is not valid PEM.

@@ -27,15 +27,15 @@ pub(super) enum Failure {
     Resolve(#[source] LookupError),
     #[error("broker closed the channel or the connection")]
     Closed(#[source] Error),
-    #[error("broker takes nothing for now: {0}")]
+    #[error("broker blocks publishers: {0}")]
     Blocked(String),
     #[error("broker did not answer in time")]
     Timeout,
-    #[error("broker closed too many channels over other events of this call")]
+    #[error("broker closed too many channels because of other events of this call")]
     CutOff,
     #[error("broker refused the event: a queue is full, or its node is down")]
     Nack,
-    #[error("no queue listens to exchange `{exchange}` for routing key `{routing_key}`: {text}")]
+    #[error("no queue is bound to exchange `{exchange}` for routing key `{routing_key}`: {text}")]
     Unroutable {
         exchange: String,
         routing_key: String,

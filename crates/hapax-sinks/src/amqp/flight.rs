@@ -203,7 +203,7 @@ impl Drop for Flight<'_> {
 /// The attributes do not fit into a frame.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "attributes have up to {bytes} bytes, and the broker takes frames of {max}: use structured mode"
+    "attributes have up to {bytes} bytes, and the broker allows frames of {max}: use structured mode"
 )]
 struct HeadersTooLarge {
     bytes: usize,

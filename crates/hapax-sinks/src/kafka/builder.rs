@@ -144,32 +144,32 @@ pub enum KafkaError {
     Source,
     /// The pattern of the topic contains an unknown placeholder or is not a valid topic name.
     #[error(
-        "kafka topic is made of a-z, A-Z, 0-9, `.`, `_`, `-`, {{type}}, {{aggregate_type}}, \
+        "kafka topic must consist of a-z, A-Z, 0-9, `.`, `_`, `-`, {{type}}, {{aggregate_type}}, \
          {{aggregate_id}} and {{tenant}}"
     )]
     Topic,
     /// The property cannot be changed, because the guarantees of the sink depend on it.
-    #[error("kafka setting {name} is the sink's own")]
+    #[error("kafka setting {name} is set by the sink and cannot be changed")]
     Ours {
         /// The name of the property.
         name: String,
     },
     /// Events of one aggregate would be sent to different partitions.
     #[error(
-        "kafka partitioner `random` does not go by the key, so that an aggregate's events would not \
-         be in order: choose another one, such as `consistent_random`"
+        "kafka partitioner `random` ignores the key, so that an aggregate's events would not be \
+         in order: choose another one, such as `consistent_random`"
     )]
     Partitioner,
     /// The client does not know the property or does not accept its value.
     #[error(
-        "kafka setting {name} is unknown, or its value is refused, or this build has no such part"
+        "kafka setting {name} is unknown, or its value is refused, or this build does not support it"
     )]
     Setting {
         /// The name of the property.
         name: String,
     },
     /// The client cannot be created with these properties.
-    #[error("kafka client cannot be made: {error_chain}")]
+    #[error("kafka client cannot be created: {error_chain}")]
     Client {
         /// The message of the client.
         error_chain: String,

@@ -6,14 +6,14 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 /// A failure, with the last error of the client if that is informative.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("client cannot be made: {0}")]
+    #[error("client cannot be created: {0}")]
     Client(String),
-    #[error("there is no topic `{topic}` that this client may see: create it")]
+    #[error("topic `{topic}` does not exist or is not visible to this client: create it")]
     Topic { topic: String },
     #[error("queue of the client stayed full")]
     Full,
     #[error(
-        "a broker refused a request for one of its records, and there was no time to send this one alone"
+        "a broker refused a request because of one record, and there was no time to send this one alone"
     )]
     CutOff,
     #[error("topic `{topic}`: {code}{}", said(words.as_deref()))]

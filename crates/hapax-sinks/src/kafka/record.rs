@@ -81,7 +81,7 @@ pub(super) fn is_topic(name: &str) -> bool {
 
 /// The event has no valid topic.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no topic's name: at most 249 of a-z, A-Z, 0-9, `.`, `_` and `-`")]
+#[error("`{0}` is not a topic name: at most 249 of a-z, A-Z, 0-9, `.`, `_` and `-`")]
 struct NoTopic(String);
 
 /// The value of a placeholder, with `_` for characters that a topic cannot contain.

@@ -22,21 +22,21 @@ pub(super) enum Failure {
     Resolve(#[source] LookupError),
     #[error("cannot connect to nats")]
     Connect(#[source] Arc<ConnectError>),
-    #[error("nats did not let us in in time")]
+    #[error("nats did not accept the login in time")]
     Connecting,
     #[error("connection to nats was lost{}", said(.0.as_deref()))]
     Lost(Option<Arc<str>>),
     #[error("nats did not acknowledge in time{}", said(.0.as_deref()))]
     Silent(Option<Arc<str>>),
-    #[error("no stream takes subject {0}: create one on that server that lists it")]
+    #[error("no stream lists subject {0}: create one on that server")]
     NoStream(String),
-    #[error("no stream takes subject {0} now: {1}")]
+    #[error("no stream accepts subject {0} now: {1}")]
     Away(String, &'static str),
-    #[error("nats does not let this user publish to subject {0}")]
+    #[error("nats does not permit this user to publish to subject {0}")]
     Forbidden(String),
     #[error("stream did not store the message: {description} (error {code})")]
     Refused { code: u64, description: String },
-    #[error("message is larger than the stream takes: {0}")]
+    #[error("message is larger than the stream accepts: {0}")]
     LargerThanStream(String),
     #[error("message of {bytes} bytes is larger than the server's max_payload of {max}")]
     LargerThanServer { bytes: usize, max: usize },
@@ -44,7 +44,7 @@ pub(super) enum Failure {
     Subject(usize),
     #[error("nats client refused the message: {0}")]
     Client(String),
-    #[error("answer is no acknowledgement: {0}")]
+    #[error("response is not an acknowledgement: {0}")]
     Answer(String),
 }
 

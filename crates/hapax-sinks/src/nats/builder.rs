@@ -137,13 +137,13 @@ impl fmt::Debug for NatsBuilder {
 #[non_exhaustive]
 pub enum NatsError {
     /// An address is not valid.
-    #[error("nats address is no url with a host that begins with nats:// or tls://")]
+    #[error("nats address is not a url with a host that begins with nats:// or tls://")]
     Address,
     /// The subject has an unknown placeholder or is not a valid NATS subject.
-    #[error("nats subject is none to publish to, or has an unknown {{hole}}")]
+    #[error("nats subject is not valid for publishing, or has an unknown {{placeholder}}")]
     Subject,
     /// A trusted certificate is not valid PEM.
-    #[error("certificate to trust is no PEM")]
+    #[error("certificate to trust is not PEM")]
     Certificate,
 }
 

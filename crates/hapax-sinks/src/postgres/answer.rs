@@ -33,7 +33,7 @@ pub(super) enum Failure {
         /// Whether the database names the violated constraint.
         has_constraint: bool,
     },
-    #[error("payload is no JSON, and its column is not bytea")]
+    #[error("payload is not JSON, and its column is not bytea")]
     Binary,
     #[error("event id was taken before with another payload")]
     Mismatch,

@@ -163,20 +163,22 @@ impl fmt::Debug for PostgresBuilder {
 #[non_exhaustive]
 pub enum PostgresError {
     /// The URL is not valid.
-    #[error("far database's address is no url such as postgres://user@host/database")]
+    #[error("far database's address is not a url such as postgres://user@host/database")]
     Address,
     /// The consumer or the source is empty or too long.
     #[error("consumer and source are names of 1 to 255 bytes")]
     Consumer,
     /// The table or a column has no name or a name with a brace, or the table has more parts than
     /// schema and name.
-    #[error("table is no name or schema.name, or a column has no name, or one has `{{` or `}}`")]
+    #[error(
+        "table is not a name or schema.name, or a column has no name, or a name contains `{{` or `}}`"
+    )]
     Name,
     /// All fields are omitted.
     #[error("no field of the event goes into the table")]
     Columns,
     /// A trusted certificate is not valid PEM.
-    #[error("certificate to trust is no PEM")]
+    #[error("certificate to trust is not PEM")]
     Certificate,
 }
 

@@ -21,14 +21,14 @@ pub(super) enum Failure {
     Resolve(#[source] LookupError),
     #[error("redis did not answer in time")]
     Silent,
-    #[error("redis answered another number of commands than it was sent")]
+    #[error("redis sent a wrong number of responses")]
     Answers,
-    #[error("redis answered with no entry's id")]
+    #[error("redis did not respond with an entry id")]
     NoId,
-    #[error("key {0} holds something that is no stream: rename it, or choose another stream")]
+    #[error("key {0} is not a stream: rename it, or choose another stream")]
     WrongType(String),
     #[error(
-        "stream {stream} is not on this node of a cluster ({code} {detail}): give the address of a \
+        "stream {stream} is not on this node of a cluster ({code} {detail}): use the address of a \
          proxy, or of a single server"
     )]
     Elsewhere {
@@ -38,7 +38,7 @@ pub(super) enum Failure {
     },
     #[error("redis is out of memory (maxmemory): {0}")]
     Full(String),
-    #[error("redis wants a login: {0}")]
+    #[error("redis requires a login: {0}")]
     Login(String),
     #[error("redis refused the entry: {code} {detail}")]
     Refused { code: String, detail: String },
@@ -120,7 +120,7 @@ fn refusal(error: &ServerError, stream: &str) -> Failure {
     match error.code() {
         "WRONGTYPE" => Failure::WrongType(stream.to_owned()),
         "OOM" => Failure::Full(detail),
-        // Without a login even `HELLO` may be refused.
+        // Before the login Redis limits the size of commands.
         "ERR" if detail.contains("unauthenticated") => Failure::Login(detail),
         "NOAUTH" | "NOPERM" | "WRONGPASS" => Failure::Login(detail),
         code @ ("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN")

@@ -194,22 +194,22 @@ impl fmt::Debug for RedisBuilder {
 #[non_exhaustive]
 pub enum RedisError {
     /// The URL is not valid.
-    #[error("redis address is no url that begins with redis://, rediss:// or unix://")]
+    #[error("redis address is not a url that begins with redis://, rediss:// or unix://")]
     Address,
     /// The URL asks for TLS without verification.
-    #[error("redis address turns the check of certificates off")]
+    #[error("redis address disables the verification of certificates")]
     Insecure,
     /// There is a trusted certificate, but the URL does not use TLS.
     #[error("redis has a certificate to trust, and its address does not begin with rediss://")]
     Plain,
     /// The name of the stream is not valid or has an unknown placeholder.
-    #[error("redis stream is empty or too long, or has an unknown {{hole}}")]
+    #[error("redis stream is empty or too long, or has an unknown {{placeholder}}")]
     Stream,
     /// A stream of length 0 keeps nothing.
     #[error("redis stream's length_max is 0")]
     Length,
     /// A trusted certificate is not valid PEM.
-    #[error("certificate to trust is no PEM")]
+    #[error("certificate to trust is not PEM")]
     Certificate,
 }
 

@@ -159,7 +159,7 @@ pub enum SmtpError {
     #[error("mail url is not smtp://[user:password@]host[:port] or smtps://...")]
     Url,
     /// The sender is not a valid mailbox.
-    #[error("mail sender is no mailbox")]
+    #[error("mail sender is not a mailbox")]
     From,
     /// The template of the recipient is malformed.
     #[error("template of the mail recipient is malformed")]

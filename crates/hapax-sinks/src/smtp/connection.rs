@@ -123,7 +123,7 @@ impl Connections {
         if let Some(credentials) = &self.server.credentials {
             let login = connection.auth(DEFAULT_MECHANISMS, credentials).await;
             // The reply is not repeated, because some servers quote the login.
-            login.map_err(|_| SinkError::unavailable("auth", "server did not let us in"))?;
+            login.map_err(|_| SinkError::unavailable("auth", "server refused the login"))?;
         }
         Ok(connection)
     }

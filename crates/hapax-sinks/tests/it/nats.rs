@@ -114,7 +114,7 @@ async fn a_missing_stream_says_what_to_create_and_is_found_when_it_is_there() {
             &outcome,
             true,
             "no_stream",
-            "no stream takes subject events.order.created",
+            "no stream lists subject events.order.created",
         );
     }
     let direct = with_stream(&server).await;
@@ -176,7 +176,7 @@ async fn a_user_that_may_not_ask_for_streams_has_its_events_declined() {
     let sink = to(&server).user("shop", "p").build().unwrap();
     for _ in 0..2 {
         let outcome = deliver(&sink, offer_number(1)).await;
-        check_failure(&outcome, true, "no_stream", "no stream takes subject");
+        check_failure(&outcome, true, "no_stream", "no stream lists subject");
         assert!(matches!(outcome, Err(SinkError::Declined { .. })));
     }
 }
