@@ -153,7 +153,7 @@ fn keys_and_tokens_that_can_never_work_are_refused() {
     refused(
         "[relay]\nkinds_at_run_time = [\"webhook\", \"file\"]\n",
         &[],
-        "relay.kinds_at_run_time has webhook, nats",
+        "relay.kinds_at_run_time may contain webhook, nats",
     );
     let file = "[database]\nurl = { file = \"/nowhere/at/all\" }\n";
     let ran = with_file(file, &["config", "check"], &[]).ended(2);

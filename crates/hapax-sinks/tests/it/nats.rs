@@ -244,7 +244,7 @@ async fn a_login_that_is_wrong_or_a_subject_that_is_forbidden_says_so() {
     let forbidden = to(&server).user("reader", "r");
     let forbidden = forbidden.timeout(Duration::from_secs(1)).build().unwrap();
     let outcome = deliver(&forbidden, offer_number(1)).await;
-    let error_chain = "does not let this user publish to subject events.a";
+    let error_chain = "does not permit this user to publish to subject events.a";
     check_failure(&outcome, true, "forbidden", error_chain);
     assert!(matches!(outcome, Err(SinkError::Declined { .. })));
     // Where all go to one subject, nothing is wrong with the event.

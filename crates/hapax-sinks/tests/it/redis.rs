@@ -138,7 +138,7 @@ async fn a_key_that_is_no_stream_fails_its_own_events_and_says_which_it_is() {
         &outcomes[1],
         true,
         "wrong_type",
-        "key b holds something that is no stream",
+        "key b is not a stream",
     );
     assert!(matches!(outcomes[1], Err(SinkError::Declined { .. })));
     // Where all go to one stream, nothing is wrong with the event.
