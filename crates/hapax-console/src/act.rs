@@ -1,10 +1,11 @@
-//! What can be done: asked first, with how many it is about, given a reason, and then done.
+//! Actions of operators: a confirmation page with the number of affected rows, a reason, and the
+//! action.
 //!
-//! Every act has one page that asks and one form that does it; the store writes both the act and
-//! its reason into the audit log, in the transaction that does it. What is begun as a job carries
-//! a key of its form and the moment of it, so that a form that is sent twice begins one job. The form
-//! says as well what was looked at: the version of a key, the epoch of a saga, what could be seen when
-//! many were counted. What has changed since is left alone.
+//! Each action has one confirmation page and one form that executes it. The store writes the action
+//! and its reason to the audit log, in the same transaction. A form that creates a job contains an
+//! idempotency key and the time of the form, so that a form that is sent twice creates one job. It
+//! also contains what the operator has seen: the version of a key, the epoch of a saga, or the
+//! snapshot of a count. Anything that has changed since is left unchanged.
 
 mod plan;
 mod run;
@@ -28,7 +29,7 @@ use crate::{
     session::{self, LIFE},
 };
 
-/// What a form has to say again.
+/// The fields that are copied from the query to the form.
 const FIELDS: [&str; 12] = [
     "act",
     "part",
@@ -44,10 +45,10 @@ const FIELDS: [&str; 12] = [
     "step",
 ];
 
-/// When it was asked for, as milliseconds of the Unix epoch.
+/// The time of the form, in milliseconds since the Unix epoch.
 const ASKED_AT: &str = "asked_at";
 
-/// Something that can be done, with what it is about.
+/// An action and its object.
 enum Act {
     Replay {
         part: String,
@@ -89,31 +90,31 @@ enum Act {
         tenant: Option<String>,
         operation: String,
         key: String,
-        /// Which version of the key was looked at.
+        /// The version of the key that the operator has seen.
         version: Option<Version>,
     },
     Decide {
         saga: String,
         decision: String,
         step: String,
-        /// The epoch of the saga when it was looked at.
+        /// The epoch of the saga that the operator has seen.
         epoch: Option<i64>,
     },
 }
 
-/// What an act is, before it is done.
+/// The confirmation page of an action.
 struct Plan {
     title: String,
-    /// What happens, and to how many.
+    /// The effect, with the number of affected rows.
     says: String,
-    /// What the button says.
+    /// The label of the button.
     does: &'static str,
-    /// Where one comes from, and goes back to.
+    /// The page to return to.
     back: String,
     more: Html,
 }
 
-/// Asks whether it is meant.
+/// Shows the confirmation page.
 pub(crate) async fn ask(State(console): State<Console>, visit: Visit) -> Shown {
     if !visit.acts() {
         return Err(Trouble::wrong("A viewer sees and does not act."));
@@ -163,7 +164,7 @@ pub(crate) async fn ask(State(console): State<Console>, visit: Visit) -> Shown {
     Ok(Page::new(plan.title, Html::default().add(form)))
 }
 
-/// Does it.
+/// Executes the action.
 pub(crate) async fn act(State(console): State<Console>, visit: Visit) -> Result<Response, Trouble> {
     let act = Act::read(&visit.fields)?;
     let reason = visit.fields.text("reason").trim();
@@ -181,8 +182,8 @@ pub(crate) async fn act(State(console): State<Console>, visit: Visit) -> Result<
     Ok(Redirect::to(&format!("{back}{gap}said={said}")).into_response())
 }
 
-/// When a form was asked for: its ages are of that moment, however often and late it is sent. No session
-/// is older than [`LIFE`], and none asks from a time to come.
+/// The time of the form. Ages are relative to it, however often and late the form is sent. It is
+/// neither older than a session ([`LIFE`]) nor in the future.
 fn asked_at(fields: &Fields, now: Timestamp) -> Result<Timestamp, Trouble> {
     let Some(text) = fields.get(ASKED_AT) else {
         return Ok(now);
@@ -196,7 +197,7 @@ fn asked_at(fields: &Fields, now: Timestamp) -> Result<Timestamp, Trouble> {
     })
 }
 
-/// A field that may be absent, as what it stands for.
+/// An optional field, parsed.
 fn parsed<T: FromStr>(fields: &Fields, name: &str) -> Result<Option<T>, Trouble> {
     let wrong = |_| Trouble::wrong(format!("The field {name} is wrong. Nothing was done."));
     fields
@@ -205,7 +206,7 @@ fn parsed<T: FromStr>(fields: &Fields, name: &str) -> Result<Option<T>, Trouble>
         .transpose()
 }
 
-/// The same, which the form of an act has: what was looked at, or counted.
+/// A required field with what the operator has seen or counted.
 fn looked_at<T>(value: Option<T>, name: &str) -> Result<T, Trouble> {
     let missing = || {
         let why = format!("The field {name} is missing: load the page again. Nothing was done.");
@@ -221,7 +222,7 @@ fn hidden(name: &str, value: &str) -> Element {
         .attr("value", value)
 }
 
-/// What is said on the page that follows an act.
+/// The message on the page after an action.
 pub(crate) fn told(said: &str) -> Option<&'static str> {
     Some(match said {
         "replayed" => "It is due again.",

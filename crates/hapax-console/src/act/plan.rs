@@ -1,4 +1,4 @@
-//! What an act would do, and to how many: what is said before anybody agrees.
+//! Confirmation pages: the effect of an action and the number of affected rows.
 
 use hapax::{
     Timestamp,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Act {
-    /// Looks at what it is about; ages are taken at a moment that the form says again.
+    /// Builds the confirmation page. Ages are relative to the time of the form.
     pub(super) async fn plan(
         &self,
         console: &Console,
@@ -112,7 +112,7 @@ impl Act {
         at: Timestamp,
     ) -> Result<Plan, Trouble> {
         let filter = run::dead(dest, q, at)?;
-        // First what can be seen, then how many of that there are: the job is about no others.
+        // The snapshot is taken before the count, because the job is limited to the snapshot.
         let seen = console.desk().seen_now().await?;
         let counted = console.desk().count_dead(actor, dest, &filter, &seen);
         let count = counted.await?;
@@ -185,14 +185,14 @@ impl Plan {
         }
     }
 
-    /// Has the form say what was looked at.
+    /// Adds a field with what the operator has seen.
     fn looked_at(mut self, name: &str, value: &impl ToString) -> Self {
         self.more = self.more.add(hidden(name, &value.to_string()));
         self
     }
 }
 
-/// What comes of a purge, as long as the key is the one that was looked at.
+/// The effect of a purge, if the key still has the version that the operator has seen.
 fn purge(key: &Record, version: Option<Version>) -> Result<Plan, Trouble> {
     let Summary {
         operation,
@@ -212,8 +212,8 @@ fn purge(key: &Record, version: Option<Version>) -> Result<Plan, Trouble> {
     Ok(plan.looked_at("version", &key.version()))
 }
 
-/// What a dead letter says, masked, and a box for what is to be replaced in it: whoever edits one member
-/// need not see the others.
+/// The payload of a dead letter, masked, and a field for the patch. To edit one member, the
+/// operator need not see the others.
 async fn edit(
     console: &Console,
     actor: &Actor,
@@ -257,8 +257,8 @@ async fn edit(
     Ok(plan)
 }
 
-/// What comes of a decision; the form says which way of its step it is about, for that may have ended by
-/// the time it is sent.
+/// The effect of a decision. The form contains the direction of the step, because the step may have
+/// ended by the time the form is sent.
 fn decide(look: &Look, word: &str, step: &str, epoch: Option<i64>) -> Result<Plan, Trouble> {
     let saga = &look.saga;
     if epoch.is_some_and(|epoch| epoch != saga.epoch) {

@@ -1,4 +1,4 @@
-//! Does what was agreed to.
+//! Execution of confirmed actions.
 
 use hapax::{
     Timestamp,
@@ -20,11 +20,12 @@ use crate::{
     },
 };
 
-/// How long a saga may go on for, where nobody says otherwise.
+/// The default time limit of a saga that continues.
 pub(super) const WITHIN: &str = "15m";
 
 impl Act {
-    /// Does it; says where to go then, and what to say there. Ages are taken at the moment that was shown.
+    /// Executes an action. Returns the next page and its message. Ages are relative to the time of
+    /// the form.
     pub(super) async fn run(
         &self,
         console: &Console,
@@ -118,7 +119,7 @@ impl Act {
     }
 }
 
-/// The dead letters that a filter fits; its destination is said apart, and is no other.
+/// The filter of dead letters. Its destination is given separately and must be the same.
 pub(super) fn dead(dest: &str, q: &str, at: Timestamp) -> Result<Filter, Trouble> {
     let mut asked = Asked::read(q, &DEAD);
     let filter = filter_of(&mut asked, at);
@@ -129,7 +130,7 @@ pub(super) fn dead(dest: &str, q: &str, at: Timestamp) -> Result<Filter, Trouble
     right(asked, filter)
 }
 
-/// The events that a filter fits.
+/// The filter of events.
 pub(super) fn events(q: &str, at: Timestamp) -> Result<Filter, Trouble> {
     let mut asked = Asked::read(q, &KNOWN);
     let filter = asked.of_events(at);
@@ -143,10 +144,11 @@ fn right(asked: Asked, filter: Filter) -> Result<Filter, Trouble> {
     }
 }
 
-/// A step and what undoes it have one name: what a page asked about the one is no answer about the other.
+/// Refuses a decision about a step if the form was about its compensation, or the reverse. Both
+/// have the same name.
 fn is_of_this_way(look: &Look, step: &str, fields: &Fields) -> Result<(), Trouble> {
     let Some(row) = look.saga.asked_about(step) else {
-        // Why not says the store, and writes it down.
+        // The store refuses it with a reason and writes that to the audit log.
         return Ok(());
     };
     if fields.text("way") == row.way.as_str() {
@@ -161,7 +163,7 @@ fn is_of_this_way(look: &Look, step: &str, fields: &Fields) -> Result<(), Troubl
     )))
 }
 
-/// The decision that a form spells.
+/// The decision of a form, parsed.
 pub(super) fn decided(decision: &str, step: &str, fields: &Fields) -> Result<Decision, Trouble> {
     let step = || step.to_owned();
     let within = || {

@@ -1,4 +1,4 @@
-//! What the filter reads, what it refuses, and that nothing is lost on the way.
+//! Tests of the filter language: valid filters, errors, and round trips.
 
 use proptest::prelude::*;
 

@@ -1,5 +1,5 @@
-//! `/console/deliveries` and `/console/dead-letters`: what did not arrive at the first offer, and
-//! what was given up.
+//! `/console/deliveries` and `/console/dead-letters`: deliveries that failed at the first attempt,
+//! and dead letters.
 
 use axum::extract::State;
 use hapax::Timestamp;
@@ -24,7 +24,7 @@ use crate::{
     words::{Table, badge, cell, code, open, pager, time},
 };
 
-/// Every state that a delivery has a row in.
+/// All states in which a delivery has a row.
 const STATES: [Standing; 6] = [
     Standing::Scheduled,
     Standing::Retrying,
@@ -85,7 +85,7 @@ pub(crate) async fn dead(State(console): State<Console>, visit: Visit) -> Shown 
     Ok(page.filtered(asked.into_box()))
 }
 
-/// What can be done with all that the filter fits: at one destination, as a job.
+/// The bulk operations for everything that matches the filter: for one destination, as a job.
 fn many(asked: &Asked) -> Element {
     let Some(dest) = asked.filter.one(Qualifier::Dest) else {
         let said = "Add dest: to the filter to replay or discard all that it fits at once.";
@@ -167,7 +167,7 @@ fn row(it: &Delivery, now: Timestamp) -> [Html; 8] {
     ]
 }
 
-/// The filter over deliveries: a bare word is looked for in the error.
+/// The filter of deliveries. Bare words are searched in the error.
 pub(crate) fn filter_of(asked: &mut Asked, now: Timestamp) -> crate::desk::Filter {
     let mut filter = asked.of_events(now);
     filter.error = asked.one_or_words(Qualifier::Error);

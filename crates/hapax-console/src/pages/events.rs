@@ -1,4 +1,5 @@
-//! `/console/events`: listed, and one with what it says and its way to every destination.
+//! `/console/events`: lists events, and shows one with its payload and its deliveries to all
+//! destinations.
 
 use axum::extract::{Path, State};
 use hapax::key::Tenant;
@@ -30,7 +31,7 @@ pub(crate) static KNOWN: Known = Known {
     words: None,
 };
 
-/// Lists them, the newest first.
+/// Lists events, newest first.
 pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
     let mut asked = Asked::of(&visit, &KNOWN);
     let now = console.0.clock.now();
@@ -66,7 +67,7 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
     Ok(Page::new("Events", body).filtered(asked.into_box()))
 }
 
-/// A table, or that it is empty.
+/// A table, or a note that it is empty.
 pub(crate) fn list_of(table: Table, goes_on: bool, what: &str) -> Html {
     match (table.is_empty(), goes_on) {
         (false, _) => cell(table),
@@ -84,7 +85,7 @@ fn about(event: &Summary) -> Html {
     }
 }
 
-/// Shows one.
+/// Shows one event.
 pub(crate) async fn show(
     State(console): State<Console>,
     visit: Visit,

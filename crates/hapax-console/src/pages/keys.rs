@@ -1,4 +1,4 @@
-//! `/console/keys`: idempotency keys, the newest claim first.
+//! `/console/keys`: idempotency keys, latest claims first.
 
 use axum::extract::State;
 
@@ -29,7 +29,7 @@ static KNOWN: Known = Known {
     words: Some("the beginning of a key, or of its short hash behind a #"),
 };
 
-/// Lists them.
+/// Lists keys.
 pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
     let mut asked = Asked::of(&visit, &KNOWN);
     let now = console.0.clock.now();

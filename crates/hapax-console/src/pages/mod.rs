@@ -1,4 +1,4 @@
-//! The pages: a file each, and what they share.
+//! Pages, one module each, and what they share.
 
 pub(crate) mod overview;
 pub(crate) mod query;
@@ -31,10 +31,10 @@ use crate::{
     guard::{LOGIN, LOGOUT},
 };
 
-/// Rows of a page.
+/// Number of rows per page.
 pub(crate) const ROWS: usize = 50;
 
-/// Every route.
+/// All routes.
 pub(crate) fn routes() -> Router<Console> {
     Router::new()
         .route(BASE, get(overview::show))
@@ -62,21 +62,21 @@ pub(crate) fn routes() -> Router<Console> {
         .method_not_allowed_fallback(no_method)
 }
 
-/// Why a page cannot be shown, as a page.
+/// An error page.
 #[derive(Debug)]
 pub(crate) struct Trouble(Box<Page>);
 
-/// A page, or why there is none.
+/// A page, or an error page.
 pub(crate) type Shown = Result<Page, Trouble>;
 
 impl Trouble {
-    /// What was asked for makes no sense.
+    /// The request is not valid.
     pub(crate) fn wrong(why: impl AsRef<str>) -> Self {
         let title = "That cannot be done";
         Self(Page::problem(StatusCode::BAD_REQUEST, title, why.as_ref()).into())
     }
 
-    /// It is not the time for it, any more.
+    /// The current state does not permit the action.
     pub(crate) fn late(why: &impl fmt::Display) -> Self {
         let why = format!("{}. Nothing was done.", capital(&why.to_string()));
         Self(Page::problem(StatusCode::CONFLICT, "Not now", &why).into())

@@ -1,4 +1,4 @@
-//! `/console/sagas`: listed, shown with their steps, and what can be decided about one.
+//! `/console/sagas`: lists sagas, and shows one with its steps and the possible decisions.
 
 use axum::extract::{Path, State};
 use hapax::{
@@ -28,7 +28,7 @@ static KNOWN: Known = Known {
     words: None,
 };
 
-/// Lists them by id.
+/// Lists sagas by id.
 pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
     let mut asked = Asked::of(&visit, &KNOWN);
     let filter = Filter {
@@ -71,7 +71,7 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
     Ok(Page::new("Sagas", body).filtered(asked.into_box()))
 }
 
-/// Shows one.
+/// Shows one saga.
 pub(crate) async fn show(
     State(console): State<Console>,
     visit: Visit,
@@ -113,7 +113,7 @@ pub(crate) async fn show(
     Ok(Page::new(format!("Saga {}", saga.id), body))
 }
 
-/// What a person can decide.
+/// The possible decisions.
 fn acts(saga: &SagaRecord) -> Element {
     let epoch = saga.epoch.to_string();
     let button = |decision: &str, step: &str, name: String| {
@@ -219,7 +219,7 @@ fn said(desk: &Desk, label: &str, bytes: &[u8]) -> Element {
     content(label, &desk.shown(Some("application/json"), bytes))
 }
 
-/// Why a saga does not move, or that it does.
+/// What the saga is doing, or why it does not move.
 fn why(look: &Look) -> String {
     let Look {
         saga,

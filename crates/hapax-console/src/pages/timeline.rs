@@ -1,4 +1,4 @@
-//! `/console/timeline`: one request from its key to what came of it, in the order in which it was.
+//! `/console/timeline`: one request, from its key to its effects, in chronological order.
 
 use axum::extract::State;
 use hapax::Timestamp;
@@ -18,7 +18,7 @@ use crate::{
     words::{Table, badge, cell, code, content, facts, open, size, time},
 };
 
-/// Shows it, by an event's id or by a key.
+/// Shows the timeline of a key or of an event.
 pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown {
     let (desk, actor) = (console.desk(), &visit.caller().actor);
     let fields = &visit.fields;
@@ -130,7 +130,7 @@ fn key_step(desk: &Desk, visit: &Visit, key: &Record, now: Timestamp) -> Element
     step("Key", cell(moments).add(answer).add(acts))
 }
 
-/// The answer that retries get, masked.
+/// The response that retries receive, masked.
 fn answer(desk: &Desk, key: &Record, status: u16) -> Html {
     let kind = key
         .headers
@@ -149,7 +149,7 @@ fn answer(desk: &Desk, key: &Record, status: u16) -> Html {
         .add(content("Stored answer", &shown))
 }
 
-/// The commit that decided about the answer and the events.
+/// The transaction that committed the response and the events.
 fn commit(found: &Timeline) -> Option<String> {
     let first = found.events.iter().find(|it| it.is_of_answer);
     let number = first.or(found.events.first())?.transaction;

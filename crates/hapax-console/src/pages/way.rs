@@ -1,4 +1,4 @@
-//! The way of an event to every destination: how it stands there, and every attempt.
+//! Deliveries of an event: its state and its attempts at every destination.
 
 use hapax::{Timestamp, delivery::Attempt};
 
@@ -13,7 +13,7 @@ use crate::{
     words::{Table, badge, cell, code, content, none, nothing, open, span, time},
 };
 
-/// The way to every destination.
+/// The deliveries to all destinations.
 pub(crate) fn every(
     desk: &Desk,
     visit: &Visit,
@@ -55,7 +55,7 @@ fn one(desk: &Desk, visit: &Visit, trace: &Trace, position: i64, now: Timestamp)
         .add(attempts)
 }
 
-/// How it stands, in words.
+/// The state in words.
 fn because(trace: &Trace, now: Timestamp) -> Html {
     let error = || {
         let error = trace.last_error.as_deref();
@@ -117,7 +117,7 @@ fn attempts(desk: &Desk, log: &[Attempt], part: &str, now: Timestamp) -> Table {
     table
 }
 
-/// What can be done with a dead letter.
+/// The actions on a dead letter.
 pub(crate) fn dead_acts(part: &str, position: i64) -> Element {
     let position = position.to_string();
     let to = |act| {
@@ -131,7 +131,7 @@ pub(crate) fn dead_acts(part: &str, position: i64) -> Element {
         .add(link(&to("discard"), "Discard").class("button"))
 }
 
-/// The forms that offer an event to a destination again.
+/// The forms that deliver an event to a destination again.
 pub(crate) fn offer_again(event: &str, traces: &[Trace]) -> Element {
     let mut names: Vec<&str> = traces.iter().map(|it| destination_of(&it.part)).collect();
     names.dedup();
