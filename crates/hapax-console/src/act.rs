@@ -117,7 +117,7 @@ struct Plan {
 /// Shows the confirmation page.
 pub(crate) async fn ask(State(console): State<Console>, visit: Visit) -> Shown {
     if !visit.acts() {
-        return Err(Trouble::wrong("A viewer sees and does not act."));
+        return Err(Trouble::wrong("A viewer has read access only."));
     }
     let act = Act::read(&visit.fields)?;
     let at = console.0.clock.now();
@@ -169,7 +169,7 @@ pub(crate) async fn act(State(console): State<Console>, visit: Visit) -> Result<
     let act = Act::read(&visit.fields)?;
     let reason = visit.fields.text("reason").trim();
     if reason.is_empty() {
-        return Err(Trouble::wrong("A reason is needed. Nothing was done."));
+        return Err(Trouble::wrong("A reason is required. Nothing was done."));
     }
     if reason.len() > REASON_BYTES_MAX {
         return Err(Trouble::wrong("The reason is too long. Nothing was done."));
@@ -177,7 +177,11 @@ pub(crate) async fn act(State(console): State<Console>, visit: Visit) -> Result<
     let actor = visit.caller().actor.clone().because(reason);
     let at = asked_at(&visit.fields, console.0.clock.now())?;
     let (back, said) = act.run(&console, &actor, &visit.fields, reason, at).await?;
-    tracing::info!(actor = actor.name, said, "somebody acted in the console");
+    tracing::info!(
+        actor = actor.name,
+        said,
+        "an operator changed something in the console"
+    );
     let gap = if back.contains('?') { '&' } else { '?' };
     Ok(Redirect::to(&format!("{back}{gap}said={said}")).into_response())
 }
@@ -199,7 +203,7 @@ fn asked_at(fields: &Fields, now: Timestamp) -> Result<Timestamp, Trouble> {
 
 /// An optional field, parsed.
 fn parsed<T: FromStr>(fields: &Fields, name: &str) -> Result<Option<T>, Trouble> {
-    let wrong = |_| Trouble::wrong(format!("The field {name} is wrong. Nothing was done."));
+    let wrong = |_| Trouble::wrong(format!("The field {name} is not valid. Nothing was done."));
     fields
         .get(name)
         .map(|text| text.parse().map_err(wrong))
@@ -209,7 +213,7 @@ fn parsed<T: FromStr>(fields: &Fields, name: &str) -> Result<Option<T>, Trouble>
 /// A required field with what the operator has seen or counted.
 fn looked_at<T>(value: Option<T>, name: &str) -> Result<T, Trouble> {
     let missing = || {
-        let why = format!("The field {name} is missing: load the page again. Nothing was done.");
+        let why = format!("The field {name} is missing: reload the page. Nothing was done.");
         Trouble::wrong(why)
     };
     value.ok_or_else(missing)
@@ -226,18 +230,18 @@ fn hidden(name: &str, value: &str) -> Element {
 pub(crate) fn told(said: &str) -> Option<&'static str> {
     Some(match said {
         "replayed" => "It is due again.",
-        "edited" => "It is due again, and says what you wrote, at this destination alone.",
-        "discarded" => "It is given up for good.",
-        "job" => "A job was begun: a relay works on it.",
-        "paused" => "The destination is paused; relays hear of it within two seconds.",
-        "resumed" => "The destination goes on.",
-        "removed" => "The destination is being removed, by a job.",
-        "cancelled" => "The job is cancelled; what it did stays done.",
+        "edited" => "It is due again, with your changes, at this destination only.",
+        "discarded" => "It is discarded permanently.",
+        "job" => "A job was created: a relay runs it.",
+        "paused" => "The destination is paused; relays stop within two seconds.",
+        "resumed" => "The destination is resumed.",
+        "removed" => "The destination is being removed by a job.",
+        "cancelled" => "The job is cancelled; what it has done is not reverted.",
         "purged" => {
             "The key is gone: within a second every node knows it, and the next request under it runs \
              anew."
         }
-        "decided" => "It is decided, and the saga goes on.",
+        "decided" => "The decision was recorded and the saga continues.",
         _ => return None,
     })
 }
@@ -250,7 +254,7 @@ impl Act {
         };
         let whole = |name| {
             let number = text(name)?.parse::<i64>();
-            number.map_err(|_| Trouble::wrong(format!("The field {name} is no whole number.")))
+            number.map_err(|_| Trouble::wrong(format!("The field {name} is not a whole number.")))
         };
         let q = || fields.text("q").to_owned();
         Ok(match fields.text("act") {
@@ -301,7 +305,7 @@ impl Act {
                 epoch: parsed(fields, "epoch")?,
             },
             other => {
-                return Err(Trouble::wrong(format!("Nobody knows how to {other:?}.")));
+                return Err(Trouble::wrong(format!("Unknown action {other:?}.")));
             }
         })
     }

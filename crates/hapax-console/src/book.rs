@@ -134,7 +134,7 @@ impl Book {
         }
         if let Some(only) = only {
             if filter.tenant.as_ref().is_some_and(|asked| *asked != only) {
-                let problem = "is not the one whose events the destination takes".to_owned();
+                let problem = "is not the tenant of the destination".to_owned();
                 let field = "tenant";
                 return Err(OperateError::Invalid { field, problem });
             }

@@ -64,7 +64,7 @@ impl Desk {
 
         match self.mask.head(head) {
             Some(text) => text.chars().take(SHOWN).collect(),
-            None => format!("JSON that breaks off, {} bytes", head.len()),
+            None => format!("incomplete JSON, {} bytes", head.len()),
         }
     }
 

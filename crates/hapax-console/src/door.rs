@@ -92,13 +92,13 @@ impl Tokens {
                 problem,
             };
             if one.token.len() < TOKEN_LENGTH_MIN {
-                let problem = format!("has fewer than {TOKEN_LENGTH_MIN} letters");
+                let problem = format!("has fewer than {TOKEN_LENGTH_MIN} characters");
                 return Err(bad("token", problem));
             }
             // Otherwise the actor and the tenant would depend on the order.
             if let Some(same) = known.iter().find(|it| it.hash == hash) {
                 let other = &same.caller.actor.name;
-                let problem = format!("is that of {other} too: give each its own");
+                let problem = format!("is also the token of {other}: use different tokens");
                 return Err(bad("token", problem));
             }
             let tenant = one.tenant.map(Tenant::new).transpose();

@@ -277,10 +277,10 @@ fn help() -> Element {
     };
     let own = [
         line("/", "to the filter"),
-        line("Esc", "clears the filter"),
-        line("j k", "to the next, to the one before"),
-        line("Enter", "opens it"),
-        line("?", "shows this"),
+        line("Esc", "clear the filter"),
+        line("j k", "next, previous"),
+        line("Enter", "open it"),
+        line("?", "show this help"),
     ];
     let places = PLACES
         .iter()

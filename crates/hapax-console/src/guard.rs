@@ -177,7 +177,7 @@ async fn form(body: Body) -> Result<Bytes, Response> {
             Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "Too much", why))
         }
         Err(_) => {
-            let why = "The form did not come in time. Nothing was done.";
+            let why = "The form was not received in time. Nothing was done.";
             Err(refuse(StatusCode::REQUEST_TIMEOUT, "Too late", why))
         }
     }
@@ -200,8 +200,11 @@ fn may_act(console: &Console, visit: &Visit, headers: &HeaderMap) -> Option<Resp
         return Some(refuse(StatusCode::UNAUTHORIZED, "Signed out", why));
     };
     if caller.role != Role::Operator {
-        tracing::warn!(actor = caller.actor.name, "a viewer tried to change something");
-        let why = "A viewer sees and does not act. Nothing was done.";
+        tracing::warn!(
+            actor = caller.actor.name,
+            "a viewer tried to change something"
+        );
+        let why = "A viewer has read access only. Nothing was done.";
         return Some(refuse(StatusCode::FORBIDDEN, "Not allowed", why));
     }
     None
@@ -213,7 +216,7 @@ fn called_rightly(console: &Console, headers: &HeaderMap) -> Option<Response> {
     if !console.0.tokens.is_empty() || is_local(headers) {
         return None;
     }
-    let why = "Without tokens only localhost is answered, and nobody through a proxy.";
+    let why = "Without tokens, only direct requests from localhost are allowed.";
     Some(refuse(StatusCode::FORBIDDEN, "Not allowed", why))
 }
 

@@ -128,7 +128,7 @@ pub(crate) async fn keep(console: &Console) {
     loop {
         ticks.tick().await;
         if let Err(error) = console.0.samples.look(console, &everybody).await {
-            tracing::debug!(error = %error, "the console cannot look");
+            tracing::debug!(error = %error, "the console cannot read its figures");
         }
     }
 }

@@ -110,7 +110,7 @@ pub(crate) fn content(label: &str, shown: &Shown) -> Element {
             bytes,
         } => {
             let kind = content_type.as_deref().unwrap_or("no content type");
-            let said = format!("{} of {kind}: what is no JSON is not shown", size(*bytes));
+            let said = format!("{} of {kind}: only JSON is shown", size(*bytes));
             el("p").class("soft").add(said)
         }
     }

@@ -70,7 +70,7 @@ impl Act {
             Self::Cancel { job } => {
                 let found = console.desk().job(actor, *job).await?;
                 let says = format!(
-                    "Job {job} ends: {} of {} are done, and stay done.",
+                    "Job {job} ends: {} of {} are done, which is not reverted.",
                     number(found.done),
                     found
                         .total
@@ -129,10 +129,12 @@ impl Act {
             format!(" The filter is {q}.")
         };
         let plan = if matches!(self, Self::ReplayDead { .. }) {
-            let says = format!("{count} {what} of {dest} become due again, as if never tried.");
+            let says = format!(
+                "{count} {what} of {dest} become due again, as if they had never been tried."
+            );
             Plan::new("Replay dead letters", says + &rest, "Replay them", back)
         } else {
-            let says = format!("{count} {what} of {dest} are given up for good.");
+            let says = format!("{count} {what} of {dest} are discarded permanently.");
             Plan::new("Discard dead letters", says + &rest, "Discard them", back)
         };
         Ok(plan.looked_at("seen", &seen))
@@ -155,12 +157,12 @@ impl Act {
         Ok(match self {
             Self::Pause { .. } => {
                 let says = format!(
-                    "{dest} is offered nothing until it is resumed; {waits} events wait for it now."
+                    "Nothing is delivered to {dest} until it is resumed; {waits} events wait for it now."
                 );
                 Plan::new("Pause a destination", says, "Pause it", back)
             }
             Self::Resume { .. } => {
-                let says = format!("{dest} goes on; {waits} events wait for it now.");
+                let says = format!("{dest} continues; {waits} events wait for it now.");
                 Plan::new("Resume a destination", says, "Resume it", back)
             }
             _ => {
@@ -247,7 +249,7 @@ async fn edit(
         .flag("required", true)
         .add("{}");
     plan.more = Html::default()
-        .add(el("h2").add("What it was offered as"))
+        .add(el("h2").add("Current payload"))
         .add(content("Payload", &shown))
         .add(el("label").attr("for", "patch").add(
             "What to replace, as JSON: a member that is named takes the place of the one of its name, and \
@@ -281,11 +283,9 @@ fn decide(look: &Look, word: &str, step: &str, epoch: Option<i64>) -> Result<Pla
     let back = path_of("/console/sagas", &saga.id);
     let mut plan = Plan::new("Decide about a saga", decision.says(saga), does, back);
     let more = match (&decision, way) {
-        (Decision::Done { .. }, Way::Do) => {
-            field("made", "What it made, as JSON (empty: nothing)", "")
-        }
+        (Decision::Done { .. }, Way::Do) => field("made", "Result, as JSON (empty: none)", ""),
         (Decision::Retry { .. } | Decision::Undo { .. }, _) => {
-            field("within", "For how long it may try", run::WITHIN)
+            field("within", "Time limit", run::WITHIN)
         }
         _ => Html::default(),
     };

@@ -159,7 +159,7 @@ fn is_of_this_way(look: &Look, step: &str, fields: &Fields) -> Result<(), Troubl
         Way::Undo => "whether it is undone",
     };
     Err(Trouble::late(&format!(
-        "what is asked about step {step} now is {now}"
+        "the question about step {step} is now {now}"
     )))
 }
 
@@ -169,14 +169,14 @@ pub(super) fn decided(decision: &str, step: &str, fields: &Fields) -> Result<Dec
     let within = || {
         let text = fields.get("within").unwrap_or(WITHIN);
         parse_duration(text)
-            .map_err(|error| Trouble::wrong(format!("The time {text:?} is wrong: {error}.")))
+            .map_err(|error| Trouble::wrong(format!("The time {text:?} is not valid: {error}.")))
     };
     Ok(match decision {
         "done" => {
             let made = fields.text("made");
             let is_json = serde_json::from_str::<serde_json::Value>(made).is_ok();
             if !made.is_empty() && !is_json {
-                return Err(Trouble::wrong("What it made is no JSON. Nothing was done."));
+                return Err(Trouble::wrong("The result is not JSON. Nothing was done."));
             }
             Decision::Done {
                 step: step(),
@@ -187,6 +187,6 @@ pub(super) fn decided(decision: &str, step: &str, fields: &Fields) -> Result<Dec
         "retry" => Decision::Retry { within: within()? },
         "undo" => Decision::Undo { within: within()? },
         "close" => Decision::Close,
-        other => return Err(Trouble::wrong(format!("Nobody can decide {other:?}."))),
+        other => return Err(Trouble::wrong(format!("Unknown decision {other:?}."))),
     })
 }

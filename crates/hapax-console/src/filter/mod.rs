@@ -195,13 +195,11 @@ impl Filter {
         if let Some(term) = self.terms.iter().find(|it| !known.contains(&it.qualifier)) {
             let word = term.qualifier.as_str();
             return Err(Wrong(format!(
-                "{word}: means nothing on this page: it knows {names}"
+                "{word}: is not supported on this page: use {names}"
             )));
         }
         match self.words.first() {
-            Some(word) if !words => Err(Wrong(format!(
-                "{word:?} has no qualifier: this page knows {names}"
-            ))),
+            Some(word) if !words => Err(Wrong(format!("{word:?} has no qualifier: use {names}"))),
             _ => Ok(()),
         }
     }
@@ -335,9 +333,9 @@ fn check(term: &Term) -> Result<(), Wrong> {
     let ordered = matches!(qualifier, Qualifier::Attempt | Qualifier::Age);
     let problem = match (qualifier, op) {
         _ if value.is_empty() => "needs a value".to_owned(),
-        (_, Op::Is) if ordered => format!("is compared: {}", qualifier.example()),
+        (_, Op::Is) if ordered => format!("has to be compared: {}", qualifier.example()),
         (_, Op::Over | Op::AtLeast | Op::Under) if !ordered => {
-            format!("is not compared: {}", qualifier.example())
+            format!("cannot be compared: {}", qualifier.example())
         }
         (Qualifier::Attempt, Op::Under) => "takes > or >=: attempt>3".to_owned(),
         (Qualifier::Attempt, _) if value.parse::<u32>().is_err() => {

@@ -36,20 +36,20 @@ pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown 
         cell(nothing(if console.0.effective.is_empty() {
             "The host of this console shows no settings here."
         } else {
-            "No setting fits."
+            "No setting matches."
         }))
     } else {
         cell(table)
     };
     let note = el("p")
         .class("soft")
-        .add("Secrets are hidden. What each setting means: ")
+        .add("Secrets are hidden. The settings are described in ")
         .add(link("/console/reference/configuration", "the reference"))
         .add(".");
     let filter = FilterBox {
         text: text.to_owned(),
         wrong: None,
-        hint: "Words that stand in a setting, its value or its origin.".to_owned(),
+        hint: "Words in a setting, its value or its origin.".to_owned(),
     };
     let page = Page::new("Configuration", Html::default().add(list).add(note));
     Ok(page.filtered(filter))

@@ -46,7 +46,7 @@ static DELIVERIES: Known = Known {
         Qualifier::Id,
         Qualifier::Error,
     ],
-    words: Some("looked for in the last error"),
+    words: Some("searched in the last error"),
 };
 
 pub(crate) static DEAD: Known = Known {
@@ -60,7 +60,7 @@ pub(crate) static DEAD: Known = Known {
         Qualifier::Id,
         Qualifier::Error,
     ],
-    words: Some("looked for in the last error"),
+    words: Some("searched in the last error"),
 };
 
 /// Lists deliveries.
@@ -88,15 +88,15 @@ pub(crate) async fn dead(State(console): State<Console>, visit: Visit) -> Shown 
 /// The bulk operations for everything that matches the filter: for one destination, as a job.
 fn many(asked: &Asked) -> Element {
     let Some(dest) = asked.filter.one(Qualifier::Dest) else {
-        let said = "Add dest: to the filter to replay or discard all that it fits at once.";
+        let said = "Add dest: to the filter to replay or discard all matches at once.";
         return el("p").class("soft").add(said);
     };
     let q = asked.filter.to_string();
     let to = |act| url("/console/act", &[("act", act), ("dest", dest), ("q", &q)]);
     el("p")
         .class("acts")
-        .add(link(&to("replay-dead"), "Replay all that fit").class("button"))
-        .add(link(&to("discard-dead"), "Discard all that fit").class("button"))
+        .add(link(&to("replay-dead"), "Replay all matches").class("button"))
+        .add(link(&to("discard-dead"), "Discard all matches").class("button"))
 }
 
 async fn rows(

@@ -110,7 +110,8 @@ pub(crate) async fn show(
             .add(content("Declaration", &shown))
     });
     let breaker = look.breakers.contains(&name).then(|| {
-        let said = "The far side failed too often in a row: the breaker is open, and offers pause.";
+        let said =
+            "The receiver failed too often in a row: the breaker is open, and deliveries pause.";
         el("p").class("problem").add(said)
     });
     let q = term(Qualifier::Dest, &name);

@@ -72,9 +72,9 @@ pub(crate) fn list_of(table: Table, goes_on: bool, what: &str) -> Html {
     match (table.is_empty(), goes_on) {
         (false, _) => cell(table),
         (true, true) => cell(nothing(&format!(
-            "No {what} among those looked at fits: go on to older ones."
+            "No {what} among those searched so far matches: continue with older ones."
         ))),
-        (true, false) => cell(nothing(&format!("No {what} fits."))),
+        (true, false) => cell(nothing(&format!("No {what} matches."))),
     }
 }
 
@@ -135,13 +135,13 @@ pub(crate) async fn show(
         )
     });
     let body = Html::default()
-        .add(el("h2").add("Its way"))
+        .add(el("h2").add("Deliveries to destinations"))
         .add(way::every(desk, &visit, &traces, found.position, now))
         .add((visit.acts() && again).then(|| way::offer_again(&own_id, &traces)))
         .add(el("p").add(whole.attr("data-open", "")))
-        .add(el("h2").add("What it is"))
+        .add(el("h2").add("Envelope"))
         .add(first)
-        .add(el("h2").add("What it says"))
+        .add(el("h2").add("Payload"))
         .add(content("Payload", &shown))
         .add(headers);
     Ok(Page::new(format!("Event {}", found.position), body))

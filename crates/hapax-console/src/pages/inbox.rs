@@ -77,7 +77,7 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
             next.as_deref(),
         ));
         if actor.tenant.is_some() {
-            let said = "A message belongs to no tenant: a token of one sees none.";
+            let said = "Messages have no tenant: a token of a tenant sees none.";
             body = body.add(el("p").class("soft").add(said));
         }
     }

@@ -26,7 +26,7 @@ static KNOWN: Known = Known {
         Qualifier::Tenant,
         Qualifier::Age,
     ],
-    words: Some("the beginning of a key, or of its short hash behind a #"),
+    words: Some("the beginning of a key, or of its short hash after a #"),
 };
 
 /// Lists keys.

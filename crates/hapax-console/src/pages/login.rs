@@ -41,14 +41,14 @@ pub(crate) async fn sign_in(State(console): State<Console>, visit: Visit) -> Res
 async fn refuse(console: &Console, visit: &Visit) -> Response {
     let knocks = &console.0.knocks;
     if let Some(count) = knocks.count(console.0.clock.now()) {
-        tracing::warn!(count, "the console was given tokens that are none");
+        tracing::warn!(count, "wrong tokens were entered in the console");
     }
     if knocks.wait().await {
-        let mut page = form(visit, Some("That is no token of this console."));
+        let mut page = form(visit, Some("The token is not valid."));
         page.status = StatusCode::UNAUTHORIZED;
         return page.into_response();
     }
-    let mut page = form(visit, Some("Too many wrong tokens just now: try again."));
+    let mut page = form(visit, Some("Too many wrong tokens: try again."));
     page.status = StatusCode::TOO_MANY_REQUESTS;
     let seconds = HeaderValue::from(WAIT.as_secs());
     let mut response = page.into_response();

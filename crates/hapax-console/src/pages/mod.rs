@@ -87,7 +87,7 @@ impl From<OperateError> for Trouble {
     fn from(error: OperateError) -> Self {
         let (status, title, why) = match &error {
             OperateError::NotFound { .. } => {
-                let why = format!("{error}, or it is not yours to see.");
+                let why = format!("{error}, or you are not allowed to see it.");
                 (StatusCode::NOT_FOUND, "Not found", capital(&why))
             }
             OperateError::Conflict { .. } => return Self::late(&error),
@@ -103,12 +103,12 @@ impl From<OperateError> for Trouble {
                 let why = "The database did not answer as it should; the log of this process says \
                            why. Load the page again.";
                 let status = StatusCode::SERVICE_UNAVAILABLE;
-                (status, "The database does not answer", why.to_owned())
+                (status, "The database is unavailable", why.to_owned())
             }
             other => {
                 tracing::error!(error = %other, "the console failed");
-                let why = "The log of this process says why.".to_owned();
-                (StatusCode::INTERNAL_SERVER_ERROR, "It went wrong", why)
+                let why = "See the log of this process.".to_owned();
+                (StatusCode::INTERNAL_SERVER_ERROR, "Internal error", why)
             }
         };
         Self(Page::problem(status, title, &why).into())
@@ -127,8 +127,8 @@ async fn missing() -> Page {
 }
 
 async fn no_method() -> Page {
-    let why = "This page cannot be asked for like that.";
-    Page::problem(StatusCode::METHOD_NOT_ALLOWED, "Not like that", why)
+    let why = "This page does not support this method.";
+    Page::problem(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", why)
 }
 
 fn capital(text: &str) -> String {

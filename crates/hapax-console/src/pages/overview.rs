@@ -57,7 +57,8 @@ pub(crate) fn parts(look: &Look) -> [(&'static str, Html); 4] {
 fn why(look: &Look) -> Html {
     let breakers = look.breakers.iter().map(|name| {
         let to = path_of("/console/destinations", name);
-        let said = "The far side failed too often in a row: the breaker is open, and offers pause.";
+        let said =
+            "The receiver failed too often in a row: the breaker is open, and deliveries pause.";
         line(&to, "breaker", name, said.to_owned())
     });
     let stalled = look.stalled.iter().map(|it| stalled(it, look.at));
@@ -209,13 +210,13 @@ fn figures(look: &Look) -> Html {
         ))
         .add(chart(
             "Reuse",
-            "requests answered from the store",
+            "requests replayed from the store",
             vec![of(|it| it.reuse)],
             &percent,
         ))
         .add(chart(
             "409",
-            "requests refused as in conflict",
+            "requests refused with a conflict",
             vec![of(|it| it.conflicts)],
             &percent,
         ));

@@ -156,7 +156,9 @@ impl Asked {
 
     fn refuse_word(&mut self, word: &str, qualifier: Qualifier) {
         let name = qualifier.as_str();
-        let wrong = format!("{word:?} is one too many: a bare word means {name}: here, once");
+        let wrong = format!(
+            "{word:?} is one too many: a bare word means {name}: here, and is allowed once"
+        );
         self.refuse(Wrong(wrong));
     }
 
@@ -168,7 +170,7 @@ impl Asked {
         let found = self.states(all, &word);
         if let Some(more) = found.get(1) {
             let wrong = format!(
-                "state: is given once on this page, not {:?} as well",
+                "state: can be given once on this page, not {:?} as well",
                 word(more)
             );
             self.refuse(Wrong(wrong));
@@ -198,7 +200,7 @@ impl Asked {
             let hint = near.map(|near| format!("; did you mean state:{near}?"));
             let hint = hint.unwrap_or_default();
             let words = words.join(", ");
-            let wrong = format!("state: is one of {words}, not {asked:?}{hint}");
+            let wrong = format!("state: must be one of {words}, not {asked:?}{hint}");
             self.refuse(Wrong(wrong));
         }
         found

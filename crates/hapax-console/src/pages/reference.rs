@@ -80,14 +80,14 @@ pub(crate) async fn show(visit: Visit, Path(name): Path<String>) -> Shown {
         .collect();
     let said = markdown::render(text, &words, &leads_to);
     let body = if said.is_empty() {
-        cell(nothing("Nothing on this page holds all of these words."))
+        cell(nothing("Nothing on this page contains all of these words."))
     } else {
         cell(el("div").class("prose").add(said))
     };
     let filter = FilterBox {
         text: q.to_owned(),
         wrong: None,
-        hint: "Words: what holds all of them is shown.".to_owned(),
+        hint: "Words: only parts that contain all of them are shown.".to_owned(),
     };
     Ok(Page::new(*title, body).filtered(filter))
 }

@@ -132,7 +132,7 @@ where
         let end = self.end.get_or_insert_with(|| Box::pin(sleep(most)));
         ready!(end.as_mut().poll(context));
         self.body = None;
-        let late = "the client took too long over its body";
+        let late = "the client took too long to send the body";
         Poll::Ready(Some(Err(late.into())))
     }
 

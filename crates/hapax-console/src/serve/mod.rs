@@ -134,7 +134,7 @@ pub async fn serve<S>(
     if closed.await.is_err() {
         tracing::warn!(
             open = connections.len(),
-            "gave up on connections that did not finish"
+            "closed connections that did not finish"
         );
     }
 }
@@ -164,7 +164,7 @@ async fn connection<S>(
         async move {
             let Some(answering) = answering else {
                 return Err(Unanswered(
-                    "another connection was given its place".to_owned(),
+                    "its place was given to another connection".to_owned(),
                 ));
             };
             let response = answering.await;

@@ -41,7 +41,7 @@ impl<S> Written<S> {
         let most = self.most;
         let end = self.end.get_or_insert_with(|| Box::pin(sleep(most)));
         ready!(end.as_mut().poll(context));
-        let late = "the client does not read its answer";
+        let late = "the client does not read the response";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, late)))
     }
 }

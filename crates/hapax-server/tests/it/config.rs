@@ -142,13 +142,13 @@ fn keys_and_tokens_that_can_never_work_are_refused() {
     refused(
         &token("ann", "hunter2"),
         &[],
-        "admin.tokens.ann.token has fewer than 16 letters",
+        "admin.tokens.ann.token has fewer than 16 characters",
     );
     let same = "hunter2hunter2hunter2";
     refused(
         &format!("{}{}", token("ann", same), token("bob", same)),
         &[],
-        "admin.tokens.bob.token is that of ann too",
+        "admin.tokens.bob.token is also the token of ann",
     );
     refused(
         "[relay]\nkinds_at_run_time = [\"webhook\", \"file\"]\n",

@@ -144,7 +144,7 @@ async fn a_key_that_is_no_stream_fails_its_own_events_and_says_which_it_is() {
     // Where all go to one stream, nothing is wrong with the event.
     let sink = to(&server).stream("b").build().unwrap();
     let outcome = deliver(&sink, any_offer()).await;
-    check_failure(&outcome, true, "wrong_type", "key b holds");
+    check_failure(&outcome, true, "wrong_type", "key b is not a stream");
     assert!(matches!(outcome, Err(SinkError::Unavailable { .. })));
 }
 
