@@ -213,7 +213,7 @@ async fn every_end_has_an_exit_code() {
         &["ftp://a/"][..],
         &[&url, "-H", "no colon"],
         &[&url, "-H", "Idempotency-Key: k"],
-        &[&url, "-X", "not a valid method"],
+        &[&url, "-X", "no method"],
         &[&url, "-d", "@/no/such/file"],
         &[&url, "--timeout", "0s"],
         &[&url, "--attempts", "0"],
