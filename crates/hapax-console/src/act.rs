@@ -1,10 +1,11 @@
-//! What can be done: asked first, with how many it is about, given a reason, and then done.
+//! Actions of operators: a confirmation page with the number of affected rows, a reason, and the
+//! action.
 //!
-//! Every act has one page that asks and one form that does it; the store writes both the act and
-//! its reason into the audit log, in the transaction that does it. What is begun as a job carries
-//! a key of its form and the moment of it, so that a form that is sent twice begins one job. The form
-//! says as well what was looked at: the version of a key, the epoch of a saga, what could be seen when
-//! many were counted. What has changed since is left alone.
+//! Each action has one confirmation page and one form that executes it. The store writes the action
+//! and its reason to the audit log, in the same transaction. A form that creates a job contains an
+//! idempotency key and the time of the form, so that a form that is sent twice creates one job. It
+//! also contains what the operator has seen: the version of a key, the epoch of a saga, or the
+//! snapshot of a count. Anything that has changed since is left unchanged.
 
 mod plan;
 mod run;
@@ -28,7 +29,7 @@ use crate::{
     session::{self, LIFE},
 };
 
-/// What a form has to say again.
+/// The fields that are copied from the query to the form.
 const FIELDS: [&str; 12] = [
     "act",
     "part",
@@ -44,10 +45,10 @@ const FIELDS: [&str; 12] = [
     "step",
 ];
 
-/// When it was asked for, as milliseconds of the Unix epoch.
+/// The time of the form, in milliseconds since the Unix epoch.
 const ASKED_AT: &str = "asked_at";
 
-/// Something that can be done, with what it is about.
+/// An action and its object.
 enum Act {
     Replay {
         part: String,
@@ -89,34 +90,34 @@ enum Act {
         tenant: Option<String>,
         operation: String,
         key: String,
-        /// Which version of the key was looked at.
+        /// The version of the key that the operator has seen.
         version: Option<Version>,
     },
     Decide {
         saga: String,
         decision: String,
         step: String,
-        /// The epoch of the saga when it was looked at.
+        /// The epoch of the saga that the operator has seen.
         epoch: Option<i64>,
     },
 }
 
-/// What an act is, before it is done.
+/// The confirmation page of an action.
 struct Plan {
     title: String,
-    /// What happens, and to how many.
+    /// The effect, with the number of affected rows.
     says: String,
-    /// What the button says.
+    /// The label of the button.
     does: &'static str,
-    /// Where one comes from, and goes back to.
+    /// The page to return to.
     back: String,
     more: Html,
 }
 
-/// Asks whether it is meant.
+/// Shows the confirmation page.
 pub(crate) async fn ask(State(console): State<Console>, visit: Visit) -> Shown {
     if !visit.acts() {
-        return Err(Trouble::wrong("A viewer sees and does not act."));
+        return Err(Trouble::wrong("A viewer has read access only."));
     }
     let act = Act::read(&visit.fields)?;
     let at = console.0.clock.now();
@@ -163,12 +164,12 @@ pub(crate) async fn ask(State(console): State<Console>, visit: Visit) -> Shown {
     Ok(Page::new(plan.title, Html::default().add(form)))
 }
 
-/// Does it.
+/// Executes the action.
 pub(crate) async fn act(State(console): State<Console>, visit: Visit) -> Result<Response, Trouble> {
     let act = Act::read(&visit.fields)?;
     let reason = visit.fields.text("reason").trim();
     if reason.is_empty() {
-        return Err(Trouble::wrong("A reason is needed. Nothing was done."));
+        return Err(Trouble::wrong("A reason is required. Nothing was done."));
     }
     if reason.len() > REASON_BYTES_MAX {
         return Err(Trouble::wrong("The reason is too long. Nothing was done."));
@@ -176,13 +177,17 @@ pub(crate) async fn act(State(console): State<Console>, visit: Visit) -> Result<
     let actor = visit.caller().actor.clone().because(reason);
     let at = asked_at(&visit.fields, console.0.clock.now())?;
     let (back, said) = act.run(&console, &actor, &visit.fields, reason, at).await?;
-    tracing::info!(actor = actor.name, said, "somebody acted in the console");
+    tracing::info!(
+        actor = actor.name,
+        said,
+        "an operator changed something in the console"
+    );
     let gap = if back.contains('?') { '&' } else { '?' };
     Ok(Redirect::to(&format!("{back}{gap}said={said}")).into_response())
 }
 
-/// When a form was asked for: its ages are of that moment, however often and late it is sent. No session
-/// is older than [`LIFE`], and none asks from a time to come.
+/// The time of the form. Ages are relative to it, however often and late the form is sent. It is
+/// neither older than a session ([`LIFE`]) nor in the future.
 fn asked_at(fields: &Fields, now: Timestamp) -> Result<Timestamp, Trouble> {
     let Some(text) = fields.get(ASKED_AT) else {
         return Ok(now);
@@ -196,19 +201,19 @@ fn asked_at(fields: &Fields, now: Timestamp) -> Result<Timestamp, Trouble> {
     })
 }
 
-/// A field that may be absent, as what it stands for.
+/// An optional field, parsed.
 fn parsed<T: FromStr>(fields: &Fields, name: &str) -> Result<Option<T>, Trouble> {
-    let wrong = |_| Trouble::wrong(format!("The field {name} is wrong. Nothing was done."));
+    let wrong = |_| Trouble::wrong(format!("The field {name} is not valid. Nothing was done."));
     fields
         .get(name)
         .map(|text| text.parse().map_err(wrong))
         .transpose()
 }
 
-/// The same, which the form of an act has: what was looked at, or counted.
+/// A required field with what the operator has seen or counted.
 fn looked_at<T>(value: Option<T>, name: &str) -> Result<T, Trouble> {
     let missing = || {
-        let why = format!("The field {name} is missing: load the page again. Nothing was done.");
+        let why = format!("The field {name} is missing: reload the page. Nothing was done.");
         Trouble::wrong(why)
     };
     value.ok_or_else(missing)
@@ -221,22 +226,22 @@ fn hidden(name: &str, value: &str) -> Element {
         .attr("value", value)
 }
 
-/// What is said on the page that follows an act.
+/// The message on the page after an action.
 pub(crate) fn told(said: &str) -> Option<&'static str> {
     Some(match said {
         "replayed" => "It is due again.",
-        "edited" => "It is due again, and says what you wrote, at this destination alone.",
-        "discarded" => "It is given up for good.",
-        "job" => "A job was begun: a relay works on it.",
-        "paused" => "The destination is paused; relays hear of it within two seconds.",
-        "resumed" => "The destination goes on.",
-        "removed" => "The destination is being removed, by a job.",
-        "cancelled" => "The job is cancelled; what it did stays done.",
+        "edited" => "It is due again, with your changes, at this destination only.",
+        "discarded" => "It is discarded permanently.",
+        "job" => "A job was created: a relay runs it.",
+        "paused" => "The destination is paused; relays stop within two seconds.",
+        "resumed" => "The destination is resumed.",
+        "removed" => "The destination is being removed by a job.",
+        "cancelled" => "The job is cancelled; what it has done is not reverted.",
         "purged" => {
             "The key is gone: within a second every node knows it, and the next request under it runs \
              anew."
         }
-        "decided" => "It is decided, and the saga goes on.",
+        "decided" => "The decision was recorded and the saga continues.",
         _ => return None,
     })
 }
@@ -249,7 +254,7 @@ impl Act {
         };
         let whole = |name| {
             let number = text(name)?.parse::<i64>();
-            number.map_err(|_| Trouble::wrong(format!("The field {name} is no whole number.")))
+            number.map_err(|_| Trouble::wrong(format!("The field {name} is not a whole number.")))
         };
         let q = || fields.text("q").to_owned();
         Ok(match fields.text("act") {
@@ -300,7 +305,7 @@ impl Act {
                 epoch: parsed(fields, "epoch")?,
             },
             other => {
-                return Err(Trouble::wrong(format!("Nobody knows how to {other:?}.")));
+                return Err(Trouble::wrong(format!("Unknown action {other:?}.")));
             }
         })
     }

@@ -1,5 +1,5 @@
-//! The style, the script and the icon: part of the binary, named by their hash, kept by browsers
-//! for as long as they like.
+//! Static files: style, script and icon. They are part of the binary, named by their hash, and
+//! cached by browsers without a limit.
 
 use std::sync::LazyLock;
 
@@ -12,31 +12,31 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::door::hash;
 
-/// Where they stand.
+/// The path of the static files.
 pub(crate) const FOLDER: &str = "/console/assets/";
 
-/// A file that pages load.
+/// A static file.
 pub(crate) struct Asset {
-    /// Its path.
+    /// The path.
     pub(crate) path: String,
     tag: String,
     kind: &'static str,
     text: &'static str,
 }
 
-/// How pages look.
+/// The style sheet.
 pub(crate) static STYLE: LazyLock<Asset> = LazyLock::new(|| {
     let text = include_str!("../assets/console.css");
     Asset::new("console", "css", "text/css; charset=utf-8", text)
 });
 
-/// The keyboard, the live filter and the live figures.
+/// The script: keyboard, live filter and live figures.
 pub(crate) static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
     let text = include_str!("../assets/console.js");
     Asset::new("console", "js", "text/javascript; charset=utf-8", text)
 });
 
-/// What a tab shows.
+/// The favicon.
 pub(crate) static ICON: LazyLock<Asset> = LazyLock::new(|| {
     let text = include_str!("../assets/icon.svg");
     Asset::new("icon", "svg", "image/svg+xml", text)
@@ -68,7 +68,7 @@ impl Asset {
     }
 }
 
-/// Serves one of them; a name with another hash is that of another version.
+/// Serves a static file. A name with another hash belongs to another version.
 pub(crate) async fn serve(Path(name): Path<String>, headers: HeaderMap) -> Response {
     let all = [&STYLE, &SCRIPT, &ICON];
     let found = all

@@ -1,7 +1,7 @@
-//! Whose a destination is, in how many parts it is carried, and what pauses it: what the database
-//! declares and what the host's configuration says, taken together.
+//! Index of destinations: tenant, partitions and pauses, from the database and from the host's
+//! configuration.
 //!
-//! The admin API and the console act by the same answers.
+//! The admin API and the console use the same index.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,12 +16,12 @@ use hapax_postgres::{
 };
 use serde_json::Value;
 
-/// What a configuration says about a destination.
+/// The configuration of a destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configured {
-    /// In how many parts it is carried.
+    /// The number of partitions.
     pub parts: Option<u8>,
-    /// The one tenant whose events it takes.
+    /// The tenant whose events are routed to it.
     pub tenant: Option<String>,
     /// Whether its own setting pauses it.
     pub paused: bool,
@@ -35,22 +35,22 @@ pub struct Book {
 }
 
 impl Book {
-    /// Over a store, with the destinations of the configuration.
+    /// Creates an index for a store and the destinations of the configuration.
     pub fn new(store: Postgres, configured: BTreeMap<String, Configured>) -> Self {
         let configured = Arc::new(configured);
         Self { store, configured }
     }
 
-    /// What the configuration says.
+    /// The destinations of the configuration.
     pub fn configured(&self) -> &BTreeMap<String, Configured> {
         &self.configured
     }
 
-    /// In how many parts a destination is carried, and whose events alone it takes.
+    /// The number of partitions of a destination, and the tenant whose events are routed to it.
     ///
     /// # Errors
-    /// `Conflict` where a relay has opened it and nobody here declares it: whose events it takes is
-    /// not known then.
+    /// `Conflict` if a relay has opened the destination but it is declared in neither place, so
+    /// that its tenant is unknown.
     pub async fn carried(
         &self,
         actor: &Actor,
@@ -78,10 +78,10 @@ impl Book {
         Err(OperateError::Conflict { what })
     }
 
-    /// Whether a destination takes the events of the actor's tenant alone.
+    /// Whether only events of the actor's tenant are routed to a destination.
     ///
     /// # Errors
-    /// Fails when the store cannot be read.
+    /// Fails if the store cannot be read.
     pub async fn is_own(&self, actor: &Actor, name: &str) -> Result<bool, OperateError> {
         let tenant = match self.carried(actor, name).await {
             Ok((_, tenant)) => tenant,
@@ -92,12 +92,12 @@ impl Book {
         Ok(own.is_some() && tenant.as_deref() == own)
     }
 
-    /// Leaves of an event's way what an actor may know: where others' events go is not a tenant's
-    /// business; where its own go is, and what a far side that is not its own has answered is that
-    /// one's.
+    /// Removes from an event's deliveries what an actor of a tenant may not see: destinations at
+    /// which no attempt of the event is recorded, and the responses of receivers of destinations
+    /// that are not the tenant's own.
     ///
     /// # Errors
-    /// Fails when the store cannot be read.
+    /// Fails if the store cannot be read.
     pub async fn show(&self, actor: &Actor, traces: &mut Vec<Trace>) -> Result<(), OperateError> {
         if actor.tenant.is_none() {
             return Ok(());
@@ -113,13 +113,13 @@ impl Book {
         Ok(())
     }
 
-    /// The filter of a job that offers events to a destination, and in how many parts that is
-    /// carried: one that takes a tenant's events alone is offered no other's, and a tenant pushes
-    /// events to its own destinations alone.
+    /// The filter of a job that delivers events to a destination again, and its number of
+    /// partitions. A destination of a tenant receives only that tenant's events, and an actor of a
+    /// tenant can use only its own destinations.
     ///
     /// # Errors
-    /// `NotFound` when the destination is none of the actor's, `Invalid` when the filter asks for
-    /// another tenant's events than it takes.
+    /// `NotFound` if the destination does not belong to the actor, `Invalid` if the filter asks for
+    /// events of another tenant.
     pub async fn offered(
         &self,
         actor: &Actor,
@@ -134,7 +134,7 @@ impl Book {
         }
         if let Some(only) = only {
             if filter.tenant.as_ref().is_some_and(|asked| *asked != only) {
-                let problem = "is not the one whose events the destination takes".to_owned();
+                let problem = "is not the tenant of the destination".to_owned();
                 let field = "tenant";
                 return Err(OperateError::Invalid { field, problem });
             }
@@ -143,10 +143,11 @@ impl Book {
         Ok((filter, parts))
     }
 
-    /// Has a paused or disabled destination go on; false when it is neither.
+    /// Resumes a paused or disabled destination. Returns false if it is neither.
     ///
     /// # Errors
-    /// `Conflict` when a setting of its own pauses it: that is to be changed where it stands.
+    /// `Conflict` if the destination is paused by its own setting, which has to be changed where it
+    /// is declared.
     pub async fn resume(&self, actor: &Actor, name: &str) -> Result<bool, OperateError> {
         let known = match destinations::get(&self.store, actor, name).await {
             Ok(known) => Some(known),
@@ -172,10 +173,10 @@ impl Book {
         destinations::resume(&self.store, actor, name).await
     }
 
-    /// What the database says about a destination that is not gone, whoever asks.
+    /// The declaration of a destination in the database, if it has not been removed, for any actor.
     ///
     /// # Errors
-    /// Fails when the store cannot be read.
+    /// Fails if the store cannot be read.
     pub async fn declared(&self, name: &str) -> Result<Option<Declared>, OperateError> {
         match destinations::get(&self.store, &Actor::new(""), name).await {
             Ok(known) => Ok(Some(known)),

@@ -1,4 +1,4 @@
-//! Charts, drawn by the server: a few lines of SVG that need neither script nor style of their own.
+//! Charts as SVG, rendered by the server without script or style.
 
 use std::fmt::Write as _;
 
@@ -7,24 +7,24 @@ use crate::html::{Element, Html, el};
 const WIDTH: f64 = 240.0;
 const HEIGHT: f64 = 48.0;
 
-/// A chart with its words.
+/// A chart with its labels.
 pub(crate) struct Chart<'a> {
-    /// What is measured.
+    /// The title.
     pub(crate) title: &'a str,
-    /// What that means, in a few words.
+    /// A short explanation.
     pub(crate) note: &'a str,
-    /// How it is now.
+    /// The current value.
     pub(crate) now: String,
-    /// The most there was, as it is said.
+    /// The maximum.
     pub(crate) most: String,
-    /// How far back it goes.
+    /// The start of the time axis.
     pub(crate) since: String,
-    /// Values, the oldest first; what was not known leaves a gap.
+    /// Values, oldest first. Unknown values leave a gap.
     pub(crate) lines: Vec<Vec<Option<f64>>>,
 }
 
 impl Chart<'_> {
-    /// The figure.
+    /// Renders the figure.
     pub(crate) fn draw(&self) -> Element {
         let said = format!(
             "{}: {} now, {} at most in the last {}",
@@ -48,7 +48,7 @@ impl Chart<'_> {
     }
 }
 
-/// Lines over one scale, from nothing to the most of all.
+/// Lines with a common scale, from zero to the maximum of all.
 pub(crate) fn lines(said: &str, lines: &[Vec<Option<f64>>]) -> Element {
     let all = lines.iter().flatten().flatten();
     let most = all.copied().fold(0.0_f64, f64::max);

@@ -1,8 +1,7 @@
-//! Every question that a page asks of the store, and every act: the one place that knows which
-//! store that is.
+//! Queries and actions of the pages. This is the only module that knows which store is used.
 //!
-//! A desk of another store offers the same functions with the same types, and no page notices.
-//! What comes out of here is masked where it is content, and cut down to what its actor may know.
+//! For another store it would have to provide the same functions with the same types. Its results
+//! are masked and limited to what the actor may see.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ pub(crate) use op::{
     destination_of, events, inbox, jobs, keys, overview, sagas, stalled, timeline,
 };
 
-/// What pages ask.
+/// The queries of the pages.
 pub(crate) struct Desk {
     store: Postgres,
     book: Book,
@@ -34,7 +33,7 @@ pub(crate) struct Desk {
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) name: String,
-    /// `database`, `configuration`, or `unknown` where nobody here declares it.
+    /// `database`, `configuration`, or `unknown` if it is declared in neither of them.
     pub(crate) declared_in: &'static str,
     /// `active`, `paused`, `disabled` or `removing`.
     pub(crate) state: &'static str,
@@ -42,9 +41,9 @@ pub(crate) struct Place {
     pub(crate) paused_by: Option<String>,
     pub(crate) changed_by: Option<String>,
     pub(crate) changed_at: Option<hapax::Timestamp>,
-    /// What it is, as JSON without secrets.
+    /// The declaration as JSON, without secrets.
     pub(crate) spec: Option<String>,
-    /// Its parts that a relay has opened.
+    /// The partitions that a relay has opened.
     pub(crate) parts: Vec<String>,
 }
 
@@ -59,14 +58,13 @@ impl Desk {
         self.mask.content(content_type, bytes)
     }
 
-    /// The beginning of a far side's response, masked; of what begins as JSON and breaks off only how long
-    /// it is.
+    /// The beginning of a receiver's response, masked. If it is incomplete JSON, only its length.
     pub(crate) fn head(&self, head: &[u8]) -> String {
         const SHOWN: usize = 512;
 
         match self.mask.head(head) {
             Some(text) => text.chars().take(SHOWN).collect(),
-            None => format!("JSON that breaks off, {} bytes", head.len()),
+            None => format!("incomplete JSON, {} bytes", head.len()),
         }
     }
 
@@ -74,7 +72,8 @@ impl Desk {
         self.mask.hides(name)
     }
 
-    /// The figures, and what stands still and why; with what only the configuration pauses.
+    /// The figures, and stalled work with its cause, including destinations that only the
+    /// configuration pauses.
     pub(crate) async fn overview(
         &self,
         actor: &Actor,
@@ -109,8 +108,8 @@ impl Desk {
         events::list(&self.store, actor, filter, before, limit).await
     }
 
-    /// An event by its id or its position. A page is to come in a moment: by its id an event is looked
-    /// for around the moment that this tells of, and nowhere else.
+    /// An event by id or position. To respond fast, an event is searched by its id only around the
+    /// time that the id contains.
     pub(crate) async fn event(&self, actor: &Actor, id: &str) -> Answer<Arc<OutboxEvent>> {
         let (found, is_near) = match (id.parse::<i64>(), id.parse::<EventId>()) {
             (Ok(position), _) => (events::at(&self.store, actor, position).await?, false),
@@ -131,7 +130,7 @@ impl Desk {
         found.ok_or_else(nowhere)
     }
 
-    /// Where an event stands at every destination.
+    /// The state of an event at every destination.
     pub(crate) async fn traces(&self, actor: &Actor, position: i64) -> Answer<Vec<events::Trace>> {
         let mut traces = events::trace(&self.store, position).await?;
         self.book.show(actor, &mut traces).await?;
@@ -257,7 +256,7 @@ impl Desk {
         sagas::decide(&self.store, actor, id, epoch, decision, reason).await
     }
 
-    /// Every destination that is declared anywhere or that a relay has opened.
+    /// All destinations that are declared anywhere or that a relay has opened.
     pub(crate) async fn places(&self, actor: &Actor) -> Answer<Vec<Place>> {
         let mut declared = std::collections::BTreeMap::new();
         let mut after: Option<String> = None;
@@ -272,7 +271,8 @@ impl Desk {
         }
         let opened = op::destinations::parts(&self.store, None).await?;
         let mut names: Vec<String> = declared.keys().cloned().collect();
-        // Whose events the others take is not said: they are not a tenant's.
+        // An actor of a tenant sees only the destinations in the database, because the tenant of
+        // the others is not known.
         if actor.tenant.is_none() {
             names.extend(self.book.configured().keys().cloned());
             names.extend(opened.iter().map(|it| destination_of(&it.name).to_owned()));
@@ -346,7 +346,7 @@ impl Desk {
         Ok(audit::list(&self.store, actor, acts, before, limit).await?)
     }
 
-    /// What can be seen now, for a job that is bound by it.
+    /// The current snapshot, for a job that is limited to it.
     pub(crate) async fn seen_now(&self) -> Answer<jobs::Seen> {
         Ok(jobs::Seen::now(&self.store).await?)
     }
@@ -361,7 +361,7 @@ impl Desk {
         op::dead_letters::count(&self.store, actor, destination, filter, seen).await
     }
 
-    /// How many events a job would offer to a destination again.
+    /// The number of events that a job would deliver to a destination again.
     pub(crate) async fn count_events(
         &self,
         actor: &Actor,
@@ -450,8 +450,8 @@ impl Desk {
         jobs::get(&self.store, actor, job).await
     }
 
-    /// The filter of a job that offers events: a destination that takes one tenant's events alone
-    /// is offered no other's, and a tenant pushes events to its own destinations alone.
+    /// The filter of a job that delivers events again. A destination of a tenant receives only that
+    /// tenant's events, and an actor of a tenant can use only its own destinations.
     async fn offered(
         &self,
         actor: &Actor,

@@ -1,9 +1,9 @@
-//! Who may come in: tokens, compared in constant time, with a role and perhaps a tenant.
+//! Tokens: compared in constant time, with a role and optionally a tenant.
 //!
-//! The admin API and the console share this: the one asks for a token with every request, the
-//! other once, for a session. Without tokens everybody on the machine may come in, and
-//! [`is_local`] says who that is: a page of the web may have given the address another name, and a
-//! proxy on the machine may speak for all the world.
+//! The admin API and the console share this module. The API requires a token with every request,
+//! the console once per session. Without tokens, every process on the machine has access.
+//! [`is_local`] excludes web pages that use another host name for the address, and proxies on the
+//! machine that forward requests of others.
 
 use std::net::IpAddr;
 
@@ -13,52 +13,52 @@ use http::{HeaderMap, HeaderName, header};
 use ring::digest::{SHA256, digest};
 use subtle::ConstantTimeEq as _;
 
-/// Letters of a token: fewer can be guessed.
+/// Minimum length of a token. A shorter one can be guessed.
 const TOKEN_LENGTH_MIN: usize = 16;
 
-/// What somebody may do.
+/// A role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Sees.
+    /// May read.
     Viewer,
-    /// Sees and acts.
+    /// May read and change.
     Operator,
 }
 
-/// Who asks, in which role.
+/// An actor with its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Who, for the audit log, and whose rows that sees.
+    /// The name for the audit log, and the tenant whose rows are visible.
     pub actor: Actor,
-    /// What that may do.
+    /// The role.
     pub role: Role,
 }
 
-/// A token as it is given.
+/// A token of the configuration.
 #[derive(Clone, Copy)]
 pub struct Given<'a> {
-    /// Whose it is.
+    /// The name of the owner.
     pub name: &'a str,
-    /// The token itself.
+    /// The token.
     pub token: &'a str,
-    /// What its bearer may do.
+    /// The role.
     pub role: Role,
-    /// The one tenant whose rows its bearer sees.
+    /// The only tenant whose rows are visible.
     pub tenant: Option<&'a str>,
 }
 
-/// A token that can never work.
+/// A token that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadToken {
-    /// Whose it is.
+    /// The name of the owner.
     pub name: String,
-    /// Which setting of it is at fault: `token` or `tenant`.
+    /// The setting that is not valid: `token` or `tenant`.
     pub setting: &'static str,
-    /// What is wrong with that.
+    /// The error.
     pub problem: String,
 }
 
-/// The tokens, as their hashes.
+/// The tokens as hashes.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens(Vec<Known>);
 
@@ -77,10 +77,11 @@ impl std::fmt::Debug for Given<'_> {
 }
 
 impl Tokens {
-    /// Knows these.
+    /// Creates the list of tokens.
     ///
     /// # Errors
-    /// Fails with the first that can be guessed, belongs to two, or has a tenant that is none.
+    /// Fails with the first token that is too short, has two owners, or has a tenant that is not
+    /// valid.
     pub fn of<'a>(given: impl IntoIterator<Item = Given<'a>>) -> Result<Self, BadToken> {
         let mut known: Vec<Known> = Vec::new();
         for one in given {
@@ -91,13 +92,13 @@ impl Tokens {
                 problem,
             };
             if one.token.len() < TOKEN_LENGTH_MIN {
-                let problem = format!("has fewer than {TOKEN_LENGTH_MIN} letters");
+                let problem = format!("has fewer than {TOKEN_LENGTH_MIN} characters");
                 return Err(bad("token", problem));
             }
-            // Who acted, and for which tenant, would be whichever comes last.
+            // Otherwise the actor and the tenant would depend on the order.
             if let Some(same) = known.iter().find(|it| it.hash == hash) {
                 let other = &same.caller.actor.name;
-                let problem = format!("is that of {other} too: give each its own");
+                let problem = format!("is also the token of {other}: use different tokens");
                 return Err(bad("token", problem));
             }
             let tenant = one.tenant.map(Tenant::new).transpose();
@@ -114,13 +115,13 @@ impl Tokens {
         Ok(Self(known))
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whose token this is. All are compared, and each to its end: how long that takes tells
-    /// nothing about any of them.
+    /// The caller with this token. All tokens are compared completely, so that the duration reveals
+    /// nothing about them.
     pub fn find(&self, token: &[u8]) -> Option<&Caller> {
         let asked = hash(token);
         let mut found = None;
@@ -134,7 +135,7 @@ impl Tokens {
 }
 
 impl Caller {
-    /// Whoever sits at this machine, where there are no tokens.
+    /// The caller on this machine, if there are no tokens.
     pub fn local() -> Self {
         Self {
             actor: Actor::new("local"),
@@ -143,8 +144,7 @@ impl Caller {
     }
 }
 
-/// Whether a request calls this machine by a name that only this machine has, and no proxy says that it
-/// passes it on for somebody else.
+/// Whether a request uses a local host name and was not forwarded by a proxy.
 pub fn is_local(headers: &HeaderMap) -> bool {
     headers.keys().all(|name| !tells_of_a_proxy(name)) && is_named_locally(headers)
 }

@@ -1,20 +1,20 @@
-//! Names and values as a form sends them, in a query string or in a body.
+//! Form fields, in a query string or in a body.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 
-/// What stands in a URL as it is.
+/// Characters that are not escaped in a URL.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// Fields in their order.
+/// Fields in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// Reads `name=value&name=value`.
+    /// Parses `name=value&name=value`.
     pub(crate) fn parse(text: &[u8]) -> Self {
         let pairs = text.split(|byte| *byte == b'&').filter(|it| !it.is_empty());
         let pair = |pair: &[u8]| {
@@ -25,7 +25,7 @@ impl Fields {
         Self(pairs.map(pair).collect())
     }
 
-    /// The first value of a name, where it says something.
+    /// The first value of a name, unless it is empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found
@@ -33,13 +33,13 @@ impl Fields {
             .filter(|value| !value.is_empty())
     }
 
-    /// The same, or nothing.
+    /// The first value of a name, or an empty text.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default()
     }
 }
 
-/// A path of the console with a query; what has no value is left out.
+/// A URL of the console with a query. Fields without a value are omitted.
 pub(crate) fn url(path: &str, fields: &[(&str, &str)]) -> String {
     let mut url = path.to_owned();
     let mut gap = '?';
@@ -53,9 +53,9 @@ pub(crate) fn url(path: &str, fields: &[(&str, &str)]) -> String {
     url
 }
 
-/// A path that ends in the name of something.
+/// A path that ends with the name of an object.
 pub(crate) fn path_of(folder: &str, name: &str) -> String {
-    // A dot would be the folder itself to a browser.
+    // A browser would interpret dots as a folder.
     let name = utf8_percent_encode(name, PLAIN).to_string();
     let name = if name.bytes().all(|byte| byte == b'.') {
         name.replace('.', "%2E")

@@ -1,4 +1,4 @@
-//! What stands around every page: the way to the others, the filter, who looks.
+//! Page layout: navigation, filter, and the signed-in caller.
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -11,7 +11,7 @@ use crate::{
     html::{Element, Html, el, link},
 };
 
-/// A page before its frame.
+/// A page without its layout.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     pub(crate) status: StatusCode,
@@ -23,15 +23,15 @@ pub(crate) struct Page {
 /// The filter of a page.
 #[derive(Clone, Debug)]
 pub(crate) struct FilterBox {
-    /// What was typed.
+    /// The text.
     pub(crate) text: String,
-    /// What is wrong with it.
+    /// The error in it.
     pub(crate) wrong: Option<String>,
-    /// What may be typed.
+    /// The qualifiers that can be used.
     pub(crate) hint: String,
 }
 
-/// Where the pages are, by what they are called, and the key behind `g` that leads there.
+/// The pages of the navigation: the key after `g` that opens it, the path, and the title.
 pub(crate) const PLACES: [(&str, &str, &str); 12] = [
     ("o", "/console", "Overview"),
     ("e", "/console/events", "Events"),
@@ -48,7 +48,7 @@ pub(crate) const PLACES: [(&str, &str, &str); 12] = [
 ];
 
 impl Page {
-    /// A page that was found.
+    /// A page with status 200.
     pub(crate) fn new(title: impl Into<String>, body: Html) -> Self {
         Self {
             status: StatusCode::OK,
@@ -58,13 +58,13 @@ impl Page {
         }
     }
 
-    /// The page with a filter.
+    /// Adds a filter.
     pub(crate) fn filtered(mut self, filter: FilterBox) -> Self {
         self.filter = Some(filter);
         self
     }
 
-    /// A page that says why there is none.
+    /// An error page.
     pub(crate) fn problem(status: StatusCode, title: impl Into<String>, why: &str) -> Self {
         let body = Html::default().add(el("p").class("problem").attr("role", "alert").add(why));
         Self {
@@ -82,7 +82,7 @@ impl IntoResponse for Page {
     }
 }
 
-/// The whole document.
+/// Renders the document.
 pub(crate) fn render(visit: &Visit, page: Page) -> String {
     let Page {
         title,
@@ -136,7 +136,7 @@ pub(crate) fn render(visit: &Visit, page: Page) -> String {
         .replacen("<html", "<!doctype html><html", 1)
 }
 
-/// What came of the act that led here.
+/// The result of the action that led to this page.
 fn told(visit: &Visit) -> Option<Element> {
     let said = act::told(visit.fields.get("said")?)?;
     Some(el("p").class("told").attr("role", "status").add(said))
@@ -260,7 +260,7 @@ fn filter_form(visit: &Visit, filter: FilterBox) -> Element {
         .add(note)
 }
 
-/// What a form says to be believed.
+/// The form field that protects against CSRF.
 pub(crate) fn sealed(visit: &Visit) -> Element {
     el("input")
         .attr("type", "hidden")
@@ -277,10 +277,10 @@ fn help() -> Element {
     };
     let own = [
         line("/", "to the filter"),
-        line("Esc", "clears the filter"),
-        line("j k", "to the next, to the one before"),
-        line("Enter", "opens it"),
-        line("?", "shows this"),
+        line("Esc", "clear the filter"),
+        line("j k", "next, previous"),
+        line("Enter", "open it"),
+        line("?", "show this help"),
     ];
     let places = PLACES
         .iter()

@@ -1,9 +1,8 @@
-//! What every request goes through: who asks, whether a form is believed, and the headers that
-//! keep a page from doing what it was not made for.
+//! Middleware of all requests: authentication, CSRF protection, and security headers.
 //!
-//! The order is fixed and each step refuses by itself: the name by which the machine is called, the
-//! origin of a form, the session and its role; only then is a form read, within a time, and its seal
-//! looked at. A page that is answered gets its frame here, because only here it is known who looks at it.
+//! The order is fixed, and each step can refuse the request: the host name, the origin of a form,
+//! the session and its role. Only then is a form read, within a time limit, and its CSRF token
+//! checked. The layout of a page is added here, because only here is the caller known.
 
 use std::time::Duration;
 
@@ -24,45 +23,45 @@ use crate::{
     session::{self, COOKIE, LIFE},
 };
 
-/// Bytes of a form: what a step of a saga made, at most.
+/// Maximum size of a form in bytes: the result of a saga step.
 const FORM_BYTES_MAX: usize = 64 * 1024;
-/// How long a form may take to come: a browser sends it with its headers.
+/// Time limit for reading a form. A browser sends it together with its headers.
 const FORM_TIME: Duration = Duration::from_secs(10);
-/// Where one signs in, and out.
+/// The path for signing in and out.
 pub(crate) const LOGIN: &str = "/console/login";
 pub(crate) const LOGOUT: &str = "/console/logout";
 
-/// Nothing but what the console serves itself, and no script or style inside a page.
+/// Only resources that the console itself serves, and no inline script or style.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; form-action 'self'; base-uri 'none'; \
                       frame-ancestors 'none'";
 
-/// Who looks, and what that asks for.
+/// The request of a page: caller and fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Visit {
-    /// Who; nobody on the page where one signs in.
+    /// The caller; none on the sign-in page.
     pub(crate) caller: Option<Caller>,
-    /// What a form has to say to be believed.
+    /// The CSRF token for forms.
     pub(crate) seal: String,
-    /// The fields of the query, or of the form.
+    /// The fields of the query or of the form.
     pub(crate) fields: Fields,
-    /// The path that was asked for.
+    /// The requested path.
     pub(crate) path: String,
-    /// The cookie of this browser.
+    /// The cookie of the browser.
     pub(crate) cookie: String,
-    /// Whether one has to sign in here at all.
+    /// Whether signing in is required.
     pub(crate) signs_in: bool,
 }
 
 impl Visit {
-    /// Who looks; behind the door somebody does.
+    /// The caller. There always is one after authentication.
     pub(crate) fn caller(&self) -> &Caller {
         self.caller
             .as_ref()
             .expect("nobody without a name comes past the door")
     }
 
-    /// Whether that may act.
+    /// Whether the caller may change things.
     pub(crate) fn acts(&self) -> bool {
         self.caller
             .as_ref()
@@ -79,7 +78,7 @@ impl FromRequestParts<Console> for Visit {
     }
 }
 
-/// Lets in whoever may ask this, and nobody else.
+/// Middleware that refuses requests that are not allowed.
 pub(crate) async fn pass(State(console): State<Console>, request: Request, next: Next) -> Response {
     let mut response = if request.uri().path().starts_with(assets::FOLDER) {
         next.run(request).await
@@ -123,7 +122,7 @@ async fn answer(console: &Console, request: Request, next: Next) -> Response {
     response
 }
 
-/// Who has this cookie, or sits at this machine.
+/// The caller with this cookie, or the local caller if there are no tokens.
 fn who(console: &Console, cookie: Option<&str>) -> Option<Caller> {
     if console.0.tokens.is_empty() {
         return Some(Caller::local());
@@ -147,7 +146,7 @@ fn may_see(console: &Console, visit: &Visit, request: &Request) -> Option<Respon
     Some(Redirect::to(&url(LOGIN, &[("next", next)])).into_response())
 }
 
-/// Takes a form in, or says why not: whoever may send none is told before any of it is read.
+/// Reads a form. A caller who may not send forms is refused before any of it is read.
 async fn take(
     console: &Console,
     visit: &mut Visit,
@@ -178,7 +177,7 @@ async fn form(body: Body) -> Result<Bytes, Response> {
             Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "Too much", why))
         }
         Err(_) => {
-            let why = "The form did not come in time. Nothing was done.";
+            let why = "The form was not received in time. Nothing was done.";
             Err(refuse(StatusCode::REQUEST_TIMEOUT, "Too late", why))
         }
     }
@@ -205,23 +204,23 @@ fn may_act(console: &Console, visit: &Visit, headers: &HeaderMap) -> Option<Resp
             actor = caller.actor.name,
             "a viewer tried to change something"
         );
-        let why = "A viewer sees and does not act. Nothing was done.";
+        let why = "A viewer has read access only. Nothing was done.";
         return Some(refuse(StatusCode::FORBIDDEN, "Not allowed", why));
     }
     None
 }
 
-/// Without tokens the machine must be called by a name of its own, and by nobody else's leave: a page of
-/// the web could have given its address another one, and a proxy passes on what the network asks.
+/// Without tokens, refuses host names that are not local, which a web page could use, and requests
+/// that were forwarded by a proxy.
 fn called_rightly(console: &Console, headers: &HeaderMap) -> Option<Response> {
     if !console.0.tokens.is_empty() || is_local(headers) {
         return None;
     }
-    let why = "Without tokens only localhost is answered, and nobody through a proxy.";
+    let why = "Without tokens, only direct requests from localhost are allowed.";
     Some(refuse(StatusCode::FORBIDDEN, "Not allowed", why))
 }
 
-/// Whether a form comes from a page of this console, as the browser says.
+/// Whether a form comes from a page of this console, according to the browser.
 fn is_own(headers: &HeaderMap) -> bool {
     let text = |name| {
         headers
@@ -260,7 +259,7 @@ fn cookie(headers: &HeaderMap) -> Option<String> {
     (value.len() == 43).then(|| value.to_owned())
 }
 
-/// Gives the browser its cookie.
+/// Sets the cookie.
 pub(crate) fn set_cookie(console: &Console, response: &mut Response, cookie: &str) {
     let secure = if console.0.https { "; Secure" } else { "" };
     let age = LIFE.as_secs();
@@ -275,7 +274,7 @@ fn protect(headers: &mut HeaderMap) {
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
-        // With less said, a browser says nothing of where a form comes from.
+        // With a stricter policy, browsers do not send the origin of a form.
         (header::REFERRER_POLICY, "same-origin"),
     ];
     for (name, value) in fixed {

@@ -1,25 +1,25 @@
-//! HTML as values: what a row says becomes text or an attribute, and can become nothing else.
+//! HTML builder: values become text or attributes, and never markup.
 //!
-//! There is no way to put markup into a page but [`el`], whose tags and attribute names are the
-//! program's own; every text and every value is escaped where it is added. Style and script
-//! attributes have no use here, for the policy of the console refuses both.
+//! Markup can be added only with [`el`], whose tags and attribute names are constants of the
+//! program. All texts and values are escaped when they are added. Style and script attributes are
+//! not used, because the console's policy refuses both.
 
 use std::fmt::Write as _;
 
-/// Elements that hold nothing and are not closed.
+/// Elements without content and end tag.
 const VOID: [&str; 5] = ["br", "hr", "input", "link", "meta"];
 
-/// What can stand in a page.
+/// A value that can be rendered into a page.
 pub(crate) trait Render {
-    /// Adds itself, escaped.
+    /// Appends the escaped value.
     fn render(&self, into: &mut String);
 }
 
-/// Markup that was made by this module.
+/// Markup created by this module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Html(String);
 
-/// One element with what it holds.
+/// An element with its content.
 #[derive(Clone, Debug)]
 pub(crate) struct Element {
     tag: &'static str,
@@ -50,7 +50,7 @@ impl Element {
         self
     }
 
-    /// Sets an attribute that has no value, where `is` says so.
+    /// Sets an attribute without a value if `is` is true.
     pub(crate) fn flag(mut self, name: &'static str, is: bool) -> Self {
         if is {
             let _ = write!(self.attributes, " {name}");
@@ -63,13 +63,13 @@ impl Element {
         self.attr("class", class)
     }
 
-    /// Adds something at the end of what it holds.
+    /// Appends to the content.
     pub(crate) fn add(mut self, what: impl Render) -> Self {
         what.render(&mut self.inside);
         self
     }
 
-    /// Adds one after the other.
+    /// Appends all items.
     pub(crate) fn all<T: Render>(mut self, what: impl IntoIterator<Item = T>) -> Self {
         for one in what {
             one.render(&mut self.inside);
@@ -79,13 +79,13 @@ impl Element {
 }
 
 impl Html {
-    /// Adds something at the end.
+    /// Appends a value.
     pub(crate) fn add(mut self, what: impl Render) -> Self {
         what.render(&mut self.0);
         self
     }
 
-    /// One after the other.
+    /// Renders all items.
     pub(crate) fn all<T: Render>(what: impl IntoIterator<Item = T>) -> Self {
         what.into_iter().fold(Self::default(), Self::add)
     }
@@ -95,7 +95,7 @@ impl Html {
         self.0
     }
 
-    /// Whether there is nothing in it.
+    /// Whether there is no markup.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -173,7 +173,7 @@ impl Render for u32 {
     }
 }
 
-/// Text that means itself wherever it stands: in an element, or in a quoted attribute.
+/// Escapes text, for element content and quoted attributes.
 fn escape(text: &str, into: &mut String) {
     for letter in text.chars() {
         match letter {
@@ -182,7 +182,7 @@ fn escape(text: &str, into: &mut String) {
             '>' => into.push_str("&gt;"),
             '"' => into.push_str("&quot;"),
             '\'' => into.push_str("&#39;"),
-            // Nothing that would end a text, or turn the rest of the line around.
+            // Characters that would end the text or reverse the direction of the line.
             '\0' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => into.push('\u{fffd}'),
             plain => into.push(plain),
         }

@@ -1,9 +1,9 @@
-//! Wrong tokens at the door: each is answered late, a bounded number at once, and the log tells of them
-//! now and then.
+//! Rate limit of wrong tokens: delayed responses, a limited number of them at once, and limited
+//! logging.
 //!
-//! A token is compared before anybody waits, and nothing is held while somebody does: who has a right one
-//! comes in at once, however many guess. What keeps guessers out is the length of a token; this keeps
-//! them from filling the log and the machine.
+//! A token is compared before the delay, and nothing is held during the delay, so a valid token is
+//! accepted at once, however many wrong ones there are. The length of tokens protects against
+//! guessing; this module only keeps attackers from filling the log and the machine.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -13,11 +13,11 @@ use std::{
 use hapax::Timestamp;
 use tokio::{sync::Semaphore, time::sleep};
 
-/// How long a wrong token waits for its answer.
+/// The delay of the response to a wrong token.
 pub(crate) const WAIT: Duration = Duration::from_secs(1);
-/// Wrong tokens that wait at once; one more is told so right away.
+/// Maximum number of delayed responses. Further ones are sent at once.
 const WAITING_MAX: usize = 32;
-/// How often the log tells of wrong tokens at most.
+/// Minimum interval between two log messages about wrong tokens.
 const TELL: Duration = Duration::from_mins(1);
 
 /// The wrong tokens of all browsers.
@@ -34,7 +34,7 @@ struct Untold {
 }
 
 impl Knocks {
-    /// Nobody has knocked yet.
+    /// No wrong tokens yet.
     pub(crate) fn new() -> Self {
         Self {
             waiting: Semaphore::new(WAITING_MAX),
@@ -42,7 +42,7 @@ impl Knocks {
         }
     }
 
-    /// Lets whoever was wrong wait for the answer; false, at once, where too many wait already.
+    /// Delays the response. Returns false at once if too many responses are delayed already.
     pub(crate) async fn wait(&self) -> bool {
         let Ok(_place) = self.waiting.try_acquire() else {
             return false;
@@ -51,7 +51,8 @@ impl Knocks {
         true
     }
 
-    /// Counts one, and says how many there were since that was told, when it is time to tell.
+    /// Counts a wrong token. If it is time for a log message, returns the number since the last
+    /// one.
     pub(crate) fn count(&self, now: Timestamp) -> Option<u64> {
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
         untold.count += 1;

@@ -1,13 +1,14 @@
-//! The web console: what happened to an event, why it does not move, and what to do about it.
+//! Web console: shows what happened to an event, why it does not move, and what can be done about
+//! it.
 //!
-//! [`Console::router`] is an axum router whose routes stand below [`BASE`]; a service merges it
-//! into its own. Pages are rendered by the server and complete without a script; the script adds
-//! the keyboard, the filter that answers while one types, and figures that move. Nothing is loaded
-//! from anywhere else.
+//! [`Console::router`] returns an axum router whose routes are below [`BASE`]; a service merges it
+//! into its own router. Pages are rendered by the server and complete without the script, which
+//! adds keyboard shortcuts, a live filter and live figures. Nothing is loaded from other servers.
 //!
-//! Who may come in says [`Tokens`]; without tokens only this machine may, and nobody through a proxy. A viewer sees, an
-//! operator acts, and every act is asked for, counted, given a reason and written into the audit
-//! log by the store. What a tenant's token sees is that tenant's.
+//! [`Tokens`] control access. Without tokens, only direct requests from this machine are allowed. A
+//! viewer can only read; an operator can also change things. Every action shows its effect and the
+//! number of affected rows, requires a reason, and is written to the audit log by the store. A
+//! token of a tenant sees only rows of that tenant.
 
 mod nearest;
 mod filter;
@@ -45,48 +46,49 @@ use knock::Knocks;
 use sample::Samples;
 use session::Sessions;
 
-/// Where the console stands.
+/// The path of the console.
 pub const BASE: &str = "/console";
 
-/// Connections that may wait for live figures at once, where its host does not say.
+/// Default maximum number of connections with live figures.
 const LIVE_MAX: usize = 64;
 
 /// Renders the metrics of this process as Prometheus text.
 pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// What the host of a console decides.
+/// The settings of a console.
 #[non_exhaustive]
 pub struct Settings {
-    /// The time of day.
+    /// The wall clock.
     pub clock: Clock,
-    /// Who may come in; none means whoever sits at this machine.
+    /// The tokens. Without any, only this machine has access.
     pub tokens: Tokens,
-    /// Whether browsers come over TLS: the cookie is then sent over nothing else.
+    /// Whether browsers use TLS: the cookie is then sent over TLS only.
     pub https: bool,
-    /// What is masked in payloads and answers.
+    /// The names whose values are masked in payloads and responses.
     pub mask: Mask,
-    /// The settings in force, with their secrets hidden.
+    /// The effective settings of the host, without secrets.
     pub effective: Vec<Setting>,
-    /// The destinations of the host's own configuration.
+    /// The destinations of the host's configuration.
     pub configured: BTreeMap<String, Configured>,
-    /// The metrics of this process: reuse, conflicts and breakers are read from them.
+    /// The metrics of this process: replays, conflicts and breakers are read from them.
     pub metrics: Option<Metrics>,
-    /// Connections that may wait for live figures at once: fewer than its listener takes.
+    /// Maximum number of connections with live figures. It must be lower than the limit of the
+    /// listener.
     pub live_max: usize,
 }
 
-/// A setting as it is shown.
+/// A setting for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its name, such as `relay.lease`.
+    /// The name, such as `relay.lease`.
     pub name: String,
-    /// Its value.
+    /// The value.
     pub value: String,
-    /// Where it came from.
+    /// The source.
     pub origin: String,
 }
 
-/// The console over a store.
+/// A console for a store.
 #[derive(Clone)]
 pub struct Console(Arc<Inner>);
 
@@ -104,7 +106,7 @@ struct Inner {
 }
 
 impl Settings {
-    /// The settings of a console for whoever sits at this machine.
+    /// The settings of a console for this machine only.
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -118,7 +120,7 @@ impl Settings {
         }
     }
 
-    /// Lets live figures take half of a listener's connections at most.
+    /// Limits live figures to half of a listener's connections.
     pub fn bounded_by(&mut self, bounds: &serve::Bounds) {
         self.live_max = self.live_max.min(bounds.connections.div_ceil(2));
     }
@@ -137,7 +139,7 @@ impl fmt::Debug for Console {
 }
 
 impl Console {
-    /// A console over a store.
+    /// Creates a console for a store.
     pub fn new(store: Postgres, settings: Settings) -> Self {
         let Settings {
             clock,
@@ -164,7 +166,7 @@ impl Console {
         }))
     }
 
-    /// Every route, below [`BASE`], behind the door.
+    /// All routes, below [`BASE`], with authentication.
     pub fn router(&self) -> Router {
         let pass = middleware::from_fn_with_state(self.clone(), guard::pass);
         pages::routes()
@@ -173,7 +175,7 @@ impl Console {
             .with_state(self.clone())
     }
 
-    /// Keeps the charts supplied while nobody looks; it ends with [`Console::close`].
+    /// Collects the data of the charts in the background, until [`Console::close`] is called.
     pub async fn watch(&self) {
         let mut closing = self.0.closing.subscribe();
         let closed = async move {
@@ -185,7 +187,7 @@ impl Console {
         }
     }
 
-    /// Ends what waits for live figures, so that a server can stop.
+    /// Closes the connections with live figures, so that the server can stop.
     pub fn close(&self) {
         self.0.closing.send_replace(true);
     }

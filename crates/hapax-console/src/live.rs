@@ -1,7 +1,8 @@
-//! `/console/live`: what moves, told as it moves.
+//! `/console/live`: live figures as server-sent events.
 //!
-//! A bounded number of connections; one more is told to come again. Each ends with its session, or
-//! with the server, and the page comes back by itself. A page that hears nothing stays what it is.
+//! The number of connections is limited; further ones receive a 503. A connection ends with its
+//! session or with the server, and the page reconnects by itself. A page without live figures
+//! remains usable.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -19,11 +20,11 @@ use tokio::{sync::OwnedSemaphorePermit, sync::watch, time::sleep};
 
 use crate::{Console, guard::Visit, pages::overview};
 
-/// How often something is told.
+/// The interval of events.
 const TELL: Duration = Duration::from_secs(2);
-/// How often it is said that the connection lives, where nothing is told.
+/// The interval of keep-alives if there are no events.
 const BEAT: Duration = Duration::from_secs(15);
-/// When a page comes back after a connection broke, in milliseconds.
+/// The delay before a page reconnects.
 const RETRY: Duration = Duration::from_secs(1);
 
 struct Watcher {
@@ -35,7 +36,7 @@ struct Watcher {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Tells what moves.
+/// Streams the events.
 pub(crate) async fn stream(State(console): State<Console>, visit: Visit) -> Response {
     let Ok(permit) = Arc::clone(&console.0.live).try_acquire_owned() else {
         let later = [(header::RETRY_AFTER, "10")];
@@ -58,7 +59,7 @@ pub(crate) async fn stream(State(console): State<Console>, visit: Visit) -> Resp
 }
 
 impl Watcher {
-    /// What is to be told next; `None` when the connection ends.
+    /// The next event; `None` if the connection ends.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if !self.is_first {
@@ -83,7 +84,7 @@ impl Watcher {
         !self.visit.signs_in || self.console.0.sessions.lives(&self.visit.cookie)
     }
 
-    /// The parts of the overview that move, by their ids, as JSON.
+    /// The parts of the overview that change, by their element ids, as JSON.
     async fn figures(&self) -> String {
         let actor = &self.visit.caller().actor;
         let Ok(look) = self.console.0.samples.look(&self.console, actor).await else {

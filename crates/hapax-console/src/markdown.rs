@@ -1,12 +1,12 @@
-//! The few forms of Markdown that the reference is written in, as HTML; or the part of a page that
-//! holds every word of a filter, under its headings.
+//! Markdown renderer for the reference pages. It supports only the syntax that they use, and can
+//! restrict a page to the parts that contain all words of a filter.
 
 use crate::html::{Element, Html, el, link};
 
-/// Where a link leads, if it leads anywhere here.
+/// Returns the target of a link, if it exists in the console.
 type LeadsTo<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A piece of a page.
+/// A block of a page.
 enum Block<'a> {
     Heading(usize, &'a str),
     Paragraph(String),
@@ -15,14 +15,14 @@ enum Block<'a> {
     List(bool, Vec<String>),
 }
 
-/// Renders a page; with words, only what holds all of them. Its title is left out.
+/// Renders a page without its title. With words, only the parts that contain all of them.
 pub(crate) fn render(text: &str, words: &[String], to: LeadsTo<'_>) -> Html {
     let holds = |text: &str| {
         let text = text.to_lowercase();
         words.iter().all(|word| text.contains(word.as_str()))
     };
     let (mut html, mut heading) = (Html::default(), None);
-    // Everything under a heading that holds all words is shown.
+    // If a heading contains all words, everything below it is shown.
     let mut whole = false;
     for block in blocks(text) {
         let shown = match block {
@@ -76,7 +76,7 @@ fn blocks(text: &str) -> Vec<Block<'_>> {
             while let Some(row) = lines.next_if(|it| it.starts_with('|')) {
                 rows.push(cells(row));
             }
-            // The first of them is the ruler under the heads.
+            // The first row is the separator below the header.
             let rows = rows.into_iter().skip(1).collect();
             blocks.push(Block::Table(cells(line), rows));
         } else if let Some(first) = item(line) {
@@ -115,7 +115,7 @@ fn item(line: &str) -> Option<&str> {
     (!number.is_empty() && number.bytes().all(|it| it.is_ascii_digit())).then_some(text)
 }
 
-/// The cells of a row; a bar inside of code is not the end of one.
+/// The cells of a row. A bar inside code does not end a cell.
 fn cells(row: &str) -> Vec<&str> {
     let row = row.trim().trim_start_matches('|');
     let row = row.strip_suffix('|').unwrap_or(row);
@@ -140,7 +140,7 @@ fn title_of(level: usize, title: &str, to: LeadsTo<'_>) -> Element {
     el(tag).attr("id", anchor(title)).add(spans(title, to))
 }
 
-/// The anchor of a heading, as the book makes it.
+/// The anchor of a heading, as mdBook generates it.
 fn anchor(heading: &str) -> String {
     let letters = heading.to_lowercase();
     let kept = letters
@@ -177,7 +177,7 @@ fn table(heads: &[&str], rows: &[Vec<&str>], to: LeadsTo<'_>) -> Element {
         .add(el("tbody").all(rows.iter().map(row)))
 }
 
-/// Code, strong words and links inside of a text.
+/// Renders code, bold text and links.
 fn spans(text: &str, to: LeadsTo<'_>) -> Html {
     let mut html = Html::default();
     let mut rest = text;
@@ -191,7 +191,7 @@ fn spans(text: &str, to: LeadsTo<'_>) -> Html {
     html.add(rest)
 }
 
-/// One special piece at the beginning of a text, and what is behind it.
+/// Renders one inline element and returns the rest.
 fn span<'a>(text: &'a str, to: LeadsTo<'_>) -> (Html, &'a str) {
     let between = |open: &str, close: &str| {
         let inside = text.strip_prefix(open)?;

@@ -1,9 +1,8 @@
-//! The known word that a mistyped one most likely meant.
+//! Suggestion of the known name that is nearest to a mistyped one.
 
-/// The nearest of `known` to `word`; none when it shares nothing with any.
+/// The name in `known` that is nearest to `word`; none if no name has anything in common with it.
 pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // A word that was broken off early is the beginning of the one that was meant, and one that was
-    // written out goes on beyond it.
+    // A prefix of a known name, or a known name with a suffix, counts as near.
     let weigh = |candidate: &'a str| {
         let changes = distance(word, candidate);
         let begins =
@@ -16,7 +15,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
     alike.min().map(|(_, _, candidate)| candidate)
 }
 
-/// How many characters must be inserted, deleted or replaced to make one word the other.
+/// The edit distance: insertions, deletions and replacements of characters.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

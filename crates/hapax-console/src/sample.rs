@@ -1,7 +1,8 @@
-//! Figures over time: looked at once for everybody who watches, kept for a quarter of an hour.
+//! Figures over time: sampled once for all watchers, kept for a quarter of an hour.
 //!
-//! One look serves all pages and all live connections of a tenant for [`FRESH`], so that a crowd
-//! of watchers costs the database what one does. What lies before this process began is not known.
+//! For [`FRESH`], one sample serves all pages and all live connections of a tenant, so that any
+//! number of watchers costs the database no more than one. The time before the start of this
+//! process is not known.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -20,24 +21,24 @@ use crate::{
     desk::{Actor, OperateError, overview::Overview, stalled::Stalled},
 };
 
-/// How long a look is good.
+/// How long a sample is used.
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
-/// How often a look is kept.
+/// The interval of samples that are kept.
 pub(crate) const STEP: Duration = Duration::from_secs(5);
-/// Looks that are kept: a quarter of an hour.
+/// The number of samples that are kept: a quarter of an hour.
 const KEPT: usize = 180;
-/// Looks over which a rate is taken: a minute.
+/// The number of samples over which rates are computed: one minute.
 const RATE: usize = 12;
 
-/// How it stands, and how it stood.
+/// The current figures and the kept samples.
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) at: Timestamp,
     pub(crate) overview: Overview,
     pub(crate) stalled: Vec<Stalled>,
-    /// Destinations that a relay of this process offers nothing for a while.
+    /// Destinations whose breaker is open in a relay of this process.
     pub(crate) breakers: Vec<String>,
-    /// The oldest first.
+    /// The samples, oldest first.
     pub(crate) kept: Vec<Sample>,
 }
 
@@ -50,13 +51,13 @@ pub(crate) struct Sample {
     pub(crate) delivered: f64,
     pub(crate) failed: BTreeMap<String, f64>,
     requests: Option<Requests>,
-    /// The part of the requests that were answered from the store.
+    /// The fraction of requests that were replayed.
     pub(crate) reuse: Option<f64>,
-    /// The part that was answered 409.
+    /// The fraction of requests that received a 409.
     pub(crate) conflicts: Option<f64>,
 }
 
-/// Requests with a key since this process began.
+/// The number of requests with a key since the start of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Requests {
     all: f64,
@@ -64,7 +65,7 @@ struct Requests {
     conflicts: f64,
 }
 
-/// What was looked at, by tenant.
+/// The samples by tenant.
 pub(crate) struct Samples {
     metrics: Option<Metrics>,
     turns: Mutex<HashMap<Option<String>, Arc<Turn<Kept>>>>,
@@ -82,7 +83,7 @@ impl Samples {
         Self { metrics, turns }
     }
 
-    /// A look that is fresh enough.
+    /// A sample that is recent enough.
     pub(crate) async fn look(
         &self,
         console: &Console,
@@ -91,7 +92,7 @@ impl Samples {
         let tenant = actor.tenant.as_ref().map(Tenant::as_str);
         let turn = {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            // Tenants come from tokens: there are no more than those.
+            // The number of tenants is limited by the number of tokens.
             Arc::clone(turns.entry(tenant.map(str::to_owned)).or_default())
         };
         let mut kept = turn.lock().await;
@@ -102,7 +103,7 @@ impl Samples {
             return Ok(Arc::clone(look));
         }
         let (overview, stalled) = console.desk().overview(actor).await?;
-        // What this process counts is of all tenants.
+        // The metrics of this process contain all tenants.
         let text = self.metrics.as_ref().filter(|_| tenant.is_none());
         let text = text.map(|render| render()).unwrap_or_default();
         let requests = requests(&text);
@@ -119,7 +120,7 @@ impl Samples {
     }
 }
 
-/// Looks now and then, for charts that know what was before somebody looked.
+/// Samples in the background, so that charts also show the time before somebody watched.
 pub(crate) async fn keep(console: &Console) {
     let everybody = Actor::new("");
     let mut ticks = interval(STEP);
@@ -127,13 +128,13 @@ pub(crate) async fn keep(console: &Console) {
     loop {
         ticks.tick().await;
         if let Err(error) = console.0.samples.look(console, &everybody).await {
-            tracing::debug!(error = %error, "the console cannot look");
+            tracing::debug!(error = %error, "the console cannot read its figures");
         }
     }
 }
 
 impl Kept {
-    /// Keeps a sample, in place of the last where that is younger than a step.
+    /// Keeps a sample. It replaces the last one if that is younger than a step.
     fn add(&mut self, mut sample: Sample) {
         let before = self.samples.len().checked_sub(2);
         let before = before.and_then(|at| self.samples.get(at));
@@ -156,12 +157,12 @@ impl Kept {
 }
 
 impl Sample {
-    /// When it was taken.
+    /// The time of the sample.
     pub(crate) fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// Whether this process counts requests at all.
+    /// Whether this process counts requests.
     pub(crate) fn counts_requests(&self) -> bool {
         self.requests.is_some()
     }
@@ -192,7 +193,7 @@ pub(crate) fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// The requests that a process has counted, where it counts any.
+/// The counted requests of a process, if it counts any.
 fn requests(text: &str) -> Option<Requests> {
     let mut found = None;
     for (labels, value) in series(text, "hapax_idempotency_requests_total") {
@@ -218,7 +219,7 @@ fn breakers(text: &str) -> Vec<String> {
     names
 }
 
-/// The labels and values of one metric in Prometheus text.
+/// The labels and values of a metric in Prometheus text.
 fn series<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
     text.lines().filter_map(move |line| {
         let rest = line.strip_prefix(name)?;

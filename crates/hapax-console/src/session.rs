@@ -1,8 +1,8 @@
-//! Sessions: who is signed in, by a random cookie that only its hash is kept of.
+//! Sessions, identified by a random cookie of which only the hash is stored.
 //!
-//! A session ends by itself, sooner when nobody uses it; their number is bounded, and a session
-//! more of one caller ends that caller's oldest. What protects a form is made of the cookie and a
-//! key of this process: it stands for one browser, and is worth nothing after a restart.
+//! A session expires, earlier if it is not used. The number of sessions per caller is limited; a
+//! further one ends the caller's oldest. The CSRF token of a form is derived from the cookie and a
+//! key of this process, so it is valid for one browser and until a restart.
 
 use std::{
     collections::HashMap,
@@ -21,14 +21,14 @@ use crate::door::{Caller, hash};
 
 /// The name of the cookie.
 pub(crate) const COOKIE: &str = "hapax_console";
-/// How long a session lives at most.
+/// Maximum lifetime of a session.
 pub(crate) const LIFE: Duration = Duration::from_hours(12);
-/// How long it lives when nobody uses it.
+/// Lifetime of an unused session.
 const IDLE: Duration = Duration::from_hours(2);
-/// Sessions of one caller: its browsers.
+/// Maximum number of sessions per caller.
 const SESSIONS_EACH: usize = 16;
 
-/// Who is signed in.
+/// The current sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     clock: Clock,
@@ -44,14 +44,14 @@ struct Session {
 }
 
 impl Sessions {
-    /// Nobody is signed in yet.
+    /// No sessions yet.
     pub(crate) fn new(clock: Clock) -> Self {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &random());
         let open = Mutex::default();
         Self { clock, key, open }
     }
 
-    /// Signs somebody in, and says what the cookie is.
+    /// Starts a session and returns its cookie.
     pub(crate) fn begin(&self, caller: Caller) -> String {
         let now = self.clock.now();
         let mut open = self.lock();
@@ -74,7 +74,7 @@ impl Sessions {
         cookie
     }
 
-    /// Who has this cookie.
+    /// The caller with this cookie.
     pub(crate) fn find(&self, cookie: &str) -> Option<Caller> {
         let now = self.clock.now();
         let mut open = self.lock();
@@ -86,7 +86,7 @@ impl Sessions {
         Some(session.caller.clone())
     }
 
-    /// Whether somebody has this cookie still; asking does not prolong it.
+    /// Whether the session of this cookie is still alive. The check does not prolong it.
     pub(crate) fn lives(&self, cookie: &str) -> bool {
         let now = self.clock.now();
         let open = self.lock();
@@ -94,18 +94,18 @@ impl Sessions {
         session.is_some_and(|session| session.lives(now))
     }
 
-    /// Signs somebody out.
+    /// Ends a session.
     pub(crate) fn end(&self, cookie: &str) {
         self.lock().remove(&hash(cookie.as_bytes()));
     }
 
-    /// What a form of this browser says to be believed.
+    /// The CSRF token for forms of this browser.
     pub(crate) fn seal(&self, cookie: &str) -> String {
         let tag = hmac::sign(&self.key, cookie.as_bytes());
         URL_SAFE_NO_PAD.encode(tag)
     }
 
-    /// Whether a form came from a page that this browser was given; compared in constant time.
+    /// Checks a CSRF token in constant time.
     pub(crate) fn is_sealed(&self, cookie: &str, seal: &str) -> bool {
         let tag = URL_SAFE_NO_PAD.decode(seal).unwrap_or_default();
         hmac::verify(&self.key, cookie.as_bytes(), &tag).is_ok()
@@ -122,7 +122,7 @@ impl Session {
     }
 }
 
-/// A cookie that nobody can guess.
+/// A random cookie.
 pub(crate) fn mint() -> String {
     URL_SAFE_NO_PAD.encode(random())
 }

@@ -1,4 +1,4 @@
-//! How values are shown: moments, spans, numbers, states, content, and the tables they stand in.
+//! Formatting of values: times, durations, numbers, states, content, and tables.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -10,13 +10,13 @@ use crate::{
     html::{Element, Html, Render, el, link},
 };
 
-/// A moment as RFC 3339.
+/// A time in RFC 3339.
 pub(crate) fn moment(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.as_millis())
         .map_or_else(|_| at.as_millis().to_string(), |it| format!("{it:.3}"))
 }
 
-/// A moment as people say it, with the exact one beside it.
+/// A time in readable form, with the exact time as title.
 pub(crate) fn time(at: Timestamp, now: Timestamp) -> Element {
     let said = if at > now {
         format!("in {}", span(at.since(now)))
@@ -30,7 +30,7 @@ pub(crate) fn time(at: Timestamp, now: Timestamp) -> Element {
         .add(said)
 }
 
-/// A length of time in its two largest units.
+/// A duration in its two largest units.
 pub(crate) fn span(span: Duration) -> String {
     let millis = span.as_millis();
     let seconds = millis / 1_000;
@@ -47,7 +47,7 @@ pub(crate) fn span(span: Duration) -> String {
     }
 }
 
-/// A number with gaps.
+/// A number with separators.
 pub(crate) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut spaced = String::new();
@@ -60,7 +60,7 @@ pub(crate) fn number(number: u64) -> String {
     spaced
 }
 
-/// A count, with how it was come by.
+/// A count, marked if it is not exact.
 pub(crate) fn count(count: Count) -> String {
     let said = number(count.number);
     match count.kind {
@@ -70,7 +70,7 @@ pub(crate) fn count(count: Count) -> String {
     }
 }
 
-/// Bytes.
+/// A size in bytes.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} B"),
@@ -79,7 +79,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// How something stands.
+/// A state.
 pub(crate) fn badge(state: &str) -> Element {
     let tone = match state {
         "dead" | "failed" | "rejected" | "gone" | "disabled" | "refused" | "needs_attention"
@@ -96,10 +96,10 @@ pub(crate) fn badge(state: &str) -> Element {
         .add(state.replace('_', " "))
 }
 
-/// Content, masked already.
+/// Content that is already masked.
 pub(crate) fn content(label: &str, shown: &Shown) -> Element {
     match shown {
-        // A region that scrolls can be reached by the keyboard.
+        // A scrolling region has to be reachable by keyboard.
         Shown::Json(text) => el("pre")
             .attr("tabindex", "0")
             .attr("role", "region")
@@ -110,13 +110,13 @@ pub(crate) fn content(label: &str, shown: &Shown) -> Element {
             bytes,
         } => {
             let kind = content_type.as_deref().unwrap_or("no content type");
-            let said = format!("{} of {kind}: what is no JSON is not shown", size(*bytes));
+            let said = format!("{} of {kind}: only JSON is shown", size(*bytes));
             el("p").class("soft").add(said)
         }
     }
 }
 
-/// JSON on lines of its own; what is no JSON stays as it is. Numbers and names keep their text.
+/// Indents JSON. Other text is unchanged. Numbers and names keep their text.
 fn indented(text: &str) -> String {
     let (mut out, mut depth, mut quoted, mut escaped) = (String::new(), 0_usize, false, false);
     let line = |out: &mut String, depth: usize| {
@@ -164,8 +164,7 @@ fn indented(text: &str) -> String {
     out
 }
 
-/// A table; on a narrow screen each row becomes a card, with the name of its column before each
-/// value.
+/// A table. On a narrow screen each row becomes a card, with the column name before each value.
 pub(crate) struct Table {
     caption: String,
     heads: &'static [&'static str],
@@ -173,7 +172,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with these columns; those of numbers begin with `#`.
+    /// A table with these columns. Columns of numbers begin with `#`.
     pub(crate) fn new(caption: impl Into<String>, heads: &'static [&'static str]) -> Self {
         Self {
             caption: caption.into(),
@@ -223,28 +222,28 @@ impl Render for Table {
     }
 }
 
-/// Something as the content of a cell.
+/// The content of a cell.
 pub(crate) fn cell(what: impl Render) -> Html {
     Html::default().add(what)
 }
 
-/// A text that may be long and has no gaps, or nothing.
+/// A long text without spaces, or nothing.
 pub(crate) fn code(text: Option<&str>) -> Html {
     let text = text.filter(|text| !text.is_empty());
     text.map_or_else(none, |text| cell(el("code").add(text)))
 }
 
-/// Nothing, as it is shown.
+/// An empty value.
 pub(crate) fn none() -> Html {
     cell(el("span").class("soft").add("–"))
 }
 
-/// What opens the row that it stands in.
+/// The link that opens its row.
 pub(crate) fn open(to: &str, text: impl Render) -> Element {
     link(to, text).attr("data-open", "")
 }
 
-/// Names and values.
+/// A list of names and values.
 pub(crate) fn facts<const N: usize>(facts: [(&str, Html); N]) -> Element {
     let fact =
         |(name, value): (&str, Html)| el("div").add(el("dt").add(name)).add(el("dd").add(value));
@@ -252,7 +251,7 @@ pub(crate) fn facts<const N: usize>(facts: [(&str, Html); N]) -> Element {
     el("dl").class("facts").all(said.map(fact))
 }
 
-/// The way to the next page; an empty page may have one.
+/// The link to the next page. An empty page may have one.
 pub(crate) fn pager(path: &str, q: &str, before: &str, next: Option<&str>) -> Option<Element> {
     if before.is_empty() && next.is_none() {
         return None;
@@ -271,7 +270,7 @@ pub(crate) fn pager(path: &str, q: &str, before: &str, next: Option<&str>) -> Op
     )
 }
 
-/// That nothing was found.
+/// A note that nothing was found.
 pub(crate) fn nothing(what: &str) -> Element {
     el("p").class("nothing").add(what)
 }

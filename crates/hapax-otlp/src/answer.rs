@@ -1,19 +1,20 @@
-//! What a collector answers: how many spans of a request it did not take.
+//! Response of a collector: the number of spans that it rejected.
 //!
-//! A success may be a partial one (`ExportTraceServiceResponse.partial_success`): the rest must not
-//! be sent again, and is lost. Only the number is read; what cannot be read says nothing.
+//! A success may be partial (`ExportTraceServiceResponse.partial_success`): the rejected spans must
+//! not be sent again and are lost. Only their number is parsed; a response that cannot be parsed
+//! counts as 0.
 
-/// The field of `ExportTraceServiceResponse`, and the one of `ExportTracePartialSuccess`.
+/// The field number in `ExportTraceServiceResponse` and in `ExportTracePartialSuccess`.
 const PARTIAL_SUCCESS: u64 = 1;
 const REJECTED_SPANS: u64 = 1;
 
-/// How many spans an answer says were rejected.
+/// The number of rejected spans in a response.
 pub(crate) fn rejected(answer: &[u8]) -> u64 {
     let Some(Value::Bytes(partial)) = field(answer, PARTIAL_SUCCESS) else {
         return 0;
     };
     match field(partial, REJECTED_SPANS) {
-        // A negative number is none.
+        // A negative number counts as 0.
         Some(Value::Number(spans)) => u64::try_from(spans.cast_signed()).unwrap_or(0),
         _ => 0,
     }
@@ -67,7 +68,7 @@ mod tests {
         assert_eq!(rejected(b""), 0);
         assert_eq!(rejected(b"\x0a\x00"), 0);
         assert_eq!(rejected(b"\x0a\x02\x08\x03"), 3);
-        // With a message in front of it, and a field that nobody knows.
+        // With a preceding message and an unknown field.
         assert_eq!(rejected(b"\x12\x01x\x0a\x09\x12\x04full\x08\xac\x02"), 300);
         // Minus one.
         let minus = b"\x0a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";

@@ -1,8 +1,8 @@
-//! Spans as an `ExportTraceServiceRequest` of OTLP, in protobuf.
+//! Encoding of spans as `ExportTraceServiceRequest` (OTLP, protobuf).
 //!
-//! Five messages are written and none is read, so they are written by hand; the numbers are those
-//! of `opentelemetry/proto/trace/v1/trace.proto`. What the official classes read of it is tested
-//! beside the shop.
+//! The encoder is written by hand, because it only writes five messages and reads none. The numbers
+//! are those of `opentelemetry/proto/trace/v1/trace.proto`. The shop's tests decode its output with
+//! the official classes.
 
 use crate::span::{Ended, Value};
 
@@ -14,7 +14,7 @@ const FIXED32: u8 = 5;
 /// `Status.code` of a span that failed.
 const ERROR: u64 = 2;
 
-/// Writes one request with the spans of one service.
+/// Encodes one request with the spans of one service.
 pub(crate) fn request(resource: &[(&str, String)], spans: &[Ended]) -> Vec<u8> {
     let mut out = Writer::default();
     out.message(1, |resource_spans| {

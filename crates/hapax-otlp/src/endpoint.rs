@@ -1,24 +1,24 @@
-//! Where spans go, and what goes with every request there.
+//! Address of the collector and headers of every request.
 
 use std::{fmt, str::FromStr};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
-/// The path of traces below a collector's address.
+/// The path of traces, relative to a collector's address.
 const PATH: &str = "/v1/traces";
 
-/// A collector's address, as `OTEL_EXPORTER_OTLP_ENDPOINT` has it: `http://127.0.0.1:4318`.
+/// The address of a collector, as in `OTEL_EXPORTER_OTLP_ENDPOINT`: `http://127.0.0.1:4318`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(Uri);
 
 impl Endpoint {
-    /// Where traces are posted: below the address, at `/v1/traces`.
+    /// The URI to which traces are posted: the address with `/v1/traces`.
     pub(crate) fn traces(&self) -> &Uri {
         &self.0
     }
 }
 
-/// What an address of a collector is not; it is not repeated, for it may hold a password.
+/// The address is not valid. The error does not contain it, because it may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is the address of an OTLP collector over HTTP, such as http://127.0.0.1:4318")]
 pub struct EndpointError;
@@ -39,9 +39,9 @@ impl FromStr for Endpoint {
     }
 }
 
-/// The headers that `OTEL_EXPORTER_OTLP_HEADERS` lists: `name=value,...`, values in percent-encoding.
+/// Parses `OTEL_EXPORTER_OTLP_HEADERS`: `name=value,...`, with percent-encoded values.
 ///
-/// `None` when it is no such list.
+/// Returns `None` if it is not such a list.
 pub fn headers_of(text: &str) -> Option<Vec<(String, String)>> {
     let pairs = text.split(',').map(str::trim).filter(|it| !it.is_empty());
     let read = |pair: &str| {
@@ -62,12 +62,13 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Headers of every request to the collector: tokens, often. They do not print.
+/// Headers of every request to the collector. They are never printed, because they often contain
+/// tokens.
 #[derive(Clone, Default)]
 pub struct Headers(HeaderMap);
 
 impl Headers {
-    /// Adds a header; false when its name or its value can be none.
+    /// Adds a header. Returns false if the name or the value is not valid.
     #[must_use]
     pub fn add(&mut self, name: &str, value: &str) -> bool {
         let name = name.parse::<HeaderName>();

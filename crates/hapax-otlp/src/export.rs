@@ -1,7 +1,7 @@
-//! Spans on their way: gathered, sent in batches, tried again, and dropped where that is better.
+//! Exporter: collects spans, sends them in batches, retries, and drops spans if it must.
 //!
-//! A collector that cannot be reached is told of in the log once, with how many spans it cost,
-//! and once more when it is back.
+//! A collector that cannot be reached is logged once, with the number of lost spans, and once more
+//! when it is back.
 
 use std::{
     fmt,
@@ -41,23 +41,23 @@ use crate::{
 /// The media type of a request.
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 
-/// How spans are exported.
+/// The settings of the exporter.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to.
+    /// The collector.
     pub endpoint: Endpoint,
-    /// What goes with every request there.
+    /// The headers of every request.
     pub headers: Headers,
-    /// The name of the service that the spans are of (`service.name`).
+    /// The name of the service (`service.name`).
     pub service: String,
-    /// Which of its processes it is (`service.instance.id`), where that is known.
+    /// The instance of the service (`service.instance.id`), if known.
     pub instance: Option<String>,
-    /// Where the time comes from; a service passes `SystemTime::now`.
+    /// The source of time; a service passes `SystemTime::now`.
     pub now: fn() -> SystemTime,
 }
 
 impl Settings {
-    /// Exports to `endpoint`, as `service`.
+    /// Settings that export to `endpoint` as `service`.
     pub fn new(endpoint: Endpoint, service: impl Into<String>, now: fn() -> SystemTime) -> Self {
         Self {
             endpoint,
@@ -69,7 +69,7 @@ impl Settings {
     }
 }
 
-/// Sends what a [`Spans`] layer takes, once it is spawned.
+/// Sends the spans of a [`Spans`] layer, once it is spawned.
 pub struct Exporter {
     queue: mpsc::Receiver<Ended>,
     dropped: Arc<AtomicU64>,
@@ -79,14 +79,14 @@ pub struct Exporter {
     is_failing: bool,
 }
 
-/// Why a batch did not arrive.
+/// Why a batch was not accepted.
 struct Failure {
     error_chain: String,
     may_pass: bool,
 }
 
 impl Exporter {
-    /// A layer, and the exporter behind it. What ends before it is spawned waits.
+    /// Creates a layer and its exporter. Spans that end before the exporter is spawned are queued.
     pub fn new(settings: Settings) -> (Spans, Self) {
         let (sender, queue) = mpsc::channel(QUEUE_SPANS);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -110,7 +110,7 @@ impl Exporter {
         (spans, exporter)
     }
 
-    /// Begins to send, on the runtime it is called in.
+    /// Starts sending, on the current runtime.
     pub fn spawn(self) -> Exporting {
         let (stop, stopping) = watch::channel(false);
         let running = tokio::spawn(self.run(stopping));
@@ -131,7 +131,7 @@ impl Exporter {
         }
     }
 
-    /// Waits until a batch is full or old enough; returns whether it is the last one.
+    /// Waits until a batch is full or old enough. Returns whether it is the last one.
     async fn gather(
         &mut self,
         batch: &mut Vec<Ended>,
@@ -172,7 +172,7 @@ impl Exporter {
         }
     }
 
-    /// Sends one request; returns how many of its spans the collector says that it did not take.
+    /// Sends one request. Returns the number of spans that the collector rejected.
     async fn post(&self, body: Bytes) -> Result<u64, Failure> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
@@ -187,8 +187,8 @@ impl Exporter {
             Err(_) => return Err(Failure::passing("no answer in time".to_owned())),
         };
         let (status, body) = (answer.status(), answer.into_body());
-        // Read to its end, so that the connection can be used again. The status has decided: one
-        // whose end does not come is no reason to send the spans again.
+        // The body is read to its end, so that the connection can be reused. The status alone
+        // decides: an incomplete body is not a reason to send the spans again.
         let body = Limited::new(body, RESPONSE_BYTES_MAX).collect();
         let said = match timeout(BODY_MAX, body).await {
             Ok(Ok(said)) => said.to_bytes(),
@@ -236,7 +236,7 @@ impl Exporter {
     }
 }
 
-/// An exporter that runs.
+/// A running exporter.
 #[derive(Debug)]
 pub struct Exporting {
     stop: watch::Sender<bool>,
@@ -244,7 +244,8 @@ pub struct Exporting {
 }
 
 impl Exporting {
-    /// Sends what is left and ends; a collector that does not answer is not waited for long.
+    /// Sends the remaining spans and ends. It does not wait long for a collector that does not
+    /// respond.
     pub async fn end(mut self) {
         self.stop.send_replace(true);
         if timeout(END_MAX, &mut self.running).await.is_err() {

@@ -1,4 +1,4 @@
-//! The layer that takes traced spans from `tracing`.
+//! `tracing` layer that collects traced spans.
 
 use std::{
     sync::{
@@ -19,7 +19,7 @@ use tracing_subscriber::{Layer, filter::filter_fn, layer::Context, registry::Loo
 
 use crate::span::{Ended, Open};
 
-/// Takes the spans that say where they stand in a trace, and hands them to the exporter.
+/// Collects spans that have trace ids, and passes them to the exporter.
 #[derive(Clone, Debug)]
 pub struct Spans {
     queue: mpsc::Sender<Ended>,
@@ -40,7 +40,7 @@ impl Spans {
         }
     }
 
-    /// The layer, which sees traced spans alone: log lines and the spans of others pass it by.
+    /// The layer. It sees only traced spans, no log events and no other spans.
     pub fn layer<S>(self) -> impl Layer<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -50,13 +50,13 @@ impl Spans {
     }
 }
 
-/// Whether a span, or a question whether there is one, may be about traced work.
+/// Whether a span, or a query whether one is enabled, may be about traced work.
 fn is_traced(metadata: &Metadata<'_>) -> bool {
     let is_ours = metadata.target().starts_with("hapax");
     metadata.is_span() && (is_ours || metadata.fields().field(TRACEPARENT).is_some())
 }
 
-/// What the filter stands before.
+/// The layer without its filter.
 struct Taking(Spans);
 
 impl<S> Layer<S> for Taking
@@ -90,7 +90,7 @@ where
         let Some(ended) = open.and_then(Open::end) else {
             return;
         };
-        // Nobody waits for a collector: a span that finds no room is counted and gone.
+        // Spans never wait for a collector. If the queue is full, the span is counted and dropped.
         if self.0.queue.try_send(ended).is_err() {
             self.0.dropped.fetch_add(1, Ordering::Relaxed);
         }

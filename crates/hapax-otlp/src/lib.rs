@@ -1,9 +1,9 @@
-//! The spans of Hapax to an OpenTelemetry collector: OTLP over HTTP, in protobuf.
+//! Exporter of Hapax's spans to an OpenTelemetry collector: OTLP over HTTP, in protobuf.
 //!
-//! The libraries speak `tracing` alone, and a span that tells of traced work carries its own ids
-//! (`hapax::trace`). A [`Spans`] layer takes those spans and no others, and of their fields those
-//! that are known: nothing reaches a collector that was not meant to. An [`Exporter`] sends them
-//! in batches. What waits is bounded; a collector that is down costs spans and never a request.
+//! The libraries use `tracing` only, and a span of traced work contains its own ids
+//! (`hapax::trace`). A [`Spans`] layer collects only these spans, and only their known fields, so
+//! nothing else reaches a collector. An [`Exporter`] sends them in batches. The queue is bounded;
+//! if a collector is down, spans are lost, and requests are never delayed.
 //!
 //! ```no_run
 //! use hapax_otlp::{Endpoint, Exporter, Settings};

@@ -1,26 +1,26 @@
-//! Every bound of the export, with its unit and its reason.
+//! Limits of the export, with unit and reason.
 
 use std::time::Duration;
 
-/// Spans that wait to be sent: some seconds of a busy service, a few megabytes.
+/// Maximum number of queued spans: some seconds of a busy service, a few megabytes.
 pub(crate) const QUEUE_SPANS: usize = 4_096;
-/// Spans of one request to the collector.
+/// Maximum number of spans per request.
 pub(crate) const BATCH_SPANS: usize = 512;
 /// How long a span waits at most for others to share its request.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
-/// How long one request to the collector may take.
+/// Timeout of a request to the collector.
 pub(crate) const SEND_MAX: Duration = Duration::from_secs(10);
-/// How often a batch is sent before it is dropped.
+/// Maximum number of attempts to send a batch.
 pub(crate) const TRIES: u32 = 3;
-/// How long the first wait between two tries is; it doubles.
+/// The first wait between two attempts. It doubles.
 pub(crate) const RETRY: Duration = Duration::from_millis(500);
-/// Bytes of the collector's answer that are read.
+/// Maximum size of a response in bytes.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 64 * 1024;
-/// How long the rest of the collector's answer is waited for behind its status.
+/// How long the rest of a response is awaited after its status.
 pub(crate) const BODY_MAX: Duration = Duration::from_secs(1);
-/// How long the end waits for what is still to be sent.
+/// How long the exporter may take to end.
 pub(crate) const END_MAX: Duration = Duration::from_secs(3);
-/// How long a connection to the collector is kept that nobody uses.
+/// Maximum idle time of a connection to the collector.
 pub(crate) const IDLE: Duration = Duration::from_secs(30);
-/// Bytes of one text of a span: names and words, never a document.
+/// Maximum length of a text of a span in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 256;

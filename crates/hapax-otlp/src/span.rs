@@ -1,7 +1,7 @@
-//! A span while it is open, and as it is told.
+//! Spans: open ones, and finished ones as they are exported.
 //!
-//! A field is told when it is known here. The list is the guard: a span that is given more, by
-//! mistake or by a handler's own hand, does not tell it.
+//! Only known fields are exported. So a field that is added by mistake or by a handler never leaves
+//! the process.
 
 use std::{
     fmt,
@@ -45,7 +45,7 @@ pub(crate) enum Value {
     Switch(bool),
 }
 
-/// Whose side of an exchange a span tells of; the numbers are OTLP's.
+/// The kind of a span; the numbers are those of OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     #[default]
@@ -56,7 +56,7 @@ pub(crate) enum Kind {
     Consumer = 5,
 }
 
-/// What a span says.
+/// The exported fields of a span.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Told {
     pub(crate) name: String,
@@ -66,7 +66,7 @@ pub(crate) struct Told {
     pub(crate) attributes: Vec<(&'static str, Value)>,
 }
 
-/// A span that goes on.
+/// An open span.
 #[derive(Debug)]
 pub(crate) struct Open {
     context: Option<TraceContext>,
@@ -75,7 +75,7 @@ pub(crate) struct Open {
     begun: Instant,
 }
 
-/// A span that has ended.
+/// A finished span.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ended {
     pub(crate) context: TraceContext,
@@ -102,7 +102,7 @@ impl Open {
         }
     }
 
-    /// Whether it says which span of which trace it is.
+    /// Whether it has a trace id and a span id.
     pub(crate) const fn is_traced(&self) -> bool {
         self.context.is_some()
     }
@@ -176,7 +176,7 @@ impl Visit for Open {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // What is not told is not written out: it may be large.
+        // Other fields are not formatted, because they may be large.
         if is_told(field) {
             self.text(field, &format!("{value:?}"));
         }

@@ -99,7 +99,7 @@ impl Roster {
                 Err(wrong) => {
                     let (destination, wrong) = (name, wrong.to_string());
                     if self.failed.get(name) != Some(&wrong) {
-                        tracing::error!(destination, error = wrong, "destination cannot be made");
+                        tracing::error!(destination, error = wrong, "destination cannot be built");
                     }
                     failed.insert(name.clone(), wrong);
                 }

@@ -93,16 +93,16 @@ pub(crate) fn destination(
     }
     destination.parts(spec.parts).map_err(|error| SpecError {
         field: "parts".to_owned(),
-        problem: format!("is wrong: {error}"),
+        problem: format!("is not valid: {error}"),
     })
 }
 
 /// Runs the relay until a signal stops it.
 pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let began = Instant::now();
-    let mut signals = Signals::listen().context("signals cannot be heard")?;
+    let mut signals = Signals::listen().context("cannot install signal handlers")?;
     // The recorder has to be installed first: metrics recorded before are lost.
-    let metrics = telemetry::count().context("metrics cannot be counted")?;
+    let metrics = telemetry::count().context("cannot install the metrics recorder")?;
     let config = &context.config;
     let health_listener = listen("relay.listen", config.relay.listen).await?;
     let admin_listener = listen("admin.listen", config.admin.listen).await?;
@@ -162,7 +162,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         ready_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         from_state = "starting",
         to_state = "carrying",
-        "relay carries"
+        "relay started"
     );
     let mut looks = tokio::time::interval(LOOKS);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -187,7 +187,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         signal,
         from_state = "carrying",
         to_state = "draining",
-        "relay stops"
+        "relay stopping"
     );
     health.drains();
     let ending = async {
@@ -207,7 +207,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
 
 /// Serves the console alone, until a signal stops it.
 pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(), Failure> {
-    let mut signals = Signals::listen().context("signals cannot be heard")?;
+    let mut signals = Signals::listen().context("cannot install signal handlers")?;
     let listener = listen("--listen", Listen(Some(address))).await?;
     let address = self::address(listener.as_ref())?;
     let store = context.store().await?;
@@ -226,7 +226,7 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
         listen = address.map(tracing::field::display),
         from_state = "starting",
         to_state = "serving",
-        "console serves"
+        "console started"
     );
     let signal = loop {
         if let Asked::Stop(signal) = signals.heard().await {
@@ -237,7 +237,7 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
         signal,
         from_state = "serving",
         to_state = "stopped",
-        "console stops"
+        "console stopping"
     );
     signals.unless_heard(end(stop, tasks, store)).await;
     Ok(())
@@ -327,7 +327,10 @@ async fn end(stop: watch::Sender<bool>, mut tasks: JoinSet<()>, store: Postgres)
     let ended = async { while tasks.join_next().await.is_some() {} };
     if timeout(END_MAX, ended).await.is_err() {
         // A request that never ends, or a batch. The store tolerates this like a crash.
-        tracing::warn!(tasks = tasks.len(), "what did not end by itself is cut off");
+        tracing::warn!(
+            tasks = tasks.len(),
+            "tasks did not end in time and are aborted"
+        );
         tasks.abort_all();
         let gone = async { while tasks.join_next().await.is_some() {} };
         let _hung = timeout(ABORT_MAX, gone).await;
@@ -342,11 +345,11 @@ fn reread(context: &Context, roster: &mut Roster) -> Option<Declared> {
     let read = read.and_then(|declared| roster.check(&declared).map(|()| declared));
     match read {
         Ok(declared) => {
-            tracing::info!("configuration was read again: its destinations are in force");
+            tracing::info!("configuration reloaded: its destinations are in effect");
             Some(declared)
         }
         Err(wrong) => {
-            tracing::error!(error = %wrong, "configuration is wrong, and stays as it was");
+            tracing::error!(error = %wrong, "configuration is not valid: the previous one stays in effect");
             None
         }
     }
@@ -383,8 +386,9 @@ async fn listen(setting: &str, listen: Listen) -> Result<Option<TcpListener>, Fa
     };
     let bound = TcpListener::bind(address).await;
     let bound = bound.map_err(|error| {
-        let error_chain =
-            format!("cannot listen on {address}: {error}: give another {setting}, or \"off\"");
+        let error_chain = format!(
+            "cannot listen on {address}: {error}: set {setting} to another address, or \"off\""
+        );
         Failure::new(FAILED, error_chain)
     })?;
     Ok(Some(bound))

@@ -1,9 +1,8 @@
-//! Events as JSON Lines, in a file or on standard output.
+//! JSON Lines sink: writes events to a file or to standard output.
 //!
-//! Each line is a CloudEvents 1.0 event; a reader dedupes by `id`. A batch is
-//! one write, and it is delivered when the disk has it. A line that a crash
-//! tore is ended when the file is opened again, so that it costs the reader
-//! that one line: its event comes again, whole.
+//! Each line is a CloudEvents 1.0 event; readers deduplicate by `id`. A batch is one write and is
+//! delivered when it is on disk. If a crash leaves an incomplete line, the line is ended when the
+//! file is opened again. The reader then sees one invalid line, and its event is delivered again.
 
 use std::{
     fmt,
@@ -18,7 +17,7 @@ use hapax::sink::{Offer, Outcome, Receipt, Sink, SinkError};
 
 use crate::{format, limits::LINES_MAX};
 
-/// A place for JSON Lines.
+/// A JSON Lines sink.
 #[derive(Clone)]
 pub struct JsonLines {
     source: Arc<str>,
@@ -31,13 +30,13 @@ enum Place {
 }
 
 impl JsonLines {
-    /// Appends to the file at `path`. When it is missing it is made for its owner alone: it holds
-    /// payloads. Make it yourself with other rights where somebody else is to read it.
+    /// Appends to the file at `path`. If the file does not exist, it is created with access for its
+    /// owner only, because it contains payloads. To give others access, create the file beforehand.
     ///
-    /// `source` is what the events come from, such as `/shop`.
+    /// `source` is the CloudEvents source, such as `/shop`.
     ///
     /// # Errors
-    /// Fails when the file cannot be opened, read or written.
+    /// Fails if the file cannot be opened, read or written.
     pub fn open(path: impl AsRef<Path>, source: &str) -> io::Result<Self> {
         let path = path.as_ref();
         let mut options = OpenOptions::new();
@@ -48,7 +47,7 @@ impl JsonLines {
         end_torn_line(&mut file)?;
         synced(file.sync_all())?;
         if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
-            // Otherwise a new file's name could be lost with the power.
+            // Without this a power failure could lose the name of a new file.
             File::open(directory)?.sync_all()?;
         }
         let torn = false;
@@ -81,7 +80,7 @@ impl Sink for JsonLines {
         let place = Arc::clone(&self.place);
         Box::pin(async move {
             let written = tokio::task::spawn_blocking(move || {
-                // A writer that panicked left at worst a torn line, which is known.
+                // A writer that panicked leaves at most an incomplete line, which is marked.
                 let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
                 place.write(&lines)
             });
@@ -115,7 +114,7 @@ impl Place {
                 if *torn {
                     end_torn_line(file)?;
                 }
-                // Set before the write: whatever interrupts it leaves the mark.
+                // Set before the write, so that any interruption leaves the mark.
                 *torn = true;
                 file.write_all(lines)?;
                 *torn = false;
@@ -133,7 +132,7 @@ impl fmt::Debug for JsonLines {
     }
 }
 
-/// Adds one event as one line; JSON has line ends between its tokens only.
+/// Appends one event as one line. JSON has line breaks only between its tokens.
 fn push_line(lines: &mut Vec<u8>, mut event: Vec<u8>) {
     for byte in &mut event {
         if matches!(byte, b'\n' | b'\r') {
@@ -144,7 +143,7 @@ fn push_line(lines: &mut Vec<u8>, mut event: Vec<u8>) {
     lines.push(b'\n');
 }
 
-/// A pipe or a device has no disk to wait for, and says that the call is invalid.
+/// A pipe or a device cannot be synced and reports the call as invalid.
 fn synced(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),

@@ -1,8 +1,8 @@
-//! How an event is written down for a far side.
+//! Encodings of events for receivers.
 //!
-//! A JSON payload goes in byte for byte: it was checked when it was emitted,
-//! and numbers, spaces and member order are the emitter's business. Any other
-//! payload goes in as base64. One event is one buffer, written once.
+//! A JSON payload is copied byte for byte: it was validated when it was emitted, and numbers,
+//! whitespace and the order of members are kept. Other payloads are encoded as base64. An event is
+//! one buffer that is written once.
 
 use std::borrow::Cow;
 
@@ -15,9 +15,9 @@ use hapax::{
     trace::{TRACEPARENT, TRACESTATE},
 };
 
-/// Room for everything around a payload.
+/// Reserved space for everything except the payload.
 const ENVELOPE_BYTES: usize = 512;
-/// The attributes that CloudEvents and this module give a meaning of their own.
+/// Attributes with a meaning in CloudEvents or in this module.
 const RESERVED: [&str; 12] = [
     "id",
     "source",
@@ -33,26 +33,26 @@ const RESERVED: [&str; 12] = [
     "tenant",
 ];
 
-/// What every header of the trace is called, wherever a protocol has headers.
+/// The names of the trace headers in all protocols that have headers.
 const CONTEXT: [&str; 3] = [TRACEPARENT, TRACESTATE, "correlation_id"];
 /// The media type of a CloudEvents 1.0 event in structured JSON.
 pub const STRUCTURED: &str = "application/cloudevents+json";
 
-/// How a broker's sink writes an event down.
+/// The encoding of events for a broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
-    /// CloudEvents 1.0 in binary mode: the payload as it is, its attributes beside it.
+    /// CloudEvents 1.0 in binary mode: the payload as body, the attributes as headers.
     #[default]
     Binary,
-    /// CloudEvents 1.0 in structured mode: one JSON document with everything in it.
+    /// CloudEvents 1.0 in structured mode: one JSON document that contains everything.
     Structured,
-    /// The payload as it is, with no attributes.
+    /// The payload as body, without attributes.
     Raw,
 }
 
 impl Format {
-    /// Writes the event down, as coming from `source`.
+    /// Encodes the event. `source` is the CloudEvents source.
     pub fn write(self, event: &Event, source: &str) -> Written {
         let mut attributes = Vec::with_capacity(if self == Self::Binary { 8 } else { 0 });
         if self == Self::Binary {
@@ -82,21 +82,22 @@ impl Format {
     }
 }
 
-/// An event as a protocol with headers carries it.
+/// An event encoded for a protocol with headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The attributes of CloudEvents, without the protocol's prefix; none but in binary mode.
+    /// The attributes of CloudEvents, without the prefix of the protocol; only in binary mode.
     pub attributes: Vec<(Cow<'static, str>, String)>,
     /// The media type of the body.
     pub content_type: String,
-    /// What is sent.
+    /// The body.
     pub body: Bytes,
 }
 
-/// The headers that go with an event under their own names, in every format.
+/// The headers that have the same names in every format.
 ///
-/// The trace is the attempt's, so that what the far side does hangs below the attempt that
-/// reached it; the attributes of CloudEvents tell of the event, and keep what it began with.
+/// The trace is that of the attempt, so that the receiver's spans are below the attempt that
+/// reached it. The attributes of CloudEvents belong to the event and keep the trace in which it was
+/// emitted.
 pub fn context(offer: &Offer) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
     let carried = |name| match name {
         TRACEPARENT => Some((name, offer.traceparent()?)),
@@ -105,7 +106,7 @@ pub fn context(offer: &Offer) -> impl Iterator<Item = (&'static str, Cow<'_, str
     CONTEXT.into_iter().filter_map(carried)
 }
 
-/// Writes a Standard Webhooks body: `{"type","timestamp","data"}`.
+/// Encodes a Standard Webhooks body: `{"type","timestamp","data"}`.
 ///
 /// ```
 /// # use hapax::{Random, Timestamp, event::{Headers, NewEvent}, outbox::seal};
@@ -132,10 +133,10 @@ pub fn standard_webhook(event: &Event) -> Vec<u8> {
     out
 }
 
-/// Writes a CloudEvents 1.0 event in structured JSON, as coming from `source`.
+/// Encodes a CloudEvents 1.0 event in structured JSON.
 ///
-/// `subject` is the aggregate as `type/id`. The tenant, the sequence and the event's headers are
-/// extension attributes, their names without `_` and `-` (`correlation_id` is `correlationid`).
+/// `subject` is the aggregate as `type/id`. The tenant, the sequence and the headers of the event
+/// are extension attributes, whose names omit `_` and `-` (`correlation_id` is `correlationid`).
 pub fn cloud_event(event: &Event, source: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(room_for(&event.payload));
     out.extend_from_slice(b"{\"specversion\":\"1.0\"");
@@ -159,12 +160,12 @@ pub fn cloud_event(event: &Event, source: &str) -> Vec<u8> {
     out
 }
 
-/// Writes the payload as it is.
+/// Returns the payload unchanged.
 pub fn raw(event: &Event) -> Vec<u8> {
     event.payload.bytes().to_vec()
 }
 
-/// Writes a moment as RFC 3339 in UTC, with milliseconds.
+/// Formats a time as RFC 3339 in UTC with milliseconds.
 pub fn rfc3339(moment: Timestamp) -> String {
     let moment = jiff::Timestamp::from_millisecond(moment.as_millis()).unwrap_or(
         if moment.as_millis() < 0 {
@@ -180,7 +181,7 @@ fn push_attributes(out: &mut Vec<u8>, event: &Event) {
     each_attribute(event, |name, value| push_member(out, name, value));
 }
 
-/// Visits the optional and the extension attributes of an event.
+/// Visits the optional attributes and the extension attributes of an event.
 fn each_attribute(event: &Event, mut visit: impl FnMut(&str, &str)) {
     if let Some(aggregate) = &event.aggregate {
         visit("subject", &format!("{}/{}", aggregate.kind, aggregate.id));
@@ -195,7 +196,7 @@ fn each_attribute(event: &Event, mut visit: impl FnMut(&str, &str)) {
     for (name, value) in &event.headers {
         let attribute = name.replace(['_', '-'], "");
         let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        // A name that CloudEvents cannot spell, or that is taken, stays behind.
+        // A name that is not valid in CloudEvents, or is already used, is omitted.
         if attribute.is_empty()
             || !attribute.bytes().all(allowed)
             || RESERVED.contains(&attribute.as_str())
@@ -216,7 +217,7 @@ fn room_for(payload: &Payload) -> usize {
         }
 }
 
-/// Adds a member whose name needs no escapes.
+/// Appends a member whose name needs no escaping.
 fn push_member(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(b",\"");
     out.extend_from_slice(name.as_bytes());
@@ -284,7 +285,7 @@ mod tests {
         for (name, value) in &written.attributes {
             assert_eq!(document[&**name], **value, "{name}");
         }
-        // What is left are the content type and the payload.
+        // All members except for the content type and the payload.
         let members = document.as_object().unwrap().len();
         assert_eq!(members, written.attributes.len() + 2);
         assert_eq!(
@@ -310,7 +311,7 @@ mod tests {
         let attempt = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         offer.trace = TraceContext::parse(attempt);
         check_context(&offer, attempt);
-        // What a consumer may hash is the same for every attempt.
+        // The body, which a consumer may hash, is the same for every attempt.
         let again = Format::Structured.write(offer.event(), "/shop");
         assert_eq!(again.body, structured.body);
     }

@@ -1,12 +1,12 @@
-//! Events to a function in this process, with an inbox row in its transaction.
+//! Handler sink: delivers events to a function in this process, with an inbox row in its
+//! transaction.
 //!
-//! The function writes through the transaction it is given, and the inbox row
-//! is committed with what it wrote: however often the event is offered, its
-//! effect is there once. A failure and a panic roll both back. What the
-//! function does beside the transaction is not undone and not deduped.
+//! The function writes through the given transaction, in which the inbox row is committed as well.
+//! So its effect happens once, however often the event is delivered. An error or a panic rolls both
+//! back. Effects outside the transaction are neither undone nor deduplicated.
 //!
-//! A transaction is for writing: slow work in it holds up others, on SQLite
-//! every other write. What is slow goes before it ([`Handler::prepared`]).
+//! Keep the transaction short: slow work in it blocks others, on SQLite all other writes. Do slow
+//! work before the transaction ([`Handler::prepared`]).
 //!
 //! ```
 //! use hapax::{event::Event, key::KeyError, store::Keys};
@@ -41,21 +41,21 @@ use hapax::{
     trace::{TRACEPARENT, TRACESTATE},
 };
 
-/// The headers that an event passes on to those that its handler emits, besides its trace.
+/// Headers that are copied to events emitted by the handler, in addition to the trace.
 const CONTEXT: [&str; 2] = [TRACESTATE, "correlation_id"];
 
-/// What the function returns: the future of its verdict, boxed.
+/// The boxed future of a function.
 pub type Handled<'a> = BoxFuture<'a, Result<(), HandlerError>>;
 
-/// What the first of two functions returns: the future of what it made, boxed.
+/// The boxed future of a `prepare` function.
 pub type Preparing<'a, P> = BoxFuture<'a, Result<P, HandlerError>>;
 
-/// What is left to do in the transaction.
+/// The work that is done in the transaction.
 type Effect<Tx> = Box<dyn for<'a> FnOnce(&'a mut Tx, &'a Event) -> Handled<'a> + Send>;
 
 type Prepare<Tx> = dyn for<'a> Fn(&'a Event) -> Preparing<'a, Effect<Tx>> + Send + Sync;
 
-/// A function that takes events, each once.
+/// A function that handles each event once.
 pub struct Handler<K: Keys> {
     store: K,
     consumer: String,
@@ -63,10 +63,11 @@ pub struct Handler<K: Keys> {
 }
 
 impl<K: Keys> Handler<K> {
-    /// Runs `function` under the name `consumer`, which must never change: the inbox knows it.
+    /// Handles events with `function` under the name `consumer`. The name must never change,
+    /// because it is part of the inbox rows.
     ///
     /// # Errors
-    /// Fails when the name is empty or longer than 255 bytes.
+    /// Fails if the name is empty or longer than 255 bytes.
     pub fn new(
         store: K,
         consumer: impl Into<String>,
@@ -81,10 +82,10 @@ impl<K: Keys> Handler<K> {
         )
     }
 
-    /// Runs `prepare` before the transaction, and `function` in it with what was prepared.
+    /// Calls `prepare` before the transaction, and `function` in it with the prepared value.
     ///
-    /// An event that comes again is prepared again, and what was prepared is dropped: `prepare`
-    /// must have no effect that counts.
+    /// If an event is delivered again, `prepare` is called again and its result is dropped. So it
+    /// must not have side effects.
     ///
     /// # Errors
     /// As [`Handler::new`].
@@ -117,7 +118,7 @@ impl<K: Keys> Handler<K> {
         let id = event.id.to_string();
         let message = message(&self.consumer, &id, event.payload.bytes())
             .map_err(|error| SinkError::rejected("message", error))?;
-        // Called in the future, so that a panic of the call itself is caught too.
+        // Called inside the future, so that a panic of the call itself is caught too.
         let effect = caught(async { (self.prepare)(event).await }).await?;
         let mut tx = self
             .store
@@ -126,7 +127,8 @@ impl<K: Keys> Handler<K> {
             .map_err(unavailable)?;
         match tx.accept(&message).await.map_err(unavailable)? {
             Acceptance::First => {}
-            // Who took it may be a neighbour in the same group, and be lost with it: the commit says so.
+            // The event may have been accepted by another transaction of the same group, which may
+            // still fail: the commit decides.
             Acceptance::Duplicate => {
                 tx.commit().await.map_err(unavailable)?;
                 return Ok(Receipt::default());
@@ -170,28 +172,28 @@ impl<K: Keys> fmt::Debug for Handler<K> {
     }
 }
 
-/// Why a function did not handle an event: again, or never?
+/// Why a function did not handle an event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandlerError {
-    /// It may be offered again.
+    /// The event may be delivered again.
     #[error("handler asks for the event again")]
     Again {
-        /// The least to wait.
+        /// The minimum wait.
         retry_after: Option<Duration>,
-        /// What went wrong.
+        /// The error.
         source: BoxError,
     },
-    /// It must not be offered again.
+    /// The event must not be delivered again.
     #[error("handler will never take the event")]
     Never {
-        /// What was wrong with it.
+        /// The error.
         source: BoxError,
     },
 }
 
 impl HandlerError {
-    /// A failure that may pass.
+    /// A transient failure.
     pub fn again(source: impl Into<BoxError>) -> Self {
         Self::Again {
             retry_after: None,
@@ -199,7 +201,7 @@ impl HandlerError {
         }
     }
 
-    /// A failure that will not pass.
+    /// A permanent failure.
     pub fn never(source: impl Into<BoxError>) -> Self {
         Self::Never {
             source: source.into(),
@@ -232,7 +234,7 @@ struct Panicked;
 #[error("event id was taken before with another payload")]
 struct Mismatch;
 
-/// Lets the compiler know that the closure's future may borrow the event.
+/// Tells the compiler that the closure's future may borrow the event.
 fn preparing<Tx, F>(prepare: F) -> F
 where
     F: for<'a> Fn(&'a Event) -> Preparing<'a, Effect<Tx>>,
@@ -240,7 +242,7 @@ where
     prepare
 }
 
-/// Runs a step; a panic is a failure of this event, and says nothing about others.
+/// Runs a step. A panic is a failure of this event only.
 async fn caught<R>(step: impl Future<Output = Result<R, HandlerError>>) -> Result<R, SinkError> {
     match AssertUnwindSafe(step).catch_unwind().await {
         Ok(verdict) => verdict.map_err(SinkError::from),

@@ -1,6 +1,6 @@
-//! Where Hapax delivers: one module and one feature per kind of place.
+//! Sinks: where the relay delivers events. Each kind has a module and a feature.
 //!
-//! | module | feature | the far side | dedupes by |
+//! | module | feature | receiver | deduplicates by |
 //! |---|---|---|---|
 //! | `webhook` | `webhook` | any HTTP endpoint, by Standard Webhooks | `webhook-id` |
 //! | `smtp` | `smtp` | any mail server | `Message-ID`, `X-Event-Id` |
@@ -12,8 +12,8 @@
 //! | `kafka` | `kafka` | Kafka | header `ce_id` |
 //! | `postgres` | `postgres` | another service's inbox and a table there | its inbox row |
 //!
-//! A sink offers, and answers truly what came of it. It never retries, waits
-//! or remembers: the relay owns time.
+//! A sink sends events and reports the outcome of each. It never retries, waits or keeps state
+//! about events: schedules and retries belong to the relay.
 
 pub mod format;
 pub mod limits;

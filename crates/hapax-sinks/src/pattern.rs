@@ -1,12 +1,13 @@
-//! Names with holes: `events.{type}` is `events.order.created` for one event and another for the next.
+//! Patterns of names: `events.{type}` is `events.order.created` for one event and another name for
+//! the next.
 //!
-//! A hole is `{type}`, `{tenant}`, `{aggregate_type}` or `{aggregate_id}`;
-//! where an event has no such thing, `_` stands. What goes into a hole passes
-//! through the sink's own spelling, so that no event can say more than a name.
+//! The placeholders are `{type}`, `{tenant}`, `{aggregate_type}` and `{aggregate_id}`. If an event
+//! lacks a value, `_` is used. The sink escapes all values, so that an event can only produce a
+//! valid name.
 
 use hapax::event::Event;
 
-/// A name with holes.
+/// A pattern of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern(Vec<Piece>);
 
@@ -16,21 +17,21 @@ enum Piece {
     Hole(Hole),
 }
 
-/// What a hole is filled with.
+/// A placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hole {
-    /// The event's type.
+    /// The event type.
     Type,
-    /// Whose it is.
+    /// The tenant.
     Tenant,
-    /// The kind of what it is about.
+    /// The aggregate type.
     AggregateType,
-    /// Which one it is about.
+    /// The aggregate id.
     AggregateId,
 }
 
 impl Pattern {
-    /// Reads a pattern; nothing where a brace does not belong to a hole that there is.
+    /// Parses a pattern. Returns `None` if a brace does not belong to a known placeholder.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -49,13 +50,13 @@ impl Pattern {
         (!pieces.is_empty()).then_some(Self(pieces))
     }
 
-    /// Whether all events have the same name: what is wrong with it is wrong for all of them.
+    /// Whether all events have the same name, so that an error in it applies to all of them.
     #[cfg(any(test, feature = "nats", feature = "redis", feature = "kafka"))]
     pub(crate) fn is_fixed(&self) -> bool {
         self.0.iter().all(|piece| matches!(piece, Piece::Text(_)))
     }
 
-    /// The name for an event, each hole filled with what `spell` makes of it.
+    /// The name for an event. Each placeholder is replaced with what `spell` returns.
     pub(crate) fn fill(&self, event: &Event, spell: impl Fn(Hole, &str) -> String) -> String {
         let mut name = String::new();
         for piece in &self.0 {
@@ -70,7 +71,7 @@ impl Pattern {
         name
     }
 
-    /// The name with `x` in every hole: what is wrong with this is wrong with all.
+    /// The name with `x` for each placeholder. If it is not valid, no name is.
     #[cfg(any(test, feature = "nats", feature = "redis", feature = "kafka"))]
     pub(crate) fn sample(&self) -> String {
         let pieces = self.0.iter().map(|piece| match piece {

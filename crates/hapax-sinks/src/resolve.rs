@@ -1,11 +1,10 @@
-//! From a host's name to its addresses, without the runtime's own threads.
+//! DNS lookups outside the runtime's shared threads.
 //!
-//! The system's resolver blocks its thread until the name servers have answered, ten seconds and
-//! longer where they are silent. So a look-up has a thread of its own, and a host has one look-up
-//! at a time, which everybody who wants its addresses waits for. Look-ups that have just begun
-//! share `LOOKUPS` places; one that is slow gives its place back, and its host is remembered as
-//! slow: from then on it competes for places with other slow hosts alone. So hosts whose name
-//! servers are silent neither hold up others nor take threads without end.
+//! The system's resolver blocks its thread until the name servers respond, for ten seconds and
+//! longer if they are silent. So each lookup has its own thread, and a host has one lookup at a
+//! time, which all callers share. New lookups share `LOOKUPS` slots. A slow lookup releases its
+//! slot, and its host is remembered as slow: from then on it competes only with other slow hosts.
+//! So hosts with silent name servers neither delay others nor use an unlimited number of threads.
 
 use std::{
     collections::HashMap,
@@ -25,7 +24,7 @@ use crate::limits::{LOOKUP, LOOKUP_HOSTS, LOOKUP_LOST, LOOKUP_SLOW, LOOKUPS, LOO
 type Ask = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 type Answer = Result<Arc<[IpAddr]>, LookupError>;
 
-/// Looks hosts up; clones share their threads and what is known of slow hosts.
+/// Resolves host names. Clones share their threads and the list of slow hosts.
 #[derive(Clone)]
 pub struct Resolver(Arc<Inner>);
 
@@ -38,9 +37,9 @@ struct Inner {
 #[derive(Default)]
 struct Known {
     hosts: HashMap<String, Host>,
-    /// Slow look-ups under way.
+    /// Slow lookups in progress.
     slow: usize,
-    /// The number of the last look-up.
+    /// The number of the last lookup.
     last: u64,
 }
 
@@ -57,23 +56,23 @@ struct UnderWay {
     told: watch::Receiver<Option<Answer>>,
 }
 
-/// Why a host has no addresses.
+/// Why a host name was not resolved.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LookupError {
-    /// The resolver says so.
+    /// The resolver returned an error.
     #[error("host {0} cannot be resolved")]
     Failed(String, #[source] Arc<io::Error>),
-    /// The resolver has said nothing yet.
+    /// The resolver has not responded yet.
     #[error("name server has not answered within {seconds} s for host {0}", seconds = LOOKUP.as_secs())]
     Silent(String),
-    /// The host was slow before, and as many slow look-ups as may be are under way.
-    #[error("name server was silent about host {0} before, and {most} such look-ups are under way", most = LOOKUPS_SLOW)]
+    /// The host was slow before, and the maximum number of slow lookups is in progress.
+    #[error("name server did not answer for host {0} before, and {most} such lookups are in progress", most = LOOKUPS_SLOW)]
     Busy(String),
 }
 
 impl Resolver {
-    /// The resolver of the system, one for the whole process.
+    /// The resolver of the system; one instance for the whole process.
     pub fn system() -> Self {
         static SYSTEM: LazyLock<Resolver> = LazyLock::new(|| {
             Resolver::new(|host| Ok((host, 0).to_socket_addrs()?.map(|it| it.ip()).collect()))
@@ -81,7 +80,7 @@ impl Resolver {
         SYSTEM.clone()
     }
 
-    /// A resolver that asks `ask`, which may block its thread.
+    /// A resolver that calls `ask`, which may block its thread.
     pub fn new(ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
         Self(Arc::new(Inner {
             ask: Box::new(ask),
@@ -90,10 +89,10 @@ impl Resolver {
         }))
     }
 
-    /// The addresses of a host, in the resolver's order; an address is its own.
+    /// Resolves a host, in the resolver's order. An IP address resolves to itself.
     ///
     /// # Errors
-    /// Fails when there are none, and when the resolver does not say within 10 seconds.
+    /// Fails if there are no addresses, or if the resolver does not respond within 10 seconds.
     pub async fn look_up(&self, host: &str) -> Result<Arc<[IpAddr]>, LookupError> {
         if let Ok(address) = host.parse() {
             return Ok(Arc::new([address]));
@@ -105,12 +104,12 @@ impl Resolver {
         let answer = timeout_at(since + LOOKUP, told.wait_for(Option::is_some)).await;
         match answer.map_err(|_| silent())?.as_deref() {
             Ok(Some(answer)) => answer.clone(),
-            // Its thread, or the runtime that waited for it, has gone.
+            // The thread, or the runtime that waited for it, has ended.
             Ok(None) | Err(_) => Err(silent()),
         }
     }
 
-    /// The look-up of a host that is under way, begun if there is none.
+    /// The lookup of a host in progress; started if there is none.
     fn under_way(&self, host: &str) -> Result<UnderWay, LookupError> {
         let mut known = self.0.known();
         if known.hosts.len() >= LOOKUP_HOSTS {
@@ -150,7 +149,7 @@ impl Resolver {
     }
 }
 
-/// One look-up; dropping it makes room for the next one of its host.
+/// One lookup. Dropping it permits the next one of the host.
 struct Turn {
     inner: Arc<Inner>,
     host: String,
@@ -175,7 +174,7 @@ impl Turn {
             tell.send_replace(Some(answer));
         });
         if began.is_err() {
-            // The sender has gone with the thread that could not begin.
+            // The sender was dropped with the thread that could not be started.
             return;
         }
         let mut ended = std::pin::pin!(told.wait_for(Option::is_some));
@@ -186,7 +185,7 @@ impl Turn {
         }
     }
 
-    /// It goes on beside the places that others wait for.
+    /// It continues without a slot.
     fn is_found_slow(&mut self) {
         let mut known = self.inner.known();
         if !std::mem::replace(&mut self.is_slow, true) {
@@ -208,7 +207,7 @@ impl Drop for Turn {
             && host.under_way.as_ref().is_some_and(is_this)
         {
             host.under_way = None;
-            // A slow one that was quick this time is slow no more.
+            // A slow host whose lookup was quick this time is no longer slow.
             host.is_slow = took >= LOOKUP_SLOW && self.is_slow;
             if !host.is_slow {
                 known.hosts.remove(&self.host);
@@ -229,14 +228,14 @@ impl fmt::Debug for Resolver {
     }
 }
 
-/// Waits until one of these hosts has addresses; a moment longer for the others.
+/// Waits until one of these hosts is resolved, and a short time longer for the others.
 ///
-/// Returns the places of those that have, in their order.
+/// Returns the indexes of the resolved ones in order.
 #[cfg(any(feature = "nats", feature = "postgres"))]
 pub(crate) async fn any_of(resolver: &Resolver, hosts: &[&str]) -> Result<Vec<usize>, LookupError> {
     use futures_util::{StreamExt as _, stream::FuturesUnordered};
 
-    /// How long the others may take behind the first.
+    /// How long to wait for the others after the first one.
     const MOMENT: std::time::Duration = std::time::Duration::from_millis(500);
     let look_up = async |(index, host): (usize, &&str)| (index, resolver.look_up(host).await);
     let mut looking: FuturesUnordered<_> = hosts.iter().enumerate().map(look_up).collect();

@@ -1,8 +1,7 @@
-//! The one TLS of the brokers' sinks: rustls with ring.
+//! TLS of the broker sinks: rustls with ring.
 //!
-//! A far side has to show a certificate for the name that was dialled, from
-//! the web's authorities or from those that the destination trusts beside
-//! them. There is no way to trust anybody.
+//! A server has to present a certificate for its host name, issued by a public authority or by one
+//! that the destination trusts in addition. Verification cannot be disabled.
 
 use std::sync::Arc;
 #[cfg(any(feature = "nats", feature = "redis"))]
@@ -14,12 +13,12 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-/// What is said to be a certificate is none.
+/// The certificate is not valid PEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("certificate to trust is no PEM")]
+#[error("certificate to trust is not PEM")]
 pub(crate) struct NotPem;
 
-/// Trusts the web's authorities and those in these PEM texts.
+/// Trusts the public authorities and those in these PEM texts.
 pub(crate) fn client(trusted: &[Vec<u8>]) -> Result<ClientConfig, NotPem> {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
@@ -41,7 +40,7 @@ pub(crate) fn client(trusted: &[Vec<u8>]) -> Result<ClientConfig, NotPem> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Whether it is TLS that failed, somewhere down there.
+/// Whether TLS is the cause of an error.
 #[cfg(any(feature = "nats", feature = "redis"))]
 pub(crate) fn is_at_fault(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);

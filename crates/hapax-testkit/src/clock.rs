@@ -1,8 +1,7 @@
-//! A clock that stands still until it is told, and randomness that repeats.
+//! Manual clock and seeded randomness for tests.
 //!
-//! A law about expiry moves a [`ManualClock`] instead of waiting, so that it
-//! takes no time and never depends on how busy the machine is. What
-//! [`seeded_random`] draws is the same in every run.
+//! A test of expiry moves a [`ManualClock`] instead of waiting, so it takes no time and does not
+//! depend on the load of the machine. The numbers of [`seeded_random`] are the same in every run.
 
 use std::{
     sync::{
@@ -16,39 +15,39 @@ use hapax::{Clock, Random, Timestamp};
 
 use crate::seeded;
 
-/// 1 January 2026, when every manual clock starts.
+/// 1 January 2026, the start of every manual clock.
 const START_MILLIS: i64 = 1_767_225_600_000;
 
-/// A clock that moves only when it is told.
+/// A clock that moves only when a test moves it.
 ///
 /// Clones show the same time.
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<AtomicI64>);
 
 impl ManualClock {
-    /// A clock that stands at 1 January 2026.
+    /// Creates a clock that shows 1 January 2026.
     pub fn new() -> Self {
         seeded::plant();
         Self(Arc::new(AtomicI64::new(START_MILLIS)))
     }
 
-    /// The clock to hand to what is tested; it follows this one.
+    /// The clock for the code under test. It shows the same time.
     pub fn clock(&self) -> Clock {
         let manual = self.clone();
         Clock::new(move || manual.now())
     }
 
-    /// The time that it shows.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.0.load(Ordering::SeqCst))
     }
 
-    /// Moves it forward.
+    /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         self.set(self.now().after(by));
     }
 
-    /// Moves it to `moment`, which may lie in its past.
+    /// Moves the clock to `moment`, which may be in its past.
     pub fn set(&self, moment: Timestamp) {
         self.0.store(moment.as_millis(), Ordering::SeqCst);
     }
@@ -60,7 +59,7 @@ impl Default for ManualClock {
     }
 }
 
-/// Random numbers that are the same whenever `seed` is: `splitmix64`.
+/// Random numbers (`splitmix64`) that are the same for the same `seed`.
 pub fn seeded_random(seed: u64) -> Random {
     seeded::plant();
     let state = AtomicU64::new(seed);

@@ -1,7 +1,7 @@
-//! Claims, answers, events, messages and keys to test with.
+//! Sample claims, responses, events, messages and keys.
 //!
-//! Each maker gives the plainest one of its kind; a law changes the field that
-//! it is about, so that the difference stands in the law.
+//! Each function returns the simplest value of its kind. A test changes the field that it is about,
+//! so that the difference is visible in the test.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use hapax::{
     keyring::{KEY_BYTES, Keyring},
 };
 
-/// How long a sample claim's answer stands.
+/// The retention of a sample claim.
 pub const RETENTION: Duration = Duration::from_hours(1);
 
-/// Where `key` of `tenant` is unique when it is used for `operation`.
+/// The scope of `key` for `tenant` and `operation`.
 ///
 /// # Panics
-/// When a part is empty, too long or malformed.
+/// Panics if a part is empty, too long or malformed.
 pub fn scope(tenant: &str, operation: &str, key: &str) -> Scope {
     Scope {
         tenant: Tenant::new(tenant).expect("a sample tenant is well formed"),
@@ -30,12 +30,12 @@ pub fn scope(tenant: &str, operation: &str, key: &str) -> Scope {
     }
 }
 
-/// Alice's claim of `key` for `POST /orders`, with a correlation id.
+/// A claim of `key` for `POST /orders` by tenant Alice, with a correlation id.
 pub fn claim(key: &str) -> Claim {
     claim_of(scope("alice", "POST /orders", key))
 }
 
-/// The claim of a scope.
+/// A claim of a scope.
 pub fn claim_of(scope: Scope) -> Claim {
     Claim {
         scope,
@@ -46,7 +46,7 @@ pub fn claim_of(scope: Scope) -> Claim {
     }
 }
 
-/// A fingerprint that differs from those of other numbers.
+/// A fingerprint that is different for each number.
 pub fn fingerprint(number: u8) -> Fingerprint {
     Fingerprint::from_bytes([number; 32])
 }
@@ -63,30 +63,30 @@ pub fn answer(body: &str) -> Answer {
     }
 }
 
-/// An `order.created` about the order `id`.
+/// An `order.created` event about the order `id`.
 pub fn event(id: &str) -> NewEvent {
     NewEvent::json("order.created", &serde_json::json!({ "id": id })).about("order", id)
 }
 
-/// `message_id` from the provider, for `consumer`, saying `payload`.
+/// The message `message_id` from the provider to `consumer`, with this payload.
 ///
 /// # Panics
-/// When a name is empty or too long.
+/// Panics if a name is empty or too long.
 pub fn message(consumer: &str, message_id: &str, payload: &str) -> Message {
     Message::new(consumer, "provider", message_id, payload.as_bytes())
         .expect("a sample message is well formed")
 }
 
-/// Keys for what is kept in tables, each different from those of other numbers.
+/// Encryption keys, different for each number.
 ///
 /// # Panics
-/// Never: they are as long as they should be.
+/// Never: the keys have the right length.
 pub fn keyring(numbers: &[u8]) -> Keyring {
     let key = |number: &u8| STANDARD.encode([*number; KEY_BYTES]);
     Keyring::parse(numbers.iter().map(key)).expect("sample keys are long enough")
 }
 
-/// A single-shot request that runs `statements` and answers with `body`.
+/// A single-shot request that runs `statements` and responds with `body`.
 pub fn single_shot<S>(claim: Claim, statements: Vec<S>, body: &str) -> SingleShot<S> {
     SingleShot {
         claim,

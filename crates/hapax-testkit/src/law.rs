@@ -1,8 +1,8 @@
-//! Makes one test of one law.
+//! Conformance tests: each requirement ("law") becomes one test.
 //!
-//! Every law gets a runtime of its own with several threads, because most laws
-//! are about what happens at once, and a bound on its time, because the usual
-//! way to break a law about waiting is to wait for ever.
+//! Each test has its own multi-threaded runtime, because most requirements are about concurrency,
+//! and a time limit, because the usual way to violate a requirement about waiting is to wait for
+//! ever.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tokio::{runtime, time::timeout};
 
 use crate::seeded;
 
-/// The longest that one law may take; a busy machine needs a fraction of it.
+/// The time limit of one test. A busy machine needs a fraction of it.
 pub const LAW: Duration = Duration::from_mins(1);
 
-/// Runs `law` to its end.
+/// Runs a test to its end.
 ///
 /// # Panics
-/// When the law is broken, or does not end within [`LAW`].
+/// Panics if the test fails or does not end within [`LAW`].
 pub fn hold(law: impl Future<Output = ()>) {
     seeded::plant();
     let runtime = runtime::Builder::new_multi_thread()
@@ -29,7 +29,7 @@ pub fn hold(law: impl Future<Output = ()>) {
     assert!(outcome.is_ok(), "the law did not end within {LAW:?}");
 }
 
-/// Expands to one test per law, in one module per noun.
+/// Expands to one test per requirement, in one module per file.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! suite {
@@ -44,7 +44,7 @@ macro_rules! suite {
     };
 }
 
-/// Requires that a suite's list names exactly the laws that stand in its files.
+/// Requires that the list of a suite contains exactly the tests that are defined in its files.
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn check_list(list: &str, files: &[(&str, &str)]) {

@@ -1,10 +1,9 @@
-//! The law of Hapax: what every store and every sink must do, and what to test with.
+//! Conformance suites for stores and sinks, and fixtures for tests.
 //!
-//! A store is whatever passes [`store_suite!`], a sink whatever passes
-//! [`sink_suite!`]. The laws are written once, against the traits of [`hapax`];
-//! a crate under the law names a type, and every law becomes a test with a
-//! sentence for a name. So a second store is the same store, and what breaks a
-//! promise says which.
+//! A store has to pass [`store_suite!`], a sink [`sink_suite!`]. The requirements, called laws, are
+//! written once against the traits of [`hapax`]. A crate names its type, and every requirement
+//! becomes a test whose name is a sentence. So all stores behave alike, and a failing test names
+//! the broken promise.
 //!
 //! # A new store
 //!
@@ -81,13 +80,13 @@
 //! # fn main() {}
 //! ```
 //!
-//! Each law gets a fresh store, a [`clock::ManualClock`] and a runtime with several threads.
-//! Nothing else is needed: no law knows a dialect, a file or a driver.
+//! Each test gets a fresh store, a [`clock::ManualClock`] and a runtime with several threads.
+//! Nothing else is needed: the tests know no SQL dialect, no file and no driver.
 //!
 //! # A new sink
 //!
-//! Stand up the real far side, such as an [`http::HttpReceiver`] or a [`smtp::SmtpReceiver`];
-//! implement [`sink::SinkUnderTest`], which says how it is told to fail, and call the suite:
+//! Start the real receiver, such as an [`http::HttpReceiver`] or a [`smtp::SmtpReceiver`];
+//! implement [`sink::SinkUnderTest`], which makes the receiver fail, and call the suite:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -143,8 +142,8 @@
 //!
 //! # A new law
 //!
-//! Write it as a function in its noun's file, put its name on the list in the suite's `mod.rs`
-//! (a test compares the two), break a store on purpose and see it fail.
+//! Write it as a function in the file of its topic, and add its name to the list in the suite's
+//! `mod.rs` (a test compares the two). Then break a store on purpose and check that the test fails.
 
 pub mod store;
 pub mod source;

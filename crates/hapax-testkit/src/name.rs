@@ -1,4 +1,4 @@
-//! Names for what a test makes on a server that it shares.
+//! Unique names for objects on a shared server.
 
 use std::{
     process,
@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-/// A name that nothing has, nor what another run left behind: letters, digits and `_`.
+/// A name that nothing else has, not even a leftover of another run: letters, digits and `_`.
 pub fn unused(prefix: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     #[expect(

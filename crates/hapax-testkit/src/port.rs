@@ -1,4 +1,4 @@
-//! Ports for servers that are started by name, or stop and come back on the same one.
+//! Free ports for servers that need a known port, or that restart on the same port.
 
 use std::{
     net::TcpListener,
@@ -7,17 +7,17 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// Below the ports that outgoing connections get: one of those could take the port of a server
-/// that is down, or even meet itself there.
+/// Below the ports of outgoing connections: an outgoing connection could take the port of a server
+/// that is down, or even connect to itself.
 const PORTS: Range<u16> = 15_000..32_000;
 
-/// A port of loopback that nobody listens on now.
+/// A port of loopback that is currently unused.
 ///
 /// # Panics
-/// When every port is taken.
+/// Panics if all ports are in use.
 pub fn free_port() -> u16 {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    // Processes that run at once begin far apart.
+    // Concurrent processes start at distant ports.
     let first = process::id() as usize * 7_919;
     for _ in PORTS {
         let next = first + NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! What a loss of power leaves: processes that stand still, their files copied, and a disk that
-//! knows what it has.
+//! Simulated power failure: freezes processes, copies their files, and records what a disk has
+//! flushed.
 
 use std::{
     ffi::OsString,
@@ -11,23 +11,23 @@ use std::{
 
 use crate::wait::Patience;
 
-/// How long a process may take to stand still: it first ends its wait for a disk.
+/// How long a process may take to stop, including a wait for the disk.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A library, loaded in front of the C library, which logs what stood where something is written,
-/// and what was flushed since.
+/// A preloaded library that records the previous content of everything that is written, and what
+/// was flushed since.
 #[derive(Clone, Debug)]
 pub struct Disk {
     /// The library.
     pub library: PathBuf,
-    /// Where it writes its log.
+    /// The path of its log.
     pub log: PathBuf,
-    /// Whether it says of bytes that they are on the disk which are not.
+    /// Whether it reports writes as flushed that are not.
     pub lies: bool,
 }
 
 impl Disk {
-    /// What the environment of a process has to say for it to write by way of this.
+    /// The environment of a process that writes through the library.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
         let mut environment = vec![
             ("LD_PRELOAD", self.library.clone().into()),
@@ -37,7 +37,7 @@ impl Disk {
         environment
     }
 
-    /// The same, with its library copied and its log kept below `directory`.
+    /// The same, with a copy of the library and the log below `directory`.
     pub(crate) fn within(&self, directory: &Path) -> Self {
         let library = directory.join("disk.so");
         let copied = fs::copy(&self.library, &library);
@@ -50,20 +50,20 @@ impl Disk {
     }
 }
 
-/// Processes that stand still until this is dropped.
+/// Processes that are stopped until this value is dropped.
 #[derive(Debug)]
 pub struct Frozen(Vec<u32>);
 
 impl Frozen {
-    /// A process and its children, such as a server's.
+    /// Stops a process and its children, such as those of a server.
     ///
-    /// They stop one after the other: what one wrote while another stood still already is what
-    /// would have been written had the other been slow.
+    /// They stop one after the other. What one of them writes while another one is already stopped
+    /// could also have been written if the other one had been slow.
     ///
     /// # Panics
-    /// When they do not.
+    /// Panics if they do not stop.
     pub async fn family(parent: u32) -> Self {
-        // The parent first: it makes no more children then.
+        // The parent first: it then starts no more children.
         let mut frozen = Self(vec![parent]);
         signal("STOP", &frozen.0);
         let children = format!("/proc/{parent}/task/{parent}/children");
@@ -88,10 +88,10 @@ impl Drop for Frozen {
     }
 }
 
-/// Copies a directory, with owners and modes; `to` is not there yet.
+/// Copies a directory with owners and modes. `to` must not exist.
 ///
 /// # Panics
-/// When it cannot be copied.
+/// Panics if the copy fails.
 pub fn copy(from: &Path, to: &Path) {
     let copied = Command::new("cp")
         .args(["-a", "--"])
@@ -106,7 +106,7 @@ pub fn copy(from: &Path, to: &Path) {
     );
 }
 
-/// A child that has ended meanwhile is none.
+/// A child that has ended in the meantime is ignored.
 fn signal(name: &str, processes: &[u32]) {
     let ids = processes.iter().map(u32::to_string);
     let _sent = Command::new("kill")
@@ -115,7 +115,7 @@ fn signal(name: &str, processes: &[u32]) {
         .output();
 }
 
-/// One that has ended does so as well.
+/// Whether a process is stopped or has ended.
 fn stands_still(process: u32) -> bool {
     let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let state = state.rsplit(')').next().unwrap_or_default().trim_start();

@@ -1,8 +1,9 @@
-//! An HTTP API, asked everything that its description allows and much that it does not: schemathesis.
+//! API prober: tests an HTTP API against its OpenAPI description with schemathesis.
 //!
-//! It finds faults of the server, answers that the description does not have, and requests that it forbids and the
-//! server takes. It does not ask whether the server takes all that a schema allows: a schema does not say that a
-//! destination must exist. What it asks is the same in every run.
+//! It finds internal errors, responses that are not described, and requests that the description
+//! forbids and the server accepts. It does not check whether the server accepts everything that a
+//! schema allows, because a schema does not say that a destination must exist. The requests are the
+//! same in every run.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,7 +13,7 @@ use std::{
 
 use tokio::{process::Command, time::timeout};
 
-/// How long one run may take before it hangs: alone on two cores it takes some fifteen seconds.
+/// The time limit of a run. Alone on two cores a run takes about fifteen seconds.
 const PROBE_MAX: Duration = Duration::from_mins(3);
 /// The checks that are left out, see above.
 const LEFT_OUT: &str = "positive_data_acceptance";
@@ -27,12 +28,12 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Probes what the description at this URL says, with five requests of each kind for each operation.
+    /// Tests the API that is described at this URL, with five requests of each kind per operation.
     ///
-    /// `target_tmp` is the test's `env!("CARGO_TARGET_TMPDIR")`: the packages lie beside it.
+    /// `target_tmp` is the test's `env!("CARGO_TARGET_TMPDIR")`; the packages are next to it.
     ///
     /// # Panics
-    /// Where the packages are not installed.
+    /// Panics if the packages are not installed.
     pub fn of(target_tmp: &str, description: &str) -> Self {
         let packages = Path::new(target_tmp).join("../prober");
         assert!(
@@ -56,19 +57,20 @@ impl Prober {
             .argument(&format!("{name}: {value}"))
     }
 
-    /// Adds an argument of its command line.
+    /// Adds a command-line argument.
     #[must_use]
     pub fn argument(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
         self
     }
 
-    /// Runs it to its end, and fails with what it found.
+    /// Runs to the end, and fails with the findings.
     ///
-    /// `settings` is the text of a `schemathesis.toml`, such as the names of things that are there.
+    /// `settings` is the text of a `schemathesis.toml`, for example with the names of existing
+    /// objects.
     ///
     /// # Panics
-    /// When it finds something, cannot be run, or takes too long.
+    /// Panics if there are findings, if it cannot be run, or if it takes too long.
     pub async fn finds_nothing(self, settings: &str) {
         let file = self.folder.path().join("schemathesis.toml");
         std::fs::write(&file, settings).expect("its settings can be written");

@@ -1,19 +1,18 @@
-//! Tests of a build that has bugs on purpose.
+//! Seeded bugs in the processes of tests.
 //!
-//! `HAPAX_SEEDED=name` plants a bug of [`hapax::seeded`] in the process of a
-//! test, before it has a clock, a law or a far side: what fails then catches
-//! that bug. A build that has no bugs fails every test that is asked to have
-//! one.
+//! `HAPAX_SEEDED=name` activates a bug of [`hapax::seeded`] in a test's process, before the test
+//! creates a clock, a fixture or a receiver. A test that then fails detects the bug. In a build
+//! without seeded bugs every test with this variable fails.
 
 use std::sync::Once;
 
-/// The variable that names a bug.
+/// The environment variable that names a bug.
 const NAME: &str = "HAPAX_SEEDED";
 
-/// Plants what the environment names, once; whoever has a clock of this crate need not ask.
+/// Activates the bug that the environment names, once. The clock of this crate calls it.
 ///
 /// # Panics
-/// When there is no such bug, or none in this build.
+/// Panics if the bug does not exist or is not in this build.
 pub fn plant() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -23,7 +22,7 @@ pub fn plant() {
     });
 }
 
-/// The variable, for a program that is started with an environment of its own.
+/// The variable, for a program that is started with its own environment.
 pub fn variable() -> Option<(&'static str, String)> {
     let named = std::env::var_os(NAME)?;
     Some((NAME, named.to_string_lossy().into_owned()))

@@ -1,8 +1,7 @@
-//! A real SMTP server on loopback that records mail and misbehaves when it is told.
+//! SMTP server on loopback that records mail and has configurable faults.
 //!
-//! It knows EHLO, HELO, MAIL, RCPT, DATA, RSET, NOOP and QUIT: what a sender
-//! needs to hand over a mail. It offers no encryption and no login, and keeps
-//! what it accepted in memory.
+//! It supports EHLO, HELO, MAIL, RCPT, DATA, RSET, NOOP and QUIT, which is what a sender needs. It
+//! has no encryption and no login, and keeps accepted mail in memory.
 
 use std::{
     collections::VecDeque,
@@ -20,12 +19,12 @@ use tokio::{
 
 use crate::wait;
 
-/// A mail as it was handed over.
+/// A received mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mail {
-    /// The sender of the envelope.
+    /// The envelope sender.
     pub from: String,
-    /// The recipients of the envelope.
+    /// The envelope recipients.
     pub to: Vec<String>,
     /// Headers and body, with dots unstuffed.
     pub content: Vec<u8>,
@@ -37,7 +36,7 @@ impl Mail {
         String::from_utf8_lossy(&self.content).into_owned()
     }
 
-    /// The value of a header that stands on one line.
+    /// The value of a header on a single line.
     pub fn header(&self, name: &str) -> Option<String> {
         let text = self.text();
         let head = text.split("\r\n\r\n").next()?;
@@ -50,33 +49,34 @@ impl Mail {
     }
 }
 
-/// A moment in the conversation.
+/// A stage of the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The sender has connected.
     Greeting,
-    /// The sender has named the envelope's sender.
+    /// After the `MAIL` command.
     Mail,
-    /// The sender has named a recipient.
+    /// After a `RCPT` command.
     Recipient,
-    /// The sender wants to hand over the content.
+    /// After the `DATA` command.
     Data,
-    /// The sender has sent the final dot.
+    /// After the final dot.
     Dot,
 }
 
-/// What the server does when a stage is reached.
+/// A fault at a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SmtpFault {
-    /// It answers with this code, which starts with a 4 or a 5, and takes no mail.
+    /// Replies with this code, which starts with 4 or 5, and does not accept the mail.
     Refuse(Stage, u16),
-    /// It answers with this code and repeats the last address, as many servers do.
+    /// Replies with this code and quotes the last address, as many servers do.
     Quote(Stage, u16),
-    /// It answers with this line, which starts with a 4 or a 5, and takes no mail.
+    /// Replies with this line, which starts with 4 or 5, and does not accept the mail.
     Say(Stage, &'static str),
-    /// It closes the connection without a word; at the final dot it has taken the mail.
+    /// Closes the connection without a reply. At the final dot the mail has been accepted.
     Drop(Stage),
-    /// It says nothing more and keeps the connection; at the final dot it has taken the mail.
+    /// Sends no more replies and keeps the connection open. At the final dot the mail has been
+    /// accepted.
     Hang(Stage),
 }
 
@@ -92,9 +92,9 @@ impl SmtpFault {
     }
 }
 
-/// A real listener on loopback that records every mail it takes.
+/// A listener on loopback that records every accepted mail.
 ///
-/// Dropping it closes the listener and every connection.
+/// Dropping it closes the listener and all connections.
 #[derive(Debug)]
 pub struct SmtpReceiver {
     address: SocketAddr,
@@ -110,7 +110,7 @@ struct Script {
 }
 
 impl Script {
-    /// The fault that strikes at this stage, if one does.
+    /// The fault at this stage, if any.
     fn strike(&mut self, stage: Stage) -> Option<SmtpFault> {
         let due = |fault: &SmtpFault| fault.stage() == stage;
         match self.next.front() {
@@ -122,19 +122,19 @@ impl Script {
 }
 
 impl SmtpReceiver {
-    /// A server on a free port of 127.0.0.1 that takes every mail.
+    /// Starts a server on a free port of 127.0.0.1 that accepts all mail.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// Panics if there is no free port.
     pub async fn start() -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         Self::start_at(any).await.expect("loopback has a free port")
     }
 
-    /// A server at `address`: one that was down comes up again.
+    /// Starts a server at `address`, for example again after an outage.
     ///
     /// # Errors
-    /// Fails when the address is taken.
+    /// Fails if the address is in use.
     pub async fn start_at(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -147,30 +147,30 @@ impl SmtpReceiver {
         })
     }
 
-    /// Where it listens.
+    /// The address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Misbehaves once, when the stage is next reached; faults queue up.
+    /// Adds a fault to the queue. Each occurs once, when its stage is next reached.
     pub fn fail_next(&self, fault: SmtpFault) {
         lock(&self.script).next.push_back(fault);
     }
 
-    /// Misbehaves every time from now on, or no more.
+    /// Sets or removes a fault that occurs every time.
     pub fn fail(&self, fault: Option<SmtpFault>) {
         lock(&self.script).usual = fault;
     }
 
-    /// Every mail that was taken so far, in order.
+    /// All accepted mails so far, in order.
     pub fn mails(&self) -> Vec<Mail> {
         lock(&self.script).mails.clone()
     }
 
-    /// Waits until `count` mails were taken, and returns all that were.
+    /// Waits until `count` mails were accepted, and returns all accepted mails.
     ///
     /// # Panics
-    /// When fewer come within 10 seconds.
+    /// Panics if fewer arrive within 10 seconds.
     pub async fn mails_at_least(&self, count: usize) -> Vec<Mail> {
         let within = Duration::from_secs(30);
         wait::eventually(within, async || lock(&self.script).mails.len() >= count).await;
@@ -185,14 +185,14 @@ impl Drop for SmtpReceiver {
 }
 
 async fn serve(listener: TcpListener, script: Arc<Mutex<Script>>) {
-    // Dropping the set with this task aborts every connection.
+    // Dropping the set with this task aborts all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let Ok((stream, _)) = accepted else { continue };
                 let conversation = Conversation::new(stream, Arc::clone(&script));
-                // A sender may go away at any moment; the next one is served all the same.
+                // A sender may leave at any time. The next one is served nevertheless.
                 connections.spawn(async { drop(conversation.hold().await) });
             }
             Some(_) = connections.join_next() => {}
@@ -291,7 +291,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Reads up to the final dot and takes back the stuffed ones.
+    /// Reads up to the final dot and removes dot stuffing.
     async fn content(&mut self) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         loop {
@@ -305,7 +305,7 @@ impl Conversation {
         }
     }
 
-    /// Lets the fault of a stage strike; true when the conversation goes on as usual.
+    /// Applies the fault of a stage. Returns true if the conversation continues normally.
     async fn reach(&mut self, stage: Stage) -> io::Result<bool> {
         let fault = self.strike(stage);
         self.suffer(fault).await
@@ -347,7 +347,7 @@ impl Conversation {
         self.stream.flush().await
     }
 
-    /// One line without its end; `None` when the sender has closed.
+    /// A line without its line break; `None` if the sender has closed the connection.
     async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         if self.stream.read_until(b'\n', &mut line).await? == 0 {
@@ -363,7 +363,7 @@ impl Conversation {
     }
 }
 
-/// What stands between the angle brackets.
+/// The text between the angle brackets.
 fn address(line: &str) -> String {
     let inner = line
         .split_once('<')
@@ -434,13 +434,13 @@ mod tests {
         assert!(silence.is_err(), "{silence:?}");
     }
 
-    /// Says everything at once and listens until the server closes.
+    /// Sends everything at once and reads until the server closes the connection.
     async fn speak(server: &SmtpReceiver, text: &str) -> String {
         use tokio::io::AsyncReadExt;
         let mut stream = TcpStream::connect(server.address()).await.unwrap();
         stream.write_all(text.as_bytes()).await.unwrap();
         let mut told = Vec::new();
-        // A dropped connection may end in a reset: what was told before it counts.
+        // A dropped connection may end with a reset. What was received before counts.
         drop(stream.read_to_end(&mut told).await);
         String::from_utf8(told).unwrap()
     }

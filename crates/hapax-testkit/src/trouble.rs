@@ -1,4 +1,4 @@
-//! A machine in trouble: its disk is full, or its clock is wrong.
+//! Machine faults: a full disk, or a wrong clock.
 
 use std::{
     ffi::OsString,
@@ -7,8 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where a library, loaded in front of the C library, sees what is the matter, and counts what it
-/// refused: `proof/torture/preload/trouble.c`.
+/// Faults of a process: a preloaded library reads them from a file and counts the writes that it
+/// refuses, see `proof/torture/preload/trouble.c`.
 #[derive(Clone, Debug)]
 pub struct Trouble {
     library: PathBuf,
@@ -20,13 +20,13 @@ const AHEAD: u64 = 8;
 const REFUSED: u64 = 16;
 
 impl Trouble {
-    /// None yet: what is the matter stands in this file.
+    /// No faults yet. The faults are in the file `matter`.
     ///
     /// # Panics
-    /// When the file cannot be written.
+    /// Panics if the file cannot be written.
     pub fn none(library: &Path, matter: &Path) -> Self {
         let written = fs::write(matter, [0; 24]);
-        // Whoever is in trouble may be somebody else than whoever makes it.
+        // The process with the faults may run as another user.
         let written = written.and_then(|()| fs::set_permissions(matter, open()));
         written.unwrap_or_else(|error| panic!("cannot write {}: {error}", matter.display()));
         Self {
@@ -35,7 +35,7 @@ impl Trouble {
         }
     }
 
-    /// What the environment of a process has to say for it to be in this trouble.
+    /// The environment of a process with these faults.
     pub fn environment(&self) -> [(&'static str, OsString); 2] {
         [
             ("LD_PRELOAD", self.library.clone().into()),
@@ -43,12 +43,12 @@ impl Trouble {
         ]
     }
 
-    /// From now on no plain file can grow, or all can again.
+    /// Sets whether the disk is full, so that no regular file can grow.
     pub fn fill_disk(&self, is_full: bool) {
         self.write(IS_FULL, u64::from(is_full).to_ne_bytes());
     }
 
-    /// From now on the clock is ahead by so many nanoseconds, which may be negative.
+    /// Sets by how many nanoseconds the clock is ahead, which may be negative.
     pub fn set_clock(&self, ahead: i64) {
         self.write(AHEAD, ahead.to_ne_bytes());
     }
@@ -56,7 +56,7 @@ impl Trouble {
     /// How often a file could not grow so far.
     ///
     /// # Panics
-    /// When the file with it is gone.
+    /// Panics if the file with the number is missing.
     pub fn refused(&self) -> u64 {
         let mut bytes = [0; 8];
         let read = File::open(&self.matter).and_then(|it| it.read_exact_at(&mut bytes, REFUSED));
@@ -64,7 +64,7 @@ impl Trouble {
         u64::from_ne_bytes(bytes)
     }
 
-    /// The same, with a copy of the library and all that is below `directory`.
+    /// The same, with a copy of the library and all files below `directory`.
     pub(crate) fn none_within(directory: &Path, library: &Path) -> Self {
         let copy = directory.join("trouble.so");
         let copied = fs::copy(library, &copy);

@@ -1,22 +1,21 @@
-//! Waiting for something that another task or process does.
+//! Waiting for another task or process.
 //!
-//! A test that sleeps for a fixed time is slow on a fast machine and wrong on
-//! a slow one. These functions ask again until the answer comes, and give up
-//! loudly at a bound. A load and its faults have a pace, though, which is a time
-//! and stands for nothing else: [`pace`]. Nothing else that a test awaits sleeps;
-//! a server that is dropped is waited for outside any runtime.
+//! A test that sleeps for a fixed time is slow on a fast machine and wrong on a slow one. These
+//! functions poll until a condition holds, and fail at a time limit. Only the pace of a load and
+//! its faults is a fixed time: [`pace`]. Nothing else that a test awaits sleeps. A server that is
+//! dropped is awaited outside any runtime.
 
 use std::{panic::Location, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long to wait between two questions.
+/// The poll interval.
 const TICK: Duration = Duration::from_millis(2);
 
-/// Asks until `condition` holds. A question that gets no answer at all is given up with the rest.
+/// Polls until `condition` holds. A poll that never returns is aborted at the time limit.
 ///
 /// # Panics
-/// When it does not hold after `within`.
+/// Panics if the condition does not hold after `within`.
 #[track_caller]
 pub fn eventually<F>(within: Duration, mut condition: F) -> impl Future<Output = ()>
 where
@@ -30,26 +29,25 @@ where
     }
 }
 
-/// Waits for something that has a bound of its own, or should have.
+/// Waits for something that has, or should have, its own time limit.
 ///
 /// # Panics
-/// When it has not come `within`.
+/// Panics if it does not complete `within` the limit.
 #[track_caller]
 pub fn answered<T>(within: Duration, question: impl Future<Output = T>) -> impl Future<Output = T> {
     let patience = Patience::within(within);
     async move { patience.bounds(question).await }
 }
 
-/// Lets time pass between two deeds of a load: two requests, two kills, a question and an answer
+/// Lets time pass between two actions of a load: two requests, two kills, a request and a response
 /// that is slow on purpose.
 ///
-/// Nothing may be true after it that was not before: whoever waits for something asks
-/// [`eventually`].
+/// No condition may depend on it. To wait for a condition, use [`eventually`].
 pub async fn pace(time: Duration) {
     sleep(time).await;
 }
 
-/// A bound on how long a loop may go on asking.
+/// The time limit of a polling loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     bound: Duration,
@@ -58,7 +56,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Patience for `bound` from now.
+    /// A time limit of `bound` from now.
     #[track_caller]
     pub fn within(bound: Duration) -> Self {
         Self {
@@ -68,10 +66,10 @@ impl Patience {
         }
     }
 
-    /// Waits a little before the next question.
+    /// Waits a little before the next poll.
     ///
     /// # Panics
-    /// When the bound has passed.
+    /// Panics if the limit has passed.
     pub async fn pause(&self) {
         if Instant::now() >= self.last {
             self.give_up();
@@ -79,10 +77,10 @@ impl Patience {
         sleep(TICK).await;
     }
 
-    /// Waits for the answer to a question.
+    /// Waits for the result of a poll.
     ///
     /// # Panics
-    /// When none has come and the bound has passed.
+    /// Panics if there is none and the limit has passed.
     pub async fn bounds<T>(&self, question: impl Future<Output = T>) -> T {
         let answer = timeout_at(self.last, question).await;
         answer.unwrap_or_else(|_| self.give_up())

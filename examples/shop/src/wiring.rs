@@ -116,7 +116,7 @@ pub(crate) async fn run(config: Config, exporter: Option<Exporter>) -> anyhow::R
 impl Ground {
     async fn lay(config: Config, exporter: Option<Exporter>) -> anyhow::Result<Self> {
         failpoint::plant_from_environment()?;
-        let signals = Signals::listen().context("signals cannot be heard")?;
+        let signals = Signals::listen().context("cannot install signal handlers")?;
         let random = random();
         let around = Around {
             clock: clock(),

@@ -1,4 +1,4 @@
-//! What an act would do, and to how many: what is said before anybody agrees.
+//! Confirmation pages: the effect of an action and the number of affected rows.
 
 use hapax::{
     Timestamp,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Act {
-    /// Looks at what it is about; ages are taken at a moment that the form says again.
+    /// Builds the confirmation page. Ages are relative to the time of the form.
     pub(super) async fn plan(
         &self,
         console: &Console,
@@ -70,7 +70,7 @@ impl Act {
             Self::Cancel { job } => {
                 let found = console.desk().job(actor, *job).await?;
                 let says = format!(
-                    "Job {job} ends: {} of {} are done, and stay done.",
+                    "Job {job} ends: {} of {} are done, which is not reverted.",
                     number(found.done),
                     found
                         .total
@@ -112,7 +112,7 @@ impl Act {
         at: Timestamp,
     ) -> Result<Plan, Trouble> {
         let filter = run::dead(dest, q, at)?;
-        // First what can be seen, then how many of that there are: the job is about no others.
+        // The snapshot is taken before the count, because the job is limited to the snapshot.
         let seen = console.desk().seen_now().await?;
         let counted = console.desk().count_dead(actor, dest, &filter, &seen);
         let count = counted.await?;
@@ -129,10 +129,12 @@ impl Act {
             format!(" The filter is {q}.")
         };
         let plan = if matches!(self, Self::ReplayDead { .. }) {
-            let says = format!("{count} {what} of {dest} become due again, as if never tried.");
+            let says = format!(
+                "{count} {what} of {dest} become due again, as if they had never been tried."
+            );
             Plan::new("Replay dead letters", says + &rest, "Replay them", back)
         } else {
-            let says = format!("{count} {what} of {dest} are given up for good.");
+            let says = format!("{count} {what} of {dest} are discarded permanently.");
             Plan::new("Discard dead letters", says + &rest, "Discard them", back)
         };
         Ok(plan.looked_at("seen", &seen))
@@ -155,12 +157,12 @@ impl Act {
         Ok(match self {
             Self::Pause { .. } => {
                 let says = format!(
-                    "{dest} is offered nothing until it is resumed; {waits} events wait for it now."
+                    "Nothing is delivered to {dest} until it is resumed; {waits} events wait for it now."
                 );
                 Plan::new("Pause a destination", says, "Pause it", back)
             }
             Self::Resume { .. } => {
-                let says = format!("{dest} goes on; {waits} events wait for it now.");
+                let says = format!("{dest} continues; {waits} events wait for it now.");
                 Plan::new("Resume a destination", says, "Resume it", back)
             }
             _ => {
@@ -185,14 +187,14 @@ impl Plan {
         }
     }
 
-    /// Has the form say what was looked at.
+    /// Adds a field with what the operator has seen.
     fn looked_at(mut self, name: &str, value: &impl ToString) -> Self {
         self.more = self.more.add(hidden(name, &value.to_string()));
         self
     }
 }
 
-/// What comes of a purge, as long as the key is the one that was looked at.
+/// The effect of a purge, if the key still has the version that the operator has seen.
 fn purge(key: &Record, version: Option<Version>) -> Result<Plan, Trouble> {
     let Summary {
         operation,
@@ -212,8 +214,8 @@ fn purge(key: &Record, version: Option<Version>) -> Result<Plan, Trouble> {
     Ok(plan.looked_at("version", &key.version()))
 }
 
-/// What a dead letter says, masked, and a box for what is to be replaced in it: whoever edits one member
-/// need not see the others.
+/// The payload of a dead letter, masked, and a field for the patch. To edit one member, the
+/// operator need not see the others.
 async fn edit(
     console: &Console,
     actor: &Actor,
@@ -247,7 +249,7 @@ async fn edit(
         .flag("required", true)
         .add("{}");
     plan.more = Html::default()
-        .add(el("h2").add("What it was offered as"))
+        .add(el("h2").add("Current payload"))
         .add(content("Payload", &shown))
         .add(el("label").attr("for", "patch").add(
             "What to replace, as JSON: a member that is named takes the place of the one of its name, and \
@@ -257,8 +259,8 @@ async fn edit(
     Ok(plan)
 }
 
-/// What comes of a decision; the form says which way of its step it is about, for that may have ended by
-/// the time it is sent.
+/// The effect of a decision. The form contains the direction of the step, because the step may have
+/// ended by the time the form is sent.
 fn decide(look: &Look, word: &str, step: &str, epoch: Option<i64>) -> Result<Plan, Trouble> {
     let saga = &look.saga;
     if epoch.is_some_and(|epoch| epoch != saga.epoch) {
@@ -281,11 +283,9 @@ fn decide(look: &Look, word: &str, step: &str, epoch: Option<i64>) -> Result<Pla
     let back = path_of("/console/sagas", &saga.id);
     let mut plan = Plan::new("Decide about a saga", decision.says(saga), does, back);
     let more = match (&decision, way) {
-        (Decision::Done { .. }, Way::Do) => {
-            field("made", "What it made, as JSON (empty: nothing)", "")
-        }
+        (Decision::Done { .. }, Way::Do) => field("made", "Result, as JSON (empty: none)", ""),
         (Decision::Retry { .. } | Decision::Undo { .. }, _) => {
-            field("within", "For how long it may try", run::WITHIN)
+            field("within", "Time limit", run::WITHIN)
         }
         _ => Html::default(),
     };

@@ -1,4 +1,4 @@
-//! Does what was agreed to.
+//! Execution of confirmed actions.
 
 use hapax::{
     Timestamp,
@@ -20,11 +20,12 @@ use crate::{
     },
 };
 
-/// How long a saga may go on for, where nobody says otherwise.
+/// The default time limit of a saga that continues.
 pub(super) const WITHIN: &str = "15m";
 
 impl Act {
-    /// Does it; says where to go then, and what to say there. Ages are taken at the moment that was shown.
+    /// Executes an action. Returns the next page and its message. Ages are relative to the time of
+    /// the form.
     pub(super) async fn run(
         &self,
         console: &Console,
@@ -118,7 +119,7 @@ impl Act {
     }
 }
 
-/// The dead letters that a filter fits; its destination is said apart, and is no other.
+/// The filter of dead letters. Its destination is given separately and must be the same.
 pub(super) fn dead(dest: &str, q: &str, at: Timestamp) -> Result<Filter, Trouble> {
     let mut asked = Asked::read(q, &DEAD);
     let filter = filter_of(&mut asked, at);
@@ -129,7 +130,7 @@ pub(super) fn dead(dest: &str, q: &str, at: Timestamp) -> Result<Filter, Trouble
     right(asked, filter)
 }
 
-/// The events that a filter fits.
+/// The filter of events.
 pub(super) fn events(q: &str, at: Timestamp) -> Result<Filter, Trouble> {
     let mut asked = Asked::read(q, &KNOWN);
     let filter = asked.of_events(at);
@@ -143,10 +144,11 @@ fn right(asked: Asked, filter: Filter) -> Result<Filter, Trouble> {
     }
 }
 
-/// A step and what undoes it have one name: what a page asked about the one is no answer about the other.
+/// Refuses a decision about a step if the form was about its compensation, or the reverse. Both
+/// have the same name.
 fn is_of_this_way(look: &Look, step: &str, fields: &Fields) -> Result<(), Trouble> {
     let Some(row) = look.saga.asked_about(step) else {
-        // Why not says the store, and writes it down.
+        // The store refuses it with a reason and writes that to the audit log.
         return Ok(());
     };
     if fields.text("way") == row.way.as_str() {
@@ -157,24 +159,24 @@ fn is_of_this_way(look: &Look, step: &str, fields: &Fields) -> Result<(), Troubl
         Way::Undo => "whether it is undone",
     };
     Err(Trouble::late(&format!(
-        "what is asked about step {step} now is {now}"
+        "the question about step {step} is now {now}"
     )))
 }
 
-/// The decision that a form spells.
+/// The decision of a form, parsed.
 pub(super) fn decided(decision: &str, step: &str, fields: &Fields) -> Result<Decision, Trouble> {
     let step = || step.to_owned();
     let within = || {
         let text = fields.get("within").unwrap_or(WITHIN);
         parse_duration(text)
-            .map_err(|error| Trouble::wrong(format!("The time {text:?} is wrong: {error}.")))
+            .map_err(|error| Trouble::wrong(format!("The time {text:?} is not valid: {error}.")))
     };
     Ok(match decision {
         "done" => {
             let made = fields.text("made");
             let is_json = serde_json::from_str::<serde_json::Value>(made).is_ok();
             if !made.is_empty() && !is_json {
-                return Err(Trouble::wrong("What it made is no JSON. Nothing was done."));
+                return Err(Trouble::wrong("The result is not JSON. Nothing was done."));
             }
             Decision::Done {
                 step: step(),
@@ -185,6 +187,6 @@ pub(super) fn decided(decision: &str, step: &str, fields: &Fields) -> Result<Dec
         "retry" => Decision::Retry { within: within()? },
         "undo" => Decision::Undo { within: within()? },
         "close" => Decision::Close,
-        other => return Err(Trouble::wrong(format!("Nobody can decide {other:?}."))),
+        other => return Err(Trouble::wrong(format!("Unknown decision {other:?}."))),
     })
 }

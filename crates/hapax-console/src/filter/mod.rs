@@ -1,9 +1,9 @@
-//! The one filter box: `type:order.* state:dead dest:mail attempt>3 age>5m`, read and written back.
+//! Filter language: `type:order.* state:dead dest:mail attempt>3 age>5m`, parsed and written back.
 //!
-//! A term is a qualifier, an operator and a value, or a bare word. What is read depends on the text
-//! alone, and so the URL is the state of a page. What cannot be understood is refused with the term
-//! at fault and the qualifier that was most likely meant; nothing is guessed and nothing is
-//! dropped, for a filter that is not applied would fit everything.
+//! A term is a qualifier, an operator and a value, or a bare word. The result depends on the text
+//! alone, so the URL is the state of a page. A filter that is not valid is refused with the wrong
+//! term and the most similar qualifier. Nothing is guessed or ignored, because a filter that is not
+//! applied would match everything.
 
 use std::{fmt, time::Duration};
 
@@ -11,51 +11,51 @@ use hapax::retry::parse_duration;
 
 use crate::nearest::nearest;
 
-/// Bytes of a filter: more is no longer typed by hand.
+/// Maximum length of a filter in bytes.
 const FILTER_BYTES_MAX: usize = 1024;
-/// Terms of a filter.
+/// Maximum number of terms.
 const TERMS_MAX: usize = 16;
 
-/// What a term is about.
+/// A qualifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Qualifier {
-    /// The type of an event.
+    /// The event type.
     Type,
-    /// How it stands.
+    /// The state.
     State,
-    /// Which destination.
+    /// The destination.
     Dest,
-    /// The beginning of an idempotency key's hash, or the key.
+    /// The beginning of an idempotency key or of its hash.
     Key,
-    /// Whose it is.
+    /// The tenant.
     Tenant,
-    /// What an event is about, such as `order/42`.
+    /// The aggregate of an event, such as `order/42`.
     About,
-    /// Its own id.
+    /// The id.
     Id,
-    /// Words in the last error.
+    /// Words of the last error.
     Error,
-    /// How often it was tried.
+    /// The number of attempts.
     Attempt,
-    /// How long it has been there.
+    /// The age.
     Age,
     /// The operation of a key.
     Operation,
-    /// Who takes a message.
+    /// The consumer of a message.
     Consumer,
-    /// Where a message comes from.
+    /// The source of a message.
     Source,
     /// The name of a saga's definition.
     Saga,
-    /// Who acted.
+    /// The actor.
     Actor,
-    /// What was done.
+    /// The action.
     Action,
-    /// What it was done to.
+    /// The object of an action.
     Object,
 }
 
-/// How a term compares.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     /// `:`
@@ -76,7 +76,7 @@ pub(crate) struct Term {
     pub(crate) value: String,
 }
 
-/// A filter as it was read.
+/// A parsed filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     pub(crate) terms: Vec<Term>,
@@ -84,12 +84,12 @@ pub(crate) struct Filter {
     pub(crate) words: Vec<String>,
 }
 
-/// Why a filter is not understood, for the person who typed it.
+/// Why a filter is not valid, for its author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong(pub(crate) String);
 
 impl Qualifier {
-    /// Every one, with its word.
+    /// All qualifiers with their names.
     pub(crate) const ALL: [(Self, &'static str); 17] = [
         (Self::Type, "type"),
         (Self::State, "state"),
@@ -110,7 +110,7 @@ impl Qualifier {
         (Self::Object, "object"),
     ];
 
-    /// Its word.
+    /// The name.
     pub(crate) fn as_str(self) -> &'static str {
         let found = Self::ALL.iter().find(|(it, _)| *it == self);
         found.map_or("", |(_, word)| word)
@@ -121,7 +121,7 @@ impl Qualifier {
         found.map(|(it, _)| *it)
     }
 
-    /// An example of it, for whoever does not know it.
+    /// An example.
     pub(crate) fn example(self) -> &'static str {
         match self {
             Self::Type => "type:order.*",
@@ -157,10 +157,10 @@ impl Op {
 }
 
 impl Filter {
-    /// Reads a filter.
+    /// Parses a filter.
     ///
     /// # Errors
-    /// Fails with the first term that is not understood.
+    /// Fails with the first term that is not valid.
     pub(crate) fn parse(text: &str) -> Result<Self, Wrong> {
         let too_long = || Wrong(format!("a filter is at most {FILTER_BYTES_MAX} bytes long"));
         if text.len() > FILTER_BYTES_MAX {
@@ -174,17 +174,18 @@ impl Filter {
                 return Err(Wrong(format!("a filter has at most {TERMS_MAX} terms")));
             }
         }
-        // Quotation marks and spaces may be written that were not typed, and it has to be read again.
+        // Writing a filter may add quotation marks and spaces, and the result has to be parsed
+        // again.
         if filter.to_string().len() > FILTER_BYTES_MAX {
             return Err(too_long());
         }
         Ok(filter)
     }
 
-    /// Refuses what a page cannot apply.
+    /// Refuses terms that a page cannot apply.
     ///
     /// # Errors
-    /// Names the term, and what the page knows instead.
+    /// The error names the term and the qualifiers of the page.
     pub(crate) fn check(&self, known: &[Qualifier], words: bool) -> Result<(), Wrong> {
         let names = known
             .iter()
@@ -194,24 +195,22 @@ impl Filter {
         if let Some(term) = self.terms.iter().find(|it| !known.contains(&it.qualifier)) {
             let word = term.qualifier.as_str();
             return Err(Wrong(format!(
-                "{word}: means nothing on this page: it knows {names}"
+                "{word}: is not supported on this page: use {names}"
             )));
         }
         match self.words.first() {
-            Some(word) if !words => Err(Wrong(format!(
-                "{word:?} has no qualifier: this page knows {names}"
-            ))),
+            Some(word) if !words => Err(Wrong(format!("{word:?} has no qualifier: use {names}"))),
             _ => Ok(()),
         }
     }
 
-    /// The value of a qualifier that is given at most once.
+    /// The value of a qualifier that occurs at most once.
     pub(crate) fn one(&self, qualifier: Qualifier) -> Option<&str> {
         let term = self.terms.iter().find(|it| it.qualifier == qualifier);
         term.map(|term| term.value.as_str())
     }
 
-    /// Every value of a qualifier.
+    /// All values of a qualifier.
     pub(crate) fn every(&self, qualifier: Qualifier) -> impl Iterator<Item = &str> {
         let terms = self
             .terms
@@ -220,7 +219,7 @@ impl Filter {
         terms.map(|term| term.value.as_str())
     }
 
-    /// At least so many attempts; 0 when nothing is said.
+    /// The minimum number of attempts; 0 by default.
     pub(crate) fn attempts_min(&self) -> u32 {
         let bound = |term: &Term| {
             let count = term.value.parse::<u32>().unwrap_or(0);
@@ -236,7 +235,7 @@ impl Filter {
         terms.map(bound).max().unwrap_or(0)
     }
 
-    /// At least so old, and at most so old.
+    /// The minimum and the maximum age.
     pub(crate) fn ages(&self) -> (Option<Duration>, Option<Duration>) {
         let ages = |under: bool| {
             let terms = self.terms.iter();
@@ -247,7 +246,7 @@ impl Filter {
         (ages(false).max(), ages(true).min())
     }
 
-    /// The filter with a term more.
+    /// Adds a term.
     pub(crate) fn and(mut self, qualifier: Qualifier, value: &str) -> Self {
         self.terms.retain(|it| it.qualifier != qualifier);
         self.terms.push(Term {
@@ -258,7 +257,7 @@ impl Filter {
         self
     }
 
-    /// Takes the first term off, and says what is left.
+    /// Parses the first term and returns the rest.
     fn take<'a>(&mut self, text: &'a str) -> Result<&'a str, Wrong> {
         let letters = text
             .find(|it: char| !it.is_ascii_alphabetic() && it != '_')
@@ -293,7 +292,7 @@ impl Filter {
     }
 }
 
-/// A value at the beginning of a text, and what is behind it.
+/// Parses a value and returns the rest.
 fn value(text: &str) -> Result<(String, &str), Wrong> {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find(char::is_whitespace).unwrap_or(text.len());
@@ -323,7 +322,7 @@ fn unknown(name: &str, op: Op) -> Wrong {
     Wrong(format!("there is no {name}{op} — {hint}"))
 }
 
-/// Whether the value fits the qualifier.
+/// Checks that the value is valid for the qualifier.
 fn check(term: &Term) -> Result<(), Wrong> {
     let Term {
         qualifier,
@@ -334,9 +333,9 @@ fn check(term: &Term) -> Result<(), Wrong> {
     let ordered = matches!(qualifier, Qualifier::Attempt | Qualifier::Age);
     let problem = match (qualifier, op) {
         _ if value.is_empty() => "needs a value".to_owned(),
-        (_, Op::Is) if ordered => format!("is compared: {}", qualifier.example()),
+        (_, Op::Is) if ordered => format!("has to be compared: {}", qualifier.example()),
         (_, Op::Over | Op::AtLeast | Op::Under) if !ordered => {
-            format!("is not compared: {}", qualifier.example())
+            format!("cannot be compared: {}", qualifier.example())
         }
         (Qualifier::Attempt, Op::Under) => "takes > or >=: attempt>3".to_owned(),
         (Qualifier::Attempt, _) if value.parse::<u32>().is_err() => {
@@ -372,7 +371,7 @@ impl fmt::Display for Filter {
     }
 }
 
-/// Writes a value so that it is read back as it is.
+/// Writes a value so that it can be parsed again.
 fn quote(f: &mut fmt::Formatter<'_>, value: &str, is_word: bool) -> fmt::Result {
     let is_cut = value.is_empty()
         || value.starts_with('"')

@@ -1,4 +1,4 @@
-//! `/console/advanced`: jobs, and the log of everything that somebody did.
+//! `/console/advanced`: jobs and the audit log.
 
 use axum::extract::State;
 use hapax::Timestamp;
@@ -35,7 +35,7 @@ static KNOWN: Known = Known {
 
 const STATES: [&str; 5] = ["waiting", "running", "done", "cancelled", "failed"];
 
-/// Shows both: `dest` and `state` are of jobs, the rest is of the log.
+/// Shows both. `dest` and `state` apply to jobs, the other qualifiers to the audit log.
 pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown {
     let mut asked = Asked::of(&visit, &KNOWN);
     let (actor, now) = (&visit.caller().actor, console.0.clock.now());

@@ -1,4 +1,4 @@
-//! `/console/configuration`: the settings in force, and where each came from.
+//! `/console/configuration`: the effective settings and their sources.
 
 use axum::extract::State;
 
@@ -11,11 +11,11 @@ use crate::{
     words::{Table, cell, code, nothing},
 };
 
-/// Shows them; a filter is words that a setting holds.
+/// Shows the settings. The filter consists of words.
 pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown {
     let text = visit.fields.text("q");
     let mut table = Table::new("Settings in force", &["Setting", "Value", "From"]);
-    // What a host is set to is nobody's business who sees one tenant.
+    // A caller of a tenant does not see the settings of the host.
     let all = &console.0.effective;
     let all = all.iter().filter(|_| visit.caller().actor.tenant.is_none());
     for it in all {
@@ -36,20 +36,20 @@ pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown 
         cell(nothing(if console.0.effective.is_empty() {
             "The host of this console shows no settings here."
         } else {
-            "No setting fits."
+            "No setting matches."
         }))
     } else {
         cell(table)
     };
     let note = el("p")
         .class("soft")
-        .add("Secrets are hidden. What each setting means: ")
+        .add("Secrets are hidden. The settings are described in ")
         .add(link("/console/reference/configuration", "the reference"))
         .add(".");
     let filter = FilterBox {
         text: text.to_owned(),
         wrong: None,
-        hint: "Words that stand in a setting, its value or its origin.".to_owned(),
+        hint: "Words in a setting, its value or its origin.".to_owned(),
     };
     let page = Page::new("Configuration", Html::default().add(list).add(note));
     Ok(page.filtered(filter))

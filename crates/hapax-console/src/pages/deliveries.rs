@@ -1,5 +1,5 @@
-//! `/console/deliveries` and `/console/dead-letters`: what did not arrive at the first offer, and
-//! what was given up.
+//! `/console/deliveries` and `/console/dead-letters`: deliveries that failed at the first attempt,
+//! and dead letters.
 
 use axum::extract::State;
 use hapax::Timestamp;
@@ -24,7 +24,7 @@ use crate::{
     words::{Table, badge, cell, code, open, pager, time},
 };
 
-/// Every state that a delivery has a row in.
+/// All states in which a delivery has a row.
 const STATES: [Standing; 6] = [
     Standing::Scheduled,
     Standing::Retrying,
@@ -46,7 +46,7 @@ static DELIVERIES: Known = Known {
         Qualifier::Id,
         Qualifier::Error,
     ],
-    words: Some("looked for in the last error"),
+    words: Some("searched in the last error"),
 };
 
 pub(crate) static DEAD: Known = Known {
@@ -60,7 +60,7 @@ pub(crate) static DEAD: Known = Known {
         Qualifier::Id,
         Qualifier::Error,
     ],
-    words: Some("looked for in the last error"),
+    words: Some("searched in the last error"),
 };
 
 /// Lists deliveries.
@@ -85,18 +85,18 @@ pub(crate) async fn dead(State(console): State<Console>, visit: Visit) -> Shown 
     Ok(page.filtered(asked.into_box()))
 }
 
-/// What can be done with all that the filter fits: at one destination, as a job.
+/// The bulk operations for everything that matches the filter: for one destination, as a job.
 fn many(asked: &Asked) -> Element {
     let Some(dest) = asked.filter.one(Qualifier::Dest) else {
-        let said = "Add dest: to the filter to replay or discard all that it fits at once.";
+        let said = "Add dest: to the filter to replay or discard all matches at once.";
         return el("p").class("soft").add(said);
     };
     let q = asked.filter.to_string();
     let to = |act| url("/console/act", &[("act", act), ("dest", dest), ("q", &q)]);
     el("p")
         .class("acts")
-        .add(link(&to("replay-dead"), "Replay all that fit").class("button"))
-        .add(link(&to("discard-dead"), "Discard all that fit").class("button"))
+        .add(link(&to("replay-dead"), "Replay all matches").class("button"))
+        .add(link(&to("discard-dead"), "Discard all matches").class("button"))
 }
 
 async fn rows(
@@ -167,7 +167,7 @@ fn row(it: &Delivery, now: Timestamp) -> [Html; 8] {
     ]
 }
 
-/// The filter over deliveries: a bare word is looked for in the error.
+/// The filter of deliveries. Bare words are searched in the error.
 pub(crate) fn filter_of(asked: &mut Asked, now: Timestamp) -> crate::desk::Filter {
     let mut filter = asked.of_events(now);
     filter.error = asked.one_or_words(Qualifier::Error);

@@ -1,4 +1,4 @@
-//! `/console/destinations`: where events go, how each stands, and what can be done about it.
+//! `/console/destinations`: destinations, their states and actions.
 
 use axum::extract::{Path, State};
 
@@ -27,7 +27,7 @@ static KNOWN: Known = Known {
     words: Some("a part of a name"),
 };
 
-/// Lists them by name.
+/// Lists destinations by name.
 pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
     let mut asked = Asked::of(&visit, &KNOWN);
     let states = asked.states(&STATES, |it| it);
@@ -73,7 +73,7 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
     Ok(Page::new("Destinations", body).filtered(asked.into_box()))
 }
 
-/// Shows one.
+/// Shows one destination.
 pub(crate) async fn show(
     State(console): State<Console>,
     visit: Visit,
@@ -110,7 +110,8 @@ pub(crate) async fn show(
             .add(content("Declaration", &shown))
     });
     let breaker = look.breakers.contains(&name).then(|| {
-        let said = "The far side failed too often in a row: the breaker is open, and offers pause.";
+        let said =
+            "The receiver failed too often in a row: the breaker is open, and deliveries pause.";
         el("p").class("problem").add(said)
     });
     let q = term(Qualifier::Dest, &name);
@@ -139,7 +140,7 @@ fn acts(place: &Place) -> Element {
     let button = |act, name: &str| link(&to(act), name).class("button");
     let acts = el("p").class("acts");
     match place.state {
-        // A removal that was given up goes on when it is asked for again.
+        // A removal that was cancelled can be requested again.
         "removing" => acts.add(button("remove", "Remove")),
         "paused" | "disabled" => acts
             .add(button("resume", "Resume"))

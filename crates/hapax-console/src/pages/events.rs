@@ -1,4 +1,5 @@
-//! `/console/events`: listed, and one with what it says and its way to every destination.
+//! `/console/events`: lists events, and shows one with its payload and its deliveries to all
+//! destinations.
 
 use axum::extract::{Path, State};
 use hapax::key::Tenant;
@@ -30,7 +31,7 @@ pub(crate) static KNOWN: Known = Known {
     words: None,
 };
 
-/// Lists them, the newest first.
+/// Lists events, newest first.
 pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
     let mut asked = Asked::of(&visit, &KNOWN);
     let now = console.0.clock.now();
@@ -66,14 +67,14 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
     Ok(Page::new("Events", body).filtered(asked.into_box()))
 }
 
-/// A table, or that it is empty.
+/// A table, or a note that it is empty.
 pub(crate) fn list_of(table: Table, goes_on: bool, what: &str) -> Html {
     match (table.is_empty(), goes_on) {
         (false, _) => cell(table),
         (true, true) => cell(nothing(&format!(
-            "No {what} among those looked at fits: go on to older ones."
+            "No {what} among those searched so far matches: continue with older ones."
         ))),
-        (true, false) => cell(nothing(&format!("No {what} fits."))),
+        (true, false) => cell(nothing(&format!("No {what} matches."))),
     }
 }
 
@@ -84,7 +85,7 @@ fn about(event: &Summary) -> Html {
     }
 }
 
-/// Shows one.
+/// Shows one event.
 pub(crate) async fn show(
     State(console): State<Console>,
     visit: Visit,
@@ -134,13 +135,13 @@ pub(crate) async fn show(
         )
     });
     let body = Html::default()
-        .add(el("h2").add("Its way"))
+        .add(el("h2").add("Deliveries to destinations"))
         .add(way::every(desk, &visit, &traces, found.position, now))
         .add((visit.acts() && again).then(|| way::offer_again(&own_id, &traces)))
         .add(el("p").add(whole.attr("data-open", "")))
-        .add(el("h2").add("What it is"))
+        .add(el("h2").add("Envelope"))
         .add(first)
-        .add(el("h2").add("What it says"))
+        .add(el("h2").add("Payload"))
         .add(content("Payload", &shown))
         .add(headers);
     Ok(Page::new(format!("Event {}", found.position), body))

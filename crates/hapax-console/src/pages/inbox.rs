@@ -1,4 +1,4 @@
-//! `/console/inbox`: messages that were taken, the newest first.
+//! `/console/inbox`: received messages, newest first.
 
 use axum::extract::State;
 
@@ -28,7 +28,7 @@ static KNOWN: Known = Known {
     words: Some("the id of a message"),
 };
 
-/// Lists them.
+/// Lists messages.
 pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
     let mut asked = Asked::of(&visit, &KNOWN);
     let now = console.0.clock.now();
@@ -51,7 +51,7 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
         let heads = &["Message", "Consumer", "Source", "Taken", "Done", "Result"];
         let mut table = Table::new("Messages", heads);
         for it in &page.items {
-            // A message that is an event of this database has a timeline here.
+            // A message that is an event of this database has a timeline.
             let id = el("code").class("break").add(&it.message_id);
             let id = if it.message_id.parse::<hapax::event::EventId>().is_ok() {
                 open(&url("/console/timeline", &[("event", &it.message_id)]), id)
@@ -77,7 +77,7 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
             next.as_deref(),
         ));
         if actor.tenant.is_some() {
-            let said = "A message belongs to no tenant: a token of one sees none.";
+            let said = "Messages have no tenant: a token of a tenant sees none.";
             body = body.add(el("p").class("soft").add(said));
         }
     }

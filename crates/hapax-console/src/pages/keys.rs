@@ -1,4 +1,4 @@
-//! `/console/keys`: idempotency keys, the newest claim first.
+//! `/console/keys`: idempotency keys, latest claims first.
 
 use axum::extract::State;
 
@@ -26,10 +26,10 @@ static KNOWN: Known = Known {
         Qualifier::Tenant,
         Qualifier::Age,
     ],
-    words: Some("the beginning of a key, or of its short hash behind a #"),
+    words: Some("the beginning of a key, or of its short hash after a #"),
 };
 
-/// Lists them.
+/// Lists keys.
 pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
     let mut asked = Asked::of(&visit, &KNOWN);
     let now = console.0.clock.now();

@@ -1,4 +1,4 @@
-//! `/console/login`: a token for a session, and a late answer for a wrong one.
+//! `/console/login`: exchanges a token for a session, with a delayed response to a wrong one.
 
 use axum::{
     extract::State,
@@ -14,7 +14,7 @@ use crate::{
     knock::WAIT,
 };
 
-/// Asks for the token.
+/// Shows the sign-in form.
 pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Response {
     if console.0.tokens.is_empty() || visit.caller.is_some() {
         return Redirect::to(BASE).into_response();
@@ -22,7 +22,7 @@ pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Respon
     form(&visit, None).into_response()
 }
 
-/// Takes it.
+/// Checks the token.
 pub(crate) async fn sign_in(State(console): State<Console>, visit: Visit) -> Response {
     let found = console
         .0
@@ -41,14 +41,14 @@ pub(crate) async fn sign_in(State(console): State<Console>, visit: Visit) -> Res
 async fn refuse(console: &Console, visit: &Visit) -> Response {
     let knocks = &console.0.knocks;
     if let Some(count) = knocks.count(console.0.clock.now()) {
-        tracing::warn!(count, "the console was given tokens that are none");
+        tracing::warn!(count, "wrong tokens were entered in the console");
     }
     if knocks.wait().await {
-        let mut page = form(visit, Some("That is no token of this console."));
+        let mut page = form(visit, Some("The token is not valid."));
         page.status = StatusCode::UNAUTHORIZED;
         return page.into_response();
     }
-    let mut page = form(visit, Some("Too many wrong tokens just now: try again."));
+    let mut page = form(visit, Some("Too many wrong tokens: try again."));
     page.status = StatusCode::TOO_MANY_REQUESTS;
     let seconds = HeaderValue::from(WAIT.as_secs());
     let mut response = page.into_response();
@@ -95,7 +95,7 @@ fn form(visit: &Visit, wrong: Option<&str>) -> Page {
     Page::new("Sign in", Html::default().add(form))
 }
 
-/// Where one wanted to go: a page of this console, and nowhere else.
+/// The page to open after signing in. It must be a page of this console.
 fn next(visit: &Visit) -> &str {
     let next = visit.fields.text("next");
     let rest = next.strip_prefix(BASE);

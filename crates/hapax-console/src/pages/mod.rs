@@ -1,4 +1,4 @@
-//! The pages: a file each, and what they share.
+//! Pages, one module each, and what they share.
 
 pub(crate) mod overview;
 pub(crate) mod query;
@@ -31,10 +31,10 @@ use crate::{
     guard::{LOGIN, LOGOUT},
 };
 
-/// Rows of a page.
+/// Number of rows per page.
 pub(crate) const ROWS: usize = 50;
 
-/// Every route.
+/// All routes.
 pub(crate) fn routes() -> Router<Console> {
     Router::new()
         .route(BASE, get(overview::show))
@@ -62,21 +62,21 @@ pub(crate) fn routes() -> Router<Console> {
         .method_not_allowed_fallback(no_method)
 }
 
-/// Why a page cannot be shown, as a page.
+/// An error page.
 #[derive(Debug)]
 pub(crate) struct Trouble(Box<Page>);
 
-/// A page, or why there is none.
+/// A page, or an error page.
 pub(crate) type Shown = Result<Page, Trouble>;
 
 impl Trouble {
-    /// What was asked for makes no sense.
+    /// The request is not valid.
     pub(crate) fn wrong(why: impl AsRef<str>) -> Self {
         let title = "That cannot be done";
         Self(Page::problem(StatusCode::BAD_REQUEST, title, why.as_ref()).into())
     }
 
-    /// It is not the time for it, any more.
+    /// The current state does not permit the action.
     pub(crate) fn late(why: &impl fmt::Display) -> Self {
         let why = format!("{}. Nothing was done.", capital(&why.to_string()));
         Self(Page::problem(StatusCode::CONFLICT, "Not now", &why).into())
@@ -87,7 +87,7 @@ impl From<OperateError> for Trouble {
     fn from(error: OperateError) -> Self {
         let (status, title, why) = match &error {
             OperateError::NotFound { .. } => {
-                let why = format!("{error}, or it is not yours to see.");
+                let why = format!("{error}, or you are not allowed to see it.");
                 (StatusCode::NOT_FOUND, "Not found", capital(&why))
             }
             OperateError::Conflict { .. } => return Self::late(&error),
@@ -103,12 +103,12 @@ impl From<OperateError> for Trouble {
                 let why = "The database did not answer as it should; the log of this process says \
                            why. Load the page again.";
                 let status = StatusCode::SERVICE_UNAVAILABLE;
-                (status, "The database does not answer", why.to_owned())
+                (status, "The database is unavailable", why.to_owned())
             }
             other => {
                 tracing::error!(error = %other, "the console failed");
-                let why = "The log of this process says why.".to_owned();
-                (StatusCode::INTERNAL_SERVER_ERROR, "It went wrong", why)
+                let why = "See the log of this process.".to_owned();
+                (StatusCode::INTERNAL_SERVER_ERROR, "Internal error", why)
             }
         };
         Self(Page::problem(status, title, &why).into())
@@ -127,8 +127,8 @@ async fn missing() -> Page {
 }
 
 async fn no_method() -> Page {
-    let why = "This page cannot be asked for like that.";
-    Page::problem(StatusCode::METHOD_NOT_ALLOWED, "Not like that", why)
+    let why = "This page does not support this method.";
+    Page::problem(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", why)
 }
 
 fn capital(text: &str) -> String {

@@ -1,5 +1,4 @@
-//! `/console`: does it move, and if not, why? The lines that say why come first, and each leads to
-//! its cause.
+//! `/console`: overview. Stalled work with its cause comes first, and each line links to the cause.
 
 use axum::extract::State;
 use hapax::Timestamp;
@@ -22,7 +21,7 @@ use crate::{
     words::{Table, badge, cell, count, none, nothing, number, open, span},
 };
 
-/// Shows it.
+/// Shows the overview.
 pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown {
     let actor = &visit.caller().actor;
     let look = console.0.samples.look(&console, actor).await?;
@@ -45,7 +44,7 @@ pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown 
     Ok(Page::new("Overview", Html::all(sections)))
 }
 
-/// What moves on this page, by its id.
+/// The parts of the page that change, by element id.
 pub(crate) fn parts(look: &Look) -> [(&'static str, Html); 4] {
     [
         ("why", why(look)),
@@ -58,7 +57,8 @@ pub(crate) fn parts(look: &Look) -> [(&'static str, Html); 4] {
 fn why(look: &Look) -> Html {
     let breakers = look.breakers.iter().map(|name| {
         let to = path_of("/console/destinations", name);
-        let said = "The far side failed too often in a row: the breaker is open, and offers pause.";
+        let said =
+            "The receiver failed too often in a row: the breaker is open, and deliveries pause.";
         line(&to, "breaker", name, said.to_owned())
     });
     let stalled = look.stalled.iter().map(|it| stalled(it, look.at));
@@ -69,7 +69,7 @@ fn why(look: &Look) -> Html {
     cell(el("ul").class("why").all(lines))
 }
 
-/// The lines that say why one destination stands still.
+/// The lines about one destination that is stalled.
 pub(crate) fn why_of(look: &Look, destination: &str) -> Option<Element> {
     let own = |it: &&Stalled| it.what.destination() == Some(destination);
     let lines: Vec<Element> = look
@@ -142,7 +142,7 @@ fn stalled(it: &Stalled, now: Timestamp) -> Element {
     line(&to, it.cause.as_str(), &what, format!("{said}."))
 }
 
-/// A cause in words, with the moment at which it moves by itself.
+/// A cause in words, with the time at which it ends by itself.
 fn because(cause: &Cause, now: Timestamp) -> String {
     let said = super::capital(&cause.to_string());
     match cause {
@@ -210,13 +210,13 @@ fn figures(look: &Look) -> Html {
         ))
         .add(chart(
             "Reuse",
-            "requests answered from the store",
+            "requests replayed from the store",
             vec![of(|it| it.reuse)],
             &percent,
         ))
         .add(chart(
             "409",
-            "requests refused as in conflict",
+            "requests refused with a conflict",
             vec![of(|it| it.conflicts)],
             &percent,
         ));
@@ -313,7 +313,7 @@ fn figure_of(to: &str, state: &str, figure: Count, what: &str) -> Element {
     el("li").add(link(to, inside))
 }
 
-/// A term as the filter reads it.
+/// A term in the filter language.
 pub(crate) fn term(qualifier: Qualifier, value: &str) -> String {
     Filter::default().and(qualifier, value).to_string()
 }

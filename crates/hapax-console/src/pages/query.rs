@@ -1,5 +1,5 @@
-//! The filter of a list: read from `?q=`, checked against what the page can apply, and turned into
-//! the words of the store.
+//! Filter of a list: parsed from `?q=`, checked against what the page supports, and converted to
+//! the filters of the store.
 
 use hapax::{Timestamp, event::EventId, key::Tenant};
 
@@ -10,14 +10,14 @@ use crate::{
     guard::Visit,
 };
 
-/// What a page can apply.
+/// The qualifiers of a page.
 pub(crate) struct Known {
     pub(crate) qualifiers: &'static [Qualifier],
-    /// What a word without a qualifier means here, where it means something.
+    /// The meaning of bare words, if they are supported.
     pub(crate) words: Option<&'static str>,
 }
 
-/// A filter as it was typed, and what became of it.
+/// The text of a filter and the result of parsing it.
 pub(crate) struct Asked {
     pub(crate) text: String,
     pub(crate) filter: Filter,
@@ -38,12 +38,12 @@ impl Known {
 }
 
 impl Asked {
-    /// Reads the filter of a visit.
+    /// Parses the filter of a request.
     pub(crate) fn of(visit: &Visit, known: &'static Known) -> Self {
         Self::read(visit.fields.text("q"), known)
     }
 
-    /// Reads a filter.
+    /// Parses a filter.
     pub(crate) fn read(text: &str, known: &'static Known) -> Self {
         let read = Filter::parse(text);
         let read = read.and_then(|filter| {
@@ -62,17 +62,17 @@ impl Asked {
         }
     }
 
-    /// Says what is wrong with a value, unless something is wrong already.
+    /// Records an error in a value, unless there already is an error.
     pub(crate) fn refuse(&mut self, wrong: Wrong) {
         self.wrong.get_or_insert(wrong);
     }
 
-    /// Whether it can be applied; what cannot fits nothing.
+    /// Whether the filter is valid. A filter that is not valid matches nothing.
     pub(crate) fn is_right(&self) -> bool {
         self.wrong.is_none()
     }
 
-    /// The box above the list.
+    /// The filter box of the list.
     pub(crate) fn into_box(self) -> FilterBox {
         FilterBox {
             hint: self.known.hint(),
@@ -81,7 +81,7 @@ impl Asked {
         }
     }
 
-    /// The filter over events and deliveries, in the words of the store.
+    /// The store's filter of events and deliveries.
     pub(crate) fn of_events(&mut self, now: Timestamp) -> desk::Filter {
         let (older, younger) = self.filter.ages();
         let before = |age| Timestamp::from_millis(now.as_millis().saturating_sub(millis(age)));
@@ -111,7 +111,7 @@ impl Asked {
         found
     }
 
-    /// The tenant that is asked for.
+    /// The tenant.
     pub(crate) fn tenant(&mut self) -> Option<Tenant> {
         let name = self.filter.one(Qualifier::Tenant)?.to_owned();
         match Tenant::new(name.as_str()) {
@@ -123,14 +123,14 @@ impl Asked {
         }
     }
 
-    /// The moments between which something began, by its age.
+    /// The start and the end of the time range that corresponds to the ages.
     pub(crate) fn moments(&self, now: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
         let (older, younger) = self.filter.ages();
         let before = |age| Timestamp::from_millis(now.as_millis().saturating_sub(millis(age)));
         (younger.map(before), older.map(before))
     }
 
-    /// The value of a qualifier that a bare word may stand for; a word more is refused.
+    /// The value of a qualifier that a bare word can replace. A second word is refused.
     pub(crate) fn one_or_word(&mut self, qualifier: Qualifier) -> Option<String> {
         let said = self.filter.one(qualifier).map(str::to_owned);
         let mut words = self.filter.words.clone().into_iter();
@@ -141,7 +141,7 @@ impl Asked {
         found
     }
 
-    /// The words of a qualifier that bare words may stand for, which are one text; beside it they are
+    /// The text of a qualifier that bare words can replace. Words in addition to the qualifier are
     /// refused.
     pub(crate) fn one_or_words(&mut self, qualifier: Qualifier) -> Option<String> {
         let said = self.filter.one(qualifier).map(str::to_owned);
@@ -156,11 +156,13 @@ impl Asked {
 
     fn refuse_word(&mut self, word: &str, qualifier: Qualifier) {
         let name = qualifier.as_str();
-        let wrong = format!("{word:?} is one too many: a bare word means {name}: here, once");
+        let wrong = format!(
+            "{word:?} is one too many: a bare word means {name}: here, and is allowed once"
+        );
         self.refuse(Wrong(wrong));
     }
 
-    /// The one state that is asked for, out of those that there are; a second one is refused.
+    /// The state, out of the known ones. A second one is refused.
     pub(crate) fn state<T>(&mut self, all: &[T], word: impl Fn(&T) -> &'static str) -> Option<T>
     where
         T: Copy,
@@ -168,7 +170,7 @@ impl Asked {
         let found = self.states(all, &word);
         if let Some(more) = found.get(1) {
             let wrong = format!(
-                "state: is given once on this page, not {:?} as well",
+                "state: can be given once on this page, not {:?} as well",
                 word(more)
             );
             self.refuse(Wrong(wrong));
@@ -176,7 +178,7 @@ impl Asked {
         found.first().copied()
     }
 
-    /// The states that are asked for, out of those that there are.
+    /// The states, out of the known ones.
     pub(crate) fn states<T>(&mut self, all: &[T], word: impl Fn(&T) -> &'static str) -> Vec<T>
     where
         T: Copy,
@@ -198,7 +200,7 @@ impl Asked {
             let hint = near.map(|near| format!("; did you mean state:{near}?"));
             let hint = hint.unwrap_or_default();
             let words = words.join(", ");
-            let wrong = format!("state: is one of {words}, not {asked:?}{hint}");
+            let wrong = format!("state: must be one of {words}, not {asked:?}{hint}");
             self.refuse(Wrong(wrong));
         }
         found

@@ -1,4 +1,4 @@
-//! `/console/reference`: the pages of the reference, as they were when this was built.
+//! `/console/reference`: the reference pages of this version.
 
 use axum::extract::Path;
 use http::StatusCode;
@@ -12,7 +12,7 @@ use crate::{
     words::{cell, nothing, open},
 };
 
-/// The pages, by name: what each is called and what it says.
+/// The pages: name, title and text.
 const PAGES: [(&str, &str, &str); 8] = [
     (
         "http",
@@ -56,7 +56,7 @@ const PAGES: [(&str, &str, &str); 8] = [
     ),
 ];
 
-/// Lists them.
+/// Lists the pages.
 pub(crate) async fn list() -> Page {
     let item = |(name, title, _): &(&str, &str, &str)| {
         el("li").add(open(&format!("/console/reference/{name}"), *title))
@@ -65,7 +65,7 @@ pub(crate) async fn list() -> Page {
     Page::new("Reference", Html::default().add(list))
 }
 
-/// Shows one: all of it, or what holds every word of the filter.
+/// Shows a page, or the parts that contain all words of the filter.
 pub(crate) async fn show(visit: Visit, Path(name): Path<String>) -> Shown {
     let found = PAGES.iter().find(|(known, _, _)| *known == name);
     let Some((_, title, text)) = found else {
@@ -80,19 +80,19 @@ pub(crate) async fn show(visit: Visit, Path(name): Path<String>) -> Shown {
         .collect();
     let said = markdown::render(text, &words, &leads_to);
     let body = if said.is_empty() {
-        cell(nothing("Nothing on this page holds all of these words."))
+        cell(nothing("Nothing on this page contains all of these words."))
     } else {
         cell(el("div").class("prose").add(said))
     };
     let filter = FilterBox {
         text: q.to_owned(),
         wrong: None,
-        hint: "Words: what holds all of them is shown.".to_owned(),
+        hint: "Words: only parts that contain all of them are shown.".to_owned(),
     };
     Ok(Page::new(*title, body).filtered(filter))
 }
 
-/// Where a link of these pages leads inside the console; what is not here is left as its words.
+/// The target of a link inside the console; `None` if it does not exist here.
 fn leads_to(target: &str) -> Option<String> {
     let (file, heading) = target.split_once('#').unwrap_or((target, ""));
     let heading = if heading.is_empty() {

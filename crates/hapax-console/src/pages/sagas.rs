@@ -1,4 +1,4 @@
-//! `/console/sagas`: listed, shown with their steps, and what can be decided about one.
+//! `/console/sagas`: lists sagas, and shows one with its steps and the possible decisions.
 
 use axum::extract::{Path, State};
 use hapax::{
@@ -28,7 +28,7 @@ static KNOWN: Known = Known {
     words: None,
 };
 
-/// Lists them by id.
+/// Lists sagas by id.
 pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
     let mut asked = Asked::of(&visit, &KNOWN);
     let filter = Filter {
@@ -71,7 +71,7 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
     Ok(Page::new("Sagas", body).filtered(asked.into_box()))
 }
 
-/// Shows one.
+/// Shows one saga.
 pub(crate) async fn show(
     State(console): State<Console>,
     visit: Visit,
@@ -113,7 +113,7 @@ pub(crate) async fn show(
     Ok(Page::new(format!("Saga {}", saga.id), body))
 }
 
-/// What a person can decide.
+/// The possible decisions.
 fn acts(saga: &SagaRecord) -> Element {
     let epoch = saga.epoch.to_string();
     let button = |decision: &str, step: &str, name: String| {
@@ -190,11 +190,11 @@ fn steps(desk: &Desk, saga: &SagaRecord, now: Timestamp) -> Html {
         el("li")
             .add(head)
             .add(known)
-            .add(more("What was asked", &it.request))
-            .add(more("What it made", &it.made))
+            .add(more("Request", &it.request))
+            .add(more("Result", &it.made))
     };
     if saga.steps.is_empty() {
-        return cell(el("p").class("nothing").add("No step has begun."));
+        return cell(el("p").class("nothing").add("No step was started."));
     }
     cell(el("ol").class("timeline").all(saga.steps.iter().map(step)))
 }
@@ -207,7 +207,7 @@ fn signals(desk: &Desk, saga: &SagaRecord, now: Timestamp) -> Option<Html> {
             .add(said(desk, &it.name, &it.payload))
     };
     (!saga.signals.is_empty()).then(|| {
-        Html::default().add(el("h2").add("What it was told")).add(
+        Html::default().add(el("h2").add("Signals")).add(
             el("ol")
                 .class("timeline")
                 .all(saga.signals.iter().map(signal)),
@@ -219,7 +219,7 @@ fn said(desk: &Desk, label: &str, bytes: &[u8]) -> Element {
     content(label, &desk.shown(Some("application/json"), bytes))
 }
 
-/// Why a saga does not move, or that it does.
+/// What the saga is doing, or why it does not move.
 fn why(look: &Look) -> String {
     let Look {
         saga,
@@ -232,7 +232,7 @@ fn why(look: &Look) -> String {
     match (saga.standing.state, held) {
         (Stands::Completed, _) => "Every step is done.".to_owned(),
         (Stands::Failed, _) => format!("Failed: {reason}."),
-        (Stands::NeedsAttention, _) => format!("Only a person can say how it goes on: {reason}."),
+        (Stands::NeedsAttention, _) => format!("Needs attention: {reason}."),
         (Stands::Running, Some(until)) => {
             format!("Held by a worker for {}.", span(until.since(*at)))
         }
@@ -242,12 +242,12 @@ fn why(look: &Look) -> String {
 
 fn waits(saga: &SagaRecord, lapsed: Option<Timestamp>, at: Timestamp) -> String {
     let Some(wake_at) = saga.wake_at else {
-        return "Falls due at no time.".to_owned();
+        return "Is never due.".to_owned();
     };
     let due = lapsed.map_or(wake_at, |lapsed| lapsed.max(wake_at));
     if due <= at {
         let since = span(at.since(due));
-        return format!("Due for {since}, and no worker that knows its version takes it.");
+        return format!("Due for {since}, and no worker that knows its version claims it.");
     }
     let what = saga.waiting_for.as_deref().unwrap_or("its next step");
     format!("Waits {} for {what}.", span(due.since(at)))

@@ -1,4 +1,4 @@
-//! `/console/timeline`: one request from its key to what came of it, in the order in which it was.
+//! `/console/timeline`: one request, from its key to its effects, in chronological order.
 
 use axum::extract::State;
 use hapax::Timestamp;
@@ -18,7 +18,7 @@ use crate::{
     words::{Table, badge, cell, code, content, facts, open, size, time},
 };
 
-/// Shows it, by an event's id or by a key.
+/// Shows the timeline of a key or of an event.
 pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown {
     let (desk, actor) = (console.desk(), &visit.caller().actor);
     let fields = &visit.fields;
@@ -130,26 +130,26 @@ fn key_step(desk: &Desk, visit: &Visit, key: &Record, now: Timestamp) -> Element
     step("Key", cell(moments).add(answer).add(acts))
 }
 
-/// The answer that retries get, masked.
+/// The response that retries receive, masked.
 fn answer(desk: &Desk, key: &Record, status: u16) -> Html {
     let kind = key
         .headers
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
     let shown = desk.shown(kind.map(|(_, value)| value.as_str()), &key.body);
-    let mut headers = Table::new("Headers of the stored answer", &["Header", "Value"]);
+    let mut headers = Table::new("Headers of the stored response", &["Header", "Value"]);
     for (name, value) in &key.headers {
         let value = if desk.hides(name) { "***" } else { value };
         headers.row([code(Some(name)), code(Some(value))]);
     }
     let size = size(key.summary.body_bytes);
     Html::default()
-        .add(el("h3").add(format!("Its answer: {status}, {size}")))
+        .add(el("h3").add(format!("Response: {status}, {size}")))
         .add((!headers.is_empty()).then_some(headers))
-        .add(content("Stored answer", &shown))
+        .add(content("Stored response", &shown))
 }
 
-/// The commit that decided about the answer and the events.
+/// The transaction that committed the response and the events.
 fn commit(found: &Timeline) -> Option<String> {
     let first = found.events.iter().find(|it| it.is_of_answer);
     let number = first.or(found.events.first())?.transaction;
@@ -161,7 +161,7 @@ fn commit(found: &Timeline) -> Option<String> {
     let events = if with == 1 { "event" } else { "events" };
     Some(match first {
         Some(_) => {
-            format!("Transaction {number} committed the answer and {with} {events} together.")
+            format!("Transaction {number} committed the response and {with} {events} together.")
         }
         None => format!("Transaction {number} committed {with} {events}."),
     })
@@ -187,7 +187,7 @@ fn event_step(desk: &Desk, visit: &Visit, emitted: &Emitted, now: Timestamp) -> 
     let messages = taken.iter().map(|message| {
         let result = message.result.as_ref().map(|it| format!(": {it}"));
         el("p")
-            .add("Taken by ")
+            .add("Accepted by ")
             .add(el("code").add(&message.consumer))
             .add(" ")
             .add(time(message.received_at, now))

@@ -1,4 +1,4 @@
-//! The way of an event to every destination: how it stands there, and every attempt.
+//! Deliveries of an event: its state and its attempts at every destination.
 
 use hapax::{Timestamp, delivery::Attempt};
 
@@ -13,7 +13,7 @@ use crate::{
     words::{Table, badge, cell, code, content, none, nothing, open, span, time},
 };
 
-/// The way to every destination.
+/// The deliveries to all destinations.
 pub(crate) fn every(
     desk: &Desk,
     visit: &Visit,
@@ -22,7 +22,7 @@ pub(crate) fn every(
     now: Timestamp,
 ) -> Html {
     if traces.is_empty() {
-        return cell(nothing("No destination is known to take it."));
+        return cell(nothing("It is not known at any destination."));
     }
     Html::all(
         traces
@@ -43,7 +43,7 @@ fn one(desk: &Desk, visit: &Visit, trace: &Trace, position: i64, now: Timestamp)
     let edited = trace.edited.as_ref().map(|it| {
         let shown = desk.shown(Some(it.content_type()), it.bytes());
         Html::default()
-            .add(el("p").add("Somebody edited what is offered here:"))
+            .add(el("p").add("The payload for this destination was edited:"))
             .add(content("Edited payload", &shown))
     });
     el("section")
@@ -55,16 +55,16 @@ fn one(desk: &Desk, visit: &Visit, trace: &Trace, position: i64, now: Timestamp)
         .add(attempts)
 }
 
-/// How it stands, in words.
+/// The state in words.
 fn because(trace: &Trace, now: Timestamp) -> Html {
     let error = || {
         let error = trace.last_error.as_deref();
         error.map(|error| format!(" Last error: {error}"))
     };
     let said = match trace.standing {
-        Standing::Unread => "Not read yet: the relay has not come so far.".to_owned(),
+        Standing::Unread => "Not read by the relay yet.".to_owned(),
         Standing::Passed => {
-            "Read, and no attempt is known: not routed here, on the wire, or forgotten.".to_owned()
+            "Read, but no attempt is recorded: not routed here, in flight, or deleted.".to_owned()
         }
         Standing::Delivered => "Delivered.".to_owned(),
         Standing::Scheduled | Standing::Retrying => {
@@ -79,8 +79,8 @@ fn because(trace: &Trace, now: Timestamp) -> Html {
             let attempts = trace.attempts;
             format!("After {attempts} attempts, {next}.")
         }
-        Standing::Blocked => "An earlier event of its key is in the way.".to_owned(),
-        Standing::Dead => format!("Given up after {} attempts.", trace.attempts),
+        Standing::Blocked => "Blocked by an earlier event with its key.".to_owned(),
+        Standing::Dead => format!("Dead after {} attempts.", trace.attempts),
         Standing::Discarded => {
             let reason = trace.reason.as_deref().unwrap_or("no reason is known");
             format!("Discarded: {reason}.")
@@ -89,7 +89,7 @@ fn because(trace: &Trace, now: Timestamp) -> Html {
     let behind = trace.behind.map(|behind| {
         let to = path_of("/console/events", &behind.to_string());
         Html::default()
-            .add(" It waits behind ")
+            .add(" It waits for ")
             .add(open(&to, format!("event {behind}")))
             .add(".")
     });
@@ -117,7 +117,7 @@ fn attempts(desk: &Desk, log: &[Attempt], part: &str, now: Timestamp) -> Table {
     table
 }
 
-/// What can be done with a dead letter.
+/// The actions on a dead letter.
 pub(crate) fn dead_acts(part: &str, position: i64) -> Element {
     let position = position.to_string();
     let to = |act| {
@@ -131,7 +131,7 @@ pub(crate) fn dead_acts(part: &str, position: i64) -> Element {
         .add(link(&to("discard"), "Discard").class("button"))
 }
 
-/// The forms that offer an event to a destination again.
+/// The forms that deliver an event to a destination again.
 pub(crate) fn offer_again(event: &str, traces: &[Trace]) -> Element {
     let mut names: Vec<&str> = traces.iter().map(|it| destination_of(&it.part)).collect();
     names.dedup();
@@ -140,7 +140,7 @@ pub(crate) fn offer_again(event: &str, traces: &[Trace]) -> Element {
         let fields = [("act", "replay-events"), ("dest", name), ("q", &q)];
         link(
             &url("/console/act", &fields),
-            format!("Offer to {name} again"),
+            format!("Deliver to {name} again"),
         )
         .class("button")
     });

@@ -1,8 +1,8 @@
-//! Bodies as clients send them: not for ever, and heard out when refused.
+//! Request bodies: limited in time, and read for a while after they were refused.
 //!
-//! A body ends early when its client takes too long over it. One that nobody
-//! wants to the end is still read for a while behind the answer: a server that
-//! hangs up on a client that is sending takes the answer with it.
+//! A body ends early if its client takes too long. A body that is not read to its end is still
+//! drained for a while after the response: closing the connection while the client is sending would
+//! lose the response.
 
 use std::{
     future::{Future, poll_fn},
@@ -25,13 +25,13 @@ use tokio::{
 
 use super::place::Place;
 
-/// How long a body that was refused is heard out.
+/// How long a refused body is drained.
 const HEARD_OUT: Duration = Duration::from_secs(2);
-/// Bytes of a refused body that are heard out.
+/// Maximum number of bytes of a refused body that are drained.
 const HEARD_OUT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Bounds what a client sends after `headers`: it may take `most` over it, and while it is waited
-/// for, its connection's `place` takes note.
+/// Limits the body after `headers`: the client may take `most` to send it, and its connection's
+/// `place` is informed while the server waits for it.
 pub(super) fn bounded<B>(headers: &HeaderMap, body: B, most: Duration, place: Arc<Place>) -> Body
 where
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
@@ -50,7 +50,7 @@ where
     })
 }
 
-/// Makes `body` tell `place` when the server has produced all of it.
+/// Informs `place` when the server has produced all of `body`.
 pub(super) fn responding(body: Body, place: Arc<Place>) -> Body {
     Body::new(Responding { body, place })
 }
@@ -90,12 +90,12 @@ struct Timed<B>
 where
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
 {
-    /// `None` once it has ended, well or not.
+    /// `None` once it has ended or failed.
     body: Option<B>,
     most: Duration,
-    /// Made when the client is waited for the first time: most bodies are there already.
+    /// Created when the client is waited for the first time: most bodies have already arrived.
     end: Option<Pin<Box<Sleep>>>,
-    /// The client sends nothing before somebody asks for it.
+    /// The client sends nothing before the server asks for it (`Expect: 100-continue`).
     waits_to_send: bool,
     place: Arc<Place>,
 }
@@ -132,7 +132,7 @@ where
         let end = self.end.get_or_insert_with(|| Box::pin(sleep(most)));
         ready!(end.as_mut().poll(context));
         self.body = None;
-        let late = "the client took too long over its body";
+        let late = "the client took too long to send the body";
         Poll::Ready(Some(Err(late.into())))
     }
 
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(asked.try_iter().count(), 0);
     }
 
-    /// Frames by a script, and who asked for them.
+    /// A scripted sequence of frames, and a channel that reports each poll.
     struct Scripted(Vec<Poll<()>>, mpsc::Sender<()>);
 
     impl Scripted {

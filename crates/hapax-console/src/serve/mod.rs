@@ -1,12 +1,12 @@
-//! A listener for HTTP/1.1 that nobody can exhaust: for a console, and for whatever is served
-//! beside it.
+//! HTTP/1.1 listener with limits, for the console and for other routers of the same process.
 //!
-//! Connections are bounded in number, and a client in time: over a request's head, over its body,
-//! and over reading the answer. An idle connection stays no longer than a head may take. While all
-//! connections are taken, a further client takes the place of the connection whose client has been
-//! waited for longest, if that is a second or more, so that half requests do not keep whole ones
-//! out. Told to stop, it accepts nothing more, lets every request in flight finish, and returns
-//! when the last connection is closed or time is up.
+//! The number of connections is limited, and so is the time that a client may take for the head of
+//! a request, for its body, and for reading the response. An idle connection is kept no longer than
+//! a head may take. If all connections are in use, a new client replaces the connection whose
+//! client has been waited for longest, if that is at least one second, so that incomplete requests
+//! do not keep complete ones out. After it was told to stop, the listener accepts no more
+//! connections, lets every request in flight finish, and returns when the last connection is closed
+//! or the time limit has passed.
 
 mod body;
 mod place;
@@ -36,29 +36,30 @@ use tower_service::Service;
 use place::{Place, Places};
 use stream::Written;
 
-/// How long to wait when the system has no sockets left.
+/// The wait if the system has no free descriptors.
 const EXHAUSTED: Duration = Duration::from_millis(50);
 
-/// What a client may take.
+/// The limits of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bounds {
-    /// Connections at a time: each is a descriptor.
+    /// Maximum number of connections. Each needs a descriptor.
     pub connections: usize,
-    /// How long a client may take over a request's head, and an idle connection stays.
+    /// How long a client may take for the head of a request, and how long an idle connection is
+    /// kept.
     pub head: Duration,
-    /// How long a client may take over a request's body.
+    /// How long a client may take for the body of a request.
     pub body: Duration,
     /// How long a write may wait for a client that does not read.
     pub write: Duration,
-    /// How long requests in flight may take once the listener stops.
+    /// How long requests in flight may take after the listener was told to stop.
     pub finish: Duration,
 }
 
 impl Bounds {
-    /// The bounds of one listener that may take a `share`-th of the process's `descriptors`.
+    /// The limits of a listener that may use a `share`-th of the process's `descriptors`.
     ///
-    /// The rest is for what the process is there for: its database, its deliveries, its files.
+    /// The rest is for the main purpose of the process: its database, its deliveries, its files.
     pub fn sharing(descriptors: usize, share: usize) -> Self {
         let connections = descriptors / share.max(1);
         Self {
@@ -71,8 +72,7 @@ impl Bounds {
     }
 }
 
-/// How many descriptors this process may have open, by its system; a low number where that does
-/// not say.
+/// The maximum number of open descriptors of this process; a low number if the system does not say.
 pub fn descriptors() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let mut lines = limits.lines();
@@ -85,7 +85,8 @@ pub fn descriptors() -> usize {
     }
 }
 
-/// Serves `service` on `listener` until `stop` says so; a service that fails closes the connection.
+/// Serves `service` on `listener` until `stop` is true. If the service fails, the connection is
+/// closed.
 pub async fn serve<S>(
     listener: TcpListener,
     service: S,
@@ -133,7 +134,7 @@ pub async fn serve<S>(
     if closed.await.is_err() {
         tracing::warn!(
             open = connections.len(),
-            "gave up on connections that did not finish"
+            "closed connections that did not finish"
         );
     }
 }
@@ -149,11 +150,11 @@ async fn connection<S>(
     S::Error: fmt::Display,
     S::Future: Send + 'static,
 {
-    // Answers are small and wait for nothing; Nagle would only delay them.
+    // Responses are small and should be sent at once. Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(service);
     let service = service_fn(move |request: Request<Incoming>| {
-        // The request may have come after its connection's place was given to another client.
+        // The request may have arrived after its connection's place was given to another client.
         let is_kept = place.requested();
         let (parts, body) = request.into_parts();
         let body = body::bounded(&parts.headers, body, bounds.body, Arc::clone(&place));
@@ -163,7 +164,7 @@ async fn connection<S>(
         async move {
             let Some(answering) = answering else {
                 return Err(Unanswered(
-                    "another connection was given its place".to_owned(),
+                    "its place was given to another connection".to_owned(),
                 ));
             };
             let response = answering.await;
@@ -189,7 +190,7 @@ async fn connection<S>(
     }
 }
 
-/// Why a connection is closed in place of an answer.
+/// Why a connection is closed without a response.
 #[derive(Debug)]
 struct Unanswered(String);
 
@@ -201,9 +202,9 @@ impl fmt::Display for Unanswered {
 
 impl Error for Unanswered {}
 
-/// Waits until everybody has to stop.
+/// Waits for the signal to stop.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // Who would say so is gone only when the process ends: that is a reason to stop, too.
+    // If the sender is gone, the process is ending, which is a reason to stop as well.
     let _said = stop.wait_for(|stop| *stop).await;
 }
 

@@ -1,9 +1,9 @@
-//! The places of a listener's connections, and which of them may be given to another client.
+//! Places of a listener's connections, and which of them can be given to another client.
 //!
-//! A listener serves a bounded number of connections. While all places are taken, a new client
+//! A listener serves a limited number of connections. While all places are taken, a new client
 //! takes the place of the connection whose client has been waited for longest. Only the time that
-//! is spent waiting for the client counts, and bytes of a body that arrive make up for it at
-//! [`LISTENER_RATE`]: an upload that is faster keeps its place, and so does a request that the
+//! is spent waiting for the client counts, and received bytes of a body compensate for it at
+//! [`LISTENER_RATE`]. So an upload that is faster keeps its place, and so does a request that the
 //! server works on, or a response that it still produces.
 
 use std::{
@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// How often a listener without a free place looks at its connections.
+/// How often a listener without a free place checks its connections.
 const LOOK: Duration = LISTENER_PLACE.checked_div(4).expect("not zero");
 
 /// The place of one connection.
@@ -28,17 +28,17 @@ pub(super) struct Place(Mutex<State>);
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The client is waited for. The instant is set back by the time that it was waited for
-    /// earlier in the same request.
+    /// The server waits for the client. The instant is moved back by the time that it has already
+    /// waited earlier in the same request.
     Waiting { since: Instant },
-    /// The server works. The client was waited for this long in the request so far.
+    /// The server works. It has waited this long for the client in the request so far.
     Working { waited: Duration },
     /// The place was given to another client.
     GivenUp,
 }
 
 impl Place {
-    /// The place of a connection over which nothing has come.
+    /// The place of a connection that has received nothing yet.
     pub(super) fn new() -> Arc<Self> {
         let since = Instant::now();
         Arc::new(Self(Mutex::new(State::Waiting { since })))
@@ -54,7 +54,7 @@ impl Place {
         }
     }
 
-    /// Takes note of bytes of a body.
+    /// Records received bytes of a body.
     pub(super) fn received(&self, bytes: usize) {
         let mut state = self.state();
         let waited = match *state {
@@ -66,7 +66,7 @@ impl Place {
         *state = State::Working { waited };
     }
 
-    /// Takes note of a whole request, or of the head of one whose body is still to be read;
+    /// Records a complete request, or the head of one whose body is still to be read. Returns
     /// `false` if the place was given up before.
     #[must_use]
     pub(super) fn requested(&self) -> bool {
@@ -80,8 +80,8 @@ impl Place {
         is_kept
     }
 
-    /// Takes note that the server has produced the response: the next request is waited for, or
-    /// what is left of this one.
+    /// Records that the server has produced the response. It now waits for the next request, or for
+    /// the rest of this one.
     pub(super) fn responded(&self) {
         let mut state = self.state();
         if let State::Working { .. } = *state {
@@ -90,7 +90,7 @@ impl Place {
         }
     }
 
-    /// Since when the client is waited for.
+    /// Since when the server waits for the client.
     fn waits_since(&self) -> Option<Instant> {
         match *self.state() {
             State::Waiting { since } => Some(since),
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    /// Gives the place up if the client has been waited for long enough.
+    /// Gives the place up if the server has waited long enough for the client.
     fn give_up(&self) -> bool {
         let mut state = self.state();
         let is_late =
@@ -114,7 +114,7 @@ impl Place {
     }
 }
 
-/// The time that a client may take over so many bytes.
+/// The time that a client may take for this number of bytes.
 fn at_rate(bytes: usize) -> Duration {
     let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
     Duration::from_micros(bytes.saturating_mul(1_000_000) / LISTENER_RATE)
@@ -168,7 +168,7 @@ impl Places {
         })
     }
 
-    /// Takes note of the task that serves the connection at a place.
+    /// Records the task that serves the connection at a place.
     pub(super) fn note(&mut self, place: Arc<Place>, task: AbortHandle) {
         if self.taken.len() >= 2 * self.most {
             self.forget_closed();

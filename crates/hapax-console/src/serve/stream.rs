@@ -1,7 +1,7 @@
-//! A connection whose far end has to read what it asked for.
+//! Connection with a write timeout.
 //!
-//! A write that makes no progress for the time that it was given fails, and the connection ends:
-//! a client that asks and never reads would keep it otherwise.
+//! A write that makes no progress within its time limit fails, and the connection is closed.
+//! Otherwise a client that sends requests and never reads could keep it.
 
 use std::{
     io,
@@ -18,12 +18,12 @@ use tokio::{
 pub(super) struct Written<S> {
     inner: S,
     most: Duration,
-    /// When the write that waits has waited long enough.
+    /// The end of the time limit of the pending write.
     end: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Written<S> {
-    /// Bounds how long each write to `inner` may wait.
+    /// Limits how long each write to `inner` may wait.
     pub(super) fn within(inner: S, most: Duration) -> Self {
         let end = None;
         Self { inner, most, end }
@@ -41,7 +41,7 @@ impl<S> Written<S> {
         let most = self.most;
         let end = self.end.get_or_insert_with(|| Box::pin(sleep(most)));
         ready!(end.as_mut().poll(context));
-        let late = "the client does not read its answer";
+        let late = "the client does not read the response";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, late)))
     }
 }

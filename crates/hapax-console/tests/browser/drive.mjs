@@ -269,7 +269,7 @@ await test("a dead letter is edited, and offered again with what was written", a
   await at(page, "/console/events/2?said=edited");
   ok((await page.textContent(".told")).includes("due again"), "what came of it");
   const after = await page.textContent("main");
-  ok(after.includes("Somebody edited what is offered here"), "it is shown as edited");
+  ok(after.includes("The payload for this destination was edited"), "it is shown as edited");
   ok(after.includes("sent by hand") && !after.includes("ann@example.org"), "with what was written, masked");
   ok(after.includes("ord-2"), "what the patch does not name stays");
   equal(await page.$$eval("main a.button", (all) => all.filter((it) => it.textContent.includes("Edit")).length), 0, "it is dead no more");

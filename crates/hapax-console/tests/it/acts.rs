@@ -249,7 +249,11 @@ async fn what_is_asked_about_a_step_is_asked_about_the_way_it_is_on() {
     assert_eq!(scene.count(undone).await, 0);
     let asked = ops.get(ask).await;
     assert!(asked.text().contains("as if step charge were undone"));
-    assert!(!asked.text().contains("What it made"), "{}", asked.text());
+    assert!(
+        !asked.text().contains("Result, as JSON"),
+        "{}",
+        asked.text()
+    );
     assert_eq!(ops.post("/console/act", &form(&asked)).await.status, 303);
     assert_eq!(scene.count(undone).await, 1);
     // It goes on: nobody is asked about it any more.

@@ -12,11 +12,11 @@ async fn a_tenant_sees_its_own_rows_and_no_other() {
         ("/console/deliveries", "mailbox"),
         ("/console/dead-letters", "mailbox"),
         ("/console/keys", "key-of-acme"),
-        ("/console/inbox", "belongs to no tenant"),
+        ("/console/inbox", "Messages have no tenant"),
         ("/console/sagas", "saga-1"),
-        ("/console/destinations", "No destination fits"),
-        ("/console/advanced", "No act fits"),
-        ("/console/configuration", "No setting fits"),
+        ("/console/destinations", "No destination matches"),
+        ("/console/advanced", "No act matches"),
+        ("/console/configuration", "No setting matches"),
     ] {
         let page = alice.see(path).await;
         assert!(page.contains(own), "{path}: {own}\n{page}");
@@ -44,7 +44,7 @@ async fn a_tenant_sees_its_own_rows_and_no_other() {
         assert_eq!(answer.status, 404, "{path}: {}", answer.text());
     }
     let page = alice.see("/console/events?q=tenant:globex").await;
-    assert!(page.contains("No event fits"), "{page}");
+    assert!(page.contains("No event matches"), "{page}");
 }
 
 #[tokio::test]

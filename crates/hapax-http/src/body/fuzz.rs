@@ -1,4 +1,4 @@
-//! What the fuzzers call of the bodies, see [`crate::fuzz`].
+//! Entry points of the fuzzers for bodies, see [`crate::fuzz`].
 
 use std::{
     convert::Infallible,
@@ -11,20 +11,20 @@ use futures_util::stream;
 
 use super::{BodyHash, canonical::JsonError};
 
-/// Why a JSON has no canonical form.
+/// Why JSON has no canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is no JSON.
+    /// The text is not JSON.
     Syntax,
-    /// An object has a member twice.
+    /// An object has a duplicate member.
     Duplicate,
-    /// It nests deeper than its bound.
+    /// The nesting is too deep.
     Depth,
-    /// An object has more members than its bound.
+    /// An object has too many members.
     Members,
 }
 
-/// A JSON in its canonical form; `folded` replaces the values of top-level members.
+/// The canonical form of JSON. `folded` replaces the values of top-level members.
 pub fn canonical(json: &[u8], folded: &[(&str, &str)]) -> Result<Vec<u8>, Refused> {
     super::canonical::canonical(json, folded).map_err(|error| {
         assert!(!error.to_string().is_empty());
@@ -40,9 +40,9 @@ pub fn canonical(json: &[u8], folded: &[(&str, &str)]) -> Result<Vec<u8>, Refuse
     })
 }
 
-/// The hash of a multipart body that comes in these chunks; `None` where it has none.
+/// The hash of a multipart body that arrives in these chunks; `None` if it has none.
 ///
-/// Before every chunk it is waited for once, as for one that comes over the network.
+/// The stream is pending once before every chunk, like a body that arrives over the network.
 pub fn multipart(chunks: Vec<Bytes>, content_type: &[u8]) -> Option<BodyHash> {
     let looks_max = 2 * chunks.len() + 2;
     let (mut chunks, mut is_there) = (chunks.into_iter(), true);

@@ -1,10 +1,10 @@
-//! A request's body: read once, bounded, and kept for the handler.
+//! Request bodies: read once within a limit, hashed, and kept for the handler.
 //!
-//! The body streams in under its limit, whether its length is announced or not;
-//! what is longer than the memory bound goes to an unnamed file, in the room that
-//! all bodies share. The handler gets the same bytes. While it streams it is
-//! hashed, so that memory does not grow with it; JSON alone stays in memory, for
-//! its members have to be sorted, and has a bound of its own.
+//! The body is read as a stream within its limit, whether or not its length is announced. A body
+//! that is longer than the limit for memory is written to an unnamed file, in the space that all
+//! bodies share. The handler receives the same bytes. The body is hashed while it is read, so that
+//! memory does not grow with it. Only JSON stays in memory, because its members have to be sorted,
+//! and has its own limit.
 
 mod canonical;
 mod multipart;
@@ -39,39 +39,39 @@ use canonical::JsonError;
 use room::Place;
 pub(crate) use room::Room;
 
-/// Bytes that are read from the file at once.
+/// Number of bytes per read from the file.
 const CHUNK: usize = 64 * 1024;
 
-/// The SHA-256 of a body, in the form in which it takes part in the fingerprint.
+/// The SHA-256 of a body in the form that is part of the fingerprint.
 pub(crate) type BodyHash = [u8; 32];
 
-/// A body that was read to its end.
+/// A completely read body.
 #[derive(Debug)]
 pub(crate) enum Kept {
     /// In memory.
     Memory(Bytes),
-    /// In an unnamed file, of this length, on this place of the disk.
+    /// In an unnamed file of this length, with its reservation of disk space.
     File(File, u64, OnDisk),
 }
 
-/// The place of a file, until nobody reads it any more.
+/// The reservation of a file, released when the file is no longer read.
 #[derive(Clone, Debug)]
 pub(crate) struct OnDisk(#[expect(dead_code, reason = "it is held")] Arc<Place>);
 
-/// How long a body may be.
+/// The limits of a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Bytes of any body.
+    /// Maximum length of any body in bytes.
     pub(crate) max: u64,
-    /// Bytes of one that is JSON.
+    /// Maximum length of a JSON body in bytes.
     pub(crate) json_max: u64,
 }
 
-/// Reads a body to its end, with the hash of its bytes as sent.
+/// Reads a body to its end, and hashes its bytes as sent.
 ///
 /// # Errors
-/// 413 as soon as it is known to be longer than its bound, 400 when it breaks off, 503 when there is
-/// no room for it.
+/// 413 as soon as the body is known to exceed its limit, 400 if it is incomplete, 503 if there is
+/// no space for it.
 pub(crate) async fn read(
     mut body: Body,
     headers: &HeaderMap,
@@ -90,7 +90,7 @@ pub(crate) async fn read(
     }
     let memory = match BODY_BYTES_IN_MEMORY {
         _ if json => usize::MAX,
-        // It goes to the file from its first byte.
+        // The body is written to the file from its first byte.
         bytes if announced > bytes as u64 => 0,
         bytes => bytes,
     };
@@ -125,7 +125,7 @@ pub(crate) async fn read(
 }
 
 impl Kept {
-    /// The bytes, when they are in memory.
+    /// The bytes, if they are in memory.
     pub(crate) fn bytes(&self) -> Option<&Bytes> {
         match self {
             Self::Memory(bytes) => Some(bytes),
@@ -133,8 +133,8 @@ impl Kept {
         }
     }
 
-    /// The hash that takes part in the fingerprint: canonical JSON, multipart part by part, or
-    /// the bytes as sent. `folded` replaces top-level members of JSON.
+    /// The hash that is part of the fingerprint: of canonical JSON, of the parts of a multipart
+    /// body, or of the bytes as sent. `folded` replaces top-level members of JSON.
     pub(crate) async fn hash(
         &mut self,
         raw: Sha256,
@@ -146,7 +146,8 @@ impl Kept {
         if let (Some(value), Self::Memory(bytes)) = (content_type, &*self)
             && is_json(value)
         {
-            // A request without a body may carry the type of the body that it could have had.
+            // A request without a body may have the content type of the body that it could have
+            // had.
             if bytes.is_empty() {
                 return Ok(Sha256::digest([]).into());
             }
@@ -164,11 +165,12 @@ impl Kept {
         Ok(raw.finalize().into())
     }
 
-    /// The same body, for a handler that has to run again.
+    /// The same body again, for a handler that has to run again.
     pub(crate) async fn again(&self) -> Result<Self, Problem> {
         Ok(match self {
             Self::Memory(bytes) => Self::Memory(bytes.clone()),
-            // Both read from the start, and never at once: the place in the file is one.
+            // Both handles read from the start and never at the same time, because they share one
+            // file position.
             Self::File(file, length, disk) => {
                 let file = file.try_clone().await.map_err(unwritable)?;
                 Self::File(file, *length, disk.clone())
@@ -210,7 +212,8 @@ where
     R: tokio::io::AsyncRead + Unpin,
 {
     stream::try_unfold(reader, |mut reader| async move {
-        // Whoever reads ahead for as long as there is something must not read all of it.
+        // Yield, so that a caller that reads ahead while data is available does not read the whole
+        // file.
         yield_now().await;
         let mut chunk = Vec::with_capacity(CHUNK);
         let read = reader.read_buf(&mut chunk).await?;
@@ -218,11 +221,11 @@ where
     })
 }
 
-/// A body while it is read: as it came where it came in one piece, and else copied together, for a
-/// chunk keeps alive what it was read with, which for a byte is many.
+/// A body while it is read. A single chunk is kept as it is; several chunks are copied together,
+/// because a chunk keeps its whole read buffer alive, even for a single byte.
 #[derive(Default)]
 struct Held {
-    /// How much of it is expected in memory.
+    /// The number of bytes expected in memory.
     announced: usize,
     first: Bytes,
     joined: Vec<u8>,
@@ -231,7 +234,7 @@ struct Held {
 }
 
 impl Held {
-    /// Keeps a chunk in memory; false when the body is, or becomes, too long for that.
+    /// Keeps a chunk in memory. Returns false if the body is or becomes too long for that.
     fn push_in_memory(&mut self, chunk: &Bytes, memory: usize) -> bool {
         let length = self.first.len() + self.joined.len();
         let fits = self.file.is_none() && length + chunk.len() <= memory;
@@ -244,17 +247,17 @@ impl Held {
         fits
     }
 
-    /// Copies what came first to where the rest goes.
+    /// Copies the first chunk to the buffer of the rest.
     fn join(&mut self) {
         if self.joined.is_empty() {
-            // Growing by doubling would take up to twice the memory, and three times on the way.
+            // Growing by doubling would use up to twice the memory, and three times while copying.
             self.joined.reserve_exact(self.announced);
         }
         self.joined
             .extend_from_slice(&std::mem::take(&mut self.first));
     }
 
-    /// Adds to the file, which is `length` bytes long then.
+    /// Appends to the file, whose length is `length` afterwards.
     async fn push_to_file(
         &mut self,
         chunk: Bytes,
@@ -280,7 +283,7 @@ impl Held {
         Ok(())
     }
 
-    /// What is in memory, which it gives away.
+    /// Takes the bytes that are in memory.
     fn take(&mut self) -> Bytes {
         if !self.first.is_empty() {
             return std::mem::take(&mut self.first);
@@ -295,12 +298,12 @@ async fn unnamed_file() -> io::Result<std::fs::File> {
         .map_err(io::Error::other)?
 }
 
-/// The hash of JSON in its canonical form.
+/// The hash of JSON in canonical form.
 fn canonical_hash(json: &[u8], folded: &[(&str, &str)]) -> Result<BodyHash, JsonError> {
     Ok(Sha256::digest(canonical::canonical(json, folded)?).into())
 }
 
-/// The same on a thread that may block, a few at once.
+/// The same on a blocking thread. The number of concurrent calls is limited.
 async fn hash_apart(
     json: Bytes,
     folded: &[(&str, &str)],

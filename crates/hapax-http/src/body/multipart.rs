@@ -1,9 +1,8 @@
-//! The hash of a multipart body, part by part.
+//! Hash of a multipart body, part by part.
 //!
-//! The boundary is drawn anew by every client library on every send, so it takes
-//! no part: what does is each part's name, file name, content type and content,
-//! in the order in which they came. The content is hashed as it streams; what
-//! stands before it is held in memory, and bounded.
+//! The boundary is not hashed, because every client library generates a new one for every request.
+//! The name, file name, content type and content of each part are hashed, in the order of arrival.
+//! The content is hashed as a stream; the head of a part is kept in memory, within a limit.
 
 use std::sync::{
     Arc,
@@ -47,8 +46,8 @@ where
             return Err(Problem::new(MULTIPART_INVALID)
                 .detail(format!("it has more than {MULTIPART_PARTS_MAX} parts")));
         }
-        // Where a part has no head the parser takes the beginning of its content for one, and what
-        // it drops would be in no hash.
+        // If a part has no head, the parser takes the beginning of its content for one, and what it
+        // drops would not be hashed.
         if field.name().is_none() {
             return Err(Problem::new(MULTIPART_INVALID).detail("a part has no name"));
         }
@@ -74,9 +73,10 @@ async fn part(
     Ok(hash.part(&content.finalize()))
 }
 
-/// Bytes that were read since the reading came to anything.
+/// Bytes read since the parser last made progress.
 ///
-/// The head of a part is kept whole until it ends: one that does not is a way to fill the memory.
+/// The head of a part is kept in memory until it ends. Without this limit a head that never ends
+/// would fill the memory.
 #[derive(Default)]
 struct Ahead(Arc<AtomicUsize>);
 
@@ -89,7 +89,7 @@ impl Ahead {
         let read = Arc::clone(&self.0);
         body.map(move |chunk| {
             let chunk = chunk.map_err(Into::into)?;
-            // A body that is in memory already comes as one.
+            // A body that is already in memory arrives as one chunk.
             if read.fetch_add(chunk.len(), Ordering::Relaxed) > BODY_BYTES_IN_MEMORY {
                 return Err("the head of a part does not end".into());
             }
@@ -102,7 +102,7 @@ impl Ahead {
     }
 }
 
-/// A part that may be missing, which is not the same as empty.
+/// An optional value. A missing value differs from an empty one.
 fn optional(hash: FingerprintBuilder, text: Option<&str>) -> FingerprintBuilder {
     match text {
         Some(text) => hash.part(b"+").part(text.as_bytes()),

@@ -1,9 +1,8 @@
-//! What all bodies of a service may take together: disk, and memory for JSON that is sorted.
+//! Resources shared by all bodies of a service: disk space, and memory for sorting JSON.
 //!
-//! A body that is too long for the memory reserves its place on the disk as it
-//! comes, and gives it back when nobody reads it any more. Long JSON is brought
-//! into its canonical form on threads that may block, a few at a time: the
-//! service's own threads answer others meanwhile.
+//! A body that is too long for memory reserves disk space while it arrives, and releases it when it
+//! is no longer read. Long JSON is canonicalized on blocking threads, a few at a time, so that the
+//! service's own threads can serve other requests.
 
 use std::sync::Arc;
 
@@ -19,11 +18,11 @@ use crate::{
     settings::RETRY_AFTER,
 };
 
-/// Bytes of one unit of disk; a file grows by so many units at once.
+/// The unit of disk space in bytes. Files grow in these units.
 const UNIT: u64 = 4 * 1024;
 const STEP: u32 = 64;
 
-/// The room for bodies.
+/// The shared resources for bodies.
 #[derive(Debug)]
 pub(crate) struct Room {
     disk: Arc<Semaphore>,
@@ -32,7 +31,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Room for so many bytes of bodies on the disk.
+    /// Creates resources with this amount of disk space in bytes.
     pub(crate) fn new(bytes: u64) -> Self {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
         let units = units.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
@@ -44,14 +43,14 @@ impl Room {
     }
 }
 
-/// How many bodies are sorted at once: half as many as the service has threads, so that there are
-/// cores for others.
+/// The number of bodies that are sorted concurrently: half the number of threads, so that there are
+/// cores for other requests.
 fn sorters() -> usize {
     let threads = Handle::try_current().map(|it| it.metrics().num_workers());
     threads.map_or(JSON_AT_ONCE, |threads| (threads / 2).clamp(1, JSON_AT_ONCE))
 }
 
-/// The place of one file.
+/// The reservation of one file.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     reserved: Option<OwnedSemaphorePermit>,
@@ -59,10 +58,11 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Makes it at least so long; waits a little where the disk is taken by other bodies.
+    /// Extends the reservation to at least this length. Waits a short time if other bodies use the
+    /// space.
     ///
     /// # Errors
-    /// 503 when they do not give way, or when there is less room than that for all of them.
+    /// 503 if the space does not become available, or if the total space is smaller.
     pub(super) async fn grow(&mut self, room: &Room, bytes: u64) -> Result<(), Problem> {
         let needed = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         if needed <= self.units {

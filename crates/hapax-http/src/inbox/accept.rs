@@ -1,4 +1,4 @@
-//! A verified message in its transaction: accepted, acted on, committed.
+//! Processing of a verified message in one transaction: accept, run the handler, commit.
 
 use std::{sync::Arc, time::Duration};
 
@@ -43,7 +43,8 @@ pub(super) async fn accept<K: Keys, S: Inner>(
     };
     match acceptance {
         Acceptance::First => first(&inbox, tx, run).await,
-        // Who took it may be a neighbour in the same group, and be lost with it: the commit says so.
+        // The message may have been accepted by another transaction of the same group, which may
+        // still fail: the commit decides.
         known => match tx.commit().await {
             Ok(()) => taken_before(&inbox, known, &id),
             Err(error) => problem::write_out(&unaccepted(error), &id),
@@ -77,7 +78,7 @@ async fn open<K: Keys>(
     Ok((tx, acceptance))
 }
 
-/// Runs the handler; the message counts as taken only when its effect is committed.
+/// Runs the handler. The message counts as accepted only after its effect is committed.
 async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) -> Response {
     let id = run.id.clone();
     let slot = Slot::holding(tx);
@@ -92,7 +93,7 @@ async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) 
         return finished.into_response();
     }
     if seeded::has(Bug::AckBeforeCommit) {
-        // In its own time, as what is written behind does.
+        // In its own task, as a write-behind commit would run.
         tokio::spawn(async move {
             sleep(WRITE_BEHIND).await;
             tx.commit().await
@@ -108,7 +109,7 @@ async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) 
     }
 }
 
-/// The message was not taken: whoever sent it tries again.
+/// The message was not accepted. The sender retries.
 fn unaccepted(error: StoreError) -> Problem {
     match error {
         StoreError::TimedOut => error.into(),
@@ -119,7 +120,8 @@ fn unaccepted(error: StoreError) -> Problem {
     }
 }
 
-/// Whether the answer says that the message was taken: 2xx, for a sender retries all else.
+/// Whether the response says that the message was accepted: 2xx only, because senders retry
+/// everything else.
 fn takes(finished: &Finished) -> bool {
     let kept = finished.verdict(OnFailure::Release) == Remember::WithEffect;
     kept && finished.status().is_success()

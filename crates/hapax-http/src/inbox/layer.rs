@@ -1,4 +1,4 @@
-//! The tower side: from a request to a verified message.
+//! Tower service of the inbox: from a request to a verified message.
 
 use std::{
     convert::Infallible,
@@ -45,7 +45,7 @@ impl<K: Keys, S> Layer<S> for WebhookLayer<K> {
     }
 }
 
-/// A service whose requests are verified messages, each taken once.
+/// A service whose requests are verified messages, each processed once.
 pub struct Verified<K: Keys, S> {
     inner: S,
     inbox: Arc<Inbox<K>>,
@@ -106,7 +106,7 @@ async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Reques
         Err(problem) => return problem::write_out(&problem, &id),
     };
     parts.extensions.insert(message.clone());
-    // Followed from here on, and no sooner: until it was verified anybody could have sent it.
+    // The trace is followed only after verification: before, anybody could have sent the message.
     let place = trace::place(&inbox.traces, &parts);
     let span = trace::message_span(
         &message.consumer,
@@ -130,7 +130,7 @@ async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Reques
 }
 
 impl<K: Keys> Inbox<K> {
-    /// The source of a request, with its keys; 404 when it is not known.
+    /// The source of a request with its keys; 404 if the source is unknown.
     async fn known_source(&self, parts: &mut Parts) -> Result<(String, Vec<Verifier>), Problem> {
         let source = match &self.source {
             Some(source) => Some(source.clone()),
@@ -154,7 +154,7 @@ impl<K: Keys> Inbox<K> {
         keys: &[Verifier],
     ) -> Result<Message, Problem> {
         let body = whole(kept)?;
-        // Of a header that came twice nobody knows which one the sender meant.
+        // If a header occurs twice, it is unknown which one the sender meant.
         let header = |name| {
             let mut values = parts.headers.get_all(name).iter();
             let only = values.next().filter(|_| values.next().is_none());
@@ -176,7 +176,8 @@ impl<K: Keys> Inbox<K> {
     }
 }
 
-/// A signature is over the whole body: one that is not in memory is longer than any message.
+/// The whole body, which the signature covers. A body that is not in memory is longer than any
+/// message.
 fn whole(kept: &Kept) -> Result<&Bytes, Problem> {
     kept.bytes()
         .ok_or_else(|| Problem::new(BODY_TOO_LARGE).detail("a message fits in memory"))

@@ -1,12 +1,11 @@
-//! Received webhooks, taken once.
+//! Inbox of webhooks: verifies received webhooks and processes each once.
 //!
-//! A [`WebhookLayer`] verifies Standard Webhooks and accepts each message in the
-//! transaction that its handler writes in: the effect and the mark that it was
-//! taken are one commit. A message is known by its source, its id and the
-//! layer's consumer. One that comes again is answered 200 and does nothing; one
-//! whose id this source has used with another payload is refused.
+//! A [`WebhookLayer`] verifies Standard Webhooks and accepts each message in the transaction in
+//! which its handler writes, so the effect and the inbox row are committed together. A message is
+//! identified by its source, its id and the consumer of the layer. A duplicate receives a 200 and
+//! has no effect. A message whose id was used with another payload by the same source is refused.
 //!
-//! Nothing of a message is looked at before its signature is verified.
+//! No part of a message is processed before its signature is verified.
 
 mod layer;
 mod accept;
@@ -24,21 +23,21 @@ use hapax::{
 use crate::body::Room;
 pub use layer::Verified;
 
-/// Who may send: the keys of a source, or `None` for a source that is not known.
+/// Returns the keys of a source, or `None` for an unknown source.
 type Sources = dyn Fn(&str) -> Option<Vec<Verifier>> + Send + Sync;
 
 /// The layer of a route that receives webhooks, such as `/webhooks/{source}`.
 ///
-/// The source is the route's parameter `source`, unless the layer is given one. The handler finds
-/// the [`hapax::inbox::Message`] in the request's extensions.
+/// The source is the route's parameter `source`, unless it is set with [`WebhookLayer::source`].
+/// The handler finds the [`hapax::inbox::Message`] in the request's extensions.
 #[derive(Clone)]
 pub struct WebhookLayer<K: Keys>(Arc<Inbox<K>>);
 
 impl<K: Keys> WebhookLayer<K> {
-    /// Receives for `consumer`, from the sources whose keys `sources` knows.
+    /// Receives messages for `consumer` from the sources for which `sources` returns keys.
     ///
-    /// A sender must have one source: a message that is signed with a key that two sources share
-    /// can be sent to both, and is taken once from each.
+    /// A sender must have one source. A message that is signed with a key that two sources share
+    /// can be sent to both, and is then processed once for each.
     pub fn new(
         store: K,
         clock: Clock,
@@ -61,35 +60,36 @@ impl<K: Keys> WebhookLayer<K> {
         }))
     }
 
-    /// Receives from this source alone, whatever the path says.
+    /// Sets the only source, whatever the path says.
     #[must_use]
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.change().source = Some(source.into());
         self
     }
 
-    /// Bounds the body, in bytes.
+    /// Sets the maximum length of a body in bytes.
     #[must_use]
     pub fn body_max(mut self, bytes: u64) -> Self {
         self.change().body_max = bytes;
         self
     }
 
-    /// Takes attempts that lie this far from now; five minutes by default.
+    /// Sets how far the timestamp of an attempt may differ from the current time. The default is
+    /// five minutes.
     #[must_use]
     pub fn tolerance(mut self, tolerance: Duration) -> Self {
         self.change().tolerance = tolerance;
         self
     }
 
-    /// Bounds the handler's time.
+    /// Sets the timeout of the handler.
     #[must_use]
     pub fn handler_max(mut self, handler_max: Duration) -> Self {
         self.change().handler_max = handler_max;
         self
     }
 
-    /// Traces messages; a `traceparent` that comes in travels on in any case.
+    /// Records spans of messages. An incoming `traceparent` is passed on in any case.
     #[must_use]
     pub fn traces(mut self, traces: Traces) -> Self {
         self.change().traces = traces;
@@ -109,7 +109,7 @@ impl<K: Keys> fmt::Debug for WebhookLayer<K> {
     }
 }
 
-/// What all messages of a route share.
+/// The settings that all messages of a route share.
 #[derive(Clone)]
 struct Inbox<K> {
     store: K,

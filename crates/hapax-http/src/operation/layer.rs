@@ -1,4 +1,4 @@
-//! The tower side: a service that sends protected methods through the contract.
+//! Tower service of an operation, which applies the idempotency contract to its protected methods.
 
 use std::{
     convert::Infallible,
@@ -28,7 +28,7 @@ impl<K: Keys, S> Layer<S> for OperationLayer<K> {
     }
 }
 
-/// A service under the contract.
+/// A service under the idempotency contract.
 pub struct Protected<K: Keys, S> {
     inner: S,
     acts: Acts<K>,
@@ -66,7 +66,7 @@ where
             Place::default()
         };
         let span = trace::request_span(act.operation.as_str(), &parts, &place);
-        // The service that is ready is the one to call; the clone takes its place.
+        // The service that is ready has to be called; the clone takes its place.
         let ready = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, ready);
         let visit = visit::answer(act, inner, Request::from_parts(parts, body));

@@ -1,4 +1,4 @@
-//! One operation under the contract: its terms, and the layer that holds requests to them.
+//! Operations: the settings of one operation and its layer.
 
 mod layer;
 
@@ -29,10 +29,10 @@ use crate::{
     telemetry::Counts,
 };
 
-/// The layer of one operation; its methods change its terms.
+/// The layer of one operation; its methods change the settings.
 ///
-/// POST and PATCH are protected, and whatever [`OperationLayer::also`] adds; all other methods
-/// pass through untouched.
+/// POST and PATCH are protected, and the methods added with [`OperationLayer::also`]. All other
+/// methods pass through unchanged.
 #[derive(Debug)]
 pub struct OperationLayer<K: Keys>(Arc<Wired<K>>);
 
@@ -61,12 +61,12 @@ impl<K: Keys> OperationLayer<K> {
             phasing: None,
             acts: OnceLock::new(),
         };
-        // Fails here, where the service is wired, and not at its first request.
+        // Fails here, where the service is set up, and not at its first request.
         drop(wired.make_acts());
         Self(Arc::new(wired))
     }
 
-    /// Refuses requests without a key: the default.
+    /// Refuses requests without a key. This is the default.
     #[must_use]
     pub fn required(self) -> Self {
         self.change(|it| it.terms.policy = Policy::Required)
@@ -78,15 +78,16 @@ impl<K: Keys> OperationLayer<K> {
         self.change(|it| it.terms.policy = Policy::Optional)
     }
 
-    /// Makes a key for requests without one, and returns it.
+    /// Generates a key for requests without one, and returns it.
     #[must_use]
     pub fn issued(self) -> Self {
         self.change(|it| it.terms.policy = Policy::Issued)
     }
 
-    /// Computes the key of requests without one from parts that `derive` names.
+    /// Derives the key of requests without one from the parts that `derive` names.
     ///
-    /// It runs for requests with a key too: the parts stand folded in the fingerprint.
+    /// `derive` is also called for requests with a key, because the parts are folded in the
+    /// fingerprint.
     #[must_use]
     pub fn derived(
         self,
@@ -95,7 +96,7 @@ impl<K: Keys> OperationLayer<K> {
         self.change(|it| it.terms.policy = Policy::Derived(Arc::new(derive)))
     }
 
-    /// Takes plans ([`crate::Planned`]) instead of opening a transaction for the handler.
+    /// Accepts plans ([`crate::Planned`]) instead of opening a transaction for the handler.
     #[must_use]
     pub fn single_shot(self) -> Self {
         self.change(|it| {
@@ -104,18 +105,19 @@ impl<K: Keys> OperationLayer<K> {
         })
     }
 
-    /// Lets the claim travel with the handler's first statement: saves its round trip on
-    /// PostgreSQL, and keeps the one writer of SQLite free until then.
+    /// Sends the claim together with the handler's first statement (pipelined claim). This saves a
+    /// round trip on PostgreSQL, and on SQLite keeps the single writer free until then.
     ///
-    /// The handler then begins before it is known whether it is to run, and where it is not, it
-    /// ends at its first statement: only for handlers that do nothing before it but read their
-    /// request, or what may be done again without harm. Whatever stands in the database is as safe
-    /// as ever.
+    /// The handler starts before the claim is decided, and is aborted at its first statement if the
+    /// key is taken. Use this only for handlers that do nothing before that statement except for
+    /// reading their request, or only what may be repeated without harm. The data in the database
+    /// is as safe as without it.
     ///
     /// That first statement fails with [`StoreError::NotClaimed`](hapax::store::StoreError::NotClaimed),
-    /// and the layer puts the key's answer in the place of the handler's. A handler that returns the
-    /// error as a [`Problem`] is not logged as failed. One that logs or counts its errors itself asks
-    /// [`is_not_claimed`](hapax::store::StoreError::is_not_claimed) and leaves these out.
+    /// and the layer replaces the handler's response by that of the key. A handler that returns the
+    /// error as a [`Problem`] is not logged as failed. A handler that logs or counts its errors itself
+    /// should ignore those for which
+    /// [`is_not_claimed`](hapax::store::StoreError::is_not_claimed) is true.
     #[must_use]
     pub fn claim_with_first_statement(self) -> Self {
         self.change(|it| it.terms.rides = true)
@@ -124,7 +126,7 @@ impl<K: Keys> OperationLayer<K> {
     /// Protects another method on this route.
     ///
     /// # Panics
-    /// When the method's name and the template are too long together.
+    /// Panics if the method's name and the template are together too long.
     #[must_use]
     pub fn also(self, method: Method) -> Self {
         self.change(|it| {
@@ -133,23 +135,23 @@ impl<K: Keys> OperationLayer<K> {
         })
     }
 
-    /// Bounds the body, in bytes. JSON has a bound of its own besides, see
+    /// Sets the maximum length of a body in bytes. JSON has an additional limit, see
     /// [`json_max`](Self::json_max).
     #[must_use]
     pub fn body_max(self, bytes: u64) -> Self {
         self.change(|it| it.terms.bounds.max = bytes)
     }
 
-    /// Bounds bodies that are JSON, in bytes; 1 MiB by default, whatever
-    /// [`body_max`](Self::body_max) is. JSON is in memory whole, and twice more while its members
-    /// are sorted.
+    /// Sets the maximum length of JSON bodies in bytes. The default is 1 MiB, whatever
+    /// [`body_max`](Self::body_max) is. JSON is completely in memory, and needs twice its size more
+    /// while its members are sorted.
     #[must_use]
     pub fn json_max(self, bytes: u64) -> Self {
         self.change(|it| it.terms.bounds.json_max = bytes)
     }
 
-    /// Takes bodies of these media types alone, such as `multipart/form-data`: others are refused
-    /// with 415 before they are read. A request without a body and without a type passes.
+    /// Accepts only bodies of these media types, such as `multipart/form-data`. Others are refused
+    /// with 415 before they are read. A request without a body and without a content type passes.
     #[must_use]
     pub fn media_types(
         self,
@@ -162,25 +164,25 @@ impl<K: Keys> OperationLayer<K> {
         })
     }
 
-    /// Remembers answers for this long, at most 30 days.
+    /// Sets how long responses are kept, at most 30 days.
     #[must_use]
     pub fn retention(self, retention: Duration) -> Self {
         self.change(|it| it.terms.retention = retention.min(RETENTION_MAX))
     }
 
-    /// Says what a request gets whose key has expired.
+    /// Sets the response to a request whose key has expired.
     #[must_use]
     pub fn on_expired(self, on_expired: OnExpired) -> Self {
         self.change(|it| it.terms.on_expired = on_expired)
     }
 
-    /// Says what becomes of the key when the handler fails.
+    /// Sets what happens to the key if the handler fails.
     #[must_use]
     pub fn on_failure(self, on_failure: OnFailure) -> Self {
         self.change(|it| it.terms.on_failure = on_failure)
     }
 
-    /// Names response headers that belong to one exchange and are not stored.
+    /// Sets response headers that belong to one exchange and are not stored.
     #[must_use]
     pub fn per_request_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Self {
         self.change(|it| it.terms.per_request.extend(names))
@@ -209,10 +211,10 @@ impl<K: Keys> OperationLayer<K> {
 }
 
 impl<K: Phases> OperationLayer<K> {
-    /// Commits the key first and lets the handler commit phase by phase ([`crate::Phased`]): for
-    /// handlers that call foreign systems.
+    /// Commits the key first and lets the handler commit phase by phase ([`crate::Phased`]). This
+    /// is for handlers that call remote systems.
     ///
-    /// A key is needed always, also where the operation is [`optional`](Self::optional). A failure
+    /// A key is always required, even if the operation is [`optional`](Self::optional). A failure
     /// leaves the key in progress, whatever [`on_failure`](Self::on_failure) says.
     #[must_use]
     pub fn phased(self) -> Self {
@@ -226,11 +228,11 @@ impl<K: Phases> OperationLayer<K> {
         })
     }
 
-    /// Names request headers that a phased request is resumed with when its client does not come
-    /// again, besides the content type and what its events carry.
+    /// Sets request headers that are kept, in addition to the content type and the headers of
+    /// events, so that a phased request can be resumed if its client does not retry.
     ///
     /// # Panics
-    /// When one of them is a credential: those are never kept.
+    /// Panics if one of them is a credential. Credentials are never kept.
     #[must_use]
     pub fn kept_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Self {
         self.change(|it| {
@@ -247,10 +249,10 @@ impl<K: Phases> OperationLayer<K> {
     }
 }
 
-/// What a phased operation has besides its terms.
+/// The additional settings of a phased operation.
 pub(crate) struct Phasing<K: Keys> {
     pub(crate) store: Arc<dyn AnyPhases<K::Tx>>,
-    /// Request headers that are kept for who resumes it.
+    /// Request headers that are kept to resume the request.
     pub(crate) kept_headers: Vec<HeaderName>,
 }
 
@@ -277,10 +279,10 @@ impl<K: Keys> Clone for OperationLayer<K> {
     }
 }
 
-/// The operations of a route, by method: each method is an operation of its own.
+/// The operations of a route by method. Each method is a separate operation.
 type Acts<K> = Arc<[(Method, Arc<Act<K>>)]>;
 
-/// What an operation's layer is made of.
+/// The state of an operation's layer.
 #[derive(Debug)]
 struct Wired<K: Keys> {
     idempotency: Idempotency<K>,
@@ -288,7 +290,7 @@ struct Wired<K: Keys> {
     methods: Vec<Method>,
     terms: Terms,
     phasing: Option<Phasing<K>>,
-    /// Made once: a router without a state puts its layers on anew for every request.
+    /// Created once: a router without state applies its layers again for every request.
     acts: OnceLock<Acts<K>>,
 }
 
@@ -316,15 +318,15 @@ impl<K: Keys> Wired<K> {
 /// A media type without parameters.
 pub(crate) type MediaType = Cow<'static, str>;
 
-/// What holds for one operation.
+/// The settings of an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) policy: Policy,
     pub(crate) single_shot: bool,
-    /// Whether the claim travels with the first statement.
+    /// Whether the claim is sent with the first statement.
     pub(crate) rides: bool,
     pub(crate) bounds: Bounds,
-    /// The media types of bodies that are taken; all where there is none.
+    /// The accepted media types of bodies; all if empty.
     pub(crate) media_types: Vec<MediaType>,
     pub(crate) retention: Duration,
     pub(crate) on_expired: OnExpired,
@@ -332,7 +334,7 @@ pub(crate) struct Terms {
     pub(crate) per_request: Vec<HeaderName>,
 }
 
-/// Where a key comes from when the client sends none.
+/// The source of the key if the client sends none.
 #[derive(Clone)]
 pub(crate) enum Policy {
     Required,
@@ -352,13 +354,13 @@ impl fmt::Debug for Policy {
     }
 }
 
-/// One operation: a method on a route, with all that its requests need.
+/// One operation: a method on a route, with everything that its requests need.
 #[derive(Debug)]
 pub(crate) struct Act<K: Keys> {
     pub(crate) idempotency: Idempotency<K>,
     pub(crate) operation: Operation,
     pub(crate) terms: Terms,
-    /// Where the operation is phased.
+    /// Set if the operation is phased.
     pub(crate) phasing: Option<Phasing<K>>,
     pub(crate) counts: Counts,
 }

@@ -1,4 +1,5 @@
-//! A store's phases without its type, so that only phased operations ask for a store that has them.
+//! Type-erased phases of a store, so that only phased operations require a store that supports
+//! them.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use hapax::{
     store::{Phases, StoreError},
 };
 
-/// [`Phases`], as far as a request needs them.
+/// The part of [`Phases`] that a request needs.
 pub(crate) trait AnyPhases<T>: Send + Sync {
     fn enter(&self, entry: Entry) -> BoxFuture<'_, Result<Entered, StoreError>>;
 

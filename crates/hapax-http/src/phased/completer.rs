@@ -1,8 +1,9 @@
-//! Resumes requests whose owner died and whose client does not come again.
+//! Completer: resumes phased requests whose owner died and whose client does not retry.
 //!
-//! A lapsed key waits for its client first. Then its request is sent through the service itself,
-//! as it was kept, behind authentication: the tenant is the key's. What fails again is tried less
-//! and less often. A request that could not be kept (an upload) is left to its client.
+//! After the lease has expired, the completer first waits for the client. Then it sends the stored
+//! request through the service, after the authentication layer: the tenant is that of the key. A
+//! request that fails again is retried with increasing intervals. A request that could not be
+//! stored (an upload) is left to its client.
 
 use std::{
     convert::Infallible,
@@ -24,10 +25,10 @@ use tower_service::Service;
 use super::kept::decode;
 use crate::idempotency::Idempotency;
 
-/// The most and the least that a completer waits between two looks.
+/// The shortest and the longest poll interval.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// Completes what nobody else completes.
+/// Resumes requests that have no owner any more.
 pub struct Completer<K: Phases, S> {
     idempotency: Idempotency<K>,
     service: S,
@@ -41,9 +42,9 @@ where
 {
     /// Sends requests through `service`: the routes with their operations, without authentication.
     ///
-    /// A request comes with its tenant in its extensions, its key and the headers that were kept;
-    /// whatever else authentication places is not there. All operations of `idempotency` that
-    /// are phased and stand on a route are looked after.
+    /// A request has its tenant in its extensions, its key, and the headers that were kept;
+    /// everything else that authentication adds is missing. All operations of `idempotency` that
+    /// are phased and belong to a route are resumed.
     pub fn new(idempotency: &Idempotency<K>, service: S) -> Self {
         Self {
             idempotency: idempotency.clone(),
@@ -52,13 +53,13 @@ where
         }
     }
 
-    /// Waits this long for a client's own retry, counted from the end of the lease.
+    /// Sets how long to wait for the client's own retry after the lease has expired.
     #[must_use]
     pub fn grace(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
 
-    /// Works until it is dropped; what it has begun goes on.
+    /// Runs until it is dropped. Requests that it has started continue.
     pub async fn run(self) {
         let pause = (self.grace / 4).clamp(LOOKS.0, LOOKS.1);
         let mut running = JoinSet::new();
@@ -113,7 +114,7 @@ where
             Some(response.status().as_u16())
         }
     };
-    // Nobody took it: the route is gone, or refused the request before its key.
+    // The request did not take the key: the route is gone, or refused the request before its key.
     let Some(ownership) = handover.take() else {
         tracing::info!(operation, status, "resumed a request whose owner died");
         return;
@@ -136,7 +137,7 @@ impl<K: Phases, S> fmt::Debug for Completer<K, S> {
     }
 }
 
-/// A key that a completer has taken over, on its way to the layer.
+/// A key that a completer has taken over, passed to the layer.
 #[derive(Clone)]
 pub(crate) struct Handover(Arc<Mutex<Option<Ownership>>>);
 
@@ -145,7 +146,7 @@ impl Handover {
         Self(Arc::new(Mutex::new(Some(ownership))))
     }
 
-    /// Takes the key; the first to ask has it.
+    /// Takes the key. Only the first call receives it.
     pub(crate) fn take(&self) -> Option<Ownership> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -1,8 +1,9 @@
-//! A request as it is kept beside its key, so that it can be resumed without its client.
+//! Encoding of a request that is stored with its key, so that it can be resumed without its client.
 //!
-//! Version, method, path with query, headers, body; every part behind its length. Credentials are
-//! never kept: who is resumed is known by the tenant of the key. A body that went to a file is
-//! too long to be kept, and its request waits for the client's retry.
+//! The encoding contains version, method, path with query, headers and body, each preceded by its
+//! length. Credentials are never stored: a resumed request is identified by the tenant of the key.
+//! A body that was written to a file is too long to be stored; such a request waits for its
+//! client's retry.
 
 use axum::{body::Body, extract::Request};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -21,10 +22,10 @@ use crate::{
     header::{IDEMPOTENCY_KEY, echo},
 };
 
-/// The version of the format.
+/// The version of the encoding.
 const VERSION: u8 = 1;
-/// Headers that are kept of every request: what its body is, under which condition it was sent
-/// (both are part of its fingerprint), and what its events carry.
+/// Headers that are stored for every request: the type of its body and its preconditions (both are
+/// part of its fingerprint), and the headers of its events.
 const ALWAYS: [HeaderName; 7] = [
     CONTENT_TYPE,
     IF_MATCH,
@@ -35,15 +36,15 @@ const ALWAYS: [HeaderName; 7] = [
     HeaderName::from_static("x-correlation-id"),
 ];
 
-/// Whether a header proves who somebody is.
+/// Whether a header is a credential.
 pub(crate) fn is_credential(name: &HeaderName) -> bool {
     [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(name)
 }
 
-/// Writes a request down; `None` when it is too long to be kept.
+/// Encodes a request. Returns `None` if it is too long.
 pub(crate) fn encode(parts: &Parts, uri: &Uri, body: &Kept, more: &[HeaderName]) -> Option<Bytes> {
     let body = body.bytes()?;
-    // Once each: a header that is kept twice would be another header.
+    // Each name once: a header that is stored twice would be sent twice.
     let more = more.iter().filter(|name| !ALWAYS.contains(name)).cloned();
     let names: Vec<_> = ALWAYS.into_iter().chain(more).collect();
     let sent = |name| parts.headers.get_all(name).iter().map(move |it| (name, it));
@@ -62,7 +63,7 @@ pub(crate) fn encode(parts: &Parts, uri: &Uri, body: &Kept, more: &[HeaderName])
     (kept.len() <= REQUEST_BYTES_MAX).then(|| kept.freeze())
 }
 
-/// Reads a request back, with the key of `scope`; `None` when it is something else.
+/// Decodes a request, with the key of `scope`. Returns `None` if the encoding is not valid.
 pub(crate) fn decode(mut kept: Bytes, scope: &Scope) -> Option<Request> {
     if kept.try_get_u8().ok()? != VERSION {
         return None;

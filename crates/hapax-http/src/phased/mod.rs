@@ -1,9 +1,9 @@
-//! A request in phases, in the hands of a handler that calls foreign systems.
+//! Phased requests, for handlers that call remote systems.
 //!
-//! Between two foreign calls the handler commits what it knows: rows, events and the name of the
-//! phase, in one commit. If it dies, the request is resumed behind the last phase that was
-//! committed, by the client's retry or by a [`Completer`]. A handler that lost its key to somebody
-//! else commits nothing any more.
+//! Between two remote calls the handler commits what it knows: rows, events and the name of the
+//! phase, in one commit. If it dies, the request is resumed after the last committed phase, by the
+//! client's retry or by a [`Completer`]. A handler that has lost its key to another owner cannot
+//! commit any more.
 
 mod any;
 mod owner;
@@ -29,56 +29,58 @@ use crate::{problem::Problem, tx::Tx};
 
 /// The phases of this request.
 ///
-/// `T` is the store's transaction. A handler reads [`Phased::recovery_point`] first and goes on
-/// behind it; what it did before is in its own rows.
+/// `T` is the store's transaction. A handler first reads [`Phased::recovery_point`] and continues
+/// after it. The results of earlier phases are in its own rows.
 pub struct Phased<T: Transaction>(Arc<Owner<T>>);
 
 impl<T: Transaction> Phased<T> {
-    /// The name of the last phase that was committed, by this attempt or by one before it.
+    /// The name of the last committed phase, of this attempt or an earlier one.
     pub fn recovery_point(&self) -> Option<String> {
         self.0.recovery_point()
     }
 
-    /// Whether somebody had the key before and did not finish: a call of theirs may still arrive.
+    /// Whether the key had an earlier owner that did not finish. A remote call of it may still
+    /// arrive.
     pub fn is_resumed(&self) -> bool {
         self.0.is_resumed()
     }
 
-    /// What the events of this request carry: its `traceparent`, for calls to take along.
+    /// The headers of this request's events, such as `traceparent`, for remote calls.
     pub fn context(&self) -> &Headers {
         self.0.context()
     }
 
-    /// The key to send to a foreign system with the step `step`: the same for every attempt.
+    /// The idempotency key to send to a remote system for the step `step`. It is the same for every
+    /// attempt.
     ///
-    /// It is 36 characters long and reads as a UUID. Once it was asked for, the key is not
-    /// released any more, for nobody can tell whether the foreign system has seen it; unless the
-    /// handler finds out that [nothing happened](Phased::nothing_happened).
+    /// It is 36 characters long and has the form of a UUID. After it was requested, the key of the
+    /// request is no longer released, because the remote system may have received the provider key,
+    /// unless the handler finds out that [nothing happened](Phased::nothing_happened).
     pub fn provider_key(&self, step: &str) -> String {
         self.0.provider_key(step)
     }
 
-    /// Says that nothing came of this request: the foreign system knows nothing of its provider
-    /// keys, and no call under one of them is on its way any more.
+    /// Declares that the request had no effect: the remote system does not know its provider keys,
+    /// and no call with one of them is in flight.
     ///
-    /// A failure that is answered then lets the key go. A later provider key or phase takes the
-    /// word back, even a phase that fails. What phases wrote stays: undo it in a phase before, where
-    /// it matters.
+    /// If the handler then returns a failure, the key is released. Requesting a provider key or
+    /// starting a phase afterwards revokes the declaration, even if the phase fails. What phases
+    /// have written remains: undo it in a phase before, if necessary.
     ///
-    /// It is not taken when somebody had the key before and did not finish, for a call of theirs
-    /// may still arrive: then this is false, and the key stays in progress.
+    /// Returns false, and the key stays in progress, if the key had an earlier owner that did not
+    /// finish, because a call of that owner may still arrive.
     pub fn nothing_happened(&self) -> bool {
         self.0.nothing_happened()
     }
 
     /// Runs `phase` in a transaction and commits it, with `name` as the new recovery point.
     ///
-    /// Call no foreign system in it: it may hold the store. An error rolls it back. Once it is
-    /// being committed nothing cuts it off, not even the end of the client's time.
+    /// Do not call remote systems in it, because it may block the store. An error rolls it back.
+    /// Once the commit has started, nothing interrupts it, not even the end of the client's time.
     ///
     /// # Errors
-    /// Fails as `phase` does, as the store does, and with [`StoreError::Fenced`] when somebody
-    /// else has taken the key over; then nothing was changed.
+    /// Fails with the error of `phase` or of the store, and with [`StoreError::Fenced`] if another
+    /// owner has taken over the key; then nothing was changed.
     pub async fn phase<R, E>(
         &mut self,
         name: &str,
@@ -100,13 +102,13 @@ impl<T: Transaction> Phased<T> {
         }
     }
 
-    /// Opens the last phase: what is written in it is committed with the answer, and kept or
-    /// dropped as the answer says.
+    /// Opens the last phase. What is written in it is committed together with the response, or
+    /// dropped if the response is a failure.
     ///
-    /// Answer soon after: it may hold the store. A handler that needs no last phase does without.
+    /// Return the response soon, because the phase may block the store. The last phase is optional.
     ///
     /// # Errors
-    /// Fails as [`Phased::phase`] does, and when the last phase was opened before.
+    /// Fails as [`Phased::phase`] does, and if the last phase was opened before.
     pub async fn last(&mut self) -> Result<Tx<T>, Problem> {
         self.0.open_last().await
     }
@@ -132,7 +134,7 @@ impl<T: Transaction, S: Sync> FromRequestParts<S> for Phased<T> {
     }
 }
 
-/// What a phased request brings to its handler.
+/// The value that a phased request passes to its handler.
 pub(crate) struct Lent<T>(pub(crate) Arc<Owner<T>>);
 
 impl<T> Clone for Lent<T> {

@@ -1,9 +1,9 @@
-//! Whose the key is while its handler runs: the lease is renewed, phases are opened and committed.
+//! Ownership of a key while its handler runs: renews the lease, opens and commits phases.
 //!
-//! A commit runs in a task of its own, so that a handler that is cut off tears none. Whoever ends
-//! the request waits for it. A renewal may have to wait for an open phase, where a store has one
-//! writer: nobody who holds a phase waits for a renewal. Whoever lets the key go does, when the last
-//! phase is over.
+//! A commit runs in its own task, so that it is not interrupted if the handler is cancelled. The
+//! end of the request waits for it. A renewal may have to wait for an open phase if the store has a
+//! single writer, so nothing that holds a phase waits for a renewal. The release of the key does,
+//! after the last phase.
 
 use std::{
     sync::{
@@ -31,38 +31,38 @@ use crate::{
     tx::{Slot, Tx},
 };
 
-/// A request's hold on its key.
+/// A request's ownership of its key.
 pub(crate) struct Owner<T> {
     store: Arc<dyn AnyPhases<T>>,
     owned: Ownership,
     context: Headers,
     reached: Mutex<Reached<T>>,
-    /// Held by a commit.
+    /// Held during a commit.
     committing: Arc<Turn<()>>,
-    /// Held by a renewal.
+    /// Held during a renewal.
     renewal: Turn<()>,
     over: AtomicBool,
     fenced: AtomicBool,
     fence: Notify,
 }
 
-/// How far the request has come.
+/// The progress of the request.
 struct Reached<T> {
     recovery_point: Option<String>,
-    /// Whether a foreign system may have been asked.
+    /// Whether a remote system may have been called.
     called_out: bool,
-    /// Whether the handler has said that nothing came of all this.
+    /// Whether the handler has declared that the request had no effect.
     came_to_nothing: bool,
     last: Option<Slot<T>>,
 }
 
-/// What became of the last phase.
+/// The state of the last phase.
 pub(crate) enum Last<T> {
-    /// It was not opened.
+    /// Not opened.
     None,
-    /// It waits for the answer.
+    /// Open until the response is known.
     Open(T),
-    /// The handler has not let go of it.
+    /// Still held by the handler.
     Kept,
 }
 
@@ -98,40 +98,40 @@ impl<T: Transaction> Owner<T> {
         self.owned.provider_key(step)
     }
 
-    /// Whether somebody had the key before and did not finish.
+    /// Whether the key had an earlier owner that did not finish.
     pub(crate) fn is_resumed(&self) -> bool {
         self.owned.resumed
     }
 
-    /// What the events of this request carry.
+    /// The headers of the request's events.
     pub(crate) fn context(&self) -> &Headers {
         &self.context
     }
 
-    /// Takes the handler's word that nothing happened, unless somebody had the key before.
+    /// Accepts the declaration that nothing happened, unless the key had an earlier owner.
     pub(crate) fn nothing_happened(&self) -> bool {
         let mut reached = self.reached();
         reached.came_to_nothing = !self.is_resumed();
         reached.came_to_nothing
     }
 
-    /// Whether the handler has said that nothing happened, and has done nothing since.
+    /// Whether the handler has declared that nothing happened, and has done nothing since.
     pub(crate) fn came_to_nothing(&self) -> bool {
         self.reached().came_to_nothing
     }
 
-    /// Whether the key can be let go as if it had never been used.
+    /// Whether the key can be released as if it had never been used.
     pub(crate) fn is_untouched(&self) -> bool {
         let reached = self.reached();
         !reached.called_out && reached.recovery_point.is_none()
     }
 
-    /// Whether somebody else has the key now.
+    /// Whether another owner has the key now.
     pub(crate) fn is_fenced(&self) -> bool {
         self.fenced.load(Ordering::SeqCst)
     }
 
-    /// Waits until somebody else has the key.
+    /// Waits until another owner has the key.
     pub(crate) async fn fenced(&self) {
         while !self.is_fenced() {
             let told = self.fence.notified();
@@ -141,10 +141,10 @@ impl<T: Transaction> Owner<T> {
         }
     }
 
-    /// Opens a phase, the last one when it has no name.
+    /// Opens a phase; without a name, the last one.
     pub(crate) async fn open(&self, name: Option<&str>) -> Result<T, StoreError> {
         if name.is_some() {
-            // A phase that fails or is cut off has left undone what the handler counts on.
+            // A phase that fails or is cancelled may have been meant to undo something.
             self.reached().came_to_nothing = false;
         }
         let refused = |source| Err(StoreError::Statement { source });
@@ -162,7 +162,7 @@ impl<T: Transaction> Owner<T> {
         self.heed(opened)
     }
 
-    /// Opens the last phase and keeps it for the answer.
+    /// Opens the last phase and keeps it for the response.
     pub(crate) async fn open_last(&self) -> Result<Tx<T>, Problem> {
         let slot = Slot::holding(self.open(None).await?);
         let lent = slot.lend()?;
@@ -170,7 +170,7 @@ impl<T: Transaction> Owner<T> {
         Ok(lent)
     }
 
-    /// Commits a phase; being dropped does not stop it.
+    /// Commits a phase. Dropping the future does not stop the commit.
     pub(crate) async fn commit(self: &Arc<Self>, tx: T, name: &str) -> Result<(), StoreError> {
         let (owner, name) = (Arc::clone(self), name.to_owned());
         let turn = Arc::clone(&self.committing).lock_owned().await;
@@ -189,7 +189,7 @@ impl<T: Transaction> Owner<T> {
         })
     }
 
-    /// Renews the lease until the request is over.
+    /// Renews the lease until the request is finished.
     pub(crate) fn keep(self: &Arc<Self>, lease: Duration) -> Renewing {
         let owner = Arc::clone(self);
         Renewing(tokio::spawn(async move {
@@ -208,19 +208,19 @@ impl<T: Transaction> Owner<T> {
         }))
     }
 
-    /// Waits for a commit that is on its way; from now on no renewal is sent.
+    /// Waits for a commit in progress. After that no renewal is sent.
     pub(crate) async fn settle(&self) {
         self.over.store(true, Ordering::SeqCst);
         drop(self.committing.lock().await);
     }
 
-    /// Waits for a renewal that is on its way, which itself may wait for an open phase: there is
+    /// Waits for a renewal in progress. It may itself wait for an open phase, of which there is
     /// none any more.
     pub(crate) async fn renewed(&self) {
         drop(self.renewal.lock().await);
     }
 
-    /// Takes the last phase out of the handler's hands.
+    /// Takes the last phase away from the handler.
     pub(crate) fn close_last(&self) -> Last<T> {
         match self.reached().last.take() {
             None => Last::None,
@@ -228,17 +228,17 @@ impl<T: Transaction> Owner<T> {
         }
     }
 
-    /// Lets the key go as if it had never been used.
+    /// Releases the key as if it had never been used.
     pub(crate) async fn release(&self) -> Result<(), StoreError> {
         self.heed(self.store.release(&self.owned).await)
     }
 
-    /// Ends the lease, so that the retry need not wait for its end.
+    /// Ends the lease, so that a retry need not wait for it to expire.
     pub(crate) async fn give_back(&self) -> Result<(), StoreError> {
         self.heed(self.store.give_back(&self.owned).await)
     }
 
-    /// Passes an outcome on, and remembers when it says that the key is somebody else's.
+    /// Passes an outcome on, and records if it says that another owner has the key.
     pub(crate) fn heed<R>(&self, outcome: Result<R, StoreError>) -> Result<R, StoreError> {
         if matches!(outcome, Err(StoreError::Fenced)) {
             self.fenced.store(true, Ordering::SeqCst);

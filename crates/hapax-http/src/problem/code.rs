@@ -1,12 +1,11 @@
-//! The codes of the problems that Hapax raises itself.
+//! Problem codes raised by Hapax.
 //!
-//! A code names one thing a caller can do something about; its class, the part
-//! before the first full stop, says what. A service adds its own codes in the
-//! same classes with [`Code::new`].
+//! A code identifies one situation that a caller can act on. Its class, the part before the first
+//! full stop, says how. Services add their own codes in the same classes with [`Code::new`].
 
 use http::StatusCode;
 
-/// What kind of problem it is: what a program switches on.
+/// The kind of a problem, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
     name: &'static str,
@@ -15,7 +14,7 @@ pub struct Code {
 }
 
 impl Code {
-    /// A code with the status and the title that its problems have.
+    /// A code with the status and the title of its problems.
     pub const fn new(name: &'static str, status: u16, title: &'static str) -> Self {
         Self {
             name,
@@ -24,17 +23,17 @@ impl Code {
         }
     }
 
-    /// Its name, such as `CONFLICT.idempotency.in_progress`.
+    /// The name, such as `CONFLICT.idempotency.in_progress`.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What it says to a person, the same for every problem of this code.
+    /// The title for people, the same for every problem of this code.
     pub const fn title(&self) -> &'static str {
         self.title
     }
 
-    /// The status that its problems have by default.
+    /// The default status.
     pub fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
@@ -46,72 +45,72 @@ impl Code {
     }
 }
 
-/// The `Idempotency-Key` header does not parse.
+/// The `Idempotency-Key` header is not valid.
 pub const KEY_INVALID: Code = Code::new(
     "VALIDATION.idempotency_key.invalid",
     400,
     "The Idempotency-Key header is invalid",
 );
-/// The operation needs an `Idempotency-Key` and none came.
+/// The operation requires an `Idempotency-Key`, and the request has none.
 pub const KEY_MISSING: Code = Code::new(
     "VALIDATION.idempotency_key.missing",
     400,
     "This operation needs an Idempotency-Key header",
 );
-/// The `X-Request-Timeout` header does not parse.
+/// The `X-Request-Timeout` header is not valid.
 pub const REQUEST_TIMEOUT_INVALID: Code = Code::new(
     "VALIDATION.request_timeout",
     400,
     "The X-Request-Timeout header is invalid",
 );
-/// The body is not JSON, or has a member twice.
+/// The body is not JSON, or has a duplicate member.
 pub const JSON_INVALID: Code = Code::new("VALIDATION.json", 400, "The body is not valid JSON");
-/// The body is not multipart, though its content type says so.
+/// The body is not multipart, although its content type says so.
 pub const MULTIPART_INVALID: Code = Code::new(
     "VALIDATION.multipart",
     400,
     "The body is not valid multipart",
 );
-/// The body broke off before its end.
+/// The body is incomplete.
 pub const BODY_INCOMPLETE: Code = Code::new(
     "VALIDATION.body.incomplete",
     400,
     "The body ended before it was complete",
 );
-/// A member of the body, a query or a path parameter is missing, unknown or out of bounds.
+/// A member of the body, a query or a path parameter is missing, unknown or out of range.
 pub const MEMBER_INVALID: Code = Code::new(
     "VALIDATION.member",
     400,
     "A member of the request is invalid",
 );
-/// The body is longer than the operation takes.
+/// The body exceeds the limit of the operation.
 pub const BODY_TOO_LARGE: Code =
     Code::new("VALIDATION.body.too_large", 413, "The body is too large");
-/// The body's content type is not the one that the operation takes.
+/// The operation does not accept the content type of the body.
 pub const CONTENT_TYPE: Code = Code::new(
     "VALIDATION.content_type",
     415,
     "The content type is not supported",
 );
-/// The request is not one that this service understands.
+/// The request is not valid.
 pub const REQUEST_INVALID: Code = Code::new("VALIDATION.request", 400, "The request is invalid");
-/// The route does not take this method.
+/// The route does not support this method.
 pub const METHOD: Code = Code::new(
     "VALIDATION.method",
     405,
     "The method is not allowed for this route",
 );
-/// There is nothing under this name, or it is another tenant's.
+/// The object does not exist, or belongs to another tenant.
 pub const NOT_FOUND: Code = Code::new("NOT_FOUND", 404, "There is nothing here");
-/// Nobody is authenticated.
+/// There is no authentication.
 pub const AUTH_MISSING: Code = Code::new("AUTH.missing", 401, "Authentication is needed");
-/// The credential is not known.
+/// The credential is unknown.
 pub const AUTH_INVALID: Code = Code::new("AUTH.invalid", 401, "The credential is not valid");
-/// The principal may not do this.
+/// The caller is not allowed to do this.
 pub const AUTH_FORBIDDEN: Code = Code::new("AUTH.forbidden", 403, "This is not allowed");
-/// A received webhook's signature does not verify.
+/// The signature of a received webhook is not valid.
 pub const AUTH_SIGNATURE: Code = Code::new("AUTH.signature", 401, "The signature is not valid");
-/// The key was used for another request.
+/// The key was used for a different request.
 pub const PAYLOAD_MISMATCH: Code = Code::new(
     "CONFLICT.idempotency.payload_mismatch",
     409,
@@ -123,54 +122,54 @@ pub const IN_PROGRESS: Code = Code::new(
     409,
     "A request with this Idempotency-Key is still running",
 );
-/// The key was used, and its answer is no longer kept.
+/// The key was used, and its response is no longer kept.
 pub const EXPIRED: Code = Code::new(
     "CONFLICT.idempotency.expired",
     410,
     "The Idempotency-Key has expired",
 );
-/// The message id was taken before with another payload.
+/// The message id was used before with another payload.
 pub const INBOX_MISMATCH: Code = Code::new(
     "CONFLICT.inbox.payload_mismatch",
     409,
     "The webhook-id was used for another payload",
 );
-/// A condition of the request does not hold; give it 412 or 428.
+/// A precondition of the request does not hold; set the status to 412 or 428.
 pub const PRECONDITION: Code = Code::new(
     "CONFLICT.precondition",
     412,
     "A condition of the request does not hold",
 );
-/// Another state of things is in the way.
+/// The current state does not permit the request.
 pub const CONFLICT: Code = Code::new("CONFLICT.state", 409, "The current state does not allow it");
 /// Too many requests.
 pub const RATE_LIMIT: Code = Code::new("RATE_LIMIT.exceeded", 429, "Too many requests");
-/// The tenant has as many keys or bytes stored as it may; nothing happened.
+/// The tenant has reached its quota of stored keys or bytes. Nothing was changed.
 pub const QUOTA: Code = Code::new("RATE_LIMIT.quota", 429, "The quota is used up");
-/// The time for the request ran out before its commit; nothing happened.
+/// The time of the request ran out before its commit. Nothing was changed.
 pub const TIMEOUT: Code = Code::new("DEPENDENCY.timeout", 504, "The request ran out of time");
-/// Something that the service needs cannot be reached.
+/// A dependency of the service cannot be reached.
 pub const UNAVAILABLE: Code = Code::new(
     "DEPENDENCY.unavailable",
     503,
     "The service cannot do this now",
 );
-/// The service failed; nothing happened.
+/// The service failed. Nothing was changed.
 pub const INTERNAL: Code = Code::new("TRANSIENT.internal", 500, "The service failed");
-/// The database refused a statement of the service, and would refuse it again; nothing happened.
+/// The database refused a statement of the service, and would refuse it again. Nothing was changed.
 pub const STATEMENT: Code = Code::new(
     "INTERNAL.statement",
     500,
     "The database refused what the service wrote",
 );
-/// The handler's answer is too large to be stored; nothing happened.
+/// The handler's response is too large to be stored. Nothing was changed.
 pub const ANSWER_TOO_LARGE: Code = Code::new(
     "TRANSIENT.answer_too_large",
     500,
     "The answer is too large to be remembered",
 );
 
-/// The code for an error response that came without one.
+/// The code of an error response that has none.
 pub(crate) fn for_status(status: StatusCode) -> Code {
     let code = match status.as_u16() {
         401 => AUTH_MISSING,

@@ -1,5 +1,5 @@
-//! What a handler's `?` makes of the errors of the store and the outbox, and what a service makes
-//! of a violated constraint.
+//! Conversion of errors of the store and the outbox into problems, and of violated constraints into
+//! problems of the service.
 
 use hapax::{outbox::EventError, store::StoreError};
 
@@ -31,7 +31,7 @@ impl From<StoreError> for Problem {
 }
 
 impl Problem {
-    /// The same, of a request in phases: its key stays in progress, and its retry goes on.
+    /// The same problem for a phased request: its key stays in progress, and a retry continues.
     pub(crate) fn unfinished(self) -> Self {
         if self.code() != STATEMENT {
             return self;
@@ -42,7 +42,7 @@ impl Problem {
     }
 }
 
-/// Answers a violated constraint with a problem of the service's own.
+/// Converts a violated constraint into a problem of the service.
 ///
 /// ```
 /// use hapax::store::StoreError;
@@ -60,14 +60,15 @@ impl Problem {
 /// }
 /// ```
 pub trait ConflictOn<T>: Sized {
-    /// Makes a problem of `code` of a failure that violates `constraint`; others stay what they
-    /// are. Calls for several constraints may follow each other.
+    /// Converts a failure that violates `constraint` into a problem of `code`. Other failures are
+    /// unchanged. Calls for several constraints can be chained.
     ///
-    /// `constraint` is what [`DatabaseError::constraint`](hapax::store::DatabaseError::constraint)
-    /// says: a name on PostgreSQL, `table.column` for a unique constraint on SQLite.
+    /// `constraint` is the value of
+    /// [`DatabaseError::constraint`](hapax::store::DatabaseError::constraint): a name on
+    /// PostgreSQL, `table.column` for a unique constraint on SQLite.
     ///
     /// # Errors
-    /// Fails as it did before, with an answer of the service's own where the constraint is this.
+    /// Returns the failure, as a problem of the service if it violates this constraint.
     fn conflict_on(self, constraint: &str, code: Code) -> Result<T, Problem>;
 }
 

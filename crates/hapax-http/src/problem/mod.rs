@@ -1,11 +1,11 @@
-//! Errors as callers see them: `application/problem+json` (RFC 9457).
+//! Problems: error responses in `application/problem+json` (RFC 9457).
 //!
-//! A [`Problem`] is what a handler raises and what the layers answer. It says a
-//! stable [`Code`], whether a retry can help, and the request's id; it never
-//! says what went wrong inside, that is logged under the same id.
+//! A [`Problem`] is raised by a handler or by a layer. It contains a stable [`Code`], whether a
+//! retry can help, and the request id. It never contains internal causes; they are logged with the
+//! same id.
 //!
-//! A problem travels in the response's extensions until a layer that knows the
-//! request's id writes it out, so that handlers need not know it.
+//! A problem is carried in the response's extensions until a layer that knows the request id writes
+//! the body, so handlers need not know the id.
 
 mod code;
 mod from;
@@ -65,7 +65,7 @@ impl Problem {
         }))
     }
 
-    /// 400 `VALIDATION.member`: `member` of the request is wrong, and how.
+    /// 400 `VALIDATION.member`: `member` of the request is not valid, and why.
     pub fn invalid(
         member: impl Into<Cow<'static, str>>,
         detail: impl Into<Cow<'static, str>>,
@@ -73,26 +73,26 @@ impl Problem {
         Self::new(MEMBER_INVALID).detail(detail).member(member)
     }
 
-    /// 404 `NOT_FOUND`: there is no such thing, or it is another tenant's.
+    /// 404 `NOT_FOUND`: the object does not exist, or belongs to another tenant.
     pub fn not_found() -> Self {
         Self::new(NOT_FOUND)
     }
 
-    /// 500 `TRANSIENT.internal`, whose cause is logged and not shown.
+    /// 500 `TRANSIENT.internal`. The cause is logged and not shown.
     pub fn internal(source: impl Into<BoxError>) -> Self {
         Self::new(INTERNAL)
             .detail("nothing was changed; try again")
             .caused_by(source)
     }
 
-    /// Says what is wrong this time, for a person.
+    /// Sets the detail of this occurrence, for people.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<Cow<'static, str>>) -> Self {
         self.0.detail = detail.into();
         self
     }
 
-    /// Names the member of the request that is wrong.
+    /// Names the member of the request that is not valid.
     #[must_use]
     pub fn member(mut self, member: impl Into<Cow<'static, str>>) -> Self {
         self.0.member = Some(member.into());
@@ -113,7 +113,7 @@ impl Problem {
         self
     }
 
-    /// Asks the caller to wait: whole seconds, rounded up, at least one.
+    /// Sets `Retry-After`: whole seconds, rounded up, at least one.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
@@ -122,35 +122,35 @@ impl Problem {
         self
     }
 
-    /// Keeps what went wrong, for the log.
+    /// Sets the cause, for the log.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// What kind of problem it is.
+    /// The code.
     pub fn code(&self) -> Code {
         self.0.code
     }
 
-    /// The member that is wrong.
+    /// The member that is not valid.
     pub fn named_member(&self) -> Option<&str> {
         self.0.member.as_deref()
     }
 
-    /// The store's error that caused it, where one did.
+    /// The store's error that caused it, if any.
     fn store_error(&self) -> Option<&StoreError> {
         self.0.source.as_ref()?.downcast_ref()
     }
 
-    /// What caused it; itself, in words, where nothing did.
+    /// The cause; without one, the problem as text.
     fn into_source(self) -> BoxError {
         let inner = *self.0;
         inner.source.unwrap_or_else(|| inner.detail.into())
     }
 
-    /// The status that it is answered with.
+    /// The status of the response.
     pub fn status_code(&self) -> StatusCode {
         self.0.status
     }
@@ -162,13 +162,13 @@ impl IntoResponse for Problem {
     }
 }
 
-/// Answers 404 as a problem: give it to `Router::fallback`.
+/// Responds with 404 as a problem. Pass it to `Router::fallback`.
 #[expect(clippy::unused_async, reason = "axum's handlers are async")]
 pub async fn not_found() -> Problem {
     Problem::not_found()
 }
 
-/// Answers 405 as a problem: give it to `Router::method_not_allowed_fallback`.
+/// Responds with 405 as a problem. Pass it to `Router::method_not_allowed_fallback`.
 #[expect(clippy::unused_async, reason = "axum's handlers are async")]
 pub async fn method_not_allowed() -> Problem {
     Problem::new(METHOD)

@@ -1,8 +1,8 @@
-//! How a problem becomes bytes.
+//! Rendering of problems.
 //!
-//! A problem that a handler raises is carried in the response's extensions; the
-//! first layer that knows the request's id writes the body, once, and logs what
-//! lies behind it. What is stored under a key is therefore the written problem.
+//! A problem that a handler raises is carried in the response's extensions. The first layer that
+//! knows the request id writes the body, once, and logs the cause. So the written problem is what
+//! is stored under a key.
 
 use std::{
     error::Error,
@@ -22,10 +22,10 @@ use crate::request_id::RequestId;
 
 /// The media type of problems.
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
-/// Where the page of each code stands.
+/// The base URL of the pages of the codes.
 const TYPE_BASE: &str = "https://hapax.dev/problems/";
 
-/// Headers that describe a body: of one that is replaced they say what is true no longer.
+/// Headers that describe a body. They are removed when the body is replaced.
 const OF_THE_BODY: [HeaderName; 6] = [
     CONTENT_TYPE,
     header::CONTENT_LENGTH,
@@ -35,15 +35,15 @@ const OF_THE_BODY: [HeaderName; 6] = [
     header::ETAG,
 ];
 
-/// A problem on its way to a layer that knows the request's id.
+/// A problem in the extensions, for a layer that knows the request id.
 #[derive(Clone)]
 struct Carried(Arc<Mutex<Option<Problem>>>);
 
-/// Why a response is an error that nobody has written out, for the log.
+/// The reason of an error response without a body, for the log.
 #[derive(Clone, Copy)]
 struct Reason(&'static str);
 
-/// Marks a request in phases, whose key stays in progress when its handler fails.
+/// Marks a phased request, whose key stays in progress if its handler fails.
 #[derive(Clone, Copy)]
 pub(crate) struct InPhases;
 
@@ -61,7 +61,7 @@ struct Document<'a> {
     request_id: Option<&'a str>,
 }
 
-/// A response that carries `problem`, written out already in case no layer follows.
+/// A response that carries `problem`. The body is already written, in case no layer follows.
 pub(super) fn carry(problem: Problem) -> Response {
     let mut response = bare(&problem, None);
     let carried = Carried(Arc::new(Mutex::new(Some(problem))));
@@ -69,7 +69,7 @@ pub(super) fn carry(problem: Problem) -> Response {
     response
 }
 
-/// A bare 500 for `reason`, which costs nothing unless it is written out.
+/// A 500 without a body. `reason` costs nothing unless the problem is rendered.
 pub(crate) fn unwritten(reason: &'static str) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
@@ -77,15 +77,16 @@ pub(crate) fn unwritten(reason: &'static str) -> Response {
     response
 }
 
-/// The response to `problem`, under the request's id.
+/// The response for `problem` with the request id.
 pub(crate) fn write_out(problem: &Problem, id: &RequestId) -> Response {
     log(problem, id);
     bare(problem, Some(id.as_str()))
 }
 
-/// Writes a carried problem out; makes a problem of a bare error response.
+/// Renders a carried problem, or converts an error response without a problem into one.
 ///
-/// A bare error is what axum's own extractors and fallbacks answer: no body type, or plain text.
+/// These are the error responses of axum's own extractors and fallbacks: without content type, or
+/// plain text.
 pub(crate) fn settle(response: Response, id: &RequestId) -> Response {
     let status = response.status();
     if !status.is_client_error() && !status.is_server_error() {
@@ -106,7 +107,8 @@ pub(crate) fn settle(response: Response, id: &RequestId) -> Response {
     with_headers_of(&response, write_out(&problem, id))
 }
 
-/// Makes a carried problem say that a retry goes on, and not that it would be refused again.
+/// Marks a carried problem so that it says that a retry continues, and not that it would be refused
+/// again.
 pub(crate) fn unfinished(response: &Response) {
     if let Some(carried) = response.extensions().get::<Carried>() {
         let mut slot = carried.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +122,8 @@ fn carried(response: &Response) -> Option<Problem> {
     slot.take()
 }
 
-/// Keeps what was added around the problem: `Allow` of a 405, cookies, a service's own headers.
+/// Keeps the headers that were added to the problem: `Allow` of a 405, cookies, a service's own
+/// headers.
 fn with_headers_of(old: &Response, mut new: Response) -> Response {
     for (name, value) in old.headers() {
         let is_kept = !OF_THE_BODY.contains(name);

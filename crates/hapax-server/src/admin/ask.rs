@@ -115,7 +115,7 @@ impl Ask {
                 found.ok_or_else(|| {
                     wrong(
                         "state",
-                        "is scheduled, retrying, blocked, dead, delivered or discarded",
+                        "must be scheduled, retrying, blocked, dead, delivered or discarded",
                     )
                 })
             })
@@ -132,7 +132,7 @@ impl Ask {
             ("attempts_min", self.attempts_min.is_some()),
         ] {
             if is_given {
-                return Err(wrong(field, "is of deliveries, and events are asked for"));
+                return Err(wrong(field, "applies to deliveries, not to events"));
             }
         }
         Ok(())
@@ -141,7 +141,10 @@ impl Ask {
     /// Refuses `state`, which has no meaning for dead letters.
     pub(crate) fn check_of_dead(&self) -> Result<(), SpecError> {
         if self.state.is_some() {
-            return Err(wrong("state", "is dead: dead letters are asked for"));
+            return Err(wrong(
+                "state",
+                "cannot be set: dead letters are always in state dead",
+            ));
         }
         Ok(())
     }
@@ -202,7 +205,7 @@ pub(super) fn read<T>(
     let Some(text) = text else { return Ok(None) };
     read(text)
         .map(Some)
-        .ok_or_else(|| wrong(field, &format!("is {what}")))
+        .ok_or_else(|| wrong(field, &format!("must be {what}")))
 }
 
 pub(crate) fn wrong(field: &str, problem: &str) -> SpecError {

@@ -125,7 +125,7 @@ pub(crate) async fn page(
     let before = match &ask.before {
         None => None,
         Some(word) => {
-            let bad = || wrong("before", "is `next` of the previous page");
+            let bad = || wrong("before", "must be `next` of the previous page");
             Some(cursor_of(word).ok_or_else(bad)?)
         }
     };

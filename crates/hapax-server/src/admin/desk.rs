@@ -84,7 +84,7 @@ impl Desk {
             return Ok(());
         }
         if self.output.json || !output::is_watched() {
-            let error_chain = format!("{question} There is no terminal to confirm it: use --yes");
+            let error_chain = format!("{question} There is no terminal to confirm it: give --yes");
             return Err(Failure::new(REFUSED, error_chain));
         }
         write!(io::stderr(), "{question} [y/N] ")?;

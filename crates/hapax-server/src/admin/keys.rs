@@ -188,7 +188,8 @@ pub(super) async fn purge(
 ) -> Result<StatusCode, Problem> {
     let (store, actor, tenant) = (admin.store(), &caller.actor, whose.tenant.as_deref());
     let version = body.version.parse();
-    let version = version.map_err(|_| Problem::member("version", "is the `version` of a key"))?;
+    let version =
+        version.map_err(|_| Problem::member("version", "must be the `version` of a key"))?;
     let purged = keys::purge(
         store,
         actor,

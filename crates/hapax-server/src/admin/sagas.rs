@@ -116,10 +116,10 @@ impl AskSagas {
     fn filter(self) -> Result<Filter, SpecError> {
         let state = self.state.as_deref().map(|word| {
             let words = Stands::ALL.map(Stands::as_str).join(", ");
-            Stands::named(word).ok_or_else(|| wrong("state", &format!("is one of {words}")))
+            Stands::named(word).ok_or_else(|| wrong("state", &format!("must be one of {words}")))
         });
         if self.version.is_some_and(|it| i32::try_from(it).is_err()) {
-            return Err(wrong("version", "is at most 2147483647"));
+            return Err(wrong("version", "must be at most 2147483647"));
         }
         Ok(Filter {
             name: self.name,
@@ -149,7 +149,7 @@ impl Decide {
             }
         }
         let step = || {
-            let missing = || wrong("step", "is missing: which one?");
+            let missing = || wrong("step", "is missing");
             self.step.clone().ok_or_else(missing)
         };
         Ok(match word {
@@ -169,7 +169,7 @@ impl Decide {
             },
             "close" => Decision::Close,
             _ => {
-                let problem = "is done, refused, retry, undo or close";
+                let problem = "must be done, refused, retry, undo or close";
                 return Err(wrong("decision", problem));
             }
         })
@@ -179,7 +179,7 @@ impl Decide {
         let Some(text) = &self.within else {
             return Ok(SAGA_DEADLINE);
         };
-        parse_duration(text).map_err(|_| wrong("within", "is a duration such as 15m"))
+        parse_duration(text).map_err(|_| wrong("within", "must be a duration such as 15m"))
     }
 }
 

@@ -82,7 +82,7 @@ pub(super) async fn show(
         (Some(event), None) => {
             for (field, given) in [("operation", &which.operation), ("tenant", &which.tenant)] {
                 if given.is_some() {
-                    let problem = "is of a key, and an event is asked for";
+                    let problem = "applies to a key, not to an event";
                     return Err(Refusal::from(wrong(field, problem)).into());
                 }
             }
@@ -96,7 +96,7 @@ pub(super) async fn show(
             timeline::of_key(store, actor, tenant, operation, key).await?
         }
         _ => {
-            let problem = "or key is what is asked for: one of them";
+            let problem = "or key is required, but not both";
             return Err(Refusal::from(wrong("event", problem)).into());
         }
     };

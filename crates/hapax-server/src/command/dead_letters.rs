@@ -144,7 +144,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 
 /// The destination of a filter. A job has exactly one.
 pub(super) fn destination(filter: &Ask) -> Result<String, Failure> {
-    let missing = || Failure::new(USAGE, "--destination is missing: a job is about one");
+    let missing = || Failure::new(USAGE, "--destination is missing: a job needs one");
     filter.destination.clone().ok_or_else(missing)
 }
 
@@ -183,7 +183,7 @@ async fn discard(desk: &Desk, one: &One, reason: &str, consent: Consent) -> Resu
     } = one;
     desk.confirm(
         consent,
-        &format!("Discard dead letter {position} of {destination} for good?"),
+        &format!("Discard dead letter {position} of {destination} permanently?"),
     )?;
     dead_letters::discard(&desk.store, &desk.actor, destination, *position, reason).await?;
     let said = serde_json::json!({"destination": destination, "position": position});

@@ -169,7 +169,7 @@ async fn purge(
     let found = keys::get(store, actor, tenant, operation, key).await?;
     let version = version.unwrap_or_else(|| found.version());
     let question = format!(
-        "Purge {}? The next request under it runs anew.",
+        "Purge {}? The next request with it runs again.",
         said(found)
     );
     desk.confirm(consent, &question)?;

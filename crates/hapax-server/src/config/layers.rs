@@ -100,7 +100,7 @@ fn parse(text: &str, origin: &Origin) -> Result<Node, Wrong> {
             .map_or(1, |span| 1 + text[..span.start].matches('\n').count());
         Wrong::at(
             format!("{origin}"),
-            format!("is no TOML in line {line}: {}", error.message()),
+            format!("is not valid TOML in line {line}: {}", error.message()),
         )
     })?;
     Ok(Node::from_toml(&toml::Value::Table(table), origin))
@@ -119,7 +119,7 @@ fn put_standard(tree: &mut Node, name: &OsStr, value: &OsStr) -> Result<(), Wron
         put(tree, path, leaf(text.to_owned()));
     }
     if name == STANDARD_HEADERS {
-        let bad = || Wrong::at(name, "is a list such as name=value,name=value");
+        let bad = || Wrong::at(name, "must be a list such as name=value,name=value");
         for (header, value) in hapax_otlp::headers_of(text).ok_or_else(bad)? {
             put(tree, &["telemetry", "otlp_headers", &header], leaf(value));
         }
@@ -217,7 +217,10 @@ mod tests {
                 "otlp_endpoint = \"http://a:secret@b:4318\"",
                 "telemetry.otlp_endpoint",
             ),
-            ("sample = 1.5", "telemetry.sample is a number from 0 to 1"),
+            (
+                "sample = 1.5",
+                "telemetry.sample must be a number from 0 to 1",
+            ),
         ] {
             let refused = layers(&format!("[telemetry]\n{file}\n"), &[], []).unwrap();
             let refused = refused.config().unwrap_err().to_string();
@@ -274,7 +277,7 @@ mod tests {
         check(
             "[log]\nlevel = \"wran\"\n",
             &[],
-            "log.level is one of error, warn, info, debug, trace, not \"wran\": did you mean warn?",
+            "log.level must be one of error, warn, info, debug, trace, not \"wran\": did you mean warn?",
         );
     }
 
@@ -283,34 +286,34 @@ mod tests {
         check(
             "[database]\nconnections = \"hunter2\"\n",
             &[],
-            "database.connections is a whole number from 0 to 65535",
+            "database.connections must be a whole number from 0 to 65535",
         );
         check(
             "",
             &[("HAPAX__DATABASE__POOLED", "hunter2")],
-            "HAPAX__DATABASE__POOLED is true or false",
+            "HAPAX__DATABASE__POOLED must be true or false",
         );
         check(
             "[database]\nurl = 7\n",
             &[],
-            "database.url is a text or { file = \"/path\" }",
+            "database.url must be a text or { file = \"/path\" }",
         );
         check(
             "[relay]\nlease = \"1ms\"\n",
             &[],
-            "relay.lease is between 1s and 10m, not 1ms",
+            "relay.lease must be between 1s and 10m, not 1ms",
         );
     }
 
     #[test]
     fn settings_without_their_names_are_refused() {
         for file in ["log = [\"human\", \"info\"]\n", "log = \"human\"\n"] {
-            check(file, &[], "log is a table of settings");
+            check(file, &[], "log must be a table of settings");
         }
         check(
             "",
             &[("HAPAX__LOG", "human, info")],
-            "HAPAX__LOG is a table of settings",
+            "HAPAX__LOG must be a table of settings",
         );
     }
 
@@ -349,7 +352,7 @@ mod tests {
             .unwrap()
             .config()
             .unwrap();
-        let expected = format!("{name} is a whole number");
+        let expected = format!("{name} must be a whole number");
         check(file, &[(name, "9223372036854775808")], &expected);
     }
 

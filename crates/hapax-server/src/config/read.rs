@@ -84,7 +84,7 @@ impl de::Error for Wrong {
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::at("", format!("is {expected}"))
+        Self::at("", format!("must be {expected}"))
     }
 
     fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -95,7 +95,7 @@ impl de::Error for Wrong {
         let meant = meant(word, known);
         Self::at(
             "",
-            format!("is one of {}, not {word:?}{meant}", known.join(", ")),
+            format!("must be one of {}, not {word:?}{meant}", known.join(", ")),
         )
     }
 
@@ -162,11 +162,11 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 
     numbers! {
-        deserialize_u8 visit_u8 u8, "is a whole number from 0 to 255";
-        deserialize_u16 visit_u16 u16, "is a whole number from 0 to 65535";
-        deserialize_u32 visit_u32 u32, "is a whole number from 0 to 4294967295";
-        deserialize_u64 visit_u64 u64, "is a whole number";
-        deserialize_i64 visit_i64 i64, "is a whole number";
+        deserialize_u8 visit_u8 u8, "must be a whole number from 0 to 255";
+        deserialize_u16 visit_u16 u16, "must be a whole number from 0 to 65535";
+        deserialize_u32 visit_u32 u32, "must be a whole number from 0 to 4294967295";
+        deserialize_u64 visit_u64 u64, "must be a whole number";
+        deserialize_i64 visit_i64 i64, "must be a whole number";
     }
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
@@ -178,7 +178,7 @@ impl<'de> Deserializer<'de> for &'de Node {
         };
         match number {
             Some(number) => visitor.visit_f64(number),
-            None => Err(Wrong::at("", "is a number").came_from(Some(self))),
+            None => Err(Wrong::at("", "must be a number").came_from(Some(self))),
         }
     }
 
@@ -190,7 +190,7 @@ impl<'de> Deserializer<'de> for &'de Node {
         };
         match switch {
             Some(switch) => visitor.visit_bool(switch),
-            None => Err(Wrong::at("", "is true or false").came_from(Some(self))),
+            None => Err(Wrong::at("", "must be true or false").came_from(Some(self))),
         }
     }
 
@@ -244,7 +244,7 @@ impl<'de> Deserializer<'de> for &'de Node {
             }
             _ => Err(Wrong::at(
                 "",
-                format!("is exactly one of {}", variants.join(", ")),
+                format!("must be exactly one of {}", variants.join(", ")),
             )),
         };
         let read = choice.and_then(|(name, part)| visitor.visit_enum(Choice { name, part }));
@@ -255,7 +255,7 @@ impl<'de> Deserializer<'de> for &'de Node {
         match self {
             // serde would also accept a list, as values without names.
             Node::List(..) | Node::Leaf(..) => {
-                Err(Wrong::at("", "is a table of settings").came_from(Some(self)))
+                Err(Wrong::at("", "must be a table of settings").came_from(Some(self)))
             }
             Node::Table(_) => self.deserialize_any(visitor),
         }

@@ -39,13 +39,13 @@ impl Secret {
     pub(crate) fn reveal(&self) -> Result<SecretString, String> {
         match self {
             Self::Text(text) => Ok(text.clone()),
-            Self::Apart => Err("is kept apart, and was not put back".to_owned()),
+            Self::Apart => Err("is stored apart and was not put back".to_owned()),
             Self::File(path) => {
                 let shown = path.display();
                 let length = fs::metadata(path).map(|file| file.len());
                 let length = length.map_err(|error| format!("file {shown}: {error}"))?;
                 if length > FILE_BYTES_MAX {
-                    return Err(format!("file {shown} is longer than any secret"));
+                    return Err(format!("file {shown} is too long for a secret"));
                 }
                 let text = fs::read_to_string(path);
                 let text = text.map_err(|error| format!("file {shown}: {error}"))?;

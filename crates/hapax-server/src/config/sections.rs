@@ -162,7 +162,8 @@ impl<'de> Deserialize<'de> for Listen {
         }
         let address = text.parse().map(|address| Self(Some(address)));
         address.map_err(|_| {
-            let problem = format!("is an address such as 127.0.0.1:9464 or \"off\", not {text:?}");
+            let problem =
+                format!("must be an address such as 127.0.0.1:9464 or \"off\", not {text:?}");
             de::Error::custom(problem)
         })
     }
@@ -196,7 +197,7 @@ impl Database {
     /// The URL of the database.
     pub(crate) fn url(&self) -> Result<SecretString, Wrong> {
         let Some(url) = &self.url else {
-            let how = "is missing: give --database URL, HAPAX__DATABASE__URL, or [database] url \
+            let how = "is missing: set --database URL, HAPAX__DATABASE__URL, or [database] url \
                        in the file of --config";
             return Err(Wrong::at("database.url", how));
         };
@@ -205,7 +206,7 @@ impl Database {
 
     fn check(&self) -> Result<(), Wrong> {
         if self.connections < 2 || self.connections > 1_000 {
-            return Err(Wrong::at("database.connections", "is 2 to 1000"));
+            return Err(Wrong::at("database.connections", "must be 2 to 1000"));
         }
         let (least, most) = (Duration::from_millis(100), Duration::from_hours(1));
         within(
@@ -239,12 +240,12 @@ impl Relay {
     fn check(&self) -> Result<(), Wrong> {
         let bad = |name: &String| name.is_empty() || name.len() > 200 || !name.is_ascii();
         if self.node.as_ref().is_some_and(bad) {
-            return Err(Wrong::at("relay.node", "is 1 to 200 letters of ASCII"));
+            return Err(Wrong::at("relay.node", "must be 1 to 200 ASCII characters"));
         }
         let may = |kind: &String| KINDS_AT_RUN_TIME.contains(&kind.as_str());
         if !self.kinds_at_run_time.iter().all(may) {
-            let problem = "has webhook, nats, amqp, kafka, redis and postgres: file and smtp stand \
-                           in the configuration file alone";
+            let problem = "may contain webhook, nats, amqp, kafka, redis and postgres: file and smtp \
+                           can be declared in the configuration file only";
             return Err(Wrong::at("relay.kinds_at_run_time", problem));
         }
         within(
@@ -268,7 +269,7 @@ impl Admin {
             return Ok(());
         };
         if self.tokens.is_empty() && !address.ip().is_loopback() {
-            let how = "is open to the network, and there are no [admin.tokens]: give some, or \
+            let how = "is open to the network, but there are no [admin.tokens]: add tokens, or \
                        listen on 127.0.0.1";
             return Err(Wrong::at("admin.listen", how));
         }
@@ -295,6 +296,10 @@ fn within(path: &str, span: Span, least: Duration, most: Duration) -> Result<(),
     if (least..=most).contains(&span.0) {
         return Ok(());
     }
-    let problem = format!("is between {} and {}, not {span}", Span(least), Span(most));
+    let problem = format!(
+        "must be between {} and {}, not {span}",
+        Span(least),
+        Span(most)
+    );
     Err(Wrong::at(path, problem))
 }

@@ -67,19 +67,19 @@ impl Source {
             Err(Wrong::at(format!("sources.{name}.{setting}"), problem))
         };
         if !(1..=BATCH_MAX).contains(&self.batch) {
-            return wrong("batch", "is 1 to 10000");
+            return wrong("batch", "must be 1 to 10000");
         }
         if self.key.is_empty() {
-            return wrong("key", "names no column");
+            return wrong("key", "must name at least one column");
         }
         match (&self.published, self.delete) {
             (None, false) => wrong(
                 "published",
-                "is missing: name a column, or say delete = true",
+                "is missing: name a column, or set delete = true",
             ),
-            (Some(_), true) => wrong("published", "goes not with delete = true"),
+            (Some(_), true) => wrong("published", "cannot be combined with delete = true"),
             _ if self.kind.is_some() == self.kind_constant.is_some() => {
-                wrong("type", "is missing: give either type or type_constant")
+                wrong("type", "is missing: set either type or type_constant")
             }
             _ => Ok(()),
         }

@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Span {
         let text = Cow::<str>::deserialize(deserializer)?;
         let read = parse_duration(&text);
         read.map(Self)
-            .map_err(|error| de::Error::custom(format!("is wrong: {error}")))
+            .map_err(|error| de::Error::custom(format!("is not valid: {error}")))
     }
 }
 

@@ -22,7 +22,10 @@ pub(crate) struct Telemetry {
 impl Telemetry {
     pub(super) fn check(&self) -> Result<(), Wrong> {
         if !(0.0..=1.0).contains(&self.sample) {
-            return Err(Wrong::at("telemetry.sample", "is a number from 0 to 1"));
+            return Err(Wrong::at(
+                "telemetry.sample",
+                "must be a number from 0 to 1",
+            ));
         }
         self.endpoint().map(|_| ())
     }
@@ -51,7 +54,7 @@ impl Telemetry {
             let wrong = |bad: String| Wrong::at(format!("telemetry.otlp_headers.{name}"), bad);
             let value = value.reveal().map_err(wrong)?;
             if !headers.add(name, value.expose_secret()) {
-                return Err(wrong("is no header".to_owned()));
+                return Err(wrong("is not a valid header".to_owned()));
             }
         }
         Ok(headers)

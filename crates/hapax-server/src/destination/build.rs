@@ -91,7 +91,7 @@ impl Common<'_> {
                 builder = builder.sign_until(until, signer);
             }
             (None, None) => {}
-            _ => return Err(self.wrong("previous_secret", "goes with previous_until")),
+            _ => return Err(self.wrong("previous_secret", "requires previous_until")),
         }
         if let Some(certificates) = self.certificates(settings.ca.as_deref())? {
             builder = builder.trust(certificates);
@@ -151,7 +151,7 @@ impl Common<'_> {
                 builder = builder.user(user, self.secret("password", password)?);
             }
             (None, None) => {}
-            _ => return Err(self.wrong("user", "goes with password")),
+            _ => return Err(self.wrong("user", "requires password")),
         }
         if let Some(token) = &settings.token {
             builder = builder.token(self.secret("token", token)?);
@@ -254,7 +254,8 @@ impl Common<'_> {
     fn signer(&self, setting: &str, secret: &Secret) -> Result<Signer, SpecError> {
         let text = self.secret(setting, secret)?;
         let signer = text.parse::<Signer>();
-        signer.map_err(|error| self.wrong(setting, &format!("is wrong: {}", error_chain(&error))))
+        signer
+            .map_err(|error| self.wrong(setting, &format!("is not valid: {}", error_chain(&error))))
     }
 
     fn secret(&self, setting: &str, secret: &Secret) -> Result<String, SpecError> {
@@ -285,7 +286,7 @@ impl Common<'_> {
     fn unusable(&self, error: &dyn std::error::Error) -> SpecError {
         SpecError {
             field: format!("sink.{}", self.spec.sink.kind()),
-            problem: format!("cannot work: {}", error_chain(error)),
+            problem: format!("cannot be used: {}", error_chain(error)),
         }
     }
 }

@@ -27,7 +27,7 @@ impl Spec {
     pub(super) fn check_reach(&self, reach: &Reach) -> Result<(), SpecError> {
         let kind = self.sink.kind();
         let field = |setting: &str| format!("sink.{kind}.{setting}");
-        let only_here = "stands in the configuration file alone: it names a file of the relay";
+        let only_here = "is allowed in the configuration file only: it names a file of the relay";
         for (setting, secret) in self.sink.clone().secrets_mut() {
             if matches!(secret, Secret::File(_)) {
                 return Err(SpecError::new(field(&setting), only_here));
@@ -43,12 +43,12 @@ impl Spec {
             _ => {}
         }
         if !reach.kinds.iter().any(|it| it == kind) {
-            let problem = "is no kind of [relay] kinds_at_run_time: it stands in the configuration \
-                           file alone";
+            let problem = "is not in [relay] kinds_at_run_time: it is allowed in the configuration file \
+                           only";
             return Err(SpecError::new(format!("sink.{kind}"), problem));
         }
-        let no_socket = "is no address of the network: sockets of the relay's machine stand in the \
-                         configuration file alone";
+        let no_socket = "is not a network address: sockets of the relay's machine are allowed in the \
+                         configuration file only";
         match &self.sink {
             Sink::Redis(redis) if is_redis_socket(&redis.url) => {
                 Err(SpecError::new(field("url"), no_socket))
@@ -57,7 +57,8 @@ impl Spec {
                 Err(SpecError::new(field("url"), no_socket))
             }
             Sink::Kafka(kafka) if !kafka.properties.is_empty() => {
-                let problem = "stand in the configuration file alone: some name files of the relay";
+                let problem =
+                    "are allowed in the configuration file only: some name files of the relay";
                 Err(SpecError::new(field("properties"), problem))
             }
             Sink::Webhook(webhook) => {
@@ -65,7 +66,8 @@ impl Spec {
                 match webhook.allow.iter().find(|net| !is_open(net)) {
                     None => Ok(()),
                     Some(net) => {
-                        let problem = format!("opens {net}, which [relay] allow does not");
+                        let problem =
+                            format!("contains {net}, which [relay] allow does not permit");
                         Err(SpecError::new(field("allow"), problem))
                     }
                 }

@@ -157,28 +157,28 @@ impl Spec {
         }
         let attempts = self.schedule.as_ref().map_or(1, Vec::len);
         if !(1..=ATTEMPTS_MAX).contains(&attempts) {
-            let problem = format!("has 1 to {ATTEMPTS_MAX} waits, not {attempts}");
+            let problem = format!("must have 1 to {ATTEMPTS_MAX} waits, not {attempts}");
             return Err(SpecError::new("schedule", problem));
         }
         if self
             .timeout
             .is_some_and(|it| it.0.is_zero() || it.0 > TIMEOUT_MAX)
         {
-            let problem = format!("is more than 0s and at most {}", Span(TIMEOUT_MAX));
+            let problem = format!("must be more than 0s and at most {}", Span(TIMEOUT_MAX));
             return Err(SpecError::new("timeout", problem));
         }
         if self
             .concurrency
             .is_some_and(|it| !(1..=CONCURRENCY_MAX).contains(&it))
         {
-            let problem = format!("is 1 to {CONCURRENCY_MAX}");
+            let problem = format!("must be 1 to {CONCURRENCY_MAX}");
             return Err(SpecError::new("concurrency", problem));
         }
         if let Sink::Webhook(webhook) = &self.sink
             && holds_user(&webhook.url)
         {
-            let problem = "holds a user or a password, and is shown to whoever may look: put what \
-                           the far side checks into its path, or let it check the signature";
+            let problem = "contains a user or a password, and is not a secret: put what the receiver \
+                           checks into its path, or let it check the signature";
             return Err(SpecError::new("sink.webhook.url", problem));
         }
         match written {
@@ -195,7 +195,7 @@ impl Spec {
     /// The tenant.
     pub(crate) fn tenant(&self) -> Result<Option<Tenant>, SpecError> {
         let tenant = self.tenant.as_ref().map(|name| Tenant::new(name.clone()));
-        let wrong = |error| SpecError::new("tenant", format!("is wrong: {error}"));
+        let wrong = |error| SpecError::new("tenant", format!("is not valid: {error}"));
         tenant.transpose().map_err(wrong)
     }
 
@@ -260,7 +260,7 @@ impl Spec {
     fn check_events(&self) -> Result<(), SpecError> {
         let count = self.events.len();
         if !(1..=PATTERNS_MAX).contains(&count) {
-            let problem = format!("has 1 to {PATTERNS_MAX} patterns, not {count}");
+            let problem = format!("must have 1 to {PATTERNS_MAX} patterns, not {count}");
             return Err(SpecError::new("events", problem));
         }
         let longest = hapax::limits::EVENT_TYPE_BYTES_MAX;
@@ -271,7 +271,7 @@ impl Spec {
         {
             None => Ok(()),
             Some(at) => {
-                let problem = format!("is a pattern of 1 to {longest} bytes");
+                let problem = format!("must be a pattern of 1 to {longest} bytes");
                 Err(SpecError::new(format!("events[{at}]"), problem))
             }
         }
@@ -283,7 +283,7 @@ fn check_name(name: &str) -> Result<(), SpecError> {
     if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain) {
         return Ok(());
     }
-    let problem = format!("is 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 _ - .");
+    let problem = format!("must be 1 to {NAME_BYTES_MAX} characters of A-Z a-z 0-9 _ - .");
     Err(SpecError::new("name", problem))
 }
 
@@ -298,7 +298,7 @@ fn holds_user(url: &str) -> bool {
 }
 
 fn parts() -> SpecError {
-    SpecError::new("parts", "is 1, 2, 4, 8 or 16")
+    SpecError::new("parts", "must be 1, 2, 4, 8 or 16")
 }
 
 fn everything() -> Vec<String> {
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_list_or_a_word_is_no_destination() {
-        let settings = "is a table of settings";
+        let settings = "must be a table of settings";
         let sink = webhook()["sink"].clone();
         check(&json!([sink]), "spec", settings);
         check(&json!("webhook"), "spec", settings);

@@ -205,7 +205,7 @@ impl Fleet {
 
     async fn carries(&mut self, number: usize) {
         let patience = Patience::within(PATIENCE);
-        while !self.log(number).contains("relay carries") {
+        while !self.log(number).contains("relay started") {
             let ended = self.relays[number].child.try_wait().unwrap();
             assert!(ended.is_none(), "a relay ended: {}", self.log(number));
             patience.pause().await;

@@ -105,12 +105,12 @@ fn a_destination_that_can_never_work_is_refused_by_its_setting() {
     refused(
         "[destinations.a]\nsink.webhook = { url = \"ftp://x/\", secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\" }\n",
         &[],
-        "destinations.a.sink.webhook cannot work: webhook url begins with neither",
+        "destinations.a.sink.webhook cannot be used: webhook url begins with neither",
     );
     refused(
         "[destinations.a]\nsink.webhook = { url = \"http://x/\", secret = \"hunter2\" }\n",
         &[],
-        "destinations.a.sink.webhook.secret is wrong",
+        "destinations.a.sink.webhook.secret is not valid",
     );
     refused(
         "[destinations.a]\nsink.redis.url = { file = \"/nowhere/at/all\" }\n",
@@ -120,12 +120,12 @@ fn a_destination_that_can_never_work_is_refused_by_its_setting() {
     refused(
         "[destinations.a]\nparts = 3\nsink.file.path = \"-\"\n",
         &[],
-        "destinations.a.parts is 1, 2, 4, 8 or 16",
+        "destinations.a.parts must be 1, 2, 4, 8 or 16",
     );
     refused(
         "[destinations.\"a/b\"]\nsink.file.path = \"-\"\n",
         &[],
-        "destinations.a/b.name is 1 to 64 of",
+        "destinations.a/b.name must be 1 to 64 characters of",
     );
 }
 
@@ -142,18 +142,18 @@ fn keys_and_tokens_that_can_never_work_are_refused() {
     refused(
         &token("ann", "hunter2"),
         &[],
-        "admin.tokens.ann.token has fewer than 16 letters",
+        "admin.tokens.ann.token has fewer than 16 characters",
     );
     let same = "hunter2hunter2hunter2";
     refused(
         &format!("{}{}", token("ann", same), token("bob", same)),
         &[],
-        "admin.tokens.bob.token is that of ann too",
+        "admin.tokens.bob.token is also the token of ann",
     );
     refused(
         "[relay]\nkinds_at_run_time = [\"webhook\", \"file\"]\n",
         &[],
-        "relay.kinds_at_run_time has webhook, nats",
+        "relay.kinds_at_run_time may contain webhook, nats",
     );
     let file = "[database]\nurl = { file = \"/nowhere/at/all\" }\n";
     let ran = with_file(file, &["config", "check"], &[]).ended(2);

@@ -168,7 +168,7 @@ impl Relay {
             url,
             ready,
         };
-        relay.ready = relay.logged("relay carries").await;
+        relay.ready = relay.logged("relay started").await;
         let address = relay.ready["fields"]["listen"].as_str().unwrap();
         relay.url = format!("http://{address}");
         relay

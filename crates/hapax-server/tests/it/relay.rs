@@ -120,7 +120,7 @@ async fn a_second_signal_ends_it_at_once() {
     emit(&database.client().await, "order.created", 1).await;
     receiver.received_at_least(1).await;
     relay.signal("TERM");
-    relay.logged("relay stops").await;
+    relay.logged("relay stopping").await;
     assert_eq!(relay.get("/readyz").await.status, 503);
     relay.signal("TERM");
     relay.logged("stopping at once").await;
@@ -137,7 +137,7 @@ async fn a_hang_up_reads_the_destinations_again_and_a_wrong_file_changes_nothing
     fs::write(&config, format!("{one}leese = 1\n")).unwrap();
     relay.signal("HUP");
     relay
-        .logged("configuration is wrong, and stays as it was")
+        .logged("configuration is not valid: the previous one stays in effect")
         .await;
     fs::write(
         &config,
@@ -146,7 +146,7 @@ async fn a_hang_up_reads_the_destinations_again_and_a_wrong_file_changes_nothing
     .unwrap();
     relay.signal("HUP");
     relay
-        .logged("configuration was read again: its destinations are in force")
+        .logged("configuration reloaded: its destinations are in effect")
         .await;
     emit(&database.client().await, "order.created", 2).await;
     first.received_at_least(2).await;
@@ -223,7 +223,7 @@ async fn what_is_wrong_is_found_before_anything_is_carried() {
         "--database",
         &database.url(),
     ]));
-    assert!(ran.ended(2).stderr.contains("--listen is an address"));
+    assert!(ran.ended(2).stderr.contains("--listen must be an address"));
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
-//! The settings of an AMQP sink, checked before it is one.
+//! Builder of an AMQP sink, which checks the settings.
 //!
-//! Whether the broker can be reached, and whether the exchange is there, is
-//! not asked: each offer says what is missing, and is taken when it is there.
+//! It does not check whether the broker can be reached or whether the exchange exists. If not,
+//! deliveries fail with an error that says what is missing, until it exists.
 
 use std::{fmt, time::Duration};
 
@@ -42,36 +42,37 @@ impl AmqpBuilder {
         }
     }
 
-    /// Says what the events come from, such as `/shop`: the CloudEvents attribute `source`.
+    /// Sets the CloudEvents attribute `source`, such as `/shop`.
     #[must_use]
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.source = source.into();
         self
     }
 
-    /// Publishes to this exchange; without one, to the default one, whose routing key is a queue.
+    /// Sets the exchange. The default exchange is used otherwise; its routing keys are names of
+    /// queues.
     #[must_use]
     pub fn exchange(mut self, exchange: impl Into<String>) -> Self {
         self.exchange = exchange.into();
         self
     }
 
-    /// Makes the routing key of `{type}`, `{aggregate_type}`, `{aggregate_id}` and `{tenant}`; `_`
-    /// stands for what an event lacks. It is `{type}` otherwise.
+    /// Sets the routing key, a pattern of `{type}`, `{aggregate_type}`, `{aggregate_id}` and
+    /// `{tenant}`. If an event lacks one, `_` is used. The default is `{type}`.
     #[must_use]
     pub fn routing_key(mut self, pattern: impl Into<String>) -> Self {
         self.routing_key = pattern.into();
         self
     }
 
-    /// Writes events down like this; CloudEvents in binary mode otherwise.
+    /// Sets the encoding of events. The default is CloudEvents in binary mode.
     #[must_use]
     pub fn format(mut self, format: Format) -> Self {
         self.format = format;
         self
     }
 
-    /// Trusts the certificates in this PEM text beside the public ones.
+    /// Trusts the certificates in this PEM text in addition to the public ones.
     #[must_use]
     pub fn trust(mut self, certificates: impl AsRef<str>) -> Self {
         self.roots.push_str(certificates.as_ref());
@@ -79,31 +80,31 @@ impl AmqpBuilder {
         self
     }
 
-    /// Asks for a sign of life this often, in whole seconds; the URL's `heartbeat` otherwise.
+    /// Sets the heartbeat interval, in whole seconds. It overrides the `heartbeat` of the URL.
     #[must_use]
     pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
         self.heartbeat = Some(heartbeat);
         self
     }
 
-    /// Bounds a whole call, from the name's look-up to the last confirm.
+    /// Sets the timeout of a whole call, from the DNS lookup to the last confirm.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Looks names up by this resolver; by the one of the process when not said.
+    /// Uses this resolver for names instead of the resolver of the process.
     #[must_use]
     pub fn resolver(mut self, resolver: Resolver) -> Self {
         self.resolver = resolver;
         self
     }
 
-    /// Makes the sink.
+    /// Builds the sink.
     ///
     /// # Errors
-    /// Fails when a setting can never work; which one is in the error.
+    /// Fails if a setting is not valid. The error names it.
     pub fn build(self) -> Result<Amqp, AmqpError> {
         let mut server = Server::parse(&self.url).ok_or(AmqpError::Url)?;
         if let Some(heartbeat) = self.heartbeat {
@@ -132,7 +133,7 @@ impl AmqpBuilder {
 }
 
 impl fmt::Debug for AmqpBuilder {
-    /// Leaves the URL out: it may carry a password.
+    /// Omits the URL, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AmqpBuilder")
             .field("source", &self.source)
@@ -143,25 +144,25 @@ impl fmt::Debug for AmqpBuilder {
     }
 }
 
-/// Why an AMQP sink cannot be set up; it never repeats the URL.
+/// Why an AMQP sink cannot be built. The error never contains the URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AmqpError {
-    /// The URL names no broker.
+    /// The URL is not a valid broker URL.
     #[error("amqp url is not amqp://[user:password@]host[:port][/vhost] or amqps://...")]
     Url,
-    /// CloudEvents need a source, and none was given.
+    /// The source, which CloudEvents require, is missing.
     #[error("amqp sink has no source")]
     Source,
     /// The name of the exchange is longer than 255 bytes.
     #[error("amqp exchange is longer than 255 bytes")]
     Exchange,
-    /// The routing key's pattern asks for what no event has.
+    /// The pattern of the routing key contains an unknown placeholder.
     #[error(
-        "amqp routing key may hold {{type}}, {{aggregate_type}}, {{aggregate_id}} and {{tenant}}"
+        "amqp routing key may contain {{type}}, {{aggregate_type}}, {{aggregate_id}} and {{tenant}}"
     )]
     RoutingKey,
-    /// A certificate to trust is none.
+    /// A trusted certificate is not valid PEM.
     #[error("certificate to trust is not PEM")]
     Certificate,
 }

@@ -1,8 +1,8 @@
-//! Why the broker did not take an event now, in its own words where it had any.
+//! Failures of AMQP: why the broker did not take an event, in its own words if there are any.
 //!
-//! A message that no queue listens for, or that stood behind others which were
-//! refused, says nothing about the broker. What closes a channel for all, a
-//! full queue and a lost connection do.
+//! A message that no queue is bound for, or that was published after messages that were refused,
+//! says nothing about the broker. An error that closes the channel for all messages, a full queue
+//! and a lost connection do.
 
 use std::io;
 
@@ -13,12 +13,12 @@ use tokio::time::error::Elapsed;
 use super::receipt;
 use crate::resolve::LookupError;
 
-/// The code of `ACCESS_REFUSED`: to one topic or to a whole exchange.
+/// The code of `ACCESS_REFUSED`, for one topic or for a whole exchange.
 const ACCESS_REFUSED: u16 = 403;
-/// The code of `PRECONDITION_FAILED`: among others, a message that is too large.
+/// The code of `PRECONDITION_FAILED`, for example for a message that is too large.
 const PRECONDITION_FAILED: u16 = 406;
 
-/// A failure that may pass, but for one.
+/// A failure. All but one are transient.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error("broker cannot be reached")]
@@ -27,15 +27,15 @@ pub(super) enum Failure {
     Resolve(#[source] LookupError),
     #[error("broker closed the channel or the connection")]
     Closed(#[source] Error),
-    #[error("broker takes nothing for now: {0}")]
+    #[error("broker blocks publishers: {0}")]
     Blocked(String),
     #[error("broker did not answer in time")]
     Timeout,
-    #[error("broker closed too many channels over other events of this call")]
+    #[error("broker closed too many channels because of other events of this call")]
     CutOff,
     #[error("broker refused the event: a queue is full, or its node is down")]
     Nack,
-    #[error("no queue listens to exchange `{exchange}` for routing key `{routing_key}`: {text}")]
+    #[error("no queue is bound to exchange `{exchange}` for routing key `{routing_key}`: {text}")]
     Unroutable {
         exchange: String,
         routing_key: String,
@@ -45,26 +45,26 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// There was no connection in time.
+    /// The connection was not opened in time.
     pub(super) fn not_connected(elapsed: Elapsed) -> Self {
         Self::Connect(io::Error::new(io::ErrorKind::TimedOut, elapsed).into())
     }
 
-    /// Whether it may be one event that the broker objects to, and not all of them.
+    /// Whether the broker may object to a single event and not to all of them.
     pub(super) fn concerns_one(&self) -> bool {
-        // One who may not write to the exchange is refused with every event.
+        // A user without write permission on the exchange is refused for every event.
         let is_precondition = |said: &AMQPError| said.get_id() == PRECONDITION_FAILED;
         self.is_of_topic()
             || matches!(self, Self::Closed(_)) && self.said().is_some_and(is_precondition)
     }
 
-    /// Whether the broker judged this event alone, and takes others: it has no place for it, or may
-    /// write to the exchange, but not under this routing key.
+    /// Whether the broker refused this event alone and accepts others: no queue is bound for it, or
+    /// the user may write to the exchange but not with this routing key.
     fn is_of_one(&self) -> bool {
         matches!(self, Self::Unroutable { .. } | Self::CutOff) || self.is_of_topic()
     }
 
-    /// Whether the user may write to the exchange, but not under this routing key.
+    /// Whether the user may write to the exchange but not with this routing key.
     pub(super) fn is_of_topic(&self) -> bool {
         let is_of_topic = |said: &AMQPError| {
             said.get_id() == ACCESS_REFUSED
@@ -73,7 +73,7 @@ impl Failure {
         matches!(self, Self::Closed(_)) && self.said().is_some_and(is_of_topic)
     }
 
-    /// Whether the broker will never take the event: it is larger than its bound.
+    /// Whether the failure is permanent: the event is larger than the broker's limit.
     pub(super) fn is_for_good(&self) -> bool {
         self.said().is_some_and(|said| {
             said.get_id() == PRECONDITION_FAILED

@@ -1,9 +1,8 @@
-//! One batch on one channel: published in order, then confirmed.
+//! Pipeline of one batch on one channel: publishes the messages in order and awaits the confirms.
 //!
-//! The driver hands a message that comes back to whichever confirm it
-//! completes next, so that is not looked at: a returned message says by its
-//! `message_id` whose it is. An offer is delivered when its confirm is there
-//! and no return of it can be hidden behind one that is not.
+//! The driver attaches a returned message to whichever confirm it completes next, so that
+//! assignment is ignored. The `message_id` of a returned message identifies its event. An event is
+//! delivered once its message is confirmed and no outstanding confirm can hide a return of it.
 
 use std::{collections::HashMap, pin::Pin, task::Poll};
 
@@ -21,10 +20,10 @@ const MANDATORY: BasicPublishOptions = BasicPublishOptions {
     mandatory: true,
     immediate: false,
 };
-/// Bytes around what a frame carries.
+/// Overhead of a frame in bytes.
 const FRAME_BYTES: usize = 8;
 
-/// A batch that is under way; dropped before it has landed, it cuts its connection.
+/// A batch in flight. If it is dropped before it is complete, its connection is closed.
 pub(super) struct Flight<'a> {
     link: &'a Link,
     channel: &'a Channel,
@@ -64,7 +63,7 @@ impl<'a> Flight<'a> {
         }
     }
 
-    /// Hands a message to the connection, behind those before it; it may be rejected.
+    /// Passes a message to the connection, after the previous ones. It may be rejected.
     pub(super) async fn publish(
         &mut self,
         index: usize,
@@ -74,7 +73,7 @@ impl<'a> Flight<'a> {
         let max = self.link.frame_max().saturating_sub(FRAME_BYTES);
         let bytes = message.properties_bytes;
         if bytes > max {
-            // The broker would close the connection over it, time and again.
+            // The broker would close the connection because of it, on every attempt.
             return Err(SinkError::rejected(
                 "headers",
                 HeadersTooLarge { bytes, max },
@@ -87,7 +86,8 @@ impl<'a> Flight<'a> {
             &message.body,
             message.properties.clone(),
         ));
-        // The first poll puts the message into the queue of the connection: here is the order.
+        // The first poll puts the message into the queue of the connection, which determines the
+        // order.
         let polled = std::future::poll_fn(|cx| Poll::Ready(publishing.as_mut().poll(cx))).await;
         let state = match polled {
             Poll::Pending => State::Publishing(publishing),
@@ -99,13 +99,14 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// Waits for the confirms and answers; what it leaves open shares the failure it returns.
+    /// Waits for the confirms and sets the outcomes. Returns the failure that all remaining events
+    /// share.
     pub(super) async fn land(mut self, outcomes: &mut [Option<Outcome>]) -> Option<Failure> {
         let end = self.wait().await;
         let returned = self.returned();
         let is_done = |leg: &Leg<'_>| matches!(leg.state, State::Done(Ok(_)));
         let is_confirmed = |id: &String| self.legs.iter().any(|leg| is_done(leg) && leg.id == id);
-        // One that came back and is not confirmed may hide another's return.
+        // A message that was returned but is not confirmed may hide the return of another one.
         let is_certain = returned.keys().all(is_confirmed);
         let mut closed = None;
         for leg in &self.legs {
@@ -157,7 +158,7 @@ impl<'a> Flight<'a> {
         end
     }
 
-    /// What came back, by the event's id.
+    /// The returned messages by event id.
     fn returned(&mut self) -> HashMap<String, Failure> {
         let mut returned = HashMap::new();
         for leg in &mut self.legs {
@@ -176,7 +177,7 @@ impl<'a> Flight<'a> {
 }
 
 impl State<'_> {
-    /// Waits until the broker has confirmed or refused; may be dropped and called again.
+    /// Waits until the broker has confirmed or refused. Cancel-safe.
     async fn complete(&mut self) {
         loop {
             *self = match self {
@@ -199,10 +200,10 @@ impl Drop for Flight<'_> {
     }
 }
 
-/// Why no message can carry an event.
+/// The attributes do not fit into a frame.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "attributes have up to {bytes} bytes, and the broker takes frames of {max}: use structured mode"
+    "attributes have up to {bytes} bytes, and the broker allows frames of {max}: use structured mode"
 )]
 struct HeadersTooLarge {
     bytes: usize,
@@ -218,7 +219,7 @@ fn unroutable(message: &BasicReturnMessage) -> Failure {
     }
 }
 
-/// Keeps the error in which the broker itself speaks.
+/// Prefers an error that was sent by the broker.
 fn prefer(kept: &mut Option<Error>, error: &Error) {
     let speaks = |error: &Error| matches!(error.kind(), ErrorKind::ProtocolError(_));
     if kept

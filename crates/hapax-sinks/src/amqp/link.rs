@@ -1,8 +1,8 @@
-//! A connection to the broker, and the channels that stand ready on it.
+//! A connection to the broker and its idle channels.
 //!
-//! A connection that hangs is cut at its socket, whatever it was doing: the
-//! driver's thread ends with it, and the next offer finds a new connection. A
-//! connection that the broker holds back is not cut but kept, and says why.
+//! A connection that hangs is closed at its socket, whatever it is doing: the driver's thread ends,
+//! and the next delivery opens a new connection. A connection that the broker blocks is kept and
+//! reports the reason.
 
 use std::{
     io,
@@ -32,7 +32,7 @@ pub(super) struct Link {
     connection: Connection,
     socket: Arc<Socket>,
     idle: Mutex<Vec<Channel>>,
-    /// Why the broker holds publishers back, while it does.
+    /// The reason while the broker blocks publishers.
     pub(super) blocked: watch::Receiver<Option<String>>,
     listener: JoinHandle<()>,
 }
@@ -44,11 +44,11 @@ struct Socket {
     handle: Mutex<Option<TcpStream>>,
 }
 
-/// Cuts a connection that is being made when nobody waits for it any more.
+/// Closes a connection that is being opened if its future is dropped.
 struct CutOnDrop(Option<Arc<Socket>>);
 
 impl Link {
-    /// Connects within the shorter of `within` and the bound for connections.
+    /// Connects within the shorter of `within` and the timeout for connections.
     pub(super) async fn open(server: &Server, within: Duration) -> Result<Self, Failure> {
         let socket = Arc::new(Socket::default());
         let guard = CutOnDrop(Some(Arc::clone(&socket)));
@@ -82,13 +82,14 @@ impl Link {
         !self.socket.is_cut.load(Ordering::SeqCst) && self.connection.status().connected()
     }
 
-    /// Bytes that one frame may have.
+    /// The maximum size of a frame in bytes.
     pub(super) fn frame_max(&self) -> usize {
         let max = self.connection.configuration().frame_max();
         usize::try_from(max).unwrap_or(usize::MAX)
     }
 
-    /// A channel that confirms, alone for one flight: what comes back on it is that flight's.
+    /// A channel in confirm mode, used by one pipeline at a time so that messages returned on it
+    /// belong to that pipeline.
     pub(super) async fn channel(&self) -> Result<Channel, Failure> {
         if let Some(reason) = &*self.blocked.borrow() {
             return Err(Failure::Blocked(reason.clone()));
@@ -105,7 +106,7 @@ impl Link {
         Ok(channel)
     }
 
-    /// Keeps a channel on which nothing is under way.
+    /// Returns a channel on which nothing is in flight.
     pub(super) fn put_back(&self, channel: Channel) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < AMQP_IDLE_CHANNELS {
@@ -113,7 +114,7 @@ impl Link {
         }
     }
 
-    /// Ends the connection at once, and with it every flight that is under way on it.
+    /// Closes the connection at once, and with it all pipelines on it.
     pub(super) fn cut(&self) {
         self.socket.cut();
     }
@@ -143,7 +144,7 @@ impl Socket {
     fn cut(&self) {
         self.is_cut.store(true, Ordering::SeqCst);
         if let Some(handle) = self.handle().take() {
-            // A socket that is closed already needs no more.
+            // The socket may already be closed.
             let _closed = handle.shutdown(Shutdown::Both);
         }
     }
@@ -195,7 +196,7 @@ async fn connect(server: &Server, socket: &Arc<Socket>) -> Result<Connection, Er
                     AMQPScheme::AMQPS => stream.into_tls(&uri.authority.host, tls.as_ref()).await,
                 }
             };
-            // The driver has a thread for this, which nobody else would end.
+            // The driver uses a thread for this, which would otherwise never end.
             match timeout(CONNECT, dialled).await {
                 Ok(stream) => stream.map_err(Error::from),
                 Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed).into()),

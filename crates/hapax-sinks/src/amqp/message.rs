@@ -1,8 +1,8 @@
-//! An event as a message: its properties, its headers, its routing key.
+//! Encoding of an event as a message: properties, headers and routing key.
 //!
-//! In binary mode the CloudEvents attributes are headers with the prefix
-//! `cloudEvents:`, and the body is the payload. `traceparent`, `tracestate` and
-//! `correlation_id` are headers of their own in every mode.
+//! In binary mode the CloudEvents attributes are headers with the prefix `cloudEvents:`, and the
+//! body is the payload. `traceparent`, `tracestate` and `correlation_id` are separate headers in
+//! every mode.
 
 use bytes::Bytes;
 use hapax::sink::{Offer, SinkError};
@@ -17,14 +17,14 @@ use crate::{
 };
 
 const PREFIX: &str = "cloudEvents:";
-/// Written to disk before it is confirmed.
+/// The delivery mode in which the broker writes the message to disk before it confirms it.
 const PERSISTENT: u8 = 2;
-/// Bytes of a content header beside the texts that are counted: class, size, flags, time, mode.
+/// Size of the fixed fields of a content header in bytes: class, size, flags, time, mode.
 const FIXED_BYTES: usize = 64;
-/// Bytes of a header beside its name and its value: their lengths and a type.
+/// Overhead of a header in bytes: lengths and type.
 const FIELD_BYTES: usize = 6;
 
-/// What is the same for every message of a sink.
+/// The settings that all messages of a sink share.
 pub(super) struct Layout {
     pub(super) source: String,
     pub(super) exchange: ShortString,
@@ -32,18 +32,18 @@ pub(super) struct Layout {
     pub(super) format: Format,
 }
 
-/// A message that can be published.
+/// An encoded message.
 pub(super) struct Message {
     pub(super) id: ShortString,
     pub(super) routing_key: ShortString,
     pub(super) properties: BasicProperties,
-    /// Bytes of the properties on the wire, at most: they must fit into one frame.
+    /// Upper bound of the encoded properties in bytes. They have to fit into one frame.
     pub(super) properties_bytes: usize,
     pub(super) body: Bytes,
 }
 
 impl Layout {
-    /// Writes an event; one that no message can carry is rejected.
+    /// Encodes an event. An event that cannot be encoded is rejected.
     pub(super) fn write(&self, offer: &Offer) -> Result<Message, SinkError> {
         let event = offer.event();
         let routing_key = self.routing_key.fill(event, |_, value| value.to_owned());
@@ -57,7 +57,7 @@ impl Layout {
 
         let mut headers = FieldTable::default();
         let mut insert = |name: String, value: &str| {
-            // A name that AMQP cannot spell stays behind.
+            // A header name that is too long for AMQP is omitted.
             if let Ok(name) = ShortString::try_new(name) {
                 bytes += FIELD_BYTES + name.as_str().len() + value.len();
                 headers.insert(name, AMQPValue::LongString(LongString::from(value)));
@@ -88,8 +88,9 @@ impl Layout {
 }
 
 impl Layout {
-    /// What an event failed for: where all go to one queue, or under one key that is forbidden, it is
-    /// no event's own. An exchange that routes by headers may have a queue for another one.
+    /// Converts the failure of an event into a failure of the destination if all events go to the
+    /// same queue or use the same forbidden key. An exchange that routes by headers may have a
+    /// queue for other events.
     pub(super) fn blamed(&self, error: SinkError) -> SinkError {
         let is_of_all = match error.error_type() {
             "unroutable" => self.exchange.as_str().is_empty(),
@@ -113,9 +114,9 @@ impl Layout {
     }
 }
 
-/// Why no message can carry an event.
+/// A value is too long for AMQP.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} has {bytes} bytes, and AMQP has room for 255")]
+#[error("{what} has {bytes} bytes, and AMQP allows 255")]
 struct TooLong {
     what: &'static str,
     bytes: usize,

@@ -1,14 +1,12 @@
-//! Events to RabbitMQ, each confirmed by the broker.
+//! RabbitMQ sink: publishes events and waits for the broker's confirms.
 //!
-//! A batch is published at once and then its confirms are awaited. Every
-//! message is persistent and mandatory: an event is delivered when the broker
-//! has put it into a queue for good, and one that no queue listens for comes
-//! back and is unavailable. `message_id` is the event's id, by which consumers
-//! dedupe.
+//! A batch is published at once, then its confirms are awaited. All messages are persistent and
+//! mandatory: an event is delivered when the broker has stored it in a queue. An event for which no
+//! queue is bound is returned and counts as unavailable. `message_id` is the event id, by which
+//! consumers deduplicate.
 //!
-//! The connection is made when it is first needed, and made again when it is
-//! lost. A broker that holds publishers back (memory, disk) is unavailable,
-//! and its connection is kept until it goes on.
+//! The connection is opened when it is first needed, and opened again after it is lost. While the
+//! broker blocks publishers (memory, disk), deliveries are unavailable and the connection is kept.
 //!
 //! ```
 //! use hapax_sinks::amqp::{Amqp, AmqpError};
@@ -59,22 +57,23 @@ pub struct Amqp {
     link: Mutex<Option<Arc<Link>>>,
 }
 
-/// The offers of one call, with what is known of each so far.
+/// The events of one call with their outcomes so far.
 struct Batch {
     messages: Vec<Option<Message>>,
     outcomes: Vec<Option<Outcome>>,
 }
 
 impl Amqp {
-    /// Begins a sink that publishes to the broker at `url`.
+    /// Starts the builder of a sink that publishes to the broker at `url`.
     ///
-    /// `amqp://user:password@host:port/vhost`, or `amqps://` for TLS; user, password and virtual
+    /// `amqp://user:password@host:port/vhost`, or `amqps://` for TLS. User, password and virtual
     /// host are percent-encoded.
     pub fn to(url: impl Into<String>) -> AmqpBuilder {
         AmqpBuilder::new(url.into())
     }
 
-    /// Publishes what is open, and once more, one by one, what a neighbour's refusal cut off.
+    /// Publishes the events without an outcome. Events that were cut off by the refusal of another
+    /// one are then published again one by one.
     async fn publish(&self, batch: &mut Batch, deadline: Instant) {
         let open = batch.open();
         let Some(failure) = self.fly(batch, &open, deadline).await else {
@@ -96,13 +95,13 @@ impl Amqp {
             }
             batch.fail_alike(index, &failure);
             if channels_lost == AMQP_CHANNELS_LOST_MAX {
-                // Nobody has judged those behind it: they are offered again.
+                // The broker has not decided about the later events. They are delivered again.
                 return batch.fail(&open, &Failure::CutOff);
             }
         }
     }
 
-    /// Publishes these in one go; what it leaves open shares the failure that it returns.
+    /// Publishes these events in one pipeline. Returns the failure that the remaining ones share.
     async fn fly(&self, batch: &mut Batch, open: &[usize], deadline: Instant) -> Option<Failure> {
         let link = match timeout_at(deadline, self.link()).await {
             Ok(Ok(link)) => link,
@@ -134,7 +133,7 @@ impl Amqp {
         failure
     }
 
-    /// The connection: the one there is, or a new one.
+    /// The current connection, or a new one.
     async fn link(&self) -> Result<Arc<Link>, Failure> {
         let mut current = self.link.lock().await;
         if let Some(link) = &*current
@@ -143,7 +142,7 @@ impl Amqp {
             return Ok(Arc::clone(link));
         }
         *current = None;
-        // The driver would look the name up on a thread that nobody else can have meanwhile.
+        // The driver would look the name up on a shared thread and block it.
         let found = self.resolver.look_up(self.server.host()).await;
         found.map_err(Failure::Resolve)?;
         let link = Arc::new(Link::open(&self.server, self.timeout).await?);
@@ -168,14 +167,14 @@ impl Batch {
         Self { messages, outcomes }
     }
 
-    /// The places of the offers that have no outcome yet.
+    /// The indexes of the events that have no outcome yet.
     fn open(&self) -> Vec<usize> {
         let places = self.outcomes.iter().enumerate();
         let open = places.filter(|(_, outcome)| outcome.is_none());
         open.map(|(index, _)| index).collect()
     }
 
-    /// Fails the one that the broker judged alone, and with it those of which the same is true.
+    /// Fails the event that the broker refused alone, and all others to which the same applies.
     fn fail_alike(&mut self, judged: usize, failure: &Failure) {
         let mut alike = vec![judged];
         if let Some(one) = &self.messages[judged] {
@@ -238,7 +237,7 @@ impl fmt::Debug for Amqp {
     }
 }
 
-/// What the broker said, as a receipt.
+/// A receipt with the broker's response.
 fn receipt(status: u16, text: String) -> Receipt {
     Receipt {
         status: Some(status),

@@ -1,8 +1,7 @@
-//! The broker that a URL names.
+//! Broker URL of an AMQP sink.
 //!
-//! `amqp://user:password@host:port/vhost?heartbeat=10`, or `amqps://` for TLS.
-//! No virtual host is the default one, `/`. The password is kept apart and
-//! never printed.
+//! `amqp://user:password@host:port/vhost?heartbeat=10`, or `amqps://` for TLS. Without a virtual
+//! host the default one, `/`, is used. The password is stored separately and never printed.
 
 use std::{fmt, time::Duration};
 
@@ -11,16 +10,16 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::limits::AMQP_HEARTBEAT;
 
-/// Where a broker is, and as whom it is spoken to.
+/// The address and the login of a broker.
 pub(super) struct Server {
     uri: AMQPUri,
     password: SecretString,
-    /// Certificates to trust beside the public ones, as PEM.
+    /// Additional trusted certificates as PEM.
     pub(super) roots: Option<String>,
 }
 
 impl Server {
-    /// Reads a URL; `None` when it names no broker.
+    /// Parses a URL. Returns `None` if it is not valid.
     pub(super) fn parse(url: &str) -> Option<Self> {
         let mut uri: AMQPUri = url.parse().ok()?;
         let (_, rest) = url.split_once("://")?;
@@ -29,7 +28,8 @@ impl Server {
         if place.is_empty() || place.starts_with(':') {
             return None;
         }
-        // The parser reads an IPv6 address as no host, and no host as this machine.
+        // The parser does not accept an IPv6 address as host, and treats a missing host as
+        // localhost.
         if let Some(inner) = place.strip_prefix('[') {
             inner.split_once(']')?.0.clone_into(&mut uri.authority.host);
         }
@@ -56,7 +56,7 @@ impl Server {
         self.uri.query.heartbeat = Some(seconds(heartbeat));
     }
 
-    /// What a connection is made with; it holds the password.
+    /// The URI for a connection. It contains the password.
     pub(super) fn uri(&self) -> AMQPUri {
         let mut uri = self.uri.clone();
         let password = self.password.expose_secret();
@@ -78,7 +78,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// At least one: none is no heartbeat at all.
+/// At least one, because zero disables heartbeats.
 fn seconds(duration: Duration) -> u16 {
     u16::try_from(duration.as_secs()).unwrap_or(u16::MAX).max(1)
 }

@@ -1,8 +1,8 @@
-//! The settings of a Kafka sink, checked before it is one.
+//! Builder of a Kafka sink, which checks the settings.
 //!
-//! The client itself reads them, so that a setting that it does not know, or
-//! that this build has no part for (TLS, SCRAM, Kerberos), is refused at start.
-//! Whether the cluster can be reached is not asked.
+//! The client itself parses them, so a setting that it does not know, or that this build does not
+//! support (TLS, SCRAM, Kerberos), is refused at start. It is not checked whether the cluster can
+//! be reached.
 
 use std::{collections::BTreeMap, fmt, sync::Mutex, time::Duration};
 
@@ -36,46 +36,47 @@ impl KafkaBuilder {
         }
     }
 
-    /// Says what the events come from, such as `/shop`: the CloudEvents attribute `source`.
+    /// Sets the CloudEvents attribute `source`, such as `/shop`.
     #[must_use]
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.source = source.into();
         self
     }
 
-    /// Makes the topic of `{type}`, `{aggregate_type}`, `{aggregate_id}` and `{tenant}`; `_` stands
-    /// for what an event lacks and for what a topic cannot hold. It is `{type}` otherwise.
+    /// Sets the topic, a pattern of `{type}`, `{aggregate_type}`, `{aggregate_id}` and `{tenant}`.
+    /// If an event lacks one, and for characters that a topic cannot contain, `_` is used. The
+    /// default is `{type}`.
     #[must_use]
     pub fn topic(mut self, pattern: impl Into<String>) -> Self {
         self.topic = pattern.into();
         self
     }
 
-    /// Writes events down like this; CloudEvents in binary mode otherwise.
+    /// Sets the encoding of events. The default is CloudEvents in binary mode.
     #[must_use]
     pub fn format(mut self, format: Format) -> Self {
         self.format = format;
         self
     }
 
-    /// Passes a setting on to librdkafka, such as `sasl.password`.
+    /// Sets a property of librdkafka, such as `sasl.password`.
     #[must_use]
     pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.others.insert(name.into(), value.into().into());
         self
     }
 
-    /// Bounds a whole call: what is not acknowledged by then is unavailable.
+    /// Sets the timeout of a whole call. Events that are not acknowledged by then are unavailable.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Makes the sink.
+    /// Builds the sink.
     ///
     /// # Errors
-    /// Fails when a setting can never work; which one is in the error.
+    /// Fails if a setting is not valid. The error names it.
     pub fn build(self) -> Result<Kafka, KafkaError> {
         if self.servers.trim().is_empty() {
             return Err(KafkaError::Servers);
@@ -119,7 +120,7 @@ impl KafkaBuilder {
 }
 
 impl fmt::Debug for KafkaBuilder {
-    /// Names the settings without their values: one may be a password.
+    /// Prints the names of the properties without their values, which may be passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KafkaBuilder")
             .field("servers", &self.servers)
@@ -131,52 +132,52 @@ impl fmt::Debug for KafkaBuilder {
     }
 }
 
-/// Why a Kafka sink cannot be set up; it never repeats a setting's value.
+/// Why a Kafka sink cannot be built. The error never contains the value of a property.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KafkaError {
-    /// No broker was named.
+    /// There is no broker.
     #[error("kafka sink has no servers")]
     Servers,
-    /// CloudEvents need a source, and none was given.
+    /// The source, which CloudEvents require, is missing.
     #[error("kafka sink has no source")]
     Source,
-    /// The topic's pattern asks for what no event has, or makes no topic's name.
+    /// The pattern of the topic contains an unknown placeholder or is not a valid topic name.
     #[error(
-        "kafka topic is made of a-z, A-Z, 0-9, `.`, `_`, `-`, {{type}}, {{aggregate_type}}, \
+        "kafka topic must consist of a-z, A-Z, 0-9, `.`, `_`, `-`, {{type}}, {{aggregate_type}}, \
          {{aggregate_id}} and {{tenant}}"
     )]
     Topic,
-    /// A setting is not to be changed: the sink's promises rest on it.
-    #[error("kafka setting {name} is the sink's own")]
+    /// The property cannot be changed, because the guarantees of the sink depend on it.
+    #[error("kafka setting {name} is set by the sink and cannot be changed")]
     Ours {
-        /// Which one.
+        /// The name of the property.
         name: String,
     },
-    /// Events of one aggregate would go to different partitions.
+    /// Events of one aggregate would be sent to different partitions.
     #[error(
-        "kafka partitioner `random` does not go by the key, so that an aggregate's events would not \
-         be in order: choose another one, such as `consistent_random`"
+        "kafka partitioner `random` ignores the key, so that an aggregate's events would not be \
+         in order: choose another one, such as `consistent_random`"
     )]
     Partitioner,
-    /// The client does not know a setting, or its value.
+    /// The client does not know the property or does not accept its value.
     #[error(
-        "kafka setting {name} is unknown, or its value is refused, or this build has no such part"
+        "kafka setting {name} is unknown, or its value is refused, or this build does not support it"
     )]
     Setting {
-        /// Which one.
+        /// The name of the property.
         name: String,
     },
-    /// The client cannot be made of these settings.
-    #[error("kafka client cannot be made: {error_chain}")]
+    /// The client cannot be created with these properties.
+    #[error("kafka client cannot be created: {error_chain}")]
     Client {
-        /// What it says.
+        /// The message of the client.
         error_chain: String,
     },
 }
 
 impl KafkaError {
-    /// What the client says, without the values that it repeats.
+    /// The message of the client, without the values that it contains.
     pub(super) fn of(error: &ClientError) -> Self {
         match error {
             ClientError::ClientConfig(_, _, name, _) => Self::Setting { name: name.clone() },

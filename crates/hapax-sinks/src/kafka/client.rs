@@ -1,7 +1,7 @@
-//! The producer: what it is told, and what it says of itself.
+//! The Kafka producer and its properties.
 //!
-//! Its settings are those of librdkafka. The ones that the promises rest on
-//! are set last and cannot be changed.
+//! Properties are those of librdkafka. Those on which the guarantees depend are set last and cannot
+//! be changed.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::{builder::KafkaError, failure::Failure};
 use crate::limits::{KAFKA_QUEUE_EVENTS, KAFKA_QUEUE_KBYTES, KAFKA_RECORD_BYTES_MAX};
 
-/// Settings that are this sink's: its promises rest on them.
+/// Properties that are set by the sink, because its guarantees depend on them.
 pub(super) const OURS: [&str; 16] = [
     "acks",
     "api.version.request.timeout.ms",
@@ -45,10 +45,10 @@ pub(super) const OURS: [&str; 16] = [
 ];
 /// How long a record waits for others to share its request.
 const LINGER_MS: &str = "1";
-/// How late the client may be when it says that a record's time is over.
+/// How late the client may report that a record has timed out.
 const LOOK: Duration = Duration::from_millis(1_500);
 
-/// What a producer is made with.
+/// The settings of a producer.
 pub(super) struct Settings {
     pub(super) timeout: Duration,
     pub(super) others: BTreeMap<String, SecretString>,
@@ -58,18 +58,18 @@ pub(super) struct Settings {
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) producer: FutureProducer<Voice>,
-    /// Whether it sends each record in a request of its own.
+    /// Whether each record is sent in its own request.
     pub(super) is_alone: bool,
     voice: Voice,
     is_spent: Arc<AtomicBool>,
 }
 
-/// The last that a producer said of its troubles.
+/// The last error that the producer reported.
 #[derive(Clone, Default)]
 pub(super) struct Voice(Arc<Mutex<Option<String>>>);
 
 impl Client {
-    /// Makes a producer; it connects by itself, when there is something to send.
+    /// Creates a producer. It connects when there is something to send.
     pub(super) fn new(servers: &str, settings: &Settings, is_alone: bool) -> Result<Self, Failure> {
         let config = settings.config(servers, is_alone);
         let voice = Voice::default();
@@ -84,13 +84,13 @@ impl Client {
         })
     }
 
-    /// Whether it can still produce.
+    /// Whether the producer can still be used.
     pub(super) fn is_sound(&self) -> bool {
         !self.is_spent.load(Ordering::Relaxed) && self.producer.client().fatal_error().is_none()
     }
 
-    /// Has it replaced: a topic that it may not write to stays closed to it for minutes, whatever
-    /// the broker says by then.
+    /// Has the producer replaced: after a topic was forbidden, a producer does not try it again for
+    /// minutes, even if the broker permits it by then.
     pub(super) fn replace(&self) {
         self.is_spent.store(true, Ordering::Relaxed);
     }
@@ -102,7 +102,7 @@ impl Client {
 }
 
 impl Settings {
-    /// Whether a producer can be made of them.
+    /// Checks that a producer can be created with these settings.
     pub(super) fn check(&self, servers: &str) -> Result<(), KafkaError> {
         let config = self.config(servers, false);
         let made = config.create_with_context::<_, FutureProducer<Voice>>(Voice::default());
@@ -128,12 +128,12 @@ impl Settings {
         config.set("bootstrap.servers", servers);
         config.set("enable.idempotence", "true");
         config.set("acks", "all");
-        // The client looks for records whose time is over about once a second; it is to say so
-        // before the call has to.
+        // The client looks for timed-out records about once a second. It has to report them before
+        // the call itself times out.
         let patience = self.timeout.saturating_sub(LOOK).max(self.timeout / 2);
         let millis = patience.as_millis().max(20);
         config.set("message.timeout.ms", millis.to_string());
-        // What is not there, or does not answer, is told before that.
+        // A missing topic or a silent broker is reported before that.
         for name in [
             "topic.metadata.propagation.max.ms",
             "request.timeout.ms",
@@ -162,7 +162,7 @@ impl ClientContext for Voice {
 }
 
 impl fmt::Debug for Settings {
-    /// Names what is set: a value may be a password.
+    /// Prints the names of the properties: values may be passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.others.keys()).finish()
     }

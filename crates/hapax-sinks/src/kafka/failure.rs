@@ -1,19 +1,19 @@
-//! Why an event was not taken: again, or never?
+//! Failures of Kafka, transient or permanent.
 
 use hapax::sink::SinkError;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-/// A failure, with the last that the client said where it adds something.
+/// A failure, with the last error of the client if that is informative.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("client cannot be made: {0}")]
+    #[error("client cannot be created: {0}")]
     Client(String),
-    #[error("there is no topic `{topic}` that this client may see: create it")]
+    #[error("topic `{topic}` does not exist or is not visible to this client: create it")]
     Topic { topic: String },
     #[error("queue of the client stayed full")]
     Full,
     #[error(
-        "a broker refused a request for one of its records, and there was no time to send this one alone"
+        "a broker refused a request because of one record, and there was no time to send this one alone"
     )]
     CutOff,
     #[error("topic `{topic}`: {code}{}", said(words.as_deref()))]
@@ -36,7 +36,7 @@ impl Failure {
         }
     }
 
-    /// Whether a broker that refuses a request of several records may mean one of them alone.
+    /// Whether a broker that refuses a request with several records may object to one of them only.
     pub(super) fn concerns_one(&self) -> bool {
         matches!(
             self,
@@ -51,7 +51,7 @@ impl Failure {
         )
     }
 
-    /// The failure of a record whose topic is its own, where other events go to other topics.
+    /// The failure of a record whose topic is its own, while other events go to other topics.
     pub(super) fn of_event(self) -> SinkError {
         match &self {
             Self::Topic { .. }
@@ -84,8 +84,8 @@ impl Failure {
 }
 
 impl From<Failure> for SinkError {
-    /// What a record alone is refused for stays so, but for its time, which the broker compares with
-    /// its clock and its settings; everything else may pass.
+    /// What a single record is refused for is permanent, except for its timestamp, which the broker
+    /// compares with its clock and its settings. All other failures are transient.
     fn from(failure: Failure) -> Self {
         let error_type = failure.error_type();
         let is_declined = matches!(

@@ -1,11 +1,11 @@
-//! One batch: handed to the producer in order, then acknowledged.
+//! Pipeline of one batch: passes the records to the producer in order and awaits the
+//! acknowledgements.
 //!
-//! A full queue of the producer is no failure: it is waited for, as long as
-//! there is time.
+//! If the producer's queue is full, the pipeline waits for it as long as there is time.
 //!
-//! A broker refuses a request, not a record, and the client makes requests of
-//! whatever it has, of this call or another: only the client that sends each
-//! record by itself can tell which one is meant.
+//! A broker refuses requests, not records, and the client combines the records of all calls into
+//! requests. Only a client that sends each record in its own request can tell which record is
+//! refused.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Client, Record, failure::Failure};
 
-/// How long a full queue is left alone.
+/// Wait before a full queue is tried again.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Produces these records; returns those that a neighbour may have spoilt, of this call or of
-/// another, which stay open.
+/// Produces these records. Returns those that may have been refused because of another record, of
+/// this call or of another one. They have no outcome yet.
 pub(super) async fn fly(
     client: &Client,
     records: &[Option<Record>],
@@ -49,7 +49,7 @@ pub(super) async fn fly(
                 continue;
             }
             Ok(Ok(Err((error, _)))) => failure(client, &error, record),
-            // The client went away, or says nothing: whether it arrived is not known.
+            // The client ended or reports nothing: whether the record arrived is unknown.
             Ok(Err(_)) | Err(_) => {
                 Failure::of(Code::MessageTimedOut, &record.topic, client.last_words())
             }
@@ -63,7 +63,8 @@ pub(super) async fn fly(
     suspects
 }
 
-/// What an event failed for: where topics differ, one that is missing is no fault of the cluster.
+/// The failure of a record. If topics differ between events, a missing topic is not a failure of
+/// the cluster.
 fn blamed(failure: Failure, record: &Record) -> SinkError {
     if record.has_own_topic {
         failure.of_event()
@@ -72,7 +73,7 @@ fn blamed(failure: Failure, record: &Record) -> SinkError {
     }
 }
 
-/// Hands a record to the producer's queue, behind those before it.
+/// Passes a record to the producer's queue, after the previous ones.
 async fn hand_over(
     client: &Client,
     record: &Record,
@@ -87,7 +88,7 @@ async fn hand_over(
     }
     loop {
         if Instant::now() >= deadline {
-            // It would be sent with nobody there for its acknowledgement.
+            // The record would be sent without anything waiting for its acknowledgement.
             return Err(Failure::Full);
         }
         match client.producer.send_result(handed) {

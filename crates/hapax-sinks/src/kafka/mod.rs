@@ -1,14 +1,13 @@
-//! Events to Kafka, each acknowledged by every replica in sync.
+//! Kafka sink: produces events, each acknowledged by all in-sync replicas.
 //!
-//! A batch is handed to the producer at once and then its acknowledgements
-//! are awaited. The producer is idempotent and its settings that say so cannot
-//! be changed; the aggregate's id is the key, so that an aggregate's events
-//! are in one partition and in order. A record carries the event's id in a
-//! header, by which consumers dedupe.
+//! A batch is passed to the producer at once, then its acknowledgements are awaited. The producer
+//! is idempotent, and the properties for that cannot be changed. The key of a record is the
+//! aggregate id, so that all events of an aggregate are in one partition and in order. A record has
+//! the event id in a header, by which consumers deduplicate.
 //!
-//! The client connects by itself and again; a client that has failed for good
-//! is replaced by a new one. An event for which there was no time is
-//! unavailable, and may have arrived: it is offered again.
+//! The client connects and reconnects by itself. A client that has failed permanently is replaced.
+//! An event for which the time did not suffice is unavailable and may have arrived. It is delivered
+//! again.
 //!
 //! ```
 //! use hapax_sinks::kafka::{Kafka, KafkaError};
@@ -44,25 +43,26 @@ use client::{Client, Settings};
 use failure::Failure;
 use record::{Layout, Record};
 
-/// A Kafka cluster.
+/// A Kafka sink.
 pub struct Kafka {
     servers: String,
     settings: Settings,
     layout: Layout,
     timeout: Duration,
-    /// The producer of whole batches.
+    /// The producer of batches.
     many: Mutex<Option<Client>>,
-    /// One that sends each record in a request of its own; made when it is needed.
+    /// The producer that sends each record in its own request; created when it is needed.
     alone: Mutex<Option<Client>>,
 }
 
 impl Kafka {
-    /// Begins a sink that produces to the cluster of these brokers: `host:port,host:port`.
+    /// Starts the builder of a sink for the cluster of these brokers: `host:port,host:port`.
     pub fn to(servers: impl Into<String>) -> KafkaBuilder {
         KafkaBuilder::new(servers.into())
     }
 
-    /// Produces everything, and once more by itself what a neighbour may have spoilt.
+    /// Produces all records. Those that may have been refused because of another record are
+    /// produced again, each in its own request.
     async fn produce(&self, records: &[Option<Record>], outcomes: &mut [Option<Outcome>]) {
         let deadline = Instant::now() + self.timeout;
         let client = match self.client(&self.many, false) {
@@ -74,7 +74,7 @@ impl Kafka {
         let mut is_heard = false;
         for index in suspects {
             if Instant::now() >= deadline {
-                // It would be sent with nobody there for its acknowledgement.
+                // The record would be sent without anything waiting for its acknowledgement.
                 if is_heard {
                     fail(outcomes, &Failure::CutOff);
                 }
@@ -89,7 +89,7 @@ impl Kafka {
         }
     }
 
-    /// The client of a place: the one there is, or a new one where that has failed for good.
+    /// The current client, or a new one if it has failed permanently.
     fn client(&self, place: &Mutex<Option<Client>>, is_alone: bool) -> Result<Client, Failure> {
         let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = &*place
@@ -99,7 +99,7 @@ impl Kafka {
         }
         let client = Client::new(&self.servers, &self.settings, is_alone)?;
         if let Some(old) = place.replace(client.clone()) {
-            // It waits for its thread.
+            // Dropping it waits for its thread.
             drop(tokio::task::spawn_blocking(move || drop(old)));
         }
         Ok(client)

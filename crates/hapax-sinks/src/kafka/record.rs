@@ -1,8 +1,7 @@
-//! An event as a record: its topic, its key, its headers.
+//! Encoding of an event as a record: topic, key and headers.
 //!
-//! In binary mode the CloudEvents attributes are headers with the prefix
-//! `ce_`, and the value is the payload; the media type is `content-type`. A raw
-//! record still says in `ce_id` and `ce_type` what it is.
+//! In binary mode the CloudEvents attributes are headers with the prefix `ce_`, and the value is
+//! the payload; the media type is `content-type`. A raw record still has `ce_id` and `ce_type`.
 
 use bytes::Bytes;
 use hapax::sink::{Offer, SinkError};
@@ -14,14 +13,14 @@ use crate::{
     pattern::Pattern,
 };
 
-/// What is the same for every record of a sink.
+/// The settings that all records of a sink share.
 pub(super) struct Layout {
     pub(super) source: String,
     pub(super) topic: Pattern,
     pub(super) format: Format,
 }
 
-/// A record that can be produced.
+/// An encoded record.
 pub(super) struct Record {
     pub(super) topic: String,
     /// Whether other events go to other topics.
@@ -33,7 +32,7 @@ pub(super) struct Record {
 }
 
 impl Layout {
-    /// Writes an event; one that no record can carry is rejected.
+    /// Encodes an event. An event that cannot be encoded is rejected.
     pub(super) fn write(&self, offer: &Offer) -> Result<Record, SinkError> {
         let event = offer.event();
         let topic = self.topic.fill(event, |_, value| spelt(value));
@@ -73,19 +72,19 @@ impl Layout {
     }
 }
 
-/// Whether Kafka takes this for a topic's name.
+/// Whether this is a valid topic name.
 pub(super) fn is_topic(name: &str) -> bool {
     (1..=TOPIC_BYTES_MAX).contains(&name.len())
         && name.chars().all(is_allowed)
         && !matches!(name, "." | "..")
 }
 
-/// Why an event has no topic.
+/// The event has no valid topic.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no topic's name: at most 249 of a-z, A-Z, 0-9, `.`, `_` and `-`")]
+#[error("`{0}` is not a topic name: at most 249 of a-z, A-Z, 0-9, `.`, `_` and `-`")]
 struct NoTopic(String);
 
-/// What fills a place, with `_` for what a topic cannot hold.
+/// The value of a placeholder, with `_` for characters that a topic cannot contain.
 fn spelt(value: &str) -> String {
     value
         .chars()

@@ -1,10 +1,9 @@
-//! What became of a message: again, or never?
+//! Outcomes of NATS messages, transient or permanent.
 //!
-//! Only what lies in the event itself is for good: a message larger than the
-//! server or the stream takes, a subject that is too long. A stream that is
-//! missing or full, a permission, a lost connection can be mended by somebody;
-//! a subject that no stream lists, or that is forbidden, says nothing about
-//! events under other subjects.
+//! Only properties of the event itself are permanent failures: a message that is larger than the
+//! server or the stream accepts, or a subject that is too long. A missing or full stream, a missing
+//! permission and a lost connection can be repaired. A subject that no stream lists, or that is
+//! forbidden, says nothing about events with other subjects.
 
 use std::sync::Arc;
 
@@ -23,21 +22,21 @@ pub(super) enum Failure {
     Resolve(#[source] LookupError),
     #[error("cannot connect to nats")]
     Connect(#[source] Arc<ConnectError>),
-    #[error("nats did not let us in in time")]
+    #[error("nats did not accept the login in time")]
     Connecting,
     #[error("connection to nats was lost{}", said(.0.as_deref()))]
     Lost(Option<Arc<str>>),
     #[error("nats did not acknowledge in time{}", said(.0.as_deref()))]
     Silent(Option<Arc<str>>),
-    #[error("no stream takes subject {0}: create one on that server that lists it")]
+    #[error("no stream lists subject {0}: create one on that server")]
     NoStream(String),
-    #[error("no stream takes subject {0} now: {1}")]
+    #[error("no stream accepts subject {0} now: {1}")]
     Away(String, &'static str),
-    #[error("nats does not let this user publish to subject {0}")]
+    #[error("nats does not permit this user to publish to subject {0}")]
     Forbidden(String),
     #[error("stream did not store the message: {description} (error {code})")]
     Refused { code: u64, description: String },
-    #[error("message is larger than the stream takes: {0}")]
+    #[error("message is larger than the stream accepts: {0}")]
     LargerThanStream(String),
     #[error("message of {bytes} bytes is larger than the server's max_payload of {max}")]
     LargerThanServer { bytes: usize, max: usize },
@@ -45,7 +44,7 @@ pub(super) enum Failure {
     Subject(usize),
     #[error("nats client refused the message: {0}")]
     Client(String),
-    #[error("answer is no acknowledgement: {0}")]
+    #[error("response is not an acknowledgement: {0}")]
     Answer(String),
 }
 
@@ -76,13 +75,13 @@ impl From<Failure> for SinkError {
     }
 }
 
-/// Judges the answer to what was published to `subject`.
+/// Evaluates the response to a message that was published to `subject`.
 pub(super) fn judge(message: &async_nats::Message, subject: &str) -> Outcome {
     if is_nobodys(message) {
         return Err(Failure::NoStream(subject.to_owned()).into());
     }
-    // A duplicate is acknowledged like a first: the stream has it. Of nearly every answer no more needs
-    // to be read than that it has a place in the stream.
+    // A duplicate is acknowledged like a new message: the stream has it. For nearly all responses
+    // it is enough to read the sequence number in the stream.
     if let Ok(Stored {
         seq: 1..,
         error: None,
@@ -107,12 +106,12 @@ pub(super) fn judge(message: &async_nats::Message, subject: &str) -> Outcome {
     }
 }
 
-/// Whether nobody listened to the subject.
+/// Whether the response says that there are no listeners for the subject.
 pub(super) fn is_nobodys(message: &async_nats::Message) -> bool {
     message.status == Some(async_nats::StatusCode::NO_RESPONDERS)
 }
 
-/// What an acknowledgement says first of all.
+/// The first fields of an acknowledgement.
 #[derive(serde::Deserialize)]
 struct Stored {
     seq: u64,
@@ -129,7 +128,7 @@ fn connect_type(kind: ConnectErrorKind) -> &'static str {
     }
 }
 
-/// What the server had said before.
+/// The last error that the server reported.
 fn said(words: Option<&str>) -> String {
     words.map(|words| format!(": {words}")).unwrap_or_default()
 }

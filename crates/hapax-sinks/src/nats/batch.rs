@@ -1,8 +1,7 @@
-//! One batch on the wire: all is published, then the answers are gathered.
+//! Pipeline of one batch: publishes all messages, then collects the responses.
 //!
-//! The answers come to an inbox of the batch's own, under the number of the
-//! event: one that comes late, or twice, concerns nobody else, and a batch
-//! that is dropped leaves nothing behind.
+//! The responses are sent to an inbox subject of the batch, with the number of the event. Late or
+//! duplicate responses do not affect other batches, and a dropped batch leaves nothing behind.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -26,9 +25,9 @@ pub(super) struct Batch<'a> {
     answers: Option<Subscriber>,
     subjects: Vec<String>,
     outcomes: Vec<Option<Outcome>>,
-    /// Events whose subject nobody listened to.
+    /// Events without listeners for their subject.
     strays: Vec<usize>,
-    /// Whether all events have one subject.
+    /// Whether all events have the same subject.
     is_fixed: bool,
     open: usize,
     failure: Option<Failure>,
@@ -52,7 +51,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Asks for the answers, ahead of the first that can come.
+    /// Subscribes to the responses, before the first one can arrive.
     pub(super) async fn listen(&mut self) -> Result<(), Failure> {
         let subscribing = self.link.client.subscribe(format!("{}.*", self.inbox));
         match self.within(subscribing).await? {
@@ -64,7 +63,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Puts one message on the wire; nothing more goes out after a failure of the connection.
+    /// Publishes one message. After a failure of the connection nothing is sent.
     pub(super) async fn publish(&mut self, index: usize, message: Message) {
         if self.failure.is_some() {
             return;
@@ -95,7 +94,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Gives the outcome of one event.
+    /// Sets the outcome of one event.
     pub(super) fn answer(&mut self, index: usize, outcome: Outcome) {
         if let Some(slot @ None) = self.outcomes.get_mut(index) {
             *slot = Some(outcome);
@@ -103,7 +102,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Gathers the answers; what has none when the connection or the time ends may come again.
+    /// Collects the responses. Events without a response at the end of the connection or the
+    /// timeout are delivered again.
     pub(super) async fn outcomes(mut self) -> Vec<Outcome> {
         if let Some(mut answers) = self.answers.take() {
             while self.open > 0 && self.failure.is_none() {
@@ -113,7 +113,7 @@ impl<'a> Batch<'a> {
                     Err(failure) => self.failure = Some(failure),
                 }
             }
-            // What had arrived before the end is true all the same.
+            // Responses that arrived before the end are valid nevertheless.
             while let Some(Some(message)) = answers.next().now_or_never() {
                 self.take(&message);
             }
@@ -134,9 +134,9 @@ impl<'a> Batch<'a> {
             .collect()
     }
 
-    /// Finds out whether no stream lists the subjects that nobody listened to, or whether the far side
-    /// is not there: its stream has no leader, JetStream is off. Where all events have one subject it
-    /// makes no difference.
+    /// Finds out whether no stream lists the subjects without listeners, or whether the receiver is
+    /// unavailable: the stream has no leader, or JetStream is off. If all events have the same
+    /// subject, this makes no difference.
     async fn judge_strays(&mut self) {
         let strays = std::mem::take(&mut self.strays);
         if self.is_fixed {
@@ -156,7 +156,7 @@ impl<'a> Batch<'a> {
         });
         let away: HashMap<String, &'static str> =
             join_all(asked).await.into_iter().flatten().collect();
-        // Where each that was asked about is away, so are those beyond.
+        // If all the subjects that were checked are unavailable, so are the rest.
         let of_all = (away.len() == asked_count).then(|| away.values().next().copied());
         let of_all = of_all.flatten();
         for index in strays {
@@ -182,7 +182,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Waits for the connection to do something, as long as it lives and there is time.
+    /// Waits for an operation of the connection, until the connection or the time ends.
     async fn within<T>(&self, doing: impl Future<Output = T>) -> Result<T, Failure> {
         tokio::select! {
             biased;
@@ -194,7 +194,8 @@ impl<'a> Batch<'a> {
 }
 
 impl Drop for Batch<'_> {
-    /// A batch that failed on the connection, or was dropped half-way, is the last that uses it.
+    /// After a failure of the connection, or if the batch is dropped, the connection is not used
+    /// again.
     fn drop(&mut self) {
         if !self.done {
             self.link.give_up();
@@ -202,7 +203,7 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// About what a message counts against `max_payload`.
+/// The approximate size of a message, compared with `max_payload`.
 fn size(message: &Message) -> usize {
     let headers = message.headers.iter().map(|(name, values)| {
         let name: &str = name.as_ref();

@@ -1,7 +1,7 @@
-//! The settings of a NATS sink, checked before it is one.
+//! Builder of a NATS sink, which checks the settings.
 //!
-//! What can never work is refused here. A server that is not there, a stream
-//! that is missing or a password that is wrong is not: each offer says so.
+//! Settings that are not valid are refused. An unreachable server, a missing stream or a wrong
+//! password is not: each delivery reports it.
 
 use std::{fmt, time::Duration};
 
@@ -43,7 +43,7 @@ impl NatsBuilder {
         }
     }
 
-    /// Logs in as a user.
+    /// Logs in with a user and a password.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.login = Login::User(user.into(), password.into().into());
@@ -57,53 +57,53 @@ impl NatsBuilder {
         self
     }
 
-    /// Publishes under this subject, with `{type}`, `{tenant}`, `{aggregate_type}` and
-    /// `{aggregate_id}` filled in; `events.{type}` when not said.
+    /// Sets the subject, with the placeholders `{type}`, `{tenant}`, `{aggregate_type}` and
+    /// `{aggregate_id}`. The default is `events.{type}`.
     #[must_use]
     pub fn subject(mut self, pattern: impl Into<String>) -> Self {
         self.subject = pattern.into();
         self
     }
 
-    /// Writes events down in this way; CloudEvents in binary mode when not said.
+    /// Sets the encoding of events. The default is CloudEvents in binary mode.
     #[must_use]
     pub fn format(mut self, format: Format) -> Self {
         self.format = format;
         self
     }
 
-    /// Says what the events come from, such as `/shop`.
+    /// Sets the CloudEvents attribute `source`, such as `/shop`.
     #[must_use]
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.source = source.into();
         self
     }
 
-    /// Trusts the authorities in this PEM text beside the web's.
+    /// Trusts the certificates in this PEM text in addition to the public ones.
     #[must_use]
     pub fn trust(mut self, certificates: impl Into<Vec<u8>>) -> Self {
         self.trusted.push(certificates.into());
         self
     }
 
-    /// Bounds a whole batch, from the connection to its last acknowledgement.
+    /// Sets the timeout of a whole batch, from connecting to the last acknowledgement.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Looks names up by this resolver; by the one of the process when not said.
+    /// Uses this resolver for names instead of the resolver of the process.
     #[must_use]
     pub fn resolver(mut self, resolver: Resolver) -> Self {
         self.resolver = resolver;
         self
     }
 
-    /// Makes the sink; it connects when it has something to deliver.
+    /// Builds the sink. It connects when it has something to deliver.
     ///
     /// # Errors
-    /// Fails when a setting can never work; which one is in the error.
+    /// Fails if a setting is not valid. The error names it.
     pub fn build(self) -> Result<Nats, NatsError> {
         let servers = servers(&self.servers)?;
         let pattern = Pattern::parse(&self.subject).ok_or(NatsError::Subject)?;
@@ -122,7 +122,7 @@ impl NatsBuilder {
 }
 
 impl fmt::Debug for NatsBuilder {
-    /// Leaves the addresses out: they may carry a password.
+    /// Omits the addresses, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsBuilder")
             .field("subject", &self.subject)
@@ -132,18 +132,18 @@ impl fmt::Debug for NatsBuilder {
     }
 }
 
-/// Why a NATS sink cannot be set up; it never repeats an address.
+/// Why a NATS sink cannot be built. The error never contains an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NatsError {
-    /// An address is none.
-    #[error("nats address is no url with a host that begins with nats:// or tls://")]
+    /// An address is not valid.
+    #[error("nats address is not a url with a host that begins with nats:// or tls://")]
     Address,
-    /// The subject has a hole that is none, or is none that NATS takes.
-    #[error("nats subject is none to publish to, or has an unknown {{hole}}")]
+    /// The subject has an unknown placeholder or is not a valid NATS subject.
+    #[error("nats subject is not valid for publishing, or has an unknown {{placeholder}}")]
     Subject,
-    /// A certificate to trust is none.
-    #[error("certificate to trust is no PEM")]
+    /// A trusted certificate is not valid PEM.
+    #[error("certificate to trust is not PEM")]
     Certificate,
 }
 

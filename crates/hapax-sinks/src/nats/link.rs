@@ -1,8 +1,8 @@
-//! The connection to NATS that the batches of one destination share.
+//! The NATS connection that the batches of one destination share.
 //!
-//! It is made by the batch that finds none, within the time that batch has,
-//! and given up as soon as it is lost: a message that waits in a dead
-//! connection would be sent behind the back of the relay that offers it again.
+//! It is opened by the batch that finds none, within the time of that batch, and discarded as soon
+//! as it is lost: a message that is queued in a dead connection would be sent later, when the relay
+//! already delivers it again.
 
 use std::{
     fmt,
@@ -27,7 +27,7 @@ use crate::{
     resolve::{Resolver, any_of},
 };
 
-/// How a server is told who we are.
+/// The login.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Login {
     #[default]
@@ -36,7 +36,7 @@ pub(super) enum Login {
     Token(SecretString),
 }
 
-/// The way to the servers, and the connection while there is one.
+/// The servers and the current connection.
 pub(super) struct Links {
     servers: Vec<ServerAddr>,
     login: Login,
@@ -61,7 +61,7 @@ impl Links {
         }
     }
 
-    /// The connection, made if there is none that lives.
+    /// The current connection, or a new one.
     pub(super) async fn get(&self) -> Result<Arc<Link>, Failure> {
         let mut current = self.current.lock().await;
         if let Some(link) = current.as_ref().filter(|link| link.lives()) {
@@ -73,8 +73,8 @@ impl Links {
         Ok(link)
     }
 
-    /// The servers whose names lead anywhere: the driver would look them up on a thread that nobody
-    /// else can have meanwhile.
+    /// The servers whose names can be resolved. The driver would look them up on a shared thread
+    /// and block it.
     async fn resolve(&self) -> Result<Vec<ServerAddr>, Failure> {
         let hosts: Vec<_> = self.servers.iter().map(ServerAddr::host).collect();
         let found = any_of(&self.resolver, &hosts).await;
@@ -97,7 +97,7 @@ impl Links {
             .client_capacity(NATS_BATCH)
             .subscription_capacity(2 * NATS_BATCH)
             .tls_client_config(self.tls.clone())
-            // The batch that comes next connects anew, with a story to tell when it cannot.
+            // The next batch opens a new connection and reports why it cannot.
             .max_reconnects(self.servers.len())
             .reconnect_delay_callback(|_| Duration::ZERO)
             .ignore_discovered_servers()
@@ -124,33 +124,33 @@ impl Links {
 }
 
 impl fmt::Debug for Links {
-    /// Names the hosts alone: an address may carry a password.
+    /// Prints only the hosts: an address may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = self.servers.iter().map(|it| (it.host(), it.port()));
         f.debug_list().entries(hosts).finish()
     }
 }
 
-/// One connection, from its beginning to its end.
+/// One connection.
 pub(super) struct Link {
     pub(super) client: Client,
     fate: Arc<watch::Sender<Fate>>,
     seen: watch::Receiver<Fate>,
-    /// Whether it was asked about a stream and did not answer: the user may not ask.
+    /// Whether a request about streams was not answered, because the user may not ask.
     answers_no_questions: AtomicBool,
 }
 
-/// Where the server is asked which streams list a subject.
+/// The subject of the request which streams list a subject.
 const NAMES: &str = "$JS.API.STREAM.NAMES";
 
-/// Which streams list a subject.
+/// The streams that list a subject.
 #[derive(serde::Deserialize)]
 struct Streams {
     streams: Option<Vec<serde::de::IgnoredAny>>,
     error: Option<serde::de::IgnoredAny>,
 }
 
-/// What became of a connection.
+/// The state of a connection.
 #[derive(Debug, Default)]
 struct Fate {
     ended: bool,
@@ -158,20 +158,20 @@ struct Fate {
 }
 
 impl Link {
-    /// Comes back when the connection is lost.
+    /// Returns when the connection is lost.
     pub(super) async fn lost(&self) {
         let mut seen = self.seen.clone();
-        // The sender lives as long as this does.
+        // The sender lives as long as `self`.
         let _ended = seen.wait_for(|fate| fate.ended).await;
     }
 
-    /// Makes this the last batch that uses the connection.
+    /// Discards the connection after this batch.
     pub(super) fn give_up(&self) {
         self.fate.send_modify(|fate| fate.ended = true);
     }
 
-    /// Why nobody listens to a subject although a stream takes it; nothing where no stream lists it,
-    /// and where that cannot be found out.
+    /// Why a subject has no listeners although a stream lists it. `None` if no stream lists it or
+    /// if that is unknown.
     pub(super) async fn why_away(&self, subject: &str, deadline: Instant) -> Option<&'static str> {
         if self.answers_no_questions.load(Ordering::Relaxed) {
             return None;
@@ -195,14 +195,14 @@ impl Link {
                 self.answers_no_questions.store(true, Ordering::Relaxed);
                 None
             }
-            // Who may ask is answered, unless nobody is there to do so.
+            // A user who may ask receives a response, unless JetStream is unavailable.
             Ok(Err(_)) | Err(_) => {
                 Some("JetStream does not answer, as while its cluster has no leader")
             }
         }
     }
 
-    /// The last thing that the server complained about.
+    /// The last error that the server reported.
     pub(super) fn said(&self) -> Option<Arc<str>> {
         self.seen.borrow().said.clone()
     }
@@ -222,7 +222,7 @@ impl Fate {
     }
 }
 
-/// Whether the server complained that it does not let us publish to a subject.
+/// Whether the server reported that publishing to a subject is forbidden.
 pub(super) fn forbids(words: &str, subject: &str) -> bool {
     let words = words.to_ascii_lowercase();
     let named = format!("publish to \"{}\"", subject.to_ascii_lowercase());

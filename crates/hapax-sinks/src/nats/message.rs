@@ -1,8 +1,7 @@
-//! An event as NATS carries it: a subject, headers, bytes.
+//! Encoding of an event as a NATS message: subject, headers and body.
 //!
-//! In binary mode the attributes of CloudEvents are headers `ce-...`, their
-//! values spelt as in its HTTP binding. The id, the media type and the trace
-//! are headers in every format.
+//! In binary mode the attributes of CloudEvents are headers `ce-...`, with values encoded as in the
+//! HTTP binding. The id, the media type and the trace are headers in every format.
 
 use std::fmt::Write as _;
 
@@ -20,7 +19,7 @@ use crate::{
 const MESSAGE_ID: HeaderName = HeaderName::from_static("Nats-Msg-Id");
 const CONTENT_TYPE: HeaderName = HeaderName::from_static("content-type");
 
-/// What is published of one event.
+/// An encoded message.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) subject: String,
@@ -28,7 +27,7 @@ pub(super) struct Message {
     pub(super) payload: Bytes,
 }
 
-/// Writes an event down.
+/// Encodes an event.
 pub(super) fn write(
     offer: &Offer,
     pattern: &Pattern,
@@ -38,7 +37,8 @@ pub(super) fn write(
     let event = offer.event();
     let subject = subject::of(event, pattern);
     if subject.len() > NATS_SUBJECT_BYTES_MAX {
-        // The server ends the connection over a line that is too long, and with it the batch.
+        // The server closes the connection after a line that is too long, which fails the whole
+        // batch.
         return Err(Failure::Subject(subject.len()));
     }
     let written = format.write(event, source);
@@ -60,7 +60,7 @@ pub(super) fn write(
     })
 }
 
-/// The header of an attribute; most are known beforehand, and need not be put together.
+/// The header of an attribute. Most are constants and need not be built.
 fn header(attribute: &str) -> Option<HeaderName> {
     Some(HeaderName::from_static(match attribute {
         "specversion" => "ce-specversion",
@@ -75,7 +75,7 @@ fn header(attribute: &str) -> Option<HeaderName> {
     }))
 }
 
-/// Percent-encodes what a header's value cannot hold.
+/// Percent-encodes characters that a header value cannot contain.
 fn spell(value: &str, blanks: bool) -> String {
     let is_plain = |byte: u8| match byte {
         b'"' | b'%' | b' ' => blanks,

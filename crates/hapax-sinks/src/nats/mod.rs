@@ -1,10 +1,9 @@
-//! Events to NATS JetStream, acknowledged by the stream that stores them.
+//! NATS JetStream sink: publishes events, each acknowledged by the stream that stores it.
 //!
-//! A batch is published as a whole and then its acknowledgements are awaited,
-//! each for its own event. `Nats-Msg-Id` is the event's id: within the
-//! stream's duplicate window JetStream drops what it has already. A connection
-//! that broke is made anew by the next batch; what it left unanswered is
-//! offered again by the relay.
+//! A batch is published as a whole, then the acknowledgement of each event is awaited.
+//! `Nats-Msg-Id` is the event id: within the duplicate window of the stream, JetStream drops
+//! messages that it already has. After a connection is lost, the next batch opens a new one, and
+//! the relay delivers events without a response again.
 //!
 //! ```
 //! use hapax_sinks::nats::{Nats, NatsError};
@@ -35,7 +34,7 @@ mod answer;
 
 pub use builder::{NatsBuilder, NatsError};
 
-/// Streams of NATS JetStream.
+/// A NATS JetStream sink.
 pub struct Nats {
     links: Links,
     subject: Pattern,
@@ -45,7 +44,7 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Begins a sink that publishes to the servers at these addresses, parted by commas.
+    /// Starts the builder of a sink for the servers at these addresses, separated by commas.
     pub fn to(servers: impl Into<String>) -> NatsBuilder {
         NatsBuilder::new(servers.into())
     }
@@ -80,7 +79,7 @@ impl Sink for Nats {
         Box::pin(async move {
             let deadline = Instant::now() + self.timeout;
             let mut outcomes = Vec::with_capacity(offers.len());
-            // Answers that nobody has read yet are bounded, and what is beyond the bound is lost.
+            // Unread responses are buffered up to a limit; responses beyond it are lost.
             for batch in offers.chunks(NATS_BATCH) {
                 outcomes.append(&mut self.offer(batch, deadline).await);
             }

@@ -1,10 +1,10 @@
-//! What an event is published under.
+//! Subject of an event.
 //!
-//! A type keeps its dots: `order.created` is two tokens of the subject. What
-//! NATS forbids or gives a meaning (blanks, `*`, `>`, `$`, control and
-//! non-ASCII bytes, a dot that would make an empty token, and `%` itself) is
-//! percent-encoded, and so is every dot of a tenant or an aggregate: an event
-//! chooses neither a wildcard, nor a system subject, nor its neighbour's token.
+//! A type keeps its dots: `order.created` is two tokens of the subject. Characters that NATS
+//! forbids or gives a meaning (blanks, `*`, `>`, `$`, control and non-ASCII bytes, a dot that would
+//! create an empty token, and `%` itself) are percent-encoded, and so are all dots of a tenant or
+//! an aggregate. So an event cannot produce a wildcard, a system subject, or the token of another
+//! event.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub(super) fn of(event: &Event, pattern: &Pattern) -> String {
     pattern.fill(event, |hole, value| spell(value, hole == Hole::Type))
 }
 
-/// Whether NATS takes this as a subject to publish to.
+/// Whether this is a valid subject to publish to.
 pub(super) fn is_valid(subject: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'*' | b'>');
     !subject.starts_with('$')

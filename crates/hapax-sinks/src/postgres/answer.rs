@@ -1,9 +1,8 @@
-//! What the far database made of a batch: again, or never?
+//! Outcomes of a batch in the receiver's database, transient or permanent.
 //!
-//! What lies in the row itself is for good: a value that the column cannot
-//! hold, a constraint that it breaks. What somebody can mend (a partition that
-//! is missing), or what another row will mend (a foreign key whose row comes
-//! later), is not; neither is what a trigger raises, of which nothing is known.
+//! Errors in the row itself are permanent: a value that does not fit its column, or a constraint
+//! that it violates. Errors that can be repaired (a missing partition), or that a later row repairs
+//! (a foreign key), are not, and neither is an error raised by a trigger, whose reason is unknown.
 
 use std::sync::Arc;
 
@@ -31,10 +30,10 @@ pub(super) enum Failure {
     Refused {
         code: SqlState,
         message: String,
-        /// Whether the far database names the constraint that is broken.
+        /// Whether the database names the violated constraint.
         has_constraint: bool,
     },
-    #[error("payload is no JSON, and its column is not bytea")]
+    #[error("payload is not JSON, and its column is not bytea")]
     Binary,
     #[error("event id was taken before with another payload")]
     Mismatch,
@@ -46,7 +45,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether the statement failed for the sake of one of its rows.
+    /// Whether the statement failed because of one of its rows.
     pub(super) fn concerns_a_row(&self) -> bool {
         let Self::Refused { code, .. } = self else {
             return false;
@@ -54,7 +53,7 @@ impl Failure {
         matches!(class(code), "21" | "22" | "23" | "44" | "54" | "P0")
     }
 
-    /// Whether the same event will always fare like this.
+    /// Whether the same event will always fail.
     fn is_for_good(&self) -> bool {
         match self {
             Self::Binary | Self::Mismatch => true,
@@ -64,7 +63,7 @@ impl Failure {
                 ..
             } => match *code {
                 SqlState::FOREIGN_KEY_VIOLATION => false,
-                // A row that no partition takes breaks no check that has a name.
+                // If no partition accepts a row, the violated check has no name.
                 SqlState::CHECK_VIOLATION => *has_constraint,
                 _ => matches!(class(code), "21" | "22" | "23" | "44" | "54"),
             },
@@ -97,10 +96,10 @@ impl Failure {
 impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.as_db_error() {
-            // Its detail repeats the row: that is nobody's business but the far side's.
+            // The detail is omitted, because it quotes the row.
             Some(refusal) => Self::Refused {
                 code: refusal.code().clone(),
-                // About a value that does not fit, the message repeats it as well.
+                // The message about a value that does not fit quotes the value as well.
                 message: match class(refusal.code()) {
                     "22" => "a value does not fit its column".to_owned(),
                     _ => refusal.message().to_owned(),
@@ -118,7 +117,7 @@ impl From<Failure> for SinkError {
         if failure.is_for_good() {
             Self::rejected(error_type, failure)
         } else if failure.concerns_a_row() || matches!(failure, Failure::Forgotten) {
-            // Rows are tried one by one before one of them is blamed.
+            // An event is declined only after its row was tried alone.
             Self::declined(error_type, failure)
         } else {
             Self::unavailable(error_type, failure)

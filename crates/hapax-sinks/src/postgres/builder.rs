@@ -1,7 +1,7 @@
-//! The settings of a PostgreSQL sink, checked before it is one.
+//! Builder of a PostgreSQL sink, which checks the settings.
 //!
-//! What can never work is refused here. A server that is not there, a table
-//! that is missing or a password that is wrong is not: each offer says so.
+//! Settings that are not valid are refused. An unreachable server, a missing table or a wrong
+//! password is not: each delivery reports it.
 
 use std::{fmt, net::IpAddr, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{limits::CONNECT, resolve::Resolver, tls};
 
-/// How long an idle connection goes unasked whether it lives.
+/// Keep-alive interval of an idle connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// The settings of a [`Postgres`].
@@ -52,21 +52,22 @@ impl PostgresBuilder {
         }
     }
 
-    /// Accepts events under this name, which must never change: the inbox knows it.
+    /// Sets the name under which the inbox accepts events. It must never change, because it is part
+    /// of the inbox rows.
     #[must_use]
     pub fn consumer(mut self, name: impl Into<String>) -> Self {
         self.consumer = name.into();
         self
     }
 
-    /// Inserts into this table, such as `billing.inbox_event`; `inbox_event` when not said.
+    /// Sets the table, such as `billing.inbox_event`. The default is `inbox_event`.
     #[must_use]
     pub fn table(mut self, name: impl Into<String>) -> Self {
         self.table = name.into();
         self
     }
 
-    /// Writes a field into this column.
+    /// Sets the column of a field.
     #[must_use]
     pub fn column(mut self, field: Field, name: impl Into<String>) -> Self {
         self = self.without(field);
@@ -74,46 +75,46 @@ impl PostgresBuilder {
         self
     }
 
-    /// Leaves a field out.
+    /// Omits a field.
     #[must_use]
     pub fn without(mut self, field: Field) -> Self {
         self.columns.retain(|(known, _)| *known != field);
         self
     }
 
-    /// Says in the inbox who sent the events; `hapax` when not said. It must never change: the inbox
-    /// knows an event by its source, its id and its consumer.
+    /// Sets the source in the inbox rows. The default is `hapax`. It must never change, because the
+    /// inbox identifies an event by source, id and consumer.
     #[must_use]
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.source = source.into();
         self
     }
 
-    /// Trusts the authorities in this PEM text beside the web's.
+    /// Trusts the certificates in this PEM text in addition to the public ones.
     #[must_use]
     pub fn trust(mut self, certificates: impl Into<Vec<u8>>) -> Self {
         self.trusted.push(certificates.into());
         self
     }
 
-    /// Bounds a whole batch, from the connection to the last answer.
+    /// Sets the timeout of a whole batch, from connecting to the last response.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Looks names up by this resolver; by the one of the process when not said.
+    /// Uses this resolver for names instead of the resolver of the process.
     #[must_use]
     pub fn resolver(mut self, resolver: Resolver) -> Self {
         self.resolver = resolver;
         self
     }
 
-    /// Makes the sink; it connects when it has something to deliver.
+    /// Builds the sink. It connects when it has something to deliver.
     ///
     /// # Errors
-    /// Fails when a setting can never work; which one is in the error.
+    /// Fails if a setting is not valid. The error names it.
     pub fn build(self) -> Result<Postgres, PostgresError> {
         let config = config(self.url.expose_secret(), self.timeout)?;
         if Message::new(&self.consumer, &self.source, "probe", b"").is_err() {
@@ -146,7 +147,7 @@ impl PostgresBuilder {
 }
 
 impl fmt::Debug for PostgresBuilder {
-    /// Leaves the address out: it may carry a password.
+    /// Omits the URL, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresBuilder")
             .field("consumer", &self.consumer)
@@ -157,30 +158,33 @@ impl fmt::Debug for PostgresBuilder {
     }
 }
 
-/// Why a PostgreSQL sink cannot be set up; it never repeats the address.
+/// Why a PostgreSQL sink cannot be built. The error never contains the URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostgresError {
-    /// The address is none.
-    #[error("far database's address is no url such as postgres://user@host/database")]
+    /// The URL is not valid.
+    #[error("far database's address is not a url such as postgres://user@host/database")]
     Address,
     /// The consumer or the source is empty or too long.
     #[error("consumer and source are names of 1 to 255 bytes")]
     Consumer,
-    /// The table or a column has no name or one with a brace, or the table has more than a schema
-    /// and a name.
-    #[error("table is no name or schema.name, or a column has no name, or one has `{{` or `}}`")]
+    /// The table or a column has no name or a name with a brace, or the table has more parts than
+    /// schema and name.
+    #[error(
+        "table is not a name or schema.name, or a column has no name, or a name contains `{{` or `}}`"
+    )]
     Name,
-    /// Every field was left out.
+    /// All fields are omitted.
     #[error("no field of the event goes into the table")]
     Columns,
-    /// A certificate to trust is none.
-    #[error("certificate to trust is no PEM")]
+    /// A trusted certificate is not valid PEM.
+    #[error("certificate to trust is not PEM")]
     Certificate,
 }
 
 fn config(url: &str, timeout: Duration) -> Result<Config, PostgresError> {
-    // A certificate is always checked whole, so the stricter modes say what `require` says here.
+    // Certificates are always verified completely, so the stricter modes mean the same as
+    // `require`.
     let url = ["verify-full", "verify-ca"]
         .iter()
         .fold(url.to_owned(), |url, mode| {
@@ -190,7 +194,8 @@ fn config(url: &str, timeout: Duration) -> Result<Config, PostgresError> {
     if config.get_hosts().is_empty() {
         return Err(PostgresError::Address);
     }
-    // A certificate that is not checked proves nothing: TLS is all or, on request, nothing.
+    // A certificate that is not verified proves nothing: TLS is always used with verification, or,
+    // on request, not at all.
     if config.get_ssl_mode() == SslMode::Prefer {
         let mode = if is_local(&config) {
             SslMode::Disable
@@ -208,12 +213,12 @@ fn config(url: &str, timeout: Duration) -> Result<Config, PostgresError> {
     Ok(config)
 }
 
-/// Whether a table or a column can be called so here; the statement is filled in between braces.
+/// Whether this can be the name of a table or a column. Braces are placeholders of the statement.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['\0', '{', '}'])
 }
 
-/// Whether no packet leaves this machine.
+/// Whether all hosts are on this machine.
 fn is_local(config: &Config) -> bool {
     config.get_hosts().iter().all(|host| match host {
         Host::Unix(_) => true,

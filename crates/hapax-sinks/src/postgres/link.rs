@@ -1,9 +1,8 @@
-//! The connection to the far database that the batches of one destination share.
+//! The database connection that the batches of one destination share.
 //!
-//! It is made by the batch that finds none, and given up by the first that
-//! fails on it or is dropped half-way: with the connection goes what it was
-//! doing. Statements have no
-//! names, so that a pooler may stand in between.
+//! It is opened by the batch that finds none. If a batch fails on it or is dropped before its end,
+//! the connection is closed, and with it whatever the batch was doing. Statements are unnamed, so
+//! that a pooler can be used.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -29,7 +28,7 @@ use super::{
 };
 use crate::resolve::{Resolver, any_of};
 
-/// The way to the database, and the connection while there is one.
+/// The settings of the database and the current connection.
 pub(super) struct Links {
     pub(super) config: Config,
     pub(super) tls: MakeRustlsConnect,
@@ -40,7 +39,7 @@ pub(super) struct Links {
     pub(super) current: Mutex<Option<Arc<Link>>>,
 }
 
-/// One connection, and how the table is written over it.
+/// One connection, and the statement that writes to the table.
 pub(super) struct Link {
     client: Client,
     driver: JoinHandle<()>,
@@ -51,7 +50,7 @@ pub(super) struct Link {
 }
 
 impl Links {
-    /// The connection, made if there is none that lives.
+    /// The current connection, or a new one.
     pub(super) async fn get(&self) -> Result<Use, Failure> {
         let mut current = self.current.lock().await;
         if let Some(link) = current.as_ref().filter(|link| link.lives()) {
@@ -64,7 +63,7 @@ impl Links {
         Ok(used)
     }
 
-    /// Looks the names of the hosts up before the driver does, which knows no bound for that.
+    /// Looks up the host names before the driver does, because the driver has no timeout for that.
     async fn resolve(&self) -> Result<(), Failure> {
         if !self.config.get_hostaddrs().is_empty() {
             return Ok(());
@@ -89,7 +88,7 @@ impl Links {
         self.resolve().await?;
         let (client, connection) = self.config.connect(self.tls.clone()).await?;
         let driver = tokio::spawn(async move {
-            // Whoever waits for an answer is told why there is none.
+            // Callers that wait for a response receive the error.
             let _ended = connection.await;
         });
         let mut link = Link {
@@ -108,7 +107,8 @@ impl Links {
     }
 }
 
-/// One batch's use of a connection; unless it is done with, it is the connection's last.
+/// The use of a connection by one batch. Unless the batch completes, the connection is not used
+/// again.
 pub(super) struct Use {
     pub(super) link: Arc<Link>,
     pub(super) done: bool,
@@ -134,7 +134,7 @@ impl Link {
         !self.client.is_closed() && !self.given_up.load(Ordering::Acquire)
     }
 
-    /// Writes the rows that are new; returns their ids.
+    /// Inserts the rows that are new. Returns their ids.
     pub(super) async fn insert(&self, rows: &[Row<'_>]) -> Result<HashSet<String>, Failure> {
         let columns = Columns::of(rows, self.plan.binary);
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> =
@@ -144,7 +144,7 @@ impl Link {
         Ok(taken.iter().map(|row| row.get(0)).collect())
     }
 
-    /// The hashes of those rows that the inbox knows, by id.
+    /// The hashes of those rows that are in the inbox, by id.
     pub(super) async fn find(&self, rows: &[Row<'_>]) -> Result<HashMap<String, Vec<u8>>, Failure> {
         let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
         let params: [(&(dyn ToSql + Sync), Type); 3] = [
@@ -183,14 +183,14 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// Breaks off what is under way: an orderly end would wait for a server that hangs.
+    /// Aborts what is in progress: an orderly close would wait for a server that hangs.
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
 impl fmt::Debug for Links {
-    /// Names the hosts and the database alone: an address may carry a password.
+    /// Prints only the hosts and the database: the URL may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = self.config.get_hosts().iter().map(|host| match host {
             Host::Tcp(name) => name.clone(),

@@ -1,10 +1,9 @@
-//! Events straight into another service's inbox and a table there.
+//! PostgreSQL sink: writes events to another service's inbox and a table there.
 //!
-//! Each batch is one statement on the far database, so one transaction: the
-//! events are accepted in its `hapax.inbox_message` and those that are new are
-//! inserted into the table. However often an event is offered, its row is
-//! there once. A row that the table refuses fails alone. Order within a batch
-//! is kept.
+//! Each batch is one statement on the receiver's database, so one transaction: the events are
+//! accepted in its `hapax.inbox_message`, and the new ones are inserted into the table. However
+//! often an event is delivered, it has one row. If the table refuses a row, only that event fails.
+//! The order within a batch is kept.
 //!
 //! ```
 //! use hapax_sinks::postgres::{Postgres, PostgresError};
@@ -44,14 +43,14 @@ mod answer;
 pub use builder::{PostgresBuilder, PostgresError};
 pub use table::Field;
 
-/// An inbox and a table of another PostgreSQL database.
+/// A sink for an inbox and a table of another PostgreSQL database.
 pub struct Postgres {
     links: Links,
     timeout: Duration,
 }
 
 impl Postgres {
-    /// Begins a sink that writes to the database at `url`.
+    /// Starts the builder of a sink for the database at `url`.
     pub fn to(url: impl Into<String>) -> PostgresBuilder {
         PostgresBuilder::new(url.into())
     }
@@ -65,7 +64,8 @@ impl Postgres {
                     used.done = true;
                     None
                 }
-                // What it was doing is broken off, and what the table looks like is read anew.
+                // The work in progress is aborted, and the columns of the table are read again next
+                // time.
                 Ok(Err(failure)) => Some(failure),
                 Err(_) => None,
             },
@@ -104,7 +104,7 @@ impl fmt::Debug for Postgres {
     }
 }
 
-/// Events on their way into the database, and what came of each.
+/// The events of a batch with their outcomes.
 struct Batch<'a> {
     offers: &'a [Offer],
     outcomes: Vec<Option<Outcome>>,
@@ -116,13 +116,14 @@ impl<'a> Batch<'a> {
         Self { offers, outcomes }
     }
 
-    /// Writes all of them; fails with what concerns those that have no outcome then.
+    /// Writes all events. An error applies to those that have no outcome by then.
     async fn write(&mut self, link: &Link) -> Result<(), Failure> {
         let (mut rows, mut again, mut ids) = (Vec::new(), Vec::new(), HashSet::new());
         for (index, offer) in self.offers.iter().enumerate() {
             match Row::of(index, offer, link.plan.binary) {
                 Ok(row) if ids.insert(row.id.clone()) => rows.push(row),
-                // The same event twice in one batch: the second is looked up after the first.
+                // The same event twice in one batch: the second one is looked up after the first
+                // one was inserted.
                 Ok(row) => again.push(row),
                 Err(failure) => self.outcomes[index] = Some(Err(failure.into())),
             }
@@ -132,8 +133,8 @@ impl<'a> Batch<'a> {
         self.look_up(link, known).await
     }
 
-    /// Inserts the rows, halving them around the ones that the table refuses; returns those that
-    /// were known.
+    /// Inserts the rows. If the table refuses rows, they are found by halving. Returns the rows
+    /// that were already known.
     async fn insert(&mut self, link: &Link, rows: Vec<Row<'a>>) -> Result<Vec<Row<'a>>, Failure> {
         let mut known = Vec::new();
         let mut parts = vec![rows];
@@ -164,7 +165,7 @@ impl<'a> Batch<'a> {
         Ok(known)
     }
 
-    /// Tells duplicates from events that bear another one's id.
+    /// Distinguishes duplicates from different events with the same id.
     async fn look_up(&mut self, link: &Link, rows: Vec<Row<'a>>) -> Result<(), Failure> {
         if rows.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Events as rows, and rows as the arrays that one statement takes.
+//! Encoding of events as rows, and of rows as the arrays of the statement.
 
 use hapax::{
     event::{Headers, Payload},
@@ -11,10 +11,10 @@ use tokio_postgres::types::{ToSql, Type};
 use super::answer::Failure;
 use crate::format;
 
-/// One event on its way.
+/// The row of an event.
 #[derive(Debug)]
 pub(super) struct Row<'a> {
-    /// Which of the batch it is.
+    /// The index in the batch.
     pub(super) index: usize,
     pub(super) id: String,
     pub(super) hash: [u8; 32],
@@ -22,7 +22,7 @@ pub(super) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The row of an event, for a column that takes bytes or text.
+    /// The row of an event for a column that takes bytes or text.
     pub(super) fn of(index: usize, offer: &'a Offer, binary: bool) -> Result<Self, Failure> {
         let event = offer.event();
         if !binary && matches!(event.payload, Payload::Binary { .. }) {
@@ -39,7 +39,7 @@ impl<'a> Row<'a> {
         })
     }
 
-    /// The event's headers as JSON, with the trace of the attempt that writes them.
+    /// The headers of the event as JSON, with the trace of the current attempt.
     fn headers(&self) -> String {
         let headers = &self.offer.event().headers;
         let written = match self.offer.trace {

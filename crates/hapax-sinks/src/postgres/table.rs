@@ -1,39 +1,38 @@
-//! The far table: which field of an event goes into which column, and as what.
+//! The receiver's table: mapping of event fields to columns, and their types.
 //!
-//! The types of the columns are read from the database, so that an id may be
-//! a `uuid` there or a `text`, and a payload `jsonb`, `json`, `text` or
-//! `bytea`. Values are cast, never cut.
+//! The types of the columns are read from the database. So an id may be `uuid` or `text`, and a
+//! payload `jsonb`, `json`, `text` or `bytea`. Values are cast and never truncated.
 
 use std::collections::HashMap;
 
 use super::answer::Failure;
 
-/// What of an event goes into a column.
+/// A field of an event that is stored in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Field {
-    /// The event's id.
+    /// The event id.
     EventId,
-    /// Its type.
+    /// The event type.
     Type,
-    /// Whose it is, or null.
+    /// The tenant, or null.
     Tenant,
-    /// The kind of what it is about, or null.
+    /// The aggregate type, or null.
     AggregateType,
-    /// Which one it is about, or null.
+    /// The aggregate id, or null.
     AggregateId,
-    /// Its place within its aggregate, or null.
+    /// The sequence number within the aggregate, or null.
     Sequence,
-    /// What it says.
+    /// The payload.
     Payload,
-    /// Its headers as a JSON object.
+    /// The headers as a JSON object.
     Headers,
-    /// When it was written.
+    /// When the event was created.
     CreatedAt,
 }
 
 impl Field {
-    /// All fields, with the columns they go to by default.
+    /// All fields with their default columns.
     pub(super) const ALL: [(Self, &'static str); 9] = [
         (Self::EventId, "event_id"),
         (Self::Type, "type"),
@@ -46,36 +45,36 @@ impl Field {
         (Self::CreatedAt, "created_at"),
     ];
 
-    /// What the field is called among the rows that are offered.
+    /// The name of the field in the statement's input rows.
     fn offered(self) -> &'static str {
         let found = Self::ALL.iter().find(|(field, _)| *field == self);
         found.map_or("", |(_, name)| name)
     }
 }
 
-/// A table and its columns, as they were configured.
+/// The configured table and its columns.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     pub(super) name: String,
     pub(super) columns: Vec<(Field, String)>,
 }
 
-/// The statement that writes a batch into the table as it is now.
+/// The statement for the table's current columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) insert: String,
-    /// Whether payloads go as bytes, and not as text.
+    /// Whether payloads are sent as bytes instead of text.
     pub(super) binary: bool,
 }
 
 impl Table {
-    /// Its name as SQL.
+    /// The quoted name.
     pub(super) fn quoted(&self) -> String {
         let parts = self.name.split('.').map(quoted);
         parts.collect::<Vec<_>>().join(".")
     }
 
-    /// Plans the statement for columns of these types.
+    /// Builds the statement for columns of these types.
     pub(super) fn plan(&self, types: &HashMap<String, String>) -> Result<Plan, Failure> {
         let (mut columns, mut values) = (Vec::new(), Vec::new());
         let mut binary = false;
@@ -91,8 +90,8 @@ impl Table {
             values.push(format!("{}::{kind}", field.offered()));
         }
         let payloads = if binary { "bytea" } else { "text" };
-        // No name has a brace, and the types, which the far side names, come last: nothing that is
-        // filled in is filled in once more.
+        // No name contains a brace, and the types, which come from the receiver's database, are
+        // inserted last. So nothing that was inserted is replaced again.
         let insert = include_str!("insert.sql")
             .replace("{payloads}", payloads)
             .replace("{table}", &self.quoted())

@@ -1,8 +1,7 @@
-//! What Redis made of an `XADD`: it is never for good.
+//! Outcomes of `XADD`. No failure is permanent.
 //!
-//! A server that is full, loading, read-only or busy comes round; a key that
-//! is no stream, a login or a permission is mended by somebody. The story says
-//! which it is.
+//! A server that is full, loading, read-only or busy recovers. A key that is not a stream, a failed
+//! login and a missing permission can be repaired. The error says which of them it is.
 
 use std::sync::Arc;
 
@@ -22,14 +21,14 @@ pub(super) enum Failure {
     Resolve(#[source] LookupError),
     #[error("redis did not answer in time")]
     Silent,
-    #[error("redis answered another number of commands than it was sent")]
+    #[error("redis sent a wrong number of responses")]
     Answers,
-    #[error("redis answered with no entry's id")]
+    #[error("redis did not respond with an entry id")]
     NoId,
-    #[error("key {0} holds something that is no stream: rename it, or choose another stream")]
+    #[error("key {0} is not a stream: rename it, or choose another stream")]
     WrongType(String),
     #[error(
-        "stream {stream} is not on this node of a cluster ({code} {detail}): give the address of a \
+        "stream {stream} is not on this node of a cluster ({code} {detail}): use the address of a \
          proxy, or of a single server"
     )]
     Elsewhere {
@@ -39,7 +38,7 @@ pub(super) enum Failure {
     },
     #[error("redis is out of memory (maxmemory): {0}")]
     Full(String),
-    #[error("redis wants a login: {0}")]
+    #[error("redis requires a login: {0}")]
     Login(String),
     #[error("redis refused the entry: {code} {detail}")]
     Refused { code: String, detail: String },
@@ -52,11 +51,12 @@ impl From<RedisError> for Failure {
 }
 
 impl Failure {
-    /// Whether it is the stream that this event goes to, where other events go to other streams.
+    /// Whether the failure is about the stream of this event, while other events go to other
+    /// streams.
     pub(super) fn is_of_stream(&self) -> bool {
         match self {
             Self::WrongType(_) | Self::Elsewhere { .. } => true,
-            // It may name the user, who is called anything.
+            // The text may contain the name of the user, which is arbitrary.
             Self::Login(detail) => {
                 detail.contains("access a key") || detail.contains("one of the keys")
             }
@@ -64,7 +64,7 @@ impl Failure {
         }
     }
 
-    /// The failure of an event that goes to a stream of its own kind.
+    /// The failure of an event whose stream depends on the event.
     pub(super) fn of_event(self) -> SinkError {
         if self.is_of_stream() {
             SinkError::declined(self.error_type(), self)
@@ -94,7 +94,7 @@ impl From<Failure> for SinkError {
     }
 }
 
-/// Judges the answer to what was added to `stream`.
+/// Evaluates the response to an entry that was added to `stream`.
 pub(super) fn judge(answer: &Value, stream: &str) -> Result<(), Failure> {
     match answer {
         Value::BulkString(text) if is_id(text) => Ok(()),
@@ -103,14 +103,14 @@ pub(super) fn judge(answer: &Value, stream: &str) -> Result<(), Failure> {
     }
 }
 
-/// Whether this is an entry's id: milliseconds and a number.
+/// Whether this is an entry id: milliseconds and a number.
 fn is_id(text: &[u8]) -> bool {
     let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     let mut parts = text.splitn(2, |byte| *byte == b'-');
     parts.next().is_some_and(is_number) && parts.next().is_some_and(is_number)
 }
 
-/// Whether a server answered that takes no writes, as one does that another has taken over from.
+/// Whether the response is from a read-only server, for example after a failover.
 pub(super) fn is_read_only(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.code() == READ_ONLY)
 }
@@ -120,7 +120,7 @@ fn refusal(error: &ServerError, stream: &str) -> Failure {
     match error.code() {
         "WRONGTYPE" => Failure::WrongType(stream.to_owned()),
         "OOM" => Failure::Full(detail),
-        // Who has not logged in may not even say much.
+        // Before the login Redis limits the size of commands.
         "ERR" if detail.contains("unauthenticated") => Failure::Login(detail),
         "NOAUTH" | "NOPERM" | "WRONGPASS" => Failure::Login(detail),
         code @ ("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN")

@@ -1,7 +1,7 @@
-//! The settings of a Redis sink, checked before it is one.
+//! Builder of a Redis sink, which checks the settings.
 //!
-//! What can never work is refused here. A server that is not there, a password
-//! that is wrong or a key that is no stream is not: each offer says so.
+//! Settings that are not valid are refused. An unreachable server, a wrong password or a key that
+//! is not a stream is not: each delivery reports it.
 
 use std::{fmt, time::Duration};
 
@@ -45,74 +45,75 @@ impl RedisBuilder {
         }
     }
 
-    /// Logs in as a user; `default` is the one that `requirepass` is about.
+    /// Logs in with a user and a password. `requirepass` sets the password of the user `default`.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.login = Some((user.into(), password.into().into()));
         self
     }
 
-    /// Uses this database of the server, whatever the address says.
+    /// Sets the number of the database. It overrides the URL.
     #[must_use]
     pub fn database(mut self, number: u32) -> Self {
         self.database = Some(number.into());
         self
     }
 
-    /// Adds to this stream, with `{type}`, `{tenant}`, `{aggregate_type}` and `{aggregate_id}`
-    /// filled in; `events` when not said.
+    /// Sets the stream, with the placeholders `{type}`, `{tenant}`, `{aggregate_type}` and
+    /// `{aggregate_id}`. The default is `events`.
     #[must_use]
     pub fn stream(mut self, pattern: impl Into<String>) -> Self {
         self.stream = pattern.into();
         self
     }
 
-    /// Trims the stream to about so many entries, read or not.
+    /// Trims the stream to approximately this number of entries, read or unread.
     #[must_use]
     pub fn length_max(mut self, entries: u64) -> Self {
         self.length_max = Some(entries);
         self
     }
 
-    /// Writes events down in this way; a field for each attribute when not said.
+    /// Sets the encoding of events. The default is a field for each attribute.
     #[must_use]
     pub fn format(mut self, format: Format) -> Self {
         self.format = format;
         self
     }
 
-    /// Says what the events come from, such as `/shop`.
+    /// Sets the CloudEvents attribute `source`, such as `/shop`.
     #[must_use]
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.source = source.into();
         self
     }
 
-    /// Trusts the authorities in this PEM text instead of the public ones; it needs `rediss://`.
+    /// Trusts the certificates in this PEM text instead of the public ones. It requires
+    /// `rediss://`.
     #[must_use]
     pub fn trust(mut self, certificates: impl Into<Vec<u8>>) -> Self {
         self.trusted.push(certificates.into());
         self
     }
 
-    /// Bounds a whole batch, from the connection to its last answer.
+    /// Sets the timeout of a whole batch, from connecting to the last response.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Looks names up by this resolver; by the one of the process when not said.
+    /// Uses this resolver for names instead of the resolver of the process.
     #[must_use]
     pub fn resolver(mut self, resolver: Resolver) -> Self {
         self.resolver = resolver;
         self
     }
 
-    /// Makes the sink; it connects when it has something to deliver.
+    /// Builds the sink. It connects when it has something to deliver.
     ///
     /// # Errors
-    /// Fails when a setting can never work; which one is in the error.
+    /// Fails if a setting is not valid. The error names it.
     pub fn build(self) -> Result<Redis, RedisError> {
         let stream = Pattern::parse(&self.stream).ok_or(RedisError::Stream)?;
         if stream.sample().len() > STREAM_NAME_BYTES_MAX {
@@ -158,7 +159,8 @@ impl RedisBuilder {
         let server = url
             .into_connection_info()
             .map_err(|_| RedisError::Address)?;
-        // A fragment of a URL can turn the check of certificates off: not here.
+        // A fragment of the URL can disable the verification of certificates, which is refused
+        // here.
         if matches!(server.addr(), ConnectionAddr::TcpTls { insecure: true, .. }) {
             return Err(RedisError::Insecure);
         }
@@ -176,7 +178,7 @@ impl RedisBuilder {
 }
 
 impl fmt::Debug for RedisBuilder {
-    /// Leaves the address out: it may carry a password.
+    /// Omits the URL, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisBuilder")
             .field("stream", &self.stream)
@@ -187,27 +189,27 @@ impl fmt::Debug for RedisBuilder {
     }
 }
 
-/// Why a Redis sink cannot be set up; it never repeats the address.
+/// Why a Redis sink cannot be built. The error never contains the URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedisError {
-    /// The address is none.
-    #[error("redis address is no url that begins with redis://, rediss:// or unix://")]
+    /// The URL is not valid.
+    #[error("redis address is not a url that begins with redis://, rediss:// or unix://")]
     Address,
-    /// The address asks for TLS without a check.
-    #[error("redis address turns the check of certificates off")]
+    /// The URL asks for TLS without verification.
+    #[error("redis address disables the verification of certificates")]
     Insecure,
-    /// There is a certificate to trust, and an address where none is shown.
+    /// There is a trusted certificate, but the URL does not use TLS.
     #[error("redis has a certificate to trust, and its address does not begin with rediss://")]
     Plain,
-    /// The stream's name is none, or has a hole that is none.
-    #[error("redis stream is empty or too long, or has an unknown {{hole}}")]
+    /// The name of the stream is not valid or has an unknown placeholder.
+    #[error("redis stream is empty or too long, or has an unknown {{placeholder}}")]
     Stream,
-    /// A stream of no length keeps nothing.
+    /// A stream of length 0 keeps nothing.
     #[error("redis stream's length_max is 0")]
     Length,
-    /// A certificate to trust is none.
-    #[error("certificate to trust is no PEM")]
+    /// A trusted certificate is not valid PEM.
+    #[error("certificate to trust is not PEM")]
     Certificate,
 }
 

@@ -1,15 +1,14 @@
-//! An event as an entry of a stream: fields with fixed names.
+//! Encoding of an event as a stream entry: fields with fixed names.
 //!
-//! Binary mode has a field for each attribute of CloudEvents, `data` and
-//! `datacontenttype`; structured mode has the document in `data`. `id` and the
-//! trace are fields in every format.
+//! Binary mode has a field for each attribute of CloudEvents, `data` and `datacontenttype`;
+//! structured mode has the document in `data`. `id` and the trace are fields in every format.
 
 use hapax::sink::Offer;
 use redis::Cmd;
 
 use crate::format::{self, Format};
 
-/// Where and how an event is added.
+/// The stream and the encoding.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
     pub(super) stream: &'a str,
@@ -36,7 +35,8 @@ impl Entry<'_> {
             command.arg(name).arg(&*value);
         }
         for (name, value) in &written.attributes {
-            // Attributes have no prefix here: the attempt's trace stands where the event's would.
+            // Attributes have no prefix here, so the trace of the attempt replaces that of the
+            // event.
             if format::context(offer).all(|(carried, _)| carried != name) {
                 command.arg(name.as_bytes()).arg(value);
             }

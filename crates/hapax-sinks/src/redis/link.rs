@@ -1,8 +1,8 @@
-//! The connection to Redis that the batches of one destination share.
+//! The Redis connection that the batches of one destination share.
 //!
-//! It is made by the batch that finds none, and given up by the first that
-//! fails on it, or is dropped half-way: what came of its commands is not known
-//! then, and the relay offers them again.
+//! It is opened by the batch that finds none. If a batch fails on it or is dropped before its end,
+//! the connection is discarded: the outcome of its commands is then unknown, and the relay delivers
+//! the events again.
 
 use std::{
     fmt,
@@ -15,16 +15,17 @@ use tokio::sync::Mutex;
 use super::answer::Failure;
 use crate::{limits::CONNECT, resolve::Resolver};
 
-/// The way to the server, and the connection while there is one.
+/// The settings of the server and the current connection.
 pub(super) struct Links {
     client: Client,
     resolver: Resolver,
     current: Mutex<(u64, Option<MultiplexedConnection>)>,
-    /// The last connection that is good for nothing any more.
+    /// The number of the last discarded connection.
     given_up: AtomicU64,
 }
 
-/// One batch's use of the connection; unless it is done with, it is the connection's last.
+/// The use of the connection by one batch. Unless the batch completes, the connection is not used
+/// again.
 pub(super) struct Link<'a> {
     pub(super) connection: MultiplexedConnection,
     number: u64,
@@ -42,7 +43,7 @@ impl Links {
         }
     }
 
-    /// The connection, made if there is none.
+    /// The current connection, or a new one.
     pub(super) async fn get(&self) -> Result<Link<'_>, Failure> {
         let mut current = self.current.lock().await;
         let (number, known) = &mut *current;
@@ -65,14 +66,14 @@ impl Links {
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
-        // The driver would look the name up on a thread that nobody else can have meanwhile.
+        // The driver would look the name up on a shared thread and block it.
         if let ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } =
             self.client.get_connection_info().addr()
         {
             let found = self.resolver.look_up(host).await;
             found.map_err(Failure::Resolve)?;
         }
-        // The batch has a bound of its own for all its answers.
+        // The batch has a timeout for all its responses.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(None);
@@ -99,7 +100,7 @@ impl Drop for Link<'_> {
 }
 
 impl fmt::Debug for Links {
-    /// Names the host alone: an address may carry a password.
+    /// Prints only the host: the URL may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {

@@ -1,9 +1,8 @@
-//! Events to Redis Streams, each an entry of its own.
+//! Redis Streams sink: adds each event as an entry.
 //!
-//! A batch is one pipeline of `XADD`; each is answered for itself. Redis does
-//! not dedupe: an event that is offered again is added again, under the same
-//! `id`, and the reader's inbox drops it. `Ok` says that Redis has the entry
-//! in memory; when the disk has it is its `appendfsync`.
+//! A batch is one pipeline of `XADD`, each with its own response. Redis does not deduplicate: an
+//! event that is delivered again is added again with the same `id`, and the reader's inbox drops
+//! it. `Ok` says that Redis has the entry in memory; when it is on disk depends on `appendfsync`.
 //!
 //! ```
 //! use hapax_sinks::redis::{Redis, RedisError};
@@ -34,7 +33,7 @@ mod answer;
 
 pub use builder::{RedisBuilder, RedisError};
 
-/// Streams of a Redis server.
+/// A Redis Streams sink.
 pub struct Redis {
     links: Links,
     stream: Pattern,
@@ -45,7 +44,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Begins a sink that adds to streams on the server at `url`.
+    /// Starts the builder of a sink for the server at `url`.
     pub fn to(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::new(url.into())
     }
@@ -79,7 +78,7 @@ impl Redis {
             Ok(Err(error)) => return all(offers, &error.into()),
             Err(_) => return all(offers, &Failure::Silent),
         };
-        // A server that was demoted keeps its clients: its name may lead to another one by now.
+        // A demoted server keeps its clients, while its name may already lead to another server.
         if !answers.iter().any(answer::is_read_only) {
             link.done();
         }

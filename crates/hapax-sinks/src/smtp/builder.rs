@@ -1,8 +1,8 @@
-//! The settings of a mail sink, checked before it is one.
+//! Builder of a mail sink, which checks the settings.
 //!
-//! Everything that can be wrong at start is found at start: the URL, the
-//! sender, every template by file and line, the expression for the recipient.
-//! Whether the server can be reached is not asked: mail waits for it.
+//! All errors that can be found at start are found at start: in the URL, the sender, the templates
+//! (by file and line) and the expression for the recipient. It is not checked whether the server
+//! can be reached: mail waits for it.
 
 use std::{collections::BTreeMap, fmt, io, path::PathBuf, sync::Mutex, time::Duration};
 
@@ -52,66 +52,66 @@ impl SmtpBuilder {
         }
     }
 
-    /// Sends as this mailbox: `Name <address>`. Its domain ends every `Message-ID`.
+    /// Sets the sender: `Name <address>`. Its domain is used in `Message-ID`.
     #[must_use]
     pub fn from(mut self, mailbox: impl Into<String>) -> Self {
         self.from = mailbox.into();
         self
     }
 
-    /// Sends to what this template makes of the event: `{{ data.email }}`.
+    /// Sets the recipient, a template over the event: `{{ data.email }}`.
     #[must_use]
     pub fn recipient(mut self, template: impl Into<String>) -> Self {
         self.recipient = template.into();
         self
     }
 
-    /// Reads the templates from this directory.
+    /// Sets the directory of the templates.
     #[must_use]
     pub fn templates(mut self, directory: impl Into<PathBuf>) -> Self {
         self.templates = directory.into();
         self
     }
 
-    /// Sends events of type `kind` as the template `name`; other events are rejected.
+    /// Sets the template `name` for events of type `kind`. Events without a template are rejected.
     #[must_use]
     pub fn mail(mut self, kind: impl Into<String>, name: impl Into<String>) -> Self {
         self.mails.insert(kind.into(), name.into());
         self
     }
 
-    /// Says how TLS begins on `smtp://`.
+    /// Sets how TLS is started on `smtp://`.
     #[must_use]
     pub fn start_tls(mut self, start_tls: StartTls) -> Self {
         self.start_tls = Some(start_tls);
         self
     }
 
-    /// Trusts the certificates in this PEM text beside the public ones.
+    /// Trusts the certificates in this PEM text in addition to the public ones.
     #[must_use]
     pub fn trust(mut self, certificates: impl Into<Vec<u8>>) -> Self {
         self.roots.push(certificates.into());
         self
     }
 
-    /// Bounds the whole exchange, from the name's look-up to the server's last word.
+    /// Sets the timeout of the whole exchange, from the DNS lookup to the server's last reply.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Looks names up by this resolver; by the one of the process when not said.
+    /// Uses this resolver for names instead of the resolver of the process.
     #[must_use]
     pub fn resolver(mut self, resolver: Resolver) -> Self {
         self.resolver = resolver;
         self
     }
 
-    /// Makes the sink.
+    /// Builds the sink.
     ///
     /// # Errors
-    /// Fails when a setting or a template can never work; which one is in the error.
+    /// Fails if a setting or a template is not valid. The error names it.
     pub fn build(self) -> Result<Smtp, SmtpError> {
         let server = Server::parse(&self.url).ok_or(SmtpError::Url)?;
         let from: Mailbox = self.from.parse().map_err(|_| SmtpError::From)?;
@@ -140,7 +140,7 @@ impl SmtpBuilder {
 }
 
 impl fmt::Debug for SmtpBuilder {
-    /// Leaves the URL out: it may carry a password.
+    /// Omits the URL, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SmtpBuilder")
             .field("from", &self.from)
@@ -151,41 +151,41 @@ impl fmt::Debug for SmtpBuilder {
     }
 }
 
-/// Why a mail sink cannot be set up; it never repeats the URL.
+/// Why a mail sink cannot be built. The error never contains the URL.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SmtpError {
-    /// The URL names no mail server.
+    /// The URL is not a valid mail server URL.
     #[error("mail url is not smtp://[user:password@]host[:port] or smtps://...")]
     Url,
-    /// The sender is no mailbox.
-    #[error("mail sender is no mailbox")]
+    /// The sender is not a valid mailbox.
+    #[error("mail sender is not a mailbox")]
     From,
-    /// The recipient's template is malformed.
+    /// The template of the recipient is malformed.
     #[error("template of the mail recipient is malformed")]
     Recipient {
-        /// What is wrong with it.
+        /// The error.
         source: minijinja::Error,
     },
     /// A template file cannot be read.
     #[error("mail template {} cannot be read", path.display())]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
     /// A template is malformed.
     #[error("mail template {} is malformed at line {line}", path.display())]
     Template {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line, starting at 1.
         line: usize,
-        /// What is wrong there.
+        /// The error.
         source: minijinja::Error,
     },
-    /// A certificate to trust is none.
+    /// A trusted certificate is not valid PEM.
     #[error("certificate to trust is not PEM")]
     Certificate,
 }

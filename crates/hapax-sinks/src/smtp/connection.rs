@@ -1,9 +1,8 @@
-//! Connections to a mail server, kept for the next mail.
+//! Pool of connections to a mail server.
 //!
-//! A connection is taken out while a mail is sent and put back only when the
-//! server has said its last word about it: an exchange that is broken off in
-//! the middle ends its connection, so that no answer is ever taken for that
-//! to another mail. Every step knows what a refusal at that step means.
+//! A connection is taken out of the pool while a mail is sent, and returned only after the server's
+//! last reply about it. If an exchange is interrupted, its connection is closed, so that a reply is
+//! never assigned to another mail. For each step it is known what a refusal means.
 
 use std::{
     fmt,
@@ -36,7 +35,7 @@ use crate::{
     resolve::Resolver,
 };
 
-/// The way to one mail server.
+/// The settings of a mail server and the idle connections.
 pub(super) struct Connections {
     pub(super) server: Server,
     pub(super) start_tls: StartTls,
@@ -48,7 +47,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Sends one mail; the caller bounds the time.
+    /// Sends one mail. The caller sets a timeout.
     pub(super) async fn send(&self, from: &Address, to: &Address, mail: &str) -> Outcome {
         let mut connection = match self.take().await {
             Some(connection) => connection,
@@ -80,7 +79,7 @@ impl Connections {
         Ok(receipt(Some(said.code().into()), words.join(" ")))
     }
 
-    /// An idle connection that still lives.
+    /// An idle connection that is still alive.
     async fn take(&self) -> Option<AsyncSmtpConnection> {
         loop {
             let (mut connection, since) = self.idle().pop()?;
@@ -100,7 +99,7 @@ impl Connections {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(AsyncSmtpConnection, Instant)>> {
-        // A list of connections is whole whatever happened beside it.
+        // The list of connections is consistent after a panic.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,8 +122,8 @@ impl Connections {
         }
         if let Some(credentials) = &self.server.credentials {
             let login = connection.auth(DEFAULT_MECHANISMS, credentials).await;
-            // The answer is not repeated: some servers quote the login.
-            login.map_err(|_| SinkError::unavailable("auth", "server did not let us in"))?;
+            // The reply is not repeated, because some servers quote the login.
+            login.map_err(|_| SinkError::unavailable("auth", "server refused the login"))?;
         }
         Ok(connection)
     }
@@ -167,7 +166,8 @@ fn judge(step: Step, error: Error) -> SinkError {
     let is_about_the_mail = is_about_the_mail(step, status, &said);
     let is_of_the_mailbox = step == Step::Recipient && is_of_the_mailbox(status, &said);
     let receipt = receipt(Some(status), said);
-    // What the server said stays in the receipt: many quote the recipient, and this is logged.
+    // The text of the reply is only in the receipt: many servers quote the recipient, and this
+    // error is logged.
     let source = Replied(status).into();
     if is_about_the_mail {
         return SinkError::Rejected {
@@ -197,7 +197,7 @@ fn judge(step: Step, error: Error) -> SinkError {
     }
 }
 
-/// The code of an answer that was no success.
+/// The code of a reply that was not a success.
 #[derive(Debug, thiserror::Error)]
 #[error("server answered {0}")]
 struct Replied(u16);

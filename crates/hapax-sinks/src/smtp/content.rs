@@ -1,13 +1,12 @@
-//! A mail's content as the server wants it.
+//! Encoding of a mail's content for `DATA`.
 //!
-//! Lines end with CR LF and no other way, a line that begins with a dot gets
-//! another one, and a single dot ends it all: nothing in a mail can end it
-//! early and go on as commands. It is one write, so that no small packet
-//! waits for the acknowledgement of another.
+//! Lines end with CR LF only, a dot at the beginning of a line is doubled, and a single dot ends
+//! the content. So no mail can end early and continue as commands. The content is sent with one
+//! write, so that no small packet waits for the acknowledgement of another one.
 
 use std::fmt;
 
-/// Headers and body of one mail, to be sent after `DATA`.
+/// Headers and body of a mail, to be sent after `DATA`.
 pub(super) struct Content<'a>(pub(super) &'a str);
 
 impl fmt::Display for Content<'_> {

@@ -1,15 +1,14 @@
-//! Events as mail, through any SMTP server.
+//! Mail sink: sends events as mail through any SMTP server.
 //!
-//! The event's type chooses a template, the template makes subject, text and
-//! HTML of the event, and an expression names the recipient. The same event
-//! is the same `Message-ID` however often it is sent. A server that cannot be
-//! reached, will not let us in, does not take mail from us or asks for patience
-//! is unavailable; a recipient or a content that it refuses for good is rejected.
+//! The event type selects a template, the template produces subject, text and HTML, and an
+//! expression determines the recipient. The same event always has the same `Message-ID`. A server
+//! that cannot be reached, refuses the login, does not accept mail from us or asks for a delay is
+//! unavailable. A recipient or a content that it refuses permanently is rejected.
 //!
-//! A template `welcome` is three files: `welcome.subject.txt` and
-//! `welcome.text.txt`, which are needed, and `welcome.html`, in which what is
-//! filled in is escaped. They see `id`, `type`, `time`, `tenant`, `aggregate`,
-//! `headers` and the payload as `data`; what is missing is an error.
+//! A template `welcome` consists of three files: `welcome.subject.txt` and `welcome.text.txt`,
+//! which are required, and `welcome.html`, in which values are escaped. The variables are `id`,
+//! `type`, `time`, `tenant`, `aggregate`, `headers` and the payload as `data`. A missing variable
+//! is an error.
 //!
 //! ```no_run
 //! use hapax_sinks::smtp::{Smtp, SmtpError};
@@ -56,10 +55,10 @@ pub use server::StartTls;
 use template::{Filled, Templates};
 
 const EVENT_ID: HeaderName = HeaderName::new_from_ascii_str("X-Event-Id");
-/// The last moment that a mail's date can hold: the year has four digits.
+/// The latest date of a mail: the year has four digits.
 const DATE_MAX: Duration = Duration::from_secs(253_402_300_799);
 
-/// A mail server, and what is sent through it.
+/// A mail sink.
 pub struct Smtp {
     from: Mailbox,
     templates: Templates,
@@ -68,10 +67,10 @@ pub struct Smtp {
 }
 
 impl Smtp {
-    /// Begins a sink that sends through the server at `url`.
+    /// Starts the builder of a sink that sends through the server at `url`.
     ///
-    /// `smtp://` is port 587 and STARTTLS, `smtps://` port 465 and TLS from the first byte; user
-    /// and password stand in the URL, percent-encoded.
+    /// `smtp://` uses port 587 and STARTTLS, `smtps://` port 465 and TLS from the first byte. User
+    /// and password are in the URL, percent-encoded.
     pub fn to(url: impl Into<String>) -> SmtpBuilder {
         SmtpBuilder::new(url.into())
     }
@@ -88,7 +87,7 @@ impl Smtp {
         }
     }
 
-    /// Writes the mail; header values are encoded, so that no payload can add a header.
+    /// Builds the mail. Header values are encoded, so that no payload can add a header.
     fn write(&self, event: &Event, filled: Filled) -> Result<Message, SinkError> {
         let id = event.id.to_string();
         let domain = self.from.email.domain();
@@ -132,13 +131,13 @@ impl fmt::Debug for Smtp {
     }
 }
 
-/// The event's own time: a mail that is sent again is the same mail.
+/// The time of the event, so that a mail that is sent again is the same mail.
 fn date(moment: Timestamp) -> SystemTime {
     let since_epoch = Duration::from_millis(u64::try_from(moment.as_millis()).unwrap_or(0));
     SystemTime::UNIX_EPOCH + since_epoch.min(DATE_MAX)
 }
 
-/// What the server said about a mail, or about a step on the way.
+/// A receipt with the server's reply about a mail, or about an earlier step.
 fn receipt(status: Option<u16>, text: String) -> Receipt {
     Receipt {
         status,

@@ -1,29 +1,28 @@
-//! Whom a lasting refusal is about: this mail, or whoever sends it.
+//! Classification of permanent SMTP refusals: about this mail, or about the sender.
 //!
-//! Many servers say only when a recipient is named that they do not know the client, or do not take
-//! this sender: nothing is wrong with the mail then, and it goes when somebody has mended the
-//! settings. The enhanced status code (RFC 3463) tells them apart where there is one, the reply's
-//! own code otherwise.
+//! Many servers report only at the recipient step that they do not know the client or do not accept
+//! the sender. The mail is then fine and is sent after the settings are corrected. The enhanced
+//! status code (RFC 3463) distinguishes the cases if there is one, the reply code otherwise.
 
 /// A step of the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Opening, logging in, naming the sender: our settings or the server's state.
+    /// Greeting, login, and sender: our settings or the server's state.
     Ours,
-    /// Naming the recipient.
+    /// The recipient.
     Recipient,
-    /// Asking whether the content may be handed over.
+    /// The `DATA` command.
     Data,
-    /// Having handed it over.
+    /// The content.
     Content,
 }
 
-/// Whether a lasting refusal of a step is about this very mail: no further attempt would help.
+/// Whether a permanent refusal is about this mail, so that another attempt would not help.
 pub(super) fn is_about_the_mail(step: Step, status: u16, said: &str) -> bool {
     if step == Step::Ours || !(500..=599).contains(&status) {
         return false;
     }
-    // A command that is not known, a login that is missing.
+    // An unknown command or a missing login.
     if matches!(status, 500 | 502..=504 | 521 | 530 | 534 | 535 | 538) {
         return false;
     }
@@ -36,23 +35,23 @@ pub(super) fn is_about_the_mail(step: Step, status: u16, said: &str) -> bool {
     }
 }
 
-/// Whether an enhanced status code is about the sender or the server, and not about this mail.
+/// Whether an enhanced status code is about the sender or the server and not about this mail.
 fn is_about_us(step: Step, subject: u16, detail: u16, said: &str) -> bool {
     match (subject, detail) {
         (1, 0) => speaks_of_us(said),
-        // A message that is too large for the system.
+        // The message is too large for the system.
         (3, 4) => false,
-        // The sender's address: its syntax, its host, its null MX. The system's own state, the
-        // protocol. Security and policy, as far as they name the sender's login or domain.
+        // The sender's address: its syntax, its host, its null MX. The state of the system, the
+        // protocol. Security and policy, if about the login or domain of the sender.
         (1, 7 | 8) | (3 | 5, _) | (7, 8..=14 | 20..=27 | 500..) => true,
-        // Other security and policy; of the content, it is about the mail.
+        // Other security and policy codes are about the mail if they refuse the content.
         (7, _) => step != Step::Content,
         _ => false,
     }
 }
 
-/// Whether a passing refusal of a recipient is about this mailbox: it is busy or full, or greylists.
-/// Others take theirs then.
+/// Whether a transient refusal of a recipient is about this mailbox: it is busy, full or
+/// greylisted. Other recipients may be accepted.
 pub(super) fn is_of_the_mailbox(status: u16, said: &str) -> bool {
     let lower = said.to_ascii_lowercase();
     let speaks_of = |words: &[&str]| words.iter().any(|word| lower.contains(word));
@@ -66,7 +65,7 @@ pub(super) fn is_of_the_mailbox(status: u16, said: &str) -> bool {
     }
 }
 
-/// Whether a refusal without a code for it is about relaying, or about the sender.
+/// Whether a refusal without an enhanced code is about relaying or about the sender.
 fn speaks_of_us(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
     ["relay", "sender", "authenticat"]
@@ -74,8 +73,8 @@ fn speaks_of_us(said: &str) -> bool {
         .any(|word| said.contains(word))
 }
 
-/// The subject and detail of the enhanced status code `class.subject.detail`: at the beginning, or
-/// behind a `#` as some servers write it.
+/// The subject and detail of the enhanced status code `class.subject.detail`, at the beginning of
+/// the text, or after a `#` as some servers write it.
 fn enhanced(said: &str, class: &str) -> Option<(u16, u16)> {
     let start = said.trim_start();
     let marked = said.split_once('#').map(|(_, rest)| rest);
@@ -87,7 +86,7 @@ fn code(text: &str, expected: &str) -> Option<(u16, u16)> {
     let is_part = |it: char| it.is_ascii_digit() || it == '.';
     let end = text.find(|it| !is_part(it)).unwrap_or(text.len());
     let mut parts = text[..end].split('.');
-    // A class that is not the reply's own is a mistake.
+    // A class that differs from that of the reply is a mistake of the server.
     let class = parts.next()?;
     let (subject, detail) = (parts.next()?, parts.next()?);
     if class != expected || parts.next().is_some() {

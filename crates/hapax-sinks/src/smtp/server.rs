@@ -1,25 +1,24 @@
-//! The mail server that a URL names.
+//! Mail server URL.
 //!
-//! `smtp://user:password@host:port` or `smtps://...`; user and password are
-//! percent-encoded. A password is never sent in the clear unless that was
-//! asked for, and never printed.
+//! `smtp://user:password@host:port` or `smtps://...`; user and password are percent-encoded. A
+//! password is never printed, and never sent unencrypted unless that is configured.
 
 use std::fmt;
 
 use lettre::transport::smtp::authentication::Credentials;
 
-/// How TLS begins on an `smtp://` connection.
+/// How TLS is started on an `smtp://` connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartTls {
-    /// Where the server offers it, and always with a password: the default without one.
+    /// If the server offers it, and always with a password: the default without a password.
     Opportunistic,
-    /// Always; a server without it is unavailable: the default with a password.
+    /// Always. A server without STARTTLS is unavailable. The default with a password.
     Required,
     /// Never.
     Never,
 }
 
-/// Where mail goes.
+/// The address and the login of a mail server.
 pub(super) struct Server {
     pub(super) host: String,
     pub(super) port: u16,
@@ -29,7 +28,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Reads a URL; `None` when it is none of a mail server.
+    /// Parses a URL. Returns `None` if it is not valid.
     pub(super) fn parse(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
         let (wrapped, default_port) = match scheme {
@@ -46,7 +45,7 @@ impl Server {
             None => (None, rest),
         };
         let (host, port) = match place.rsplit_once(':') {
-            // A colon inside brackets belongs to an IPv6 address.
+            // A colon inside brackets is part of an IPv6 address.
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
             _ => (place, default_port),
         };
@@ -70,7 +69,7 @@ impl Server {
         })
     }
 
-    /// How TLS begins when nothing else was asked for.
+    /// The default if nothing is configured.
     pub(super) fn start_tls(&self) -> StartTls {
         if self.credentials.is_some() {
             StartTls::Required
@@ -101,7 +100,7 @@ fn decode(text: &str) -> Option<String> {
         });
     }
     let text = String::from_utf8(bytes).ok()?;
-    // A line end in a login would be a command of its own.
+    // A line break in a login would start another command.
     (!text.chars().any(char::is_control)).then_some(text)
 }
 

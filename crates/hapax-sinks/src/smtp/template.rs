@@ -1,9 +1,8 @@
-//! Mail from templates in files, chosen by the event's type.
+//! Mail templates, read from files and selected by the event type.
 //!
-//! All templates are read and checked when the sink is made, so that a
-//! mistake in one is found at start, by file and line. Filling one in is
-//! strict: a member that the event does not have is an error and rejects the
-//! event, for a mail with holes is worse than none.
+//! All templates are read and checked when the sink is built, so errors are found at start, by file
+//! and line. Rendering is strict: if the event lacks a value, the event is rejected, because an
+//! incomplete mail is worse than none.
 
 use std::{
     collections::BTreeMap,
@@ -25,10 +24,10 @@ use crate::{format, limits::SUBJECT_BYTES_MAX};
 
 const RECIPIENT: &str = "recipient";
 
-/// The templates of one sink.
+/// The templates of a sink.
 pub(super) struct Templates {
     environment: Environment<'static>,
-    /// Event type to files.
+    /// Files by event type.
     mails: BTreeMap<String, Files>,
 }
 
@@ -38,7 +37,7 @@ struct Files {
     html: Option<String>,
 }
 
-/// A mail, filled in.
+/// A rendered mail.
 pub(super) struct Filled {
     pub(super) to: Mailbox,
     pub(super) subject: String,
@@ -46,7 +45,7 @@ pub(super) struct Filled {
     pub(super) html: Option<String>,
 }
 
-/// What a template sees.
+/// The variables of a template.
 #[derive(Serialize)]
 struct View<'a> {
     id: String,
@@ -87,7 +86,7 @@ impl Templates {
         Ok(templates)
     }
 
-    /// Fills in the mail of an event.
+    /// Renders the mail of an event.
     pub(super) fn fill(&self, event: &Event) -> Result<Filled, SinkError> {
         let files = self
             .mails
@@ -97,7 +96,7 @@ impl Templates {
         let to = self.render(RECIPIENT, &view)?;
         let html = files.html.as_ref();
         Ok(Filled {
-            // The source is left out: it would repeat the address.
+            // The source is omitted, because it contains the address.
             to: to
                 .trim()
                 .parse()
@@ -158,7 +157,7 @@ fn view(event: &Event) -> Result<Value, SinkError> {
     }))
 }
 
-/// Makes one line of a subject: whatever a payload put there, it stays a subject.
+/// Reduces a subject to one line, whatever a payload contains.
 fn one_line(text: &str) -> Result<String, SinkError> {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control());
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();

@@ -1,9 +1,8 @@
-//! What an endpoint's answer means.
+//! Outcome of a webhook response.
 //!
-//! The status decides, once it is there. The body is read for whoever looks
-//! at the attempt later, up to 16 KiB and the end of the exchange's time;
-//! what is longer is cut off with its connection, and neither a long nor a
-//! slow nor a torn body turns a success into a failure.
+//! Only the status decides. The body is kept for display, up to 16 KiB and until the timeout of the
+//! exchange. A longer body is cut off with its connection. A long, slow or incomplete body never
+//! turns a success into a failure.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
-/// Judges a response; what is read of its body by `deadline` is kept.
+/// Evaluates a response. The part of its body that is read by `deadline` is kept.
 pub(super) async fn judge(
     response: Response<Incoming>,
     deadline: Instant,
@@ -63,13 +62,13 @@ pub(super) async fn judge(
     })
 }
 
-/// Whether an endpoint that answers like this has read the event and objects to its content: another
-/// event may fare better.
+/// Whether the status says that the endpoint has read the event and objects to its content, so that
+/// another event may succeed.
 fn is_about_the_event(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 409 | 413 | 415 | 422 | 431)
 }
 
-/// The status of an answer that was no success.
+/// The status of a response that was not a success.
 #[derive(Debug, thiserror::Error)]
 #[error("endpoint answered {0}")]
 struct Refused(StatusCode);
@@ -89,7 +88,7 @@ async fn read_head(mut body: Incoming, deadline: Instant) -> Bytes {
     head.freeze()
 }
 
-/// The wait that the far side asks for, by its own clock where it says what that is.
+/// The wait that the receiver asks for, relative to its own clock if it sends a `Date`.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok();
     retry::retry_after(text(RETRY_AFTER)?, text(DATE), now)

@@ -1,8 +1,8 @@
-//! The settings of a webhook, checked before it is one.
+//! Builder of a webhook, which checks the settings.
 //!
-//! What can never work is refused here: another scheme, user-info, no key, a
-//! certificate that is none. An address that the guard refuses is not: the
-//! destination exists, and each offer says why nothing is sent.
+//! Settings that are not valid are refused: another scheme, a user in the URL, no key, a
+//! certificate that cannot be parsed. An address that the guard blocks is accepted: the destination
+//! exists, and each delivery reports why nothing is sent.
 
 use std::{fmt, time::Duration};
 
@@ -41,7 +41,7 @@ impl WebhookBuilder {
         }
     }
 
-    /// Signs with this key; at least one is needed, and all that are given sign.
+    /// Adds a signing key. At least one is required, and all keys sign.
     #[must_use]
     pub fn sign_with(mut self, signer: Signer) -> Self {
         let until = None;
@@ -49,7 +49,8 @@ impl WebhookBuilder {
         self
     }
 
-    /// Signs with this key too until `moment`: the old key of a rotation, 24 hours as a rule.
+    /// Adds a signing key that is used until `moment`: the old key of a rotation, usually for 24
+    /// hours.
     #[must_use]
     pub fn sign_until(mut self, moment: Timestamp, signer: Signer) -> Self {
         let until = Some(moment);
@@ -57,38 +58,38 @@ impl WebhookBuilder {
         self
     }
 
-    /// Opens the guard for these addresses, such as `127.0.0.0/8`.
+    /// Permits these addresses, such as `127.0.0.0/8`, in the guard.
     #[must_use]
     pub fn allow(mut self, nets: impl IntoIterator<Item = IpNet>) -> Self {
         self.allow.extend(nets);
         self
     }
 
-    /// Trusts the certificates in this PEM or DER text beside the public ones.
+    /// Trusts the certificates in this PEM or DER text in addition to the public ones.
     #[must_use]
     pub fn trust(mut self, certificates: impl Into<Vec<u8>>) -> Self {
         self.roots.push(certificates.into());
         self
     }
 
-    /// Bounds the whole exchange, from the name's look-up to the last byte that is read.
+    /// Sets the timeout of the whole exchange, from the DNS lookup to the last byte read.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Looks names up by this resolver; by the one of the process when not said.
+    /// Uses this resolver for names instead of the resolver of the process.
     #[must_use]
     pub fn resolver(mut self, resolver: Resolver) -> Self {
         self.resolver = resolver;
         self
     }
 
-    /// Makes the webhook.
+    /// Builds the webhook.
     ///
     /// # Errors
-    /// Fails when a setting can never work; which one is in the error.
+    /// Fails if a setting is not valid. The error names it.
     pub fn build(self, clock: Clock) -> Result<Webhook, WebhookError> {
         let url: Uri = self.url.parse().map_err(|_| WebhookError::Url)?;
         let default_port = match url.scheme_str() {
@@ -130,7 +131,7 @@ impl WebhookBuilder {
 }
 
 impl fmt::Debug for WebhookBuilder {
-    /// Leaves the URL out: paths and queries of webhooks carry secrets.
+    /// Omits the URL, because paths and queries of webhooks contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WebhookBuilder")
             .field("keys", &self.keys)
@@ -140,23 +141,23 @@ impl fmt::Debug for WebhookBuilder {
     }
 }
 
-/// Why a webhook cannot be set up; it never repeats the URL.
+/// Why a webhook cannot be built. The error never contains the URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WebhookError {
-    /// The URL is none.
+    /// The URL is not valid.
     #[error("webhook url is not an absolute url")]
     Url,
     /// The URL is not HTTP.
     #[error("webhook url begins with neither https:// nor http://")]
     Scheme,
-    /// The URL carries a user or a password.
+    /// The URL contains a user or a password.
     #[error("webhook url carries user-info")]
     UserInfo,
-    /// No key was given, or only keys that end.
+    /// There is no signing key, or all keys expire.
     #[error("webhook has no lasting key to sign with")]
     Key,
-    /// A certificate to trust is none.
+    /// A trusted certificate is not valid.
     #[error("certificate to trust is neither PEM nor DER")]
     Certificate,
 }

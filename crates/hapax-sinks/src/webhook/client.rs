@@ -1,9 +1,8 @@
-//! The HTTP client of one webhook: HTTP/1.1 and 2, TLS by rustls, no proxies.
+//! The HTTP client of a webhook: HTTP/1.1 and 2, TLS by rustls, no proxies.
 //!
-//! Connections are kept and shared by the offers of one destination. A
-//! response's head and what is buffered of its body are bounded, and an
-//! HTTP/2 connection that went silent is given up, so that a dead far side
-//! costs one timeout and not one for each offer.
+//! Connections are pooled and shared by the deliveries of a destination. The head of a response and
+//! the buffered part of its body are limited. A silent HTTP/2 connection is closed, so that a dead
+//! receiver costs one timeout and not one per delivery.
 
 use std::{error::Error, io, sync::Arc, time::Duration};
 
@@ -25,7 +24,7 @@ use crate::limits::{IDLE_CONNECTION, IDLE_CONNECTIONS_MAX, KEEP_ALIVE};
 
 pub(super) type HttpClient = Client<Bounded<HttpsConnector<Dial>>, Full<Bytes>>;
 
-/// Makes a client that dials nothing but `dial`.
+/// Creates a client that connects only through `dial`.
 pub(super) fn new(
     dial: Dial,
     roots: Vec<CertificateDer<'static>>,
@@ -50,7 +49,7 @@ pub(super) fn new(
         .build(Bounded { inner, timeout }))
 }
 
-/// Says what kind of failure it was when no response came.
+/// Classifies the failure if there was no response.
 pub(super) fn failure(error: legacy::Error) -> SinkError {
     let error_type = match root_cause(&error) {
         Cause::Dial(DialError::Blocked(_)) => "blocked",
@@ -58,7 +57,7 @@ pub(super) fn failure(error: legacy::Error) -> SinkError {
         Cause::Dial(DialError::Connect(_)) => "connect",
         Cause::Tls => "tls",
         Cause::Timeout => "timeout",
-        // The dial went well, so it is the handshake that was broken off.
+        // The connection was opened, so the handshake failed.
         Cause::Other if error.is_connect() => "tls",
         Cause::Other => "exchange",
     };
@@ -86,7 +85,7 @@ enum Cause<'a> {
     Other,
 }
 
-/// Finds the layer that failed; an I/O error hides what it wraps from `source`.
+/// Finds the layer that failed. An I/O error hides what it wraps from `source`.
 fn root_cause<'a>(error: &'a (dyn Error + 'static)) -> Cause<'a> {
     let mut next = Some(error);
     while let Some(error) = next {

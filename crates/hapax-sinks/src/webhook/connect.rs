@@ -1,10 +1,10 @@
-//! From a webhook's host to a connection that was allowed.
+//! Guarded connections of a webhook: from the host to an open connection.
 //!
-//! The name is resolved here (`resolve`: one look-up at a time, shared by all offers), every address is judged here, and exactly an
-//! address that was judged is dialled, so there is no moment between check
-//! and use. Addresses are tried in the resolver's order, the next one when
-//! the last has failed or is slow to answer. The whole way, TLS included, is
-//! bounded, also where nobody waits for it any more.
+//! The name is resolved here (`resolve`: one lookup at a time, shared by all deliveries), every
+//! address is checked, and only a checked address is used to connect, so nothing can change between
+//! check and use. Addresses are tried in the resolver's order; the next one is tried when the
+//! previous one has failed or is slow. The whole way, including TLS, has a timeout, even if its
+//! caller is gone.
 
 use std::{
     io,
@@ -24,12 +24,12 @@ use tower_service::Service;
 use super::guard::{Blocked, Guard, Host};
 use crate::resolve::{LookupError, Resolver};
 
-/// Addresses of one name that are tried.
+/// Maximum number of addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 8;
-/// How long an address may stay silent before the next one is tried beside it.
+/// How long an address may be silent before the next one is tried in parallel.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Dials the one place that a webhook goes to.
+/// Connects to the host of a webhook.
 #[derive(Clone, Debug)]
 pub(super) struct Dial {
     place: Arc<Place>,
@@ -59,7 +59,7 @@ impl Dial {
         Self { place }
     }
 
-    /// Says whether the host is refused as it stands, before anything is resolved.
+    /// Why the host is blocked, if that is known without resolving it.
     pub(super) fn refusal(&self) -> Option<Blocked> {
         match &self.place.host {
             Ok(Host::Address(address)) => self.place.guard.judge(*address).err(),
@@ -82,7 +82,7 @@ impl Service<Uri> for Dial {
         let place = Arc::clone(&self.place);
         Box::pin(async move {
             let stream = first_to_answer(place.open_addresses().await?).await?;
-            // A webhook is one small write that somebody waits for.
+            // A webhook is one small write whose response is awaited.
             stream.set_nodelay(true).map_err(DialError::Connect)?;
             Ok(TokioIo::new(stream))
         })
@@ -90,7 +90,7 @@ impl Service<Uri> for Dial {
 }
 
 impl Place {
-    /// The addresses that may be dialled; at least one.
+    /// The addresses that are permitted; at least one.
     async fn open_addresses(&self) -> Result<Vec<SocketAddr>, DialError> {
         let found = match &self.host {
             Err(spelling) => return Err(DialError::Blocked(spelling.clone())),
@@ -142,24 +142,24 @@ async fn first_to_answer(addresses: Vec<SocketAddr>) -> Result<TcpStream, DialEr
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DialError {
-    /// The guard refused.
+    /// The guard blocked the address.
     #[error("connection is not allowed")]
     Blocked(#[source] Blocked),
-    /// The name leads nowhere.
+    /// The name cannot be resolved.
     #[error("name cannot be resolved")]
     Resolve(#[source] LookupError),
     /// The name has no address.
     #[error("name has no address")]
     Nowhere,
-    /// Nobody answers there.
+    /// The connection failed.
     #[error("cannot connect")]
     Connect(#[source] io::Error),
 }
 
-/// Bounds how long `inner` may take to connect.
+/// Limits how long `inner` may take to connect.
 ///
-/// The client goes on connecting in the background when another connection came free first; a
-/// far side that never finishes its handshake would be left holding ours.
+/// The client continues to connect in the background if another connection becomes free first.
+/// Without the limit, a receiver that never finishes its handshake would keep the connection open.
 #[derive(Clone, Debug)]
 pub(super) struct Bounded<C> {
     pub(super) inner: C,

@@ -1,10 +1,10 @@
-//! Which addresses a webhook may be sent to.
+//! SSRF guard: the addresses to which a webhook may be sent.
 //!
-//! Whoever names a webhook's URL must not reach what only we can reach: our
-//! own machine, our private network, the cloud's metadata. The guard judges
-//! the address that is about to be dialled, so a name that resolves to a
-//! private address, now or after a change of DNS, gains nothing; and it
-//! refuses the spellings that resolvers quietly turn into addresses.
+//! An author of a webhook URL must not be able to reach what only this machine can reach: the
+//! machine itself, its private network, the metadata service of the cloud. The guard checks the
+//! address that is about to be used. So a name that resolves to a private address, now or after a
+//! DNS change, is blocked. It also refuses spellings that resolvers silently convert into
+//! addresses.
 
 use std::{
     fmt,
@@ -13,10 +13,10 @@ use std::{
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// The longest name that DNS knows.
+/// Maximum length of a DNS name in bytes.
 const NAME_BYTES_MAX: usize = 253;
 
-/// IPv4 that is not the public internet, with what it is.
+/// IPv4 ranges outside the public internet, with their names.
 const CLOSED_V4: [(Ipv4Net, &str); 16] = [
     (v4([0, 0, 0, 0], 8), "this network"),
     (v4([10, 0, 0, 0], 8), "private"),
@@ -36,10 +36,11 @@ const CLOSED_V4: [(Ipv4Net, &str); 16] = [
     (v4([240, 0, 0, 0], 4), "reserved or broadcast"),
 ];
 
-/// The one block that IPv6 hands out for the public internet.
+/// The block of IPv6 that is assigned to the public internet.
 const GLOBAL_V6: Ipv6Net = v6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
-/// IPv6 that is not the public internet, with what it is; what is in no block is "not global".
+/// IPv6 ranges outside the public internet, with their names. An address in no block is "not
+/// global".
 const CLOSED_V6: [(Ipv6Net, &str); 14] = [
     (v6([0, 0, 0, 0, 0, 0, 0, 0], 128), "unspecified"),
     (v6([0, 0, 0, 0, 0, 0, 0, 1], 128), "loopback"),
@@ -58,33 +59,33 @@ const CLOSED_V6: [(Ipv6Net, &str); 14] = [
     (v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8), "multicast"),
 ];
 
-/// The host of a URL, read once.
+/// The host of a URL, parsed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Host {
-    /// An address, written as addresses are.
+    /// An address in its usual notation.
     Address(IpAddr),
-    /// A name for the resolver.
+    /// A name to resolve.
     Name(String),
 }
 
-/// Why nothing was dialled.
+/// Why no connection was opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Blocked {
-    /// The host is an address in disguise, or something that no resolver should see.
+    /// The host is an unusual notation of an address, or a name that should not be resolved.
     #[error("host is neither a plain name nor a plainly written address")]
     Spelling,
-    /// The address, or every address of the name, is not on the public internet.
+    /// The address, or every address of the name, is outside the public internet.
     #[error("address {address} is {range}")]
     Address {
-        /// The address that would have been dialled.
+        /// The blocked address.
         address: IpAddr,
-        /// What it is.
+        /// The name of its range.
         range: &'static str,
     },
 }
 
-/// What may be dialled: the public internet, and what is opened on purpose.
+/// The permitted addresses: the public internet, and configured exceptions.
 #[derive(Clone, Default)]
 pub(super) struct Guard {
     allow: Vec<IpNet>,
@@ -95,7 +96,7 @@ impl Guard {
         Self { allow }
     }
 
-    /// Judges an address; one that wraps an IPv4 address follows that.
+    /// Checks an address. An address that embeds an IPv4 address is treated like that one.
     pub(super) fn judge(&self, address: IpAddr) -> Result<(), Blocked> {
         let address = address.to_canonical();
         match closed(address) {
@@ -114,7 +115,7 @@ impl fmt::Debug for Guard {
 }
 
 impl Host {
-    /// Reads the host of a URL; `[...]` is IPv6.
+    /// Parses the host of a URL; `[...]` is IPv6.
     pub(super) fn parse(text: &str) -> Result<Self, Blocked> {
         if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
             let address: Ipv6Addr = inner.parse().map_err(|_| Blocked::Spelling)?;
@@ -132,9 +133,10 @@ impl Host {
     }
 }
 
-/// Resolvers read `127.1`, `0x7f000001`, `0177.0.0.1` and `2130706433` as addresses.
+/// Whether the last label is a number. Resolvers read `127.1`, `0x7f000001`, `0177.0.0.1` and
+/// `2130706433` as addresses.
 ///
-/// No real name ends in a label that is a number, so such a host is an address in disguise.
+/// No real name ends in a numeric label, so such a host is an unusual notation of an address.
 fn ends_in_a_number(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let label = name.rsplit('.').next().unwrap_or_default();

@@ -1,10 +1,9 @@
-//! Events to an HTTP endpoint, as Standard Webhooks.
+//! Webhook sink: posts events to an HTTP endpoint by Standard Webhooks.
 //!
-//! Each offer is one POST: the body is written once and signed as it is sent,
-//! the timestamp is the attempt's. A 2xx says that the far side has the event,
-//! whatever its body does after that; a redirect is a failure and is never
-//! followed; nothing outside the public internet is dialled unless it was
-//! opened on purpose, and no proxy of the environment is asked.
+//! Each delivery is one POST. The body is encoded once and signed when it is sent, with the
+//! timestamp of the attempt. A 2xx response says that the receiver has the event, whatever happens
+//! to its body. A redirect is a failure and is never followed. Connections outside the public
+//! internet are blocked unless they are permitted, and the proxies of the environment are not used.
 //!
 //! ```
 //! use hapax::Clock;
@@ -50,7 +49,7 @@ pub use guard::Blocked;
 const SENDER: HeaderValue = HeaderValue::from_static(concat!("hapax/", env!("CARGO_PKG_VERSION")));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// A webhook endpoint.
+/// A webhook sink.
 pub struct Webhook {
     url: Uri,
     keys: Vec<Key>,
@@ -60,7 +59,7 @@ pub struct Webhook {
     clock: Clock,
 }
 
-/// What is signed with, and until when.
+/// A signing key and its expiry.
 #[derive(Clone, Debug)]
 struct Key {
     signer: Signer,
@@ -68,14 +67,14 @@ struct Key {
 }
 
 impl Webhook {
-    /// Begins a webhook that posts to `url`.
+    /// Starts the builder of a webhook that posts to `url`.
     pub fn to(url: impl Into<String>) -> WebhookBuilder {
         WebhookBuilder::new(url.into())
     }
 
-    /// Says why every offer will be refused, where the URL alone tells.
+    /// Why every delivery will be blocked, if the URL alone determines that.
     ///
-    /// A name tells nothing by itself: what it resolves to is judged at every connection.
+    /// A name alone determines nothing: its addresses are checked at every connection.
     pub fn refusal(&self) -> Option<Blocked> {
         self.refusal.clone()
     }
@@ -111,7 +110,7 @@ impl Webhook {
 
         let mut headers = HeaderMap::with_capacity(8);
         let mut insert = |name: &'static str, value: &str| {
-            // Only a traceparent that somebody made up can be no header's value.
+            // Only a fabricated traceparent is not a valid header value.
             if value
                 .bytes()
                 .all(|byte| byte.is_ascii_graphic() || byte == b' ')
@@ -160,7 +159,7 @@ impl Key {
 }
 
 impl fmt::Debug for Webhook {
-    /// Names the host alone: paths and queries of webhooks carry secrets.
+    /// Prints only the host, because paths and queries of webhooks contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Webhook")
             .field("host", &self.url.host())

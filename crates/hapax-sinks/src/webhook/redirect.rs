@@ -1,4 +1,4 @@
-//! Following a redirect, wherever it leads: what a seeded bug does, and nobody else.
+//! Seeded bug: follows redirects to any address. Used in tests only.
 
 use bytes::Bytes;
 use http::{Request, Response, Uri, header::LOCATION};
@@ -9,14 +9,14 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 
-/// Where a response leads to.
+/// The target of a redirect.
 pub(super) fn place(response: &Response<Incoming>) -> Option<Uri> {
     let location = response.headers().get(LOCATION)?;
     let place = location.to_str().ok()?.parse().ok()?;
     response.status().is_redirection().then_some(place)
 }
 
-/// Sends the request there, past every guard.
+/// Sends the request to the target without the guard.
 pub(super) async fn follow(
     place: Uri,
     mut request: Request<Full<Bytes>>,

@@ -38,7 +38,7 @@ async fn an_answer_without_the_id_of_an_entry_delivers_nothing() {
     ] {
         let sink = Redis::to(format!("redis://{}", answering(answer).await));
         let outcome = deliver(&sink.build().unwrap(), any_offer()).await;
-        check_failure(&outcome, true, "answer", "no entry's id");
+        check_failure(&outcome, true, "answer", "an entry id");
     }
     let good = answering("$15\r\n1700000000000-0\r\n").await;
     let sink = Redis::to(format!("redis://{good}")).build().unwrap();

@@ -114,7 +114,7 @@ async fn a_missing_stream_says_what_to_create_and_is_found_when_it_is_there() {
             &outcome,
             true,
             "no_stream",
-            "no stream takes subject events.order.created",
+            "no stream lists subject events.order.created",
         );
     }
     let direct = with_stream(&server).await;
@@ -176,7 +176,7 @@ async fn a_user_that_may_not_ask_for_streams_has_its_events_declined() {
     let sink = to(&server).user("shop", "p").build().unwrap();
     for _ in 0..2 {
         let outcome = deliver(&sink, offer_number(1)).await;
-        check_failure(&outcome, true, "no_stream", "no stream takes subject");
+        check_failure(&outcome, true, "no_stream", "no stream lists subject");
         assert!(matches!(outcome, Err(SinkError::Declined { .. })));
     }
 }
@@ -244,7 +244,7 @@ async fn a_login_that_is_wrong_or_a_subject_that_is_forbidden_says_so() {
     let forbidden = to(&server).user("reader", "r");
     let forbidden = forbidden.timeout(Duration::from_secs(1)).build().unwrap();
     let outcome = deliver(&forbidden, offer_number(1)).await;
-    let error_chain = "does not let this user publish to subject events.a";
+    let error_chain = "does not permit this user to publish to subject events.a";
     check_failure(&outcome, true, "forbidden", error_chain);
     assert!(matches!(outcome, Err(SinkError::Declined { .. })));
     // Where all go to one subject, nothing is wrong with the event.

@@ -1,4 +1,4 @@
-//! A client that sends exactly what it is told and keeps every byte of the answer.
+//! HTTP client that sends exactly the given request and keeps the complete response.
 
 use bytes::Bytes;
 use hapax::sink::BoxError;
@@ -13,35 +13,35 @@ use hyper_util::{
 #[derive(Clone, Debug)]
 pub struct HttpClient(Client<HttpConnector, Full<Bytes>>);
 
-/// What a server answered.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpAnswer {
     /// The status code.
     pub status: u16,
-    /// The headers as they came.
+    /// The headers as received.
     pub headers: HeaderMap,
-    /// The whole body.
+    /// The complete body.
     pub body: Bytes,
 }
 
 impl HttpClient {
-    /// A client without connections.
+    /// Creates a client without connections.
     pub fn new() -> Self {
         Self(Client::builder(TokioExecutor::new()).build_http())
     }
 
-    /// Gets `url`.
+    /// Sends a GET request to `url`.
     ///
     /// # Errors
-    /// Fails when the exchange does not end with an answer.
+    /// Fails if there is no complete response.
     pub async fn get(&self, url: &str) -> Result<HttpAnswer, BoxError> {
         self.send(Method::GET, url, &[], Bytes::new()).await
     }
 
-    /// Posts `body` to `url`.
+    /// Sends a POST request with `body` to `url`.
     ///
     /// # Errors
-    /// Fails when the exchange does not end with an answer.
+    /// Fails if there is no complete response.
     pub async fn post(
         &self,
         url: &str,
@@ -51,10 +51,10 @@ impl HttpClient {
         self.send(Method::POST, url, headers, body.into()).await
     }
 
-    /// Sends one request and reads its answer to the end.
+    /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// Fails when the exchange does not end with an answer.
+    /// Fails if there is no complete response.
     pub async fn send(
         &self,
         method: Method,
@@ -83,7 +83,7 @@ impl Default for HttpClient {
 }
 
 impl HttpAnswer {
-    /// The first value of a header, where it is text.
+    /// The first value of a header, if it is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -96,7 +96,7 @@ impl HttpAnswer {
     /// The body as JSON.
     ///
     /// # Errors
-    /// Fails when it is something else.
+    /// Fails if the body is not JSON.
     pub fn json(&self) -> Result<serde_json::Value, serde_json::Error> {
         serde_json::from_slice(&self.body)
     }

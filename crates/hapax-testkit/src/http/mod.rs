@@ -1,8 +1,7 @@
-//! Real HTTP on loopback: a client that sends what it is told, and a receiver that misbehaves.
+//! HTTP on loopback: a client, and a receiver with faults.
 //!
-//! Both speak HTTP/1.1 over real sockets, so that what is tested is what
-//! users meet: connections that end early, bodies that never do, answers that
-//! come too late.
+//! Both use HTTP/1.1 over real sockets, so that tests cover what users encounter: connections that
+//! end early, bodies that never end, responses that arrive too late.
 
 mod client;
 mod receiver;

@@ -1,4 +1,4 @@
-//! A receiver that records what it gets and answers as it is told.
+//! HTTP receiver that records requests and sends configured responses.
 
 use std::{
     collections::VecDeque,
@@ -26,43 +26,43 @@ use tokio::{
 
 use crate::{seeded, wait};
 
-/// One piece of a body that goes on and on.
+/// A chunk of a long body.
 const PIECE: Bytes = Bytes::from_static(&[b'.'; 1024]);
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A real listener on loopback that records every request.
+/// A listener on loopback that records every request.
 ///
-/// Dropping it closes the listener and every connection.
+/// Dropping it closes the listener and all connections.
 pub struct HttpReceiver {
     address: SocketAddr,
     script: Arc<Mutex<Script>>,
     serving: JoinHandle<()>,
 }
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// Its method.
+    /// The method.
     pub method: Method,
-    /// Its path, with the query.
+    /// The path with the query.
     pub path: String,
-    /// Its headers.
+    /// The headers.
     pub headers: HeaderMap,
-    /// Its whole body.
+    /// The complete body.
     pub body: Bytes,
-    /// The status that it is answered with; `None` where the connection closes instead.
+    /// The status of the response; `None` if the connection is closed instead.
     pub answered: Option<u16>,
 }
 
 impl Received {
-    /// The first value of a header, where it is text.
+    /// The first value of a header, if it is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 }
 
-/// What the receiver does with a request, once it has recorded it.
+/// The response to a request.
 #[derive(Clone, Debug)]
 pub struct HttpReply {
     status: u16,
@@ -80,7 +80,7 @@ enum ReplyBody {
 }
 
 impl HttpReply {
-    /// An answer with this status and an empty body.
+    /// A response with this status and an empty body.
     pub fn status(status: u16) -> Self {
         Self {
             status,
@@ -90,7 +90,7 @@ impl HttpReply {
         }
     }
 
-    /// No answer at all: the connection closes.
+    /// No response: the connection is closed.
     pub fn closed() -> Self {
         Self {
             body: ReplyBody::Closed,
@@ -105,28 +105,28 @@ impl HttpReply {
         self
     }
 
-    /// Answers with this body.
+    /// Sets the body.
     #[must_use]
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = ReplyBody::Whole(body.into());
         self
     }
 
-    /// Answers with a body that never ends, a kibibyte at a time.
+    /// Sets a body that never ends, sent in chunks of one kibibyte.
     #[must_use]
     pub fn endless_body(mut self, pause: Duration) -> Self {
         self.body = ReplyBody::Endless(pause);
         self
     }
 
-    /// Answers with a body of about so many bytes, as fast as they are taken.
+    /// Sets a body of approximately this size, sent as fast as possible.
     #[must_use]
     pub fn large_body(mut self, bytes: u64) -> Self {
         self.body = ReplyBody::Large(bytes);
         self
     }
 
-    /// Waits before it answers.
+    /// Sets a delay before the response.
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
@@ -143,7 +143,7 @@ struct Script {
 }
 
 impl Script {
-    /// Records a request and says what to do with it.
+    /// Records a request and returns the response.
     fn take(&mut self, mut request: Received) -> HttpReply {
         let next = self.next.pop_front();
         let reply = next.unwrap_or_else(|| (self.usual)(&request));
@@ -155,19 +155,19 @@ impl Script {
 }
 
 impl HttpReceiver {
-    /// A receiver on a free port of 127.0.0.1 that answers 200 to everything.
+    /// Starts a receiver on a free port of 127.0.0.1 that responds with 200 to all requests.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// Panics if there is no free port.
     pub async fn start() -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         Self::start_at(any).await.expect("loopback has a free port")
     }
 
-    /// A receiver at `address`: one that was down comes up again.
+    /// Starts a receiver at `address`, for example again after an outage.
     ///
     /// # Errors
-    /// Fails when the address is taken.
+    /// Fails if the address is in use.
     pub async fn start_at(address: SocketAddr) -> io::Result<Self> {
         seeded::plant();
         let listener = TcpListener::bind(address).await?;
@@ -185,40 +185,40 @@ impl HttpReceiver {
         })
     }
 
-    /// Where it listens.
+    /// The address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address of `path`, which starts with a slash.
+    /// The URL of `path`, which starts with a slash.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Answers the next request like this; replies queue up.
+    /// Adds a response for one of the next requests to the queue.
     pub fn reply_next(&self, reply: HttpReply) {
         lock(&self.script).next.push_back(reply);
     }
 
-    /// Answers like this from now on, once the queue is empty.
+    /// Sets the response that is used while the queue is empty.
     pub fn reply(&self, reply: HttpReply) {
         self.reply_with(move |_| reply.clone());
     }
 
-    /// Answers each request as `choose` says from now on, once the queue is empty.
+    /// Sets a function that chooses the response while the queue is empty.
     pub fn reply_with(&self, choose: impl Fn(&Received) -> HttpReply + Send + 'static) {
         lock(&self.script).usual = Box::new(choose);
     }
 
-    /// Everything that arrived so far, in order.
+    /// All requests so far, in order.
     pub fn received(&self) -> Vec<Received> {
         lock(&self.script).received.clone()
     }
 
-    /// Waits until `count` requests have arrived, and returns all that did.
+    /// Waits until `count` requests have arrived, and returns all requests so far.
     ///
     /// # Panics
-    /// When fewer arrive within 10 seconds.
+    /// Panics if fewer arrive within 10 seconds.
     pub async fn received_at_least(&self, count: usize) -> Vec<Received> {
         let within = Duration::from_secs(30);
         wait::eventually(within, async || lock(&self.script).received.len() >= count).await;
@@ -242,7 +242,7 @@ impl Drop for HttpReceiver {
 }
 
 async fn serve(listener: TcpListener, script: Arc<Mutex<Script>>) {
-    // Dropping the set with this task aborts every connection.
+    // Dropping the set with this task aborts all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -258,7 +258,7 @@ async fn serve(listener: TcpListener, script: Arc<Mutex<Script>>) {
 async fn converse(stream: TcpStream, script: Arc<Mutex<Script>>) {
     let service = service_fn(|request| answer(request, &script));
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // A client that goes away, and a reply that is to close, both end the connection early.
+    // A client that leaves, and a reply that closes the connection, both end it early.
     drop(connection.await);
 }
 

@@ -1,8 +1,8 @@
 //! A private PostgreSQL server that a test may break.
 //!
-//! It runs the installed programs on a port and in a directory of its own, durable as in
-//! production (`fsync` and `full_page_writes` are on), and small. It ends with its value, and
-//! with the test's process where that dies first.
+//! It runs the installed programs with its own port and directory, with durability as in production
+//! (`fsync` and `full_page_writes` are on), and with little memory. It ends when the value is
+//! dropped or when the process of the test dies.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ use crate::{
     wait::{Patience, eventually},
 };
 
-/// How long a server may take to start, recover, or read its settings again.
+/// How long a server may take to start, to recover, or to reload its settings.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const CONFIGURATION: &str = "
@@ -44,7 +44,7 @@ dynamic_shared_memory_type = 'mmap'
 deadlock_timeout = '200ms'
 ";
 
-/// A running server, or one that was stopped; dropping it ends it and removes its files.
+/// A server, running or stopped. Dropping it stops it and removes its files.
 #[derive(Debug)]
 pub struct Cluster {
     programs: Programs,
@@ -56,37 +56,37 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Makes a server and starts it.
+    /// Creates and starts a server.
     ///
     /// # Panics
-    /// When PostgreSQL is not installed, or does not start.
+    /// Panics if PostgreSQL is not installed or does not start.
     pub async fn start() -> Self {
         Self::start_with(&[]).await
     }
 
-    /// Makes a server with settings that cannot be changed while it runs, and starts it.
+    /// Creates and starts a server with settings that cannot be changed while it runs.
     ///
     /// # Panics
-    /// When PostgreSQL is not installed, or does not start.
+    /// Panics if PostgreSQL is not installed or does not start.
     pub async fn start_with(settings: &[(&str, &str)]) -> Self {
         Self::start_in(&tempfile::env::temp_dir(), settings).await
     }
 
-    /// Makes a server whose files are below `parent`, with settings, and starts it.
+    /// Creates and starts a server with settings, whose files are below `parent`.
     ///
     /// # Panics
-    /// When PostgreSQL is not installed, or does not start.
+    /// Panics if PostgreSQL is not installed or does not start.
     pub async fn start_in(parent: &Path, settings: &[(&str, &str)]) -> Self {
         let mut cluster = Self::in_directory(parent);
         cluster.make(settings).await;
         cluster
     }
 
-    /// Makes a server that writes by way of a library which is loaded in front of the C library,
-    /// and starts it: see [`after_power_loss`](Self::after_power_loss).
+    /// Creates and starts a server that writes through a preloaded library: see
+    /// [`after_power_loss`](Self::after_power_loss).
     ///
     /// # Panics
-    /// When PostgreSQL is not installed, or does not start.
+    /// Panics if PostgreSQL is not installed or does not start.
     pub async fn start_on(disk: &Disk, settings: &[(&str, &str)]) -> Self {
         let mut cluster = Self::in_directory(&tempfile::env::temp_dir());
         let disk = disk.within(cluster.directory.path());
@@ -95,11 +95,11 @@ impl Cluster {
         cluster
     }
 
-    /// Makes a server that may get into [`trouble`](Self::trouble), by way of this library, and
-    /// starts it.
+    /// Creates and starts a server in which this preloaded library can cause
+    /// [`trouble`](Self::trouble).
     ///
     /// # Panics
-    /// When PostgreSQL is not installed, or does not start.
+    /// Panics if PostgreSQL is not installed or does not start.
     pub async fn start_in_trouble(library: &Path, settings: &[(&str, &str)]) -> Self {
         let mut cluster = Self::in_directory(&tempfile::env::temp_dir());
         cluster.trouble = Some(Trouble::none_within(cluster.directory.path(), library));
@@ -107,15 +107,15 @@ impl Cluster {
         cluster
     }
 
-    /// The trouble it may be in, where it was started so.
+    /// The faults of the server, if it was started with them.
     pub fn trouble(&self) -> Option<&Trouble> {
         self.trouble.as_ref()
     }
 
-    /// Returns when it takes connections; starts it where it has ended by itself.
+    /// Waits until the server accepts connections. Starts it if it has ended by itself.
     ///
     /// # Panics
-    /// When it does not start.
+    /// Panics if it does not start.
     pub async fn is_up(&mut self) {
         let (url, patience) = (self.url(), Patience::within(PATIENCE));
         let connects = || tokio_postgres::connect(&url, NoTls);
@@ -128,17 +128,17 @@ impl Cluster {
         }
     }
 
-    /// Another server, on a copy of this one's files as they are at one instant, started; this one
-    /// goes on.
+    /// Starts another server on a copy of this one's files at one moment. This server continues to
+    /// run.
     ///
-    /// While it stands still, `spoil` may take from the copy what a loss of power would have: it is
-    /// given the log of the disk, the directory of the data, and that of the copy.
+    /// While it is frozen, `spoil` can remove from the copy what a power failure would have lost.
+    /// It receives the log of the disk, the data directory, and the directory of the copy.
     ///
     /// # Errors
-    /// With its log, where the copy does not start.
+    /// Fails with the server log if the copy does not start.
     ///
     /// # Panics
-    /// When it cannot be copied.
+    /// Panics if the files cannot be copied.
     pub async fn after_power_loss(
         &self,
         spoil: impl FnOnce(&Path, &Path, &Path),
@@ -165,8 +165,8 @@ impl Cluster {
         let mut initdb = self.programs.command("initdb");
         initdb.arg("--pgdata").arg(self.data());
         initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8"]);
-        // The files survive the server's death, not the machine's: nothing is lost by not syncing
-        // what initdb wrote.
+        // The files have to survive the death of the server, not of the machine, so the output of
+        // initdb need not be synced.
         initdb.args(["--locale=C", "--no-sync"]);
         succeed(initdb).await;
         let lines = settings
@@ -178,10 +178,10 @@ impl Cluster {
         self.launch().await;
     }
 
-    /// A read-only standby of this server, streaming from it, as far as it is now.
+    /// Creates a read-only standby of this server with streaming replication.
     ///
     /// # Panics
-    /// When the copy cannot be made or does not start.
+    /// Panics if the copy cannot be made or does not start.
     pub async fn standby(&self) -> Self {
         let mut standby = Self::in_directory(&tempfile::env::temp_dir());
         let mut copy = standby.programs.command("pg_basebackup");
@@ -193,10 +193,10 @@ impl Cluster {
         standby
     }
 
-    /// Another server, with what the database `postgres` holds now restored out of a dump.
+    /// Starts another server and restores a dump of the database `postgres` into it.
     ///
     /// # Panics
-    /// When it cannot be dumped or restored.
+    /// Panics if the dump or the restore fails.
     pub async fn restored(&self) -> Self {
         let other = Self::start().await;
         let file = other.directory.path().join("dump");
@@ -212,47 +212,47 @@ impl Cluster {
         other
     }
 
-    /// Its address, of the database `postgres`.
+    /// The URL of the database `postgres`.
     pub fn url(&self) -> String {
         format!("postgres://postgres@{}/postgres", self.address())
     }
 
-    /// Where it listens, as `host:port`.
+    /// The address, as `host:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// A plain connection to it.
+    /// Opens a plain connection.
     ///
     /// # Panics
-    /// When it cannot be reached.
+    /// Panics if the server cannot be reached.
     pub async fn client(&self) -> Client {
         connect(&self.url()).await
     }
 
-    /// Stops it at once, as a crash would: nothing is flushed, and the next start recovers.
+    /// Stops the server immediately, like a crash: nothing is flushed, and the next start recovers.
     ///
     /// # Panics
-    /// When it does not stop.
+    /// Panics if it does not stop.
     pub async fn stop_immediate(&mut self) {
         succeed(self.stop()).await;
         self.reap();
     }
 
-    /// Starts it after it was stopped, on its old port; returns when it takes connections.
+    /// Starts the server again on the same port, and waits until it accepts connections.
     ///
     /// # Panics
-    /// When it does not start.
+    /// Panics if it does not start.
     pub async fn start_again(&mut self) {
         assert!(self.postmaster.is_none(), "the server runs already");
         let started = self.try_launch().await;
         assert!(started, "the server did not start: {}", self.log());
     }
 
-    /// Makes a standby a primary; returns when it takes writes.
+    /// Promotes a standby, and waits until it accepts writes.
     ///
     /// # Panics
-    /// When it is no standby.
+    /// Panics if it is not a standby.
     pub async fn promote(&self) {
         let client = self.client().await;
         let promoted = client.query_one("SELECT pg_promote()", &[]).await;
@@ -260,19 +260,19 @@ impl Cluster {
         assert!(promoted, "the standby was not promoted in time");
     }
 
-    /// Ends every connection that goes by this name; says how many there were.
+    /// Terminates all connections with this application name. Returns their number.
     ///
     /// # Panics
-    /// When the server cannot be reached.
+    /// Panics if the server cannot be reached.
     pub async fn terminate_backends(&self, application_name: &str) -> u64 {
         terminate_backends(&self.client().await, application_name, None).await
     }
 
-    /// Changes settings while it runs; new connections have them when this returns, and those
-    /// that only a start can change have them after the next one.
+    /// Changes settings while the server runs. New connections have them when this returns;
+    /// settings that require a restart take effect after the next start.
     ///
     /// # Panics
-    /// When a setting is refused, or the server cannot be reached.
+    /// Panics if a setting is refused or the server cannot be reached.
     pub async fn settings(&self, settings: &[(&str, &str)]) {
         const LOADED: &str = "SELECT pg_conf_load_time()::text";
         let client = self.client().await;
@@ -289,7 +289,7 @@ impl Cluster {
         .await;
     }
 
-    /// What the server has logged so far, in all its lives.
+    /// The server log of all runs so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
@@ -310,7 +310,8 @@ impl Cluster {
         }
     }
 
-    /// Starts it on the first free port: another may take the port between the look and the bind.
+    /// Starts the server on the first free port. Another process may take a port between check and
+    /// bind.
     async fn launch(&mut self) {
         let is_launched = self.is_launched().await;
         assert!(is_launched, "the server did not start: {}", self.log());
@@ -326,7 +327,7 @@ impl Cluster {
         false
     }
 
-    /// Starts it; false when it ended instead of taking connections.
+    /// Starts the server. Returns false if it ended instead of accepting connections.
     async fn try_launch(&mut self) -> bool {
         let mut postgres = self.programs.guarded("postgres");
         postgres.arg("-D").arg(self.data());
@@ -363,7 +364,7 @@ impl Cluster {
         stop
     }
 
-    /// Waits for a server that is ending; kills it where it does not.
+    /// Waits for a server that is stopping, and kills it if necessary.
     fn reap(&mut self) {
         let Some(mut postmaster) = self.postmaster.take() else {
             return;
@@ -385,8 +386,8 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // An immediate stop is a crash that takes its shared memory with it; SIGKILL, for one
-        // that does not hear, would leave that behind.
+        // An immediate stop is a crash that also removes the shared memory. SIGKILL, for a server
+        // that does not react, would leave it behind.
         if self.postmaster.is_some() {
             let stop = self.stop().stderr(Stdio::null()).output();
             if !stop.is_ok_and(|ended| ended.status.success()) {
@@ -394,7 +395,7 @@ impl Drop for Cluster {
             }
             self.reap();
         }
-        // Its last children may be writing still.
+        // The last child processes may still be writing.
         for _ in 0..500 {
             if fs::remove_dir_all(self.directory.path()).is_ok() {
                 break;
@@ -404,7 +405,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The value of the one row and column that a statement returns.
+/// The value of a statement that returns one row and one column.
 async fn one<T>(client: &Client, sql: &str) -> T
 where
     T: for<'a> tokio_postgres::types::FromSql<'a>,
@@ -513,7 +514,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_ends_when_the_process_that_started_it_dies() {
         let mut cluster = Cluster::start().await;
-        // What the death of the process does to the pipe.
+        // Closes the pipe, as the death of the process does.
         drop(cluster.postmaster.as_mut().and_then(|it| it.stdin.take()));
         eventually(PATIENCE, async || cluster.has_ended()).await;
     }

@@ -1,4 +1,4 @@
-//! Dumps of a database, restored where a test asks: into another database, or over the same one.
+//! Database dumps, restored into another database or over the same one.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::{
     with_database,
 };
 
-/// A dump of one database, as `pg_dump` makes it; dropping it removes its file.
+/// A dump of one database by `pg_dump`. Dropping it removes its file.
 #[derive(Debug)]
 pub struct Dump {
     directory: TempDir,
@@ -23,32 +23,32 @@ impl Dump {
     }
 }
 
-/// The directory of PostgreSQL's own programs.
+/// The directory of the PostgreSQL programs.
 ///
 /// # Panics
-/// When PostgreSQL is not installed.
+/// Panics if PostgreSQL is not installed.
 pub fn programs() -> PathBuf {
     Programs::find().directory().to_owned()
 }
 
 impl Cluster {
-    /// The address of one of its databases.
+    /// The URL of a database.
     pub fn url_of(&self, database: &str) -> String {
         with_database(&self.url(), database)
     }
 
-    /// A plain connection to one of its databases.
+    /// Opens a plain connection to a database.
     ///
     /// # Panics
-    /// When it cannot be reached.
+    /// Panics if the server cannot be reached.
     pub async fn client_of(&self, database: &str) -> Client {
         connect(&self.url_of(database)).await
     }
 
-    /// Makes an empty database.
+    /// Creates an empty database.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// Panics if it cannot be created.
     pub async fn create(&self, database: &str) {
         let create = format!("CREATE DATABASE {database} TEMPLATE template0");
         self.run(&create).await;
@@ -57,7 +57,7 @@ impl Cluster {
     /// Dumps a database.
     ///
     /// # Panics
-    /// When it cannot be dumped.
+    /// Panics if the dump fails.
     pub async fn dump(&self, database: &str) -> Dump {
         let programs = Programs::find();
         let mut directory = tempfile::Builder::new();
@@ -72,27 +72,26 @@ impl Cluster {
         dumped
     }
 
-    /// Restores a dump into a database; its schema `hapax`, if it has one, is replaced, in one
-    /// transaction.
+    /// Restores a dump into a database, in one transaction. An existing schema `hapax` is replaced.
     ///
     /// # Panics
-    /// When it cannot be restored.
+    /// Panics if the restore fails.
     pub async fn restore(&self, dump: &Dump, database: &str) {
         let mut restore = Programs::find().command("psql");
         restore.arg("--dbname").arg(self.url_of(database));
         restore.args(["--quiet", "--no-psqlrc", "--single-transaction"]);
         restore.arg("--set=ON_ERROR_STOP=1");
-        // A dump that cleans up by itself stumbles over partitions.
+        // A dump with `--clean` fails on partitions.
         restore.args(["--command", "DROP SCHEMA IF EXISTS hapax CASCADE", "--file"]);
         restore.arg(dump.file());
         succeed(restore).await;
     }
 
-    /// Gives `database` the name of another one, which becomes `away`; every connection to both is
-    /// ended.
+    /// Renames `database` to the name of another database, which is renamed to `away`. All
+    /// connections to both are terminated.
     ///
     /// # Panics
-    /// When they cannot be renamed.
+    /// Panics if they cannot be renamed.
     pub async fn swap(&self, database: &str, name: &str, away: &str) {
         let end = format!(
             "ALTER DATABASE {name} ALLOW_CONNECTIONS false;

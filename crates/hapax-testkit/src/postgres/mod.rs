@@ -1,9 +1,8 @@
-//! Fresh databases on a real PostgreSQL server, and private servers to break.
+//! PostgreSQL for tests: fresh databases on a shared server, and private servers.
 //!
-//! The server is the one that `HAPAX_TEST_POSTGRES` names, or the one on `127.0.0.1:5432`. Each
-//! test gets a database of its own, which goes with it. A server that cannot be reached fails the
-//! test, with a line that says what to do. A test that stops or starves its server has a
-//! [`Cluster`] of its own.
+//! The shared server is given by `HAPAX_TEST_POSTGRES`; the default is `127.0.0.1:5432`. Each test
+//! gets its own database, which is dropped at its end. If the server cannot be reached, the test
+//! fails with instructions. A test that stops or overloads its server uses its own [`Cluster`].
 
 mod cluster;
 mod dump;
@@ -20,7 +19,7 @@ use crate::name::unused;
 
 const SERVER: &str = "postgres://postgres@127.0.0.1:5432/postgres";
 
-/// A database that nobody else uses; dropping it drops it on the server.
+/// A database for one test. Dropping the value drops it on the server.
 #[derive(Debug)]
 pub struct Database {
     server: String,
@@ -28,30 +27,30 @@ pub struct Database {
 }
 
 impl Database {
-    /// Makes a database on the tests' server, as that makes them.
+    /// Creates a database on the shared server from its template.
     ///
-    /// `cargo x test` has put the tables of Hapax where its server takes databases from: to make
-    /// them is most of what a test's database costs. Who is not to find them asks for one that is
+    /// `cargo x test` has created the tables of Hapax in the template of its server, because
+    /// creating them is most of the cost of a test's database. A test that must not find them uses
     /// [`empty`](Self::empty).
     ///
     /// # Panics
-    /// When the server cannot be reached, or the role may not make databases.
+    /// Panics if the server cannot be reached or the role may not create databases.
     pub async fn fresh() -> Self {
         Self::on(&server()).await
     }
 
-    /// Makes an empty database on the tests' server.
+    /// Creates an empty database on the shared server.
     ///
     /// # Panics
-    /// When the server cannot be reached, or the role may not make databases.
+    /// Panics if the server cannot be reached or the role may not create databases.
     pub async fn empty() -> Self {
         Self::made(&server(), "TEMPLATE template0").await
     }
 
-    /// Makes a database on the server at `url`, as that makes them.
+    /// Creates a database on the server at `url` from its template.
     ///
     /// # Panics
-    /// When the server cannot be reached, or the role may not make databases.
+    /// Panics if the server cannot be reached or the role may not create databases.
     pub async fn on(url: &str) -> Self {
         Self::made(url, "").await
     }
@@ -69,15 +68,15 @@ impl Database {
         }
     }
 
-    /// Its address.
+    /// The URL.
     pub fn url(&self) -> String {
         with_database(&self.server, &self.name)
     }
 
-    /// Where its server listens, as `host:port`: what a proxy is to lead to.
+    /// The address of the server, as `host:port`, for a proxy.
     ///
     /// # Panics
-    /// When its address names no host that is reached by TCP.
+    /// Panics if the URL has no host that is reached by TCP.
     pub fn address(&self) -> String {
         let config: Config = self
             .server
@@ -90,23 +89,23 @@ impl Database {
         format!("{host}:{port}")
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A plain connection to it.
+    /// Opens a plain connection.
     ///
     /// # Panics
-    /// When it cannot be reached.
+    /// Panics if the server cannot be reached.
     pub async fn client(&self) -> Client {
         connect(&self.url()).await
     }
 
-    /// Ends every connection to it that goes by this name; says how many there were.
+    /// Terminates all connections to the database with this application name. Returns their number.
     ///
     /// # Panics
-    /// When it cannot be reached.
+    /// Panics if the server cannot be reached.
     pub async fn terminate_backends(&self, application_name: &str) -> u64 {
         terminate_backends(&self.client().await, application_name, Some(&self.name)).await
     }
@@ -126,7 +125,7 @@ impl Drop for Database {
                 };
                 tokio::spawn(connection);
                 let drop_it = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
-                // What cannot be dropped is left to whoever looks after the server.
+                // A database that cannot be dropped is left on the server.
                 let _dropped = client.batch_execute(&drop_it).await;
             });
         });
@@ -134,7 +133,7 @@ impl Drop for Database {
     }
 }
 
-/// The address of the tests' server.
+/// The URL of the shared server.
 pub fn server() -> String {
     #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
     std::env::var("HAPAX_TEST_POSTGRES").unwrap_or_else(|_| SERVER.to_owned())
@@ -143,7 +142,7 @@ pub fn server() -> String {
 /// Connects without TLS.
 ///
 /// # Panics
-/// When the server cannot be reached.
+/// Panics if the server cannot be reached.
 pub async fn connect(url: &str) -> Client {
     let connected = tokio_postgres::connect(url, NoTls).await;
     let (client, connection) = connected.unwrap_or_else(|error| {
@@ -153,7 +152,7 @@ pub async fn connect(url: &str) -> Client {
     client
 }
 
-/// Ends the connections that go by this name, to one database or to all.
+/// Terminates the connections with this application name, to one database or to all.
 async fn terminate_backends(client: &Client, name: &str, database: Option<&str>) -> u64 {
     const TERMINATE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = coalesce($2, datname)";
@@ -161,7 +160,7 @@ async fn terminate_backends(client: &Client, name: &str, database: Option<&str>)
     ended.expect("backends can be ended")
 }
 
-/// The same server, another database.
+/// The URL of another database on the same server.
 fn with_database(url: &str, name: &str) -> String {
     let (head, query) = url
         .split_once('?')

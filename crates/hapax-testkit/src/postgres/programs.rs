@@ -1,8 +1,8 @@
-//! PostgreSQL's own programs: where they are installed, and as whom they run.
+//! PostgreSQL programs: their location and the user that runs them.
 //!
-//! They are looked for in `HAPAX_TEST_POSTGRES_BIN` (which is how another version is tested),
-//! where Debian installs them (the highest version), on the `PATH`, and where `pg_config` says.
-//! PostgreSQL refuses to run as root; root runs them as the user `postgres`.
+//! They are searched in `HAPAX_TEST_POSTGRES_BIN` (for tests with another version), in Debian's
+//! directories (the highest version first), on the `PATH`, and with `pg_config`. PostgreSQL refuses
+//! to run as root; if the test runs as root, they run as the user `postgres`.
 
 use std::{
     ffi::OsStr,
@@ -12,21 +12,21 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// What every server needs; a standby needs `pg_basebackup` as well, and a restored
-/// one `pg_dump` and `psql`, which small builds leave out.
+/// The programs that every server needs. A standby also needs `pg_basebackup`, and a restored
+/// server `pg_dump` and `psql`, which small builds do not include.
 const NEEDED: &[&str] = &["postgres", "initdb", "pg_ctl"];
 const DEBIAN: &str = "/usr/lib/postgresql";
 const INSTALL: &str = "no PostgreSQL programs (postgres, initdb, pg_ctl): install \
     the package postgresql, or name their directory in HAPAX_TEST_POSTGRES_BIN";
 
-/// The programs of one installed version.
+/// The programs of one version.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     directory: PathBuf,
     run_as: Option<User>,
 }
 
-/// Whom root becomes.
+/// The user that replaces root.
 #[derive(Clone, Copy, Debug)]
 struct User {
     id: u32,
@@ -34,7 +34,7 @@ struct User {
 }
 
 impl Programs {
-    /// Finds them.
+    /// Finds the programs.
     pub(super) fn find() -> Self {
         #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
         let named = std::env::var("HAPAX_TEST_POSTGRES_BIN").ok();
@@ -51,18 +51,18 @@ impl Programs {
         }
     }
 
-    /// Where they are.
+    /// Their directory.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// A call of one of them.
+    /// A command for one of them.
     pub(super) fn command(&self, name: &str) -> Command {
         self.run_as_user(self.directory.join(name))
     }
 
-    /// A call of `name` in a shell that ends it at once when our side of its input closes: no
-    /// server outlives its test, however the test ends.
+    /// A command that runs `name` in a shell that kills it when our end of its input is closed. So
+    /// no server outlives its test, however the test ends.
     pub(super) fn guarded(&self, name: &str) -> Command {
         const GUARD: &str =
             "( { read -r _; kill -QUIT $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
@@ -72,7 +72,7 @@ impl Programs {
         command
     }
 
-    /// Gives a directory to whoever runs the programs.
+    /// Makes the user of the programs the owner of a directory.
     pub(super) fn own(&self, directory: &Path) {
         if let Some(User { id, group }) = self.run_as {
             let given = chown(directory, Some(id), Some(group));
@@ -95,7 +95,7 @@ impl Programs {
 /// Runs a program to its end.
 ///
 /// # Panics
-/// When it fails, with what it said.
+/// Panics with its output if it fails.
 pub(super) async fn succeed(command: Command) -> Output {
     let called = format!("{command:?}");
     let mut command = tokio::process::Command::from(command);
@@ -110,7 +110,7 @@ fn installed() -> Option<PathBuf> {
     let mut found = debian();
     #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
     let path = std::env::var("PATH").unwrap_or_default();
-    // A link on the PATH leads to where the others are.
+    // A symbolic link on the PATH leads to the directory of the other programs.
     let on_path = std::env::split_paths(&path)
         .filter_map(|directory| fs::canonicalize(directory.join("postgres")).ok());
     found.extend(on_path.filter_map(|program| program.parent().map(Path::to_owned)));
@@ -136,7 +136,7 @@ fn is_complete(directory: &Path) -> bool {
     NEEDED.iter().all(|name| directory.join(name).is_file())
 }
 
-/// A number that `id` prints: of a user, or of a user's group.
+/// A number printed by `id`: of a user or of a user's group.
 fn number(of: &str, user: Option<&str>) -> u32 {
     let said = Command::new("id").arg(of).args(user).output();
     let said = said.unwrap_or_else(|error| panic!("cannot run id: {error}"));

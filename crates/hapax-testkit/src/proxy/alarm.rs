@@ -1,7 +1,7 @@
-//! A timer that is precise to a tenth of a millisecond, where the runtime's has whole ones.
+//! Timer with a precision of a tenth of a millisecond; the runtime's has whole milliseconds.
 //!
-//! One thread sleeps until the earliest moment that somebody waits for. It never spins: a delay
-//! costs two wake-ups and no more.
+//! One thread sleeps until the earliest time that is awaited. It never spins: a delay costs two
+//! wake-ups.
 
 use std::{
     cmp::Reverse,
@@ -13,7 +13,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// The thread, for as long as somebody holds this.
+/// A handle of the thread, which ends with the last handle.
 #[derive(Debug)]
 pub(super) struct Alarm(Arc<Clockwork>);
 
@@ -39,7 +39,7 @@ impl Alarm {
         Self(clockwork)
     }
 
-    /// What comes at `due`, or at once where that has passed.
+    /// Completes at `due`, or at once if `due` has passed.
     pub(super) fn at(&self, due: Instant) -> oneshot::Receiver<()> {
         let (tell, told) = oneshot::channel();
         let mut waiting = self.0.lock();
@@ -76,7 +76,7 @@ impl Clockwork {
                     .unwrap_or_else(PoisonError::into_inner),
                 Some((due, number)) if due <= now => {
                     waiting.due.pop();
-                    // Whoever no longer waits needs no word.
+                    // The receiver may have been dropped.
                     let _told = waiting.told.remove(&number).map(|tell| tell.send(()));
                     waiting
                 }

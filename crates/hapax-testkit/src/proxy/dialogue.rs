@@ -1,8 +1,8 @@
-//! What a client and PostgreSQL say to each other, as far as a trap must understand it.
+//! Parser of the PostgreSQL protocol, as far as traps need it.
 //!
-//! Each side's bytes are cut into messages. The client's say which statement is to run, by way of
-//! prepared statements and portals; the server's say which of them is answered. What a
-//! connection says once it is encrypted is passed as it is.
+//! The bytes of each side are split into messages. The client's messages contain the statements,
+//! through prepared statements and portals; the server's messages show which of them is completed.
+//! Encrypted connections are passed through unchanged.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,24 +14,24 @@ use super::trap::{Said, Trap};
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
 const CANCEL_REQUEST: u32 = 80_877_102;
-/// The first byte of a TLS handshake without a request for it.
+/// The first byte of a TLS handshake without a preceding request.
 const HANDSHAKE: u8 = 0x16;
 
-/// One connection's conversation.
+/// The state of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Dialogue {
     phase: Phase,
-    /// Texts of prepared statements, by name.
+    /// The texts of prepared statements by name.
     statements: HashMap<String, String>,
-    /// Texts of what portals run, by name.
+    /// The texts of portals by name.
     portals: HashMap<String, String>,
-    /// What the server has yet to answer, in order.
+    /// The statements without a response so far, in order.
     awaited: VecDeque<Awaited>,
-    /// The latest word of the server about the statement at the head.
+    /// The latest response to the first of them.
     word: Option<String>,
-    /// Bytes of the server's answer that were looked at and kept back.
+    /// Number of bytes of the server's response that were parsed and kept back.
     kept: usize,
-    /// The client's next statement passes, whoever waits for it.
+    /// The client's next statement passes, even if a trap matches.
     is_let_go: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Dialogue {
 enum Phase {
     #[default]
     Startup,
-    /// The server is to answer with one byte whether it encrypts.
+    /// The server will respond with one byte whether it encrypts.
     Asked,
     Talking,
     Opaque,
@@ -52,7 +52,7 @@ enum Awaited {
     Sync,
 }
 
-/// How many bytes pass, and what happens behind them.
+/// The number of bytes that pass, and what happens after them.
 #[derive(Debug)]
 pub(super) struct Scan {
     pub(super) pass: usize,
@@ -60,7 +60,7 @@ pub(super) struct Scan {
 }
 
 impl Dialogue {
-    /// Looks through what the client says; it must be told again what does not pass.
+    /// Parses bytes of the client. Bytes that do not pass have to be given again.
     pub(super) fn client(&mut self, bytes: &[u8], traps: &[Trap]) -> Scan {
         let mut pass = 0;
         while let Some(Message { tag, body, length }) = self.next_of_client(&bytes[pass..]) {
@@ -81,9 +81,9 @@ impl Dialogue {
         Scan { pass, sprung: None }
     }
 
-    /// Looks through what the server says; it must be told again what does not pass.
+    /// Parses bytes of the server. Bytes that do not pass have to be given again.
     ///
-    /// A trapped answer does not pass before it is whole.
+    /// A trapped response passes only when it is complete.
     pub(super) fn server(&mut self, bytes: &[u8]) -> Scan {
         let mut pass = 0;
         if self.phase == Phase::Asked && !bytes.is_empty() {
@@ -118,12 +118,12 @@ impl Dialogue {
         Scan { pass, sprung }
     }
 
-    /// The client's trapped statement passes when it is told again.
+    /// Lets the client's trapped statement pass when it is given again.
     pub(super) fn let_statement_go(&mut self) {
         self.is_let_go = true;
     }
 
-    /// How many bytes of the server's trapped answer were kept back, and pass now.
+    /// Lets the server's trapped response pass. Returns the number of bytes that were kept back.
     pub(super) fn let_answer_go(&mut self) -> usize {
         mem::take(&mut self.kept)
     }
@@ -157,7 +157,7 @@ impl Dialogue {
         None
     }
 
-    /// Takes in a message of the client; returns the trap that keeps it back.
+    /// Processes a message of the client. Returns the trap that keeps it back.
     fn says(&mut self, tag: u8, body: &[u8], traps: &[Trap]) -> Option<Trap> {
         let mut texts = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
         let mut text = || texts.next().unwrap_or_default().into_owned();
@@ -192,7 +192,7 @@ impl Dialogue {
         traps.iter().find(|trap| trap.catches(said)).cloned()
     }
 
-    /// Notes a statement that the server is to answer, unless its trap keeps it back.
+    /// Records a statement that the server will respond to, unless its trap keeps it back.
     fn awaits(
         &mut self,
         trap: Option<Trap>,
@@ -207,7 +207,7 @@ impl Dialogue {
         }
     }
 
-    /// Takes in a message of the server; returns the trap whose answer is whole with it.
+    /// Processes a message of the server. Returns the trap whose response is complete with it.
     fn hears(&mut self, tag: u8, body: &[u8]) -> Option<Trap> {
         match tag {
             b'C' | b'I' | b's' => {
@@ -229,7 +229,7 @@ impl Dialogue {
         }
     }
 
-    /// After an error the server skips all that was to run before the next sync.
+    /// After an error the server skips everything up to the next sync.
     fn failed(&mut self) -> Option<Trap> {
         let mut sprung = None;
         while let Some(Awaited::Execute(_)) = self.awaited.front() {
@@ -253,7 +253,7 @@ impl Dialogue {
     }
 }
 
-/// A whole message.
+/// A complete message.
 struct Message<'a> {
     tag: Option<u8>,
     body: &'a [u8],
@@ -272,7 +272,8 @@ fn tagged(bytes: &[u8]) -> Option<Message<'_>> {
 
 fn untagged(bytes: &[u8]) -> Option<Message<'_>> {
     let length = u32::from_be_bytes(*bytes.first_chunk()?) as usize;
-    // A length counts itself; less is no message, and is passed on for the server to refuse.
+    // A length includes itself. A smaller value is not a message and is passed on, so that the
+    // server refuses it.
     let body = bytes.get(4..length.max(4))?;
     Some(Message {
         tag: None,
@@ -286,7 +287,7 @@ fn first_text(body: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// The SQLSTATE among an error's fields.
+/// The SQLSTATE in the fields of an error.
 fn error_code(body: &[u8]) -> String {
     let mut fields = body.split(|byte| *byte == 0);
     let code = fields.find_map(|field| field.strip_prefix(b"C"));

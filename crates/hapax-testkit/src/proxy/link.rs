@@ -1,7 +1,7 @@
-//! One connection through the proxy: two directions, each with its fault.
+//! One proxied connection: two directions, each with its fault.
 //!
-//! A direction reads, decides, and writes when the time has come. What a direction has swallowed
-//! once it swallows for good: a peer that missed bytes must never hear the rest.
+//! A direction reads, decides, and writes at the due time. After it has swallowed bytes it swallows
+//! everything, because a peer that missed bytes must never receive later ones.
 
 use std::{
     collections::VecDeque,
@@ -28,26 +28,26 @@ use super::{
     trap::{Deed, Trap},
 };
 
-/// Bytes of one direction that wait for their time; beyond it the sender waits.
+/// Maximum number of queued bytes per direction. The sender waits when it is reached.
 const QUEUED_MAX: usize = 4 * 1024 * 1024;
 const READ: usize = 64 * 1024;
-/// What lies between two pieces of what is sliced.
+/// The interval between two pieces of sliced data.
 const GAP: Duration = Duration::from_millis(1);
 
-/// How a direction or a connection came to its end.
+/// How a direction or a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The sender has no more to say.
+    /// The sender has closed its side.
     Eof,
-    /// One of the two is gone.
+    /// One of the peers is gone.
     Gone,
-    /// A fault ended it.
+    /// A fault closed it.
     Cut,
-    /// A fault ended it, with a reset.
+    /// A fault reset it.
     Reset,
 }
 
-/// Carries a connection to its end.
+/// Forwards a connection until it ends.
 pub(super) async fn carry(mut client: TcpStream, mut server: TcpStream, shared: &Shared) {
     let dialogue = shared.is_postgres.then(Mutex::<Dialogue>::default);
     let mut resets = shared.resets.subscribe();
@@ -67,14 +67,14 @@ pub(super) async fn carry(mut client: TcpStream, mut server: TcpStream, shared: 
         End::Reset => {
             shared.note(|tally| tally.reset += 1);
             for stream in [&client, &server] {
-                // One that is closed already needs no reset.
+                // The connection may already be closed.
                 let _set = stream.set_zero_linger();
             }
         }
     }
 }
 
-/// Until both have said all, or one of them ended otherwise.
+/// Waits until both directions are closed, or until one of them ends in another way.
 async fn both(there: impl Future<Output = End>, back: impl Future<Output = End>) -> End {
     let (mut there, mut back) = (pin!(there), pin!(back));
     select! {
@@ -83,7 +83,7 @@ async fn both(there: impl Future<Output = End>, back: impl Future<Output = End>)
     }
 }
 
-/// What goes one way.
+/// One direction.
 struct Course<'a> {
     direction: Direction,
     shared: &'a Shared,
@@ -91,14 +91,14 @@ struct Course<'a> {
     read: BytesMut,
     queue: VecDeque<(Instant, Bytes)>,
     queued: usize,
-    /// Bytes that may pass yet, under the fault of this number.
+    /// The number of bytes that may still pass, with the number of the fault.
     allowance: Option<(u64, usize)>,
     state: State,
 }
 
 enum State {
     Passing,
-    /// Nothing more is read; what is queued still goes.
+    /// Nothing more is read; queued bytes are still sent.
     Ending(End),
     Swallowing,
     Held(Trap),
@@ -137,7 +137,7 @@ impl<'a> Course<'a> {
             }
             if let (State::Ending(end), true) = (&self.state, self.queue.is_empty()) {
                 if *end == End::Eof {
-                    // The other side may be gone already.
+                    // The other side may already be gone.
                     let _shut = to.shutdown().await;
                 }
                 return *end;
@@ -150,7 +150,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Waits for the first of: a chunk's time, more bytes, a trap's release.
+    /// Waits for the first of: the due time of a chunk, more bytes, the release of a trap.
     async fn step(&mut self, alarm: Option<oneshot::Receiver<()>>, from: &mut ReadHalf<'_>) {
         self.read.reserve(READ);
         let (is_reading, held) = match &self.state {
@@ -172,7 +172,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// A black hole swallows the end too: the other side never hears of it.
+    /// A black hole also swallows the end: the other side is not informed.
     async fn hear_the_end(&mut self) {
         if matches!(self.state, State::Swallowing) {
             pending::<()>().await;
@@ -180,7 +180,7 @@ impl<'a> Course<'a> {
         self.state = State::Ending(End::Eof);
     }
 
-    /// Decides about what was read.
+    /// Decides about the bytes that were read.
     fn take(&mut self) {
         let (fault, number) = self.shared.fault(self.direction);
         if fault == Fault::BlackHole {
@@ -210,7 +210,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// How much of `pass` a cut leaves.
+    /// How many of `pass` bytes a cut permits.
     fn allowed(&mut self, pass: usize, fault: Fault, number: u64) -> usize {
         let Fault::CutAfter(bytes) = fault else {
             return pass;
@@ -234,7 +234,7 @@ impl<'a> Course<'a> {
             Fault::Delay(delay) => Instant::now() + delay,
             _ => Instant::now(),
         };
-        // What left earlier arrives earlier, whatever the delay is by now.
+        // Bytes that were sent earlier arrive earlier, even if the delay has changed.
         let mut due = self.queue.back().map_or(due, |(last, _)| due.max(*last));
         self.queued += bytes;
         let mut rest = self.read.split_to(bytes).freeze();

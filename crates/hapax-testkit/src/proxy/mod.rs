@@ -1,13 +1,13 @@
-//! A TCP proxy that turns a good network into a bad one, when it is told.
+//! Fault-injecting TCP proxy.
 //!
-//! It stands on loopback between a client and a server. Faults are switched while it runs, for
-//! each direction: a delay, a black hole, a cut after so many bytes; connections can be refused
-//! or reset. Before PostgreSQL it understands enough of what is said to act at a named moment,
-//! such as: the server has committed, and the client never hears of it ([`Proxy::once`]).
+//! It listens on loopback between a client and a server. Faults can be switched while it runs, for
+//! each direction: a delay, a black hole, a cut after a number of bytes. Connections can be refused
+//! or reset. For PostgreSQL it understands enough of the protocol to act at a given moment, for
+//! example: the server has committed, and the client never receives the response ([`Proxy::once`]).
 //!
-//! What it did is counted ([`Proxy::tally`]), so that a test can show that the fault was there.
-//! Delays are precise to about a tenth of a millisecond, and the proxy runs on a thread of its
-//! own: it can stand before a benchmark as the network does.
+//! Its actions are counted ([`Proxy::tally`]), so that a test can prove that the fault occurred.
+//! Delays are precise to about a tenth of a millisecond. The proxy runs on its own thread, so it
+//! can also simulate a network in a benchmark.
 
 mod alarm;
 mod dialogue;
@@ -33,47 +33,47 @@ use crate::port::free_port;
 use alarm::Alarm;
 pub use trap::{Deed, Moment, Trap};
 
-/// What is done to the bytes of one direction.
+/// A fault for the bytes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// They pass.
+    /// No fault.
     #[default]
     None,
-    /// They pass so much later.
+    /// The bytes are delayed.
     Delay(Duration),
-    /// They vanish, and so does the end of the connection; the connection stays.
+    /// The bytes are swallowed, and so is the end of the connection. The connection stays open.
     BlackHole,
-    /// So many of each connection pass, counted from now; then it ends.
+    /// This number of bytes passes per connection, counted from now; then the connection is closed.
     CutAfter(usize),
-    /// They pass in pieces of so many, a millisecond apart.
+    /// The bytes pass in pieces of this size, with intervals of a millisecond.
     Slice(usize),
 }
 
-/// Which way bytes go.
+/// A direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// What the client says.
+    /// From the client to the server.
     ToServer,
-    /// What the server says.
+    /// From the server to the client.
     ToClient,
 }
 
-/// What a proxy has done so far.
+/// The counted actions of a proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Connections that came.
+    /// Accepted connections.
     pub accepted: usize,
-    /// Connections that were ended by a cut.
+    /// Connections that were closed by a cut.
     pub cut: usize,
-    /// Connections that were ended by a reset.
+    /// Connections that were reset.
     pub reset: usize,
-    /// Bytes that vanished.
+    /// Bytes that were swallowed.
     pub swallowed: usize,
-    /// Connections that found no server behind the proxy.
+    /// Connections for which the server could not be reached.
     pub unserved: usize,
 }
 
-/// A proxy that runs until it is dropped; its connections end with it.
+/// A proxy that runs until it is dropped. Its connections end with it.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -88,7 +88,7 @@ struct Shared {
     plan: Mutex<Plan>,
     tally: Mutex<Tally>,
     is_refusing: watch::Sender<bool>,
-    /// Whether the listener is what it should be: `true` while it refuses.
+    /// Whether connections are refused; the listener follows this value.
     refuses: watch::Sender<bool>,
     resets: watch::Sender<u64>,
     alarm: OnceLock<Alarm>,
@@ -97,34 +97,35 @@ struct Shared {
 #[derive(Debug)]
 struct Plan {
     server: String,
-    /// To the server, to the client; each with the number of its change.
+    /// The faults to the server and to the client, each with a sequence number.
     faults: [(Fault, u64); 2],
     traps: Vec<Trap>,
 }
 
 impl Proxy {
-    /// Stands before the server at `host:port`, which may speak anything.
+    /// Starts a proxy for the server at `host:port`, with any protocol.
     ///
     /// # Panics
-    /// When there is no port or thread to be had.
+    /// Panics if there is no free port or no thread.
     pub fn to(server: impl Into<String>) -> Self {
         Self::start(server.into(), false)
     }
 
-    /// Stands before a PostgreSQL server at `host:port`, and listens for the moments of traps.
+    /// Starts a proxy for the PostgreSQL server at `host:port`, with support for traps.
     ///
     /// # Panics
-    /// When there is no port or thread to be had.
+    /// Panics if there is no free port or no thread.
     pub fn to_postgres(server: impl Into<String>) -> Self {
         Self::start(server.into(), true)
     }
 
-    /// Where it listens.
+    /// The address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same URL, by way of the proxy, and without encryption: traps must understand it.
+    /// The same URL through the proxy, without encryption, because traps have to understand the
+    /// protocol.
     pub fn url(&self, url: &str) -> String {
         let (head, query) = url.split_once('?').unwrap_or((url, ""));
         let start = head.find("://").map_or(0, |at| at + 3);
@@ -140,12 +141,12 @@ impl Proxy {
         format!("{before}{address}{after}?{}", query.join("&"))
     }
 
-    /// Leads connections that come from now on to another server.
+    /// Connects future connections to another server.
     pub fn lead_to(&self, server: impl Into<String>) {
         self.shared.plan().server = server.into();
     }
 
-    /// Does this to all bytes of one direction, of connections that are and that come.
+    /// Sets the fault of one direction, for current and future connections.
     pub fn set(&self, direction: Direction, fault: Fault) {
         let mut plan = self.shared.plan();
         let (was, number) = &mut plan.faults[direction as usize];
@@ -153,22 +154,22 @@ impl Proxy {
         *number += 1;
     }
 
-    /// Delays both directions by so much each.
+    /// Delays both directions by this duration each.
     pub fn delay(&self, each_way: Duration) {
         self.set(Direction::ToServer, Fault::Delay(each_way));
         self.set(Direction::ToClient, Fault::Delay(each_way));
     }
 
-    /// Swallows everything, both ways.
+    /// Swallows everything in both directions.
     pub fn black_hole(&self) {
         self.set(Direction::ToServer, Fault::BlackHole);
         self.set(Direction::ToClient, Fault::BlackHole);
     }
 
-    /// Refuses connections from now on, or no longer; returns when that is so.
+    /// Starts or stops refusing connections. Returns when it is in effect.
     ///
     /// # Panics
-    /// When somebody else took its port meanwhile.
+    /// Panics if another process has taken the port in the meantime.
     pub async fn refuse(&self, is_refusing: bool) {
         let mut refuses = self.shared.refuses.subscribe();
         self.shared.is_refusing.send_replace(is_refusing);
@@ -176,32 +177,32 @@ impl Proxy {
         drop(done.expect("the proxy runs"));
     }
 
-    /// Resets every connection there is.
+    /// Resets all current connections.
     pub fn reset(&self) {
         self.shared.resets.send_modify(|resets| *resets += 1);
     }
 
-    /// Does the deed when the moment comes first.
+    /// Sets a trap that acts at the first occurrence of a moment.
     ///
     /// # Panics
-    /// When it does not stand before PostgreSQL.
+    /// Panics if the proxy is not for PostgreSQL.
     pub fn once(&self, moment: Moment, deed: Deed) -> Trap {
         self.trap(moment, deed, 1)
     }
 
-    /// Does the deed whenever the moment comes.
+    /// Sets a trap that acts at every occurrence of a moment.
     ///
     /// # Panics
-    /// When it does not stand before PostgreSQL.
+    /// Panics if the proxy is not for PostgreSQL.
     pub fn always(&self, moment: Moment, deed: Deed) -> Trap {
         self.trap(moment, deed, usize::MAX)
     }
 
-    /// Lets everything pass again: no fault, no trap, no refusal. What was swallowed stays lost,
-    /// and with it the connections that lost it.
+    /// Removes all faults, traps and refusals. Swallowed bytes remain lost, and with them their
+    /// connections.
     ///
     /// # Panics
-    /// When somebody else took its port while it refused.
+    /// Panics if another process has taken the port while connections were refused.
     pub async fn heal(&self) {
         let traps = {
             let mut plan = self.shared.plan();
@@ -215,7 +216,7 @@ impl Proxy {
         self.refuse(false).await;
     }
 
-    /// What it has done so far.
+    /// The actions so far.
     pub fn tally(&self) -> Tally {
         *self.shared.lock_tally()
     }
@@ -269,7 +270,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Without a sender the thread stops.
+        // Dropping the sender stops the thread.
         self.stop.take();
         let _joined = self.thread.take().map(JoinHandle::join);
     }
@@ -338,7 +339,7 @@ async fn lead(client: TcpStream, shared: Arc<Shared>) {
         return;
     };
     for stream in [&client, &server] {
-        // Where it cannot be set, small messages come later and nothing is wrong.
+        // If this fails, small messages are only delayed.
         let _set = stream.set_nodelay(true);
     }
     link::carry(client, server, &shared).await;

@@ -1,4 +1,4 @@
-//! Each fault bites, is counted, and lets go.
+//! Tests of the faults: each occurs, is counted, and can be removed.
 
 use std::io::ErrorKind;
 
@@ -45,7 +45,7 @@ async fn a_delay_is_kept_each_way_and_delays_no_more_than_once() {
     let mut quickest = Duration::MAX;
     for _ in 0..5 {
         let start = Instant::now();
-        // Ten in a row are on the wire at once: they share the delay.
+        // Ten messages are in flight at the same time and share the delay.
         for _ in 0..10 {
             stream.write_all(b"x").await.unwrap();
         }
@@ -114,7 +114,7 @@ async fn what_is_sliced_arrives_whole_and_piece_by_piece() {
     let mut back = [0; 9];
     stream.read_exact(&mut back).await.unwrap();
     assert_eq!(&back, b"123456789");
-    // Five pieces have four gaps between them.
+    // Five pieces have four intervals.
     assert!(began.elapsed() >= Duration::from_millis(4));
 }
 
@@ -242,7 +242,7 @@ fn what_follows_a_refused_request_to_encrypt_is_understood_byte_by_byte() {
     let trap = Trap::new(Moment::commit(), Deed::CutBefore, 1);
     let traps = [trap.clone()];
     let mut say = |bytes: &[u8]| {
-        // Any split of the bytes is a possible one.
+        // Any split of the bytes can occur.
         for end in 1..=bytes.len() {
             let Scan { pass, sprung } = dialogue.client(&bytes[..end], &traps);
             if pass > 0 || sprung.is_some() {
@@ -296,7 +296,7 @@ async fn check_commit(deed: Deed, answers: &[&str], is_there: bool, commit: &str
     eventually(PATIENCE, async || proxy.tally().cut == 1).await;
 }
 
-/// A database with an empty table `row`, a proxy before it, and a connection through that.
+/// A database with an empty table `row`, a proxy for it, and a connection through the proxy.
 async fn postgres() -> (Database, Proxy, Client) {
     let database = Database::fresh().await;
     let made = database
@@ -319,7 +319,7 @@ async fn count(database: &Database) -> i64 {
     row.unwrap().get(0)
 }
 
-/// A server that says what it hears, and a proxy before it.
+/// An echo server and a proxy for it.
 async fn echo() -> (JoinSet<()>, Proxy) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = Proxy::to(listener.local_addr().unwrap().to_string());

@@ -1,4 +1,4 @@
-//! Faults that wait for a named moment in what a client and PostgreSQL say to each other.
+//! Traps: faults at a given moment in the protocol between a client and PostgreSQL.
 
 use std::{
     fmt,
@@ -10,21 +10,21 @@ use tokio::sync::Notify;
 
 use crate::wait::eventually;
 
-/// What a trap waits for.
+/// The moment at which a trap acts.
 #[derive(Clone)]
 pub struct Moment(Arc<dyn Fn(&Said<'_>) -> bool + Send + Sync>);
 
-/// What a client says to its server.
+/// A message of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Said<'a> {
-    /// A statement is to run: a simple query, or the execution of a prepared one.
+    /// A statement: a simple query, or the execution of a prepared one.
     Statement(&'a str),
-    /// A statement of another connection is to be cancelled.
+    /// The cancellation of a statement of another connection.
     Cancel,
 }
 
 impl Moment {
-    /// When a `COMMIT` is to run, alone or as the end of a longer query.
+    /// The execution of a `COMMIT`, alone or at the end of a longer query.
     pub fn commit() -> Self {
         Self::statement(|text| {
             let text = text.trim_end_matches([';', ' ', '\n']).to_ascii_uppercase();
@@ -32,13 +32,13 @@ impl Moment {
         })
     }
 
-    /// When a statement is to run whose text holds `part`.
+    /// The execution of a statement whose text contains `part`.
     pub fn containing(part: &str) -> Self {
         let part = part.to_owned();
         Self::statement(move |text| text.contains(&part))
     }
 
-    /// When a statement is to run that `fits`.
+    /// The execution of a statement for which `fits` returns true.
     pub fn statement(fits: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(move |said| match said {
             Said::Statement(text) => fits(text),
@@ -46,8 +46,7 @@ impl Moment {
         }))
     }
 
-    /// When a client asks that a statement be cancelled; it does so on a connection of its own,
-    /// and there is no answer.
+    /// A request to cancel a statement. It is sent on its own connection and has no response.
     pub fn cancel() -> Self {
         Self(Arc::new(|said| matches!(said, Said::Cancel)))
     }
@@ -59,31 +58,32 @@ impl fmt::Debug for Moment {
     }
 }
 
-/// What a trap does when its moment comes.
+/// The action of a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// The connection ends before the server hears the statement.
+    /// Closes the connection before the server receives the statement.
     CutBefore,
-    /// The connection ends when the server has answered, before the client hears it.
+    /// Closes the connection after the server has responded, before the client receives the
+    /// response.
     CutAfter,
-    /// The server never hears the statement or anything after it; the connection stays.
+    /// Swallows the statement and everything after it. The connection stays open.
     SwallowBefore,
-    /// The client never hears the answer or anything after it; the connection stays.
+    /// Swallows the response and everything after it. The connection stays open.
     SwallowAfter,
-    /// The statement waits until it is let go.
+    /// Holds the statement until it is released.
     HoldBefore,
-    /// The answer waits until it is let go.
+    /// Holds the response until it is released.
     HoldAfter,
 }
 
 impl Deed {
-    /// Whether it waits for the server's answer.
+    /// Whether it waits for the server's response.
     pub(super) fn is_after(self) -> bool {
         matches!(self, Self::CutAfter | Self::SwallowAfter | Self::HoldAfter)
     }
 }
 
-/// A fault that waits for its moment.
+/// A fault at a given moment.
 #[derive(Clone, Debug)]
 pub struct Trap(Arc<Inner>);
 
@@ -97,7 +97,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct State {
-    /// How often it may still spring.
+    /// The remaining number of times.
     left: usize,
     sprung: usize,
     answers: Vec<String>,
@@ -119,27 +119,27 @@ impl Trap {
         }))
     }
 
-    /// How often its deed was done.
+    /// How often the trap has acted.
     pub fn count(&self) -> usize {
         self.with(|state| state.sprung)
     }
 
-    /// What the server had answered each time, where the deed waits for that: the tag of a
-    /// completed command, or an error's code.
+    /// The server's responses, if the action waits for them: the tag of a completed command, or the
+    /// code of an error.
     pub fn answers(&self) -> Vec<String> {
         self.with(|state| state.answers.clone())
     }
 
-    /// Waits until its deed was done.
+    /// Waits until the trap has acted.
     ///
     /// # Panics
-    /// When that does not come.
+    /// Panics if it does not act in time.
     #[track_caller]
     pub fn sprung(&self) -> impl Future<Output = ()> {
         eventually(Duration::from_secs(20), async || self.count() > 0)
     }
 
-    /// Lets go what it holds, and will hold.
+    /// Releases what it holds, now and in the future.
     pub fn release(&self) {
         self.with(|state| state.is_released = true);
         self.0.released.notify_waiters();
@@ -149,7 +149,7 @@ impl Trap {
         self.0.deed
     }
 
-    /// Takes one of its times, where this is its moment.
+    /// Whether this is the moment. Uses up one of the remaining times.
     pub(super) fn catches(&self, said: Said<'_>) -> bool {
         if !(self.0.moment.0)(&said) {
             return false;
@@ -161,7 +161,7 @@ impl Trap {
         })
     }
 
-    /// Notes that its deed is done, after this answer.
+    /// Records an action, after this response.
     pub(super) fn spring(&self, answer: Option<String>) {
         self.with(|state| {
             state.sprung += 1;
@@ -169,7 +169,7 @@ impl Trap {
         });
     }
 
-    /// Waits until what it holds is let go.
+    /// Waits for the release.
     pub(super) async fn is_released(&self) {
         loop {
             let released = self.0.released.notified();

@@ -1,4 +1,4 @@
-//! A fresh sink with its far side, and the steps that many laws share.
+//! Fixture of the sink suite: a fresh sink with its receiver, and common steps.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl<S: SinkUnderTest> Bench<S> {
         self.under_test.sink()
     }
 
-    /// Makes the far side take everything.
+    /// Makes the receiver accept everything.
     pub(super) async fn accept(&self) {
         assert!(
             self.under_test.tell(Mood::Accept).await,
@@ -41,13 +41,13 @@ impl<S: SinkUnderTest> Bench<S> {
         outcomes
     }
 
-    /// Offers one event once.
+    /// Delivers one event once.
     pub(super) async fn offer(&self, offer: &Offer) -> Outcome {
         let mut outcomes = self.deliver(std::slice::from_ref(offer)).await;
         outcomes.pop().expect("one outcome for one offer")
     }
 
-    /// What arrived of an event, each time.
+    /// The payloads that arrived for an event, one per arrival.
     pub(super) async fn arrived(&self, event: EventId) -> Vec<Option<Bytes>> {
         let id = event.to_string();
         let arrivals = self.under_test.arrivals().await;
@@ -55,7 +55,7 @@ impl<S: SinkUnderTest> Bench<S> {
         ours.map(|arrival| arrival.payload).collect()
     }
 
-    /// The far side takes the event after all, under the id that it had.
+    /// Checks that the receiver finally accepts the event, with the same id.
     pub(super) async fn check_taken_later(&self, offer: &Offer) {
         self.accept().await;
         let again = Offer {
@@ -69,13 +69,13 @@ impl<S: SinkUnderTest> Bench<S> {
     }
 }
 
-/// First offers of so many events, each of its own.
+/// First deliveries of this number of events without an aggregate in common.
 pub(super) fn offers(count: usize) -> Vec<Offer> {
     let events = (0..count).map(|number| crate::events::event(&number.to_string()));
     offers_of(events)
 }
 
-/// First offers of these events.
+/// First deliveries of these events.
 pub(super) fn offers_of(events: impl IntoIterator<Item = NewEvent>) -> Vec<Offer> {
     let random = seeded_random(1);
     let now = ManualClock::new().now();

@@ -1,4 +1,4 @@
-//! The laws of offers that are not taken: again, or never, and told in time.
+//! Conformance tests of failed deliveries: transient or permanent, and reported in time.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use super::{
     bench::{Bench, offers, offers_of},
 };
 
-/// What a busy machine may add to a sink's timeout.
+/// Tolerance for a busy machine, in addition to a sink's timeout.
 const GRACE: Duration = Duration::from_secs(5);
-/// More than the failures in a row that open a destination's breaker.
+/// More than the number of consecutive failures that open a destination's breaker.
 const STRAYS: usize = 12;
-/// Long enough for an offer to be on its way.
+/// Long enough for a delivery to be in flight.
 const HALF_WAY: Duration = Duration::from_millis(50);
 
-/// A failure that may pass says so, and when it has passed the event arrives under its id.
+/// A transient failure is reported as such, and after it the event arrives with its id.
 pub async fn a_failing_far_side_is_unavailable_and_takes_the_event_later<S: SinkUnderTest>() {
     check_passing::<S>(Mood::Fail).await;
 }
 
-/// An outage is a failure that may pass.
+/// An outage is a transient failure.
 pub async fn a_far_side_that_is_down_is_unavailable_and_takes_the_event_later<S: SinkUnderTest>() {
     check_passing::<S>(Mood::Down).await;
 }
 
-/// A refusal for good is no reason to come again, and concerns that event alone.
+/// A permanent refusal is reported as such, and applies to that event only.
 pub async fn a_refusal_for_good_is_rejected<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     if !bench.under_test.tell(Mood::Refuse).await {
@@ -43,7 +43,7 @@ pub async fn a_refusal_for_good_is_rejected<S: SinkUnderTest>() {
     bench.check_taken_later(&offers[1]).await;
 }
 
-/// A far side that wants no events any more is told apart from one that refuses an event.
+/// A receiver that wants no more events is distinguished from one that refuses an event.
 pub async fn a_far_side_that_wants_nothing_more_is_gone<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     if !bench.under_test.tell(Mood::Gone).await {
@@ -58,7 +58,7 @@ pub async fn a_far_side_that_wants_nothing_more_is_gone<S: SinkUnderTest>() {
     bench.check_taken_later(&offers[0]).await;
 }
 
-/// A far side that never answers costs the timeout and no more.
+/// A receiver that never responds costs the timeout and no more.
 pub async fn a_hang_ends_within_the_timeout<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let Some(bound) = bench.under_test.timeout() else {
@@ -79,13 +79,13 @@ pub async fn a_hang_ends_within_the_timeout<S: SinkUnderTest>() {
     bench.check_taken_later(&offers[0]).await;
 }
 
-/// A relay that stops drops its offers wherever they are; the next ones are none the worse.
+/// A relay that stops drops its deliveries at any point. Later deliveries are not affected.
 pub async fn a_call_that_is_dropped_half_way_harms_no_later_one<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let offers = offers(4);
     let sink = bench.sink();
     drop(sink.deliver(&offers[..1]));
-    // Dropped at the first time that it waits, and again where it waits for an answer.
+    // Dropped at the first await, and again while waiting for a response.
     drop(timeout(Duration::ZERO, sink.deliver(&offers[1..2])).await);
     if bench.under_test.tell(Mood::Hang).await {
         let cut_off = timeout(HALF_WAY, sink.deliver(&offers[2..3])).await;
@@ -96,7 +96,7 @@ pub async fn a_call_that_is_dropped_half_way_harms_no_later_one<S: SinkUnderTest
     }
 }
 
-/// In a batch each offer has its own fate.
+/// Each delivery in a batch has its own outcome.
 pub async fn an_offer_that_fails_fails_no_other<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let offers = offers(5);
@@ -126,8 +126,8 @@ pub async fn an_offer_that_fails_fails_no_other<S: SinkUnderTest>() {
     }
 }
 
-/// What has no place at the far side is blamed for that itself, however many such events there are:
-/// nothing in the answers says that the far side is away, and the others are there.
+/// If the receiver cannot place certain events, only these are declined, however many there are.
+/// The outcomes do not say that the receiver is unavailable, and the other events arrive.
 pub async fn an_event_that_the_far_side_has_no_place_for_is_declined_alone<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let Some(stray) = bench.under_test.stray().await else {

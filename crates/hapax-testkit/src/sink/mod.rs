@@ -1,9 +1,8 @@
-//! What every sink must do, one named test per law.
+//! Conformance suite for sinks, one named test per requirement.
 //!
-//! A sink's tests implement [`SinkUnderTest`] over a real far side that can be
-//! told how to behave, and call [`sink_suite!`](crate::sink_suite). The laws
-//! are the doc comments of [`hapax::sink`]: an answer for each offer, in order,
-//! that is true about the far side.
+//! A sink's tests implement [`SinkUnderTest`] with a real receiver whose behavior can be
+//! controlled, and call [`sink_suite!`](crate::sink_suite). The requirements are documented in
+//! [`hapax::sink`]: one outcome per delivery, in order, that is true about the receiver.
 
 #![expect(
     clippy::missing_panics_doc,
@@ -22,75 +21,77 @@ use hapax::{
     sink::Sink,
 };
 
-/// A sink and the real far side that it delivers to.
+/// A sink and its real receiver.
 pub trait SinkUnderTest: Sized + Send + Sync + 'static {
-    /// A sink, and a far side that nobody else sees and that accepts everything.
+    /// A sink, and a receiver for this test only that accepts everything.
     ///
-    /// Where the sink has a timeout it is made short, about a second, so that the law is quick.
+    /// If the sink has a timeout, set it to about a second, so that the tests are fast.
     fn fresh() -> impl Future<Output = Self> + Send;
 
     /// The sink.
     fn sink(&self) -> Arc<dyn Sink>;
 
-    /// The sink's own timeout for one offer; `None` when it leaves that to the relay.
+    /// The timeout of the sink for one delivery; `None` if the sink leaves that to the relay.
     fn timeout(&self) -> Option<Duration> {
         None
     }
 
-    /// Puts the far side in a mood, for every event; false when it has no such mood.
+    /// Sets the behavior of the receiver for all events. Returns false if it does not support it.
     fn tell(&self, mood: Mood) -> impl Future<Output = bool> + Send;
 
-    /// Puts the far side in a mood for one event alone; false when it cannot tell events apart.
+    /// Sets the behavior of the receiver for one event. Returns false if it cannot distinguish
+    /// events.
     fn tell_about(&self, event: EventId, mood: Mood) -> impl Future<Output = bool> + Send {
         let _ = (event, mood);
         std::future::ready(false)
     }
 
-    /// Has the far side take every event but those of one kind, which it has no place for: no queue
-    /// listens, the content is wrong. Gives one of these; nothing where there is no such thing.
+    /// Makes the receiver accept all events except for one kind, which it cannot place: no queue is
+    /// bound, or the content is wrong. Returns an event of this kind; `None` if there is no such
+    /// case.
     fn stray(&self) -> impl Future<Output = Option<NewEvent>> + Send {
         std::future::ready(None)
     }
 
-    /// All that has arrived for good, in order.
+    /// All stored arrivals, in order.
     fn arrivals(&self) -> impl Future<Output = Vec<Arrival>> + Send;
 }
 
-/// How a far side behaves.
+/// The behavior of a receiver.
 ///
-/// A law about a mood that a far side does not have holds for it without being tried; only
-/// [`Mood::Accept`] must be there.
+/// A test of a behavior that a receiver does not support passes without testing it. Only
+/// [`Mood::Accept`] is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// It takes what it is offered.
+    /// Accepts events.
     Accept,
-    /// It takes it and has a great deal to say about it.
+    /// Accepts events with a long response.
     Talk,
-    /// It takes nothing now and may later.
+    /// Fails, but may accept later.
     Fail,
-    /// It will never take what it is offered.
+    /// Refuses events permanently.
     Refuse,
-    /// It wants nothing any more.
+    /// Wants no more events.
     Gone,
-    /// It listens and never answers.
+    /// Listens and never responds.
     Hang,
-    /// Nobody is there.
+    /// Does not listen.
     Down,
 }
 
-/// An event as the far side has it.
+/// An event at the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// The event's id, as it was carried.
+    /// The event id, as transferred.
     pub id: String,
-    /// The payload, taken out of what carried it; `None` where only its meaning is carried.
+    /// The payload, extracted from its envelope; `None` if only its meaning is transferred.
     pub payload: Option<Bytes>,
 }
 
-/// Puts a sink under the law: one test per law, named after it.
+/// Runs the conformance suite for a sink: one test per requirement, named after it.
 ///
-/// The argument is the name of a type that implements
-/// [`SinkUnderTest`](crate::sink::SinkUnderTest), in scope where the macro stands.
+/// The argument is the name of a type that implements [`SinkUnderTest`](crate::sink::SinkUnderTest)
+/// and is in scope at the macro call.
 #[macro_export]
 macro_rules! sink_suite {
     ($sink:ident) => {

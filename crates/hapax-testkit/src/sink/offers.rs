@@ -1,4 +1,4 @@
-//! The laws of offers that are taken: they arrive whole, with their id.
+//! Conformance tests of successful deliveries: events arrive unchanged, with their id.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{
     bench::{Bench, offers, offers_of},
 };
 
-/// What was accepted is there, and is known by the event's id.
+/// An accepted event is at the receiver and is identified by the event id.
 pub async fn an_accepted_offer_arrives_with_its_event_id<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let offers = offers(1);
@@ -24,7 +24,8 @@ pub async fn an_accepted_offer_arrives_with_its_event_id<S: SinkUnderTest>() {
     assert_eq!(bench.under_test.arrivals().await.len(), 1);
 }
 
-/// Where the payload is carried, not a byte of it changes; what cannot be carried is rejected.
+/// If the payload is transferred, not a byte of it changes. A payload that cannot be transferred is
+/// rejected.
 pub async fn a_payload_arrives_byte_for_byte<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let text = "{ \"n\": 1.0,\n \"n\":9007199254740993, \"u\":\"caf\u{e9} \\u00e9 \u{1f980}\" }";
@@ -51,7 +52,7 @@ pub async fn a_payload_arrives_byte_for_byte<S: SinkUnderTest>() {
     }
 }
 
-/// However many are offered at once, each is answered and each is there.
+/// For any number of deliveries in a call, each has an outcome and each arrives.
 pub async fn there_is_one_outcome_for_each_offer<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let (offers, mut rest) = (offers(11), 0);
@@ -64,7 +65,7 @@ pub async fn there_is_one_outcome_for_each_offer<S: SinkUnderTest>() {
     assert_each_arrived(&bench, &offers).await;
 }
 
-/// Several calls may be under way at once.
+/// Several calls may be in progress at the same time.
 pub async fn batches_at_once_all_arrive<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let offers = offers(24);
@@ -75,7 +76,8 @@ pub async fn batches_at_once_all_arrive<S: SinkUnderTest>() {
     assert_each_arrived(&bench, &offers).await;
 }
 
-/// A relay that died before it knew offers the same event again, and is told that it is there.
+/// A relay that died before it recorded the outcome delivers the same event again, and the delivery
+/// succeeds.
 pub async fn an_event_that_is_offered_again_is_accepted_again<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let first = offers(1).remove(0);

@@ -1,6 +1,6 @@
-//! A fresh source, and the steps that its laws share.
+//! Fixture of the source suite: a fresh source and common steps.
 //!
-//! What an event says names it: a key, and a number that rises within it.
+//! The payload of an event contains a key, and a number that increases within the key.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,19 +15,19 @@ use hapax::{
 
 use super::SourceUnderTest;
 
-/// What a law has a writer say.
+/// An event to write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Written {
-    /// What the event is about.
+    /// The key, which is the aggregate of the event.
     pub key: String,
-    /// Its place among the events about it, from 1.
+    /// The number among the events of the key, starting at 1.
     pub number: i64,
-    /// At least so many bytes of payload.
+    /// The minimum size of the payload in bytes.
     pub bytes: usize,
 }
 
 impl Written {
-    /// The event's payload, byte for byte.
+    /// The exact payload of the event.
     pub fn payload(&self) -> String {
         let Self { key, number, bytes } = self;
         let start = format!("{{\"key\": \"{key}\", \"number\": {number}, \"filler\": \"");
@@ -73,7 +73,7 @@ impl<S: SourceUnderTest> Bench<S> {
         writer
     }
 
-    /// Commits the numbers 1 to `count` of a key, each in a transaction of its own.
+    /// Commits the numbers 1 to `count` of a key, each in its own transaction.
     pub(super) async fn commit_each(&self, key: &str, count: i64) {
         for number in 1..=count {
             self.commit(&[written(key, number)]).await;
@@ -85,7 +85,7 @@ impl<S: SourceUnderTest> Bench<S> {
     }
 }
 
-/// Reads on until nothing is left now.
+/// Reads until there are no more events.
 pub(super) async fn read<S: Source>(
     source: &S,
     frontier: &mut Frontier,
@@ -115,7 +115,7 @@ pub(super) async fn read_once<S: Source>(
     batch.events
 }
 
-/// What an event says.
+/// The key and the number of an event.
 #[track_caller]
 pub(super) fn said(event: &OutboxEvent) -> Written {
     let payload = event.event.payload.bytes();
@@ -131,13 +131,13 @@ pub(super) fn said(event: &OutboxEvent) -> Written {
     said
 }
 
-/// What was read, as pairs of key and number, in order.
+/// The keys and numbers of the events read, in order.
 pub(super) fn pairs(events: &[Arc<OutboxEvent>]) -> Vec<(String, i64)> {
     let said = events.iter().map(|event| said(event));
     said.map(|it| (it.key, it.number)).collect()
 }
 
-/// Requires that of every key exactly these numbers were read, in order and each by one event.
+/// Requires that for every key exactly these numbers were read, in order, each in one event.
 #[track_caller]
 pub(super) fn check_keys(events: &[Arc<OutboxEvent>], expected: &BTreeMap<String, Vec<i64>>) {
     let mut read = BTreeMap::<String, Vec<i64>>::new();

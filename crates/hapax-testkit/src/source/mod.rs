@@ -1,12 +1,12 @@
-//! What every source of events must do, one named test per law.
+//! Conformance suite for event sources, one named test per requirement.
 //!
 //! A crate with a source implements [`SourceUnderTest`] and calls
-//! [`source_suite!`](crate::source_suite); every law then runs against a fresh
-//! one. The laws are the doc comments of [`hapax::store::Source`]: what was
-//! committed is read, once and whole and in order, and nothing else is.
+//! [`source_suite!`](crate::source_suite). Every test then runs with a fresh source. The
+//! requirements are documented in [`hapax::store::Source`]: committed events are read once,
+//! unchanged and in order, and nothing else is read.
 //!
-//! A law writes the way the source's users do, in transactions of theirs, and
-//! reads the way the relay does. It knows neither tables nor columns.
+//! A test writes like the users of the source, in their own transactions, and reads like the relay.
+//! It knows neither tables nor columns.
 
 #![expect(
     clippy::missing_panics_doc,
@@ -23,50 +23,49 @@ use hapax::store::Source;
 
 pub use bench::Written;
 
-/// A source as the suite needs it: fresh, with writers, and able to restart.
+/// A source for the suite: fresh, with writers, and with restarts.
 pub trait SourceUnderTest: Sized + Send + Sync + 'static {
     /// The source.
     type Source: Source;
     /// An open transaction of a writer.
     type Writer: Send;
 
-    /// Whether two writers may have their transactions open at once.
+    /// Whether two writers can have open transactions at the same time.
     const WRITES_AT_ONCE: bool;
-    /// Whether its events say which aggregate they are about.
+    /// Whether events have an aggregate.
     const HAS_AGGREGATES: bool;
 
-    /// An empty source that nobody else sees.
+    /// An empty source for this test only.
     fn fresh() -> impl Future<Output = Self> + Send;
 
     /// The same source after a restart of its reader.
     fn reopen(self) -> impl Future<Output = Self> + Send;
 
-    /// The source as this reader has it.
+    /// The source of this reader.
     fn source(&self) -> &Self::Source;
 
-    /// The source as another reader has it: in another process, where that is possible.
+    /// The source of another reader, in another process if possible.
     fn beside(&self) -> impl Future<Output = Self::Source> + Send;
 
-    /// Opens a writer's transaction.
+    /// Opens a transaction of a writer.
     fn begin(&self) -> impl Future<Output = Self::Writer> + Send;
 
-    /// Writes an event in it.
+    /// Writes an event in the transaction.
     ///
-    /// Its payload is [`Written::payload`], and it is about [`Written::key`] where events are
-    /// about something.
+    /// Its payload is [`Written::payload`]. If events have an aggregate, it is [`Written::key`].
     fn write(writer: &mut Self::Writer, event: &Written) -> impl Future<Output = ()> + Send;
 
-    /// Commits it.
+    /// Commits the transaction.
     fn commit(writer: Self::Writer) -> impl Future<Output = ()> + Send;
 
-    /// Rolls it back.
+    /// Rolls the transaction back.
     fn roll_back(writer: Self::Writer) -> impl Future<Output = ()> + Send;
 }
 
-/// Puts a source under the law: one test per law, named after it.
+/// Runs the conformance suite for a source: one test per requirement, named after it.
 ///
 /// The argument is the name of a type that implements
-/// [`SourceUnderTest`](crate::source::SourceUnderTest), in scope where the macro stands.
+/// [`SourceUnderTest`](crate::source::SourceUnderTest) and is in scope at the macro call.
 #[macro_export]
 macro_rules! source_suite {
     ($source:ident) => {

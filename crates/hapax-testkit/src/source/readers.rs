@@ -1,4 +1,4 @@
-//! The laws of many readers: each has its own frontier, and nobody takes anything from another.
+//! Conformance tests of several readers: each has its own frontier and does not affect the others.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{
     bench::{Bench, check_keys, pairs, read, read_once, written},
 };
 
-/// A frontier leads to what comes after it, however often it is asked and after a restart.
+/// Reading from a frontier returns what comes after it, repeatedly and after a restart.
 pub async fn a_frontier_leads_on_after_a_restart<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut frontier = Frontier::default();
@@ -25,7 +25,7 @@ pub async fn a_frontier_leads_on_after_a_restart<S: SourceUnderTest>() {
     }
 }
 
-/// What was fetched beyond a frontier and never settled is read again by whoever comes next.
+/// Events that were read beyond a frontier and never settled are read again by the next reader.
 pub async fn a_frontier_in_the_middle_leads_on_after_a_restart<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut frontier = Frontier::default();
@@ -39,7 +39,7 @@ pub async fn a_frontier_in_the_middle_leads_on_after_a_restart<S: SourceUnderTes
     check_keys(&all, &BTreeMap::from([("a".into(), (1..=10).collect())]));
 }
 
-/// One who stands at the head takes nothing from one who lags.
+/// A reader at the head does not affect a reader that lags behind.
 pub async fn a_reader_that_is_behind_reads_all_of_it<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let (mut head, mut behind) = (Frontier::default(), Frontier::default());
@@ -59,7 +59,7 @@ pub async fn a_reader_that_is_behind_reads_all_of_it<S: SourceUnderTest>() {
     );
 }
 
-/// Two readers of two processes, at once and at their own pace, read everything.
+/// Two readers in two processes, at the same time and at their own pace, read everything.
 pub async fn two_readers_at_once_read_the_same<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let other = bench.0.beside().await;
@@ -76,7 +76,7 @@ pub async fn two_readers_at_once_read_the_same<S: SourceUnderTest>() {
         first.extend(one);
         second.extend(two);
     }
-    // One may have come while the other was still at it.
+    // Further events may have arrived in the meantime.
     first.extend(bench.read(&mut mine).await);
     second.extend(read(&other, &mut theirs, Shards::ALL, 3).await);
     assert_eq!(first, second);

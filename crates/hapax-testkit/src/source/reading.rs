@@ -1,4 +1,5 @@
-//! The laws of reading: what was committed, once and whole and in order, and nothing else.
+//! Conformance tests of reading: committed events are read once, unchanged and in order, and
+//! nothing else is read.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use super::{
     bench::{Bench, pairs, read, read_once, said, written},
 };
 
-/// An empty source has nothing, and its frontier leads to what comes first.
+/// An empty source returns nothing, and its frontier leads to the first event.
 pub async fn nothing_is_read_of_a_source_that_is_empty<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut frontier = Frontier::default();
@@ -21,7 +22,7 @@ pub async fn nothing_is_read_of_a_source_that_is_empty<S: SourceUnderTest>() {
     assert_eq!(pairs(&bench.read(&mut frontier).await), [("a".into(), 1)]);
 }
 
-/// What is committed is read by whoever goes on from their frontier, once, byte for byte.
+/// A reader that continues from its frontiers reads every committed event once, byte for byte.
 pub async fn every_committed_event_is_read_once_and_whole<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut frontier = Frontier::default();
@@ -42,7 +43,7 @@ pub async fn every_committed_event_is_read_once_and_whole<S: SourceUnderTest>() 
     }
 }
 
-/// A rolled back event never was.
+/// An event that was rolled back is never read.
 pub async fn nothing_is_read_of_what_was_rolled_back<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut frontier = Frontier::default();
@@ -56,7 +57,7 @@ pub async fn nothing_is_read_of_what_was_rolled_back<S: SourceUnderTest>() {
     assert_eq!(bench.read(&mut Frontier::default()).await.len(), 4);
 }
 
-/// An open transaction's events are not there until it commits.
+/// The events of an open transaction are not read before it commits.
 pub async fn what_is_not_committed_is_not_read_yet<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut frontier = Frontier::default();
@@ -67,7 +68,7 @@ pub async fn what_is_not_committed_is_not_read_yet<S: SourceUnderTest>() {
     assert_eq!(pairs(&read), [("a".into(), 1), ("a".into(), 2)]);
 }
 
-/// A batch is bounded in events, and pages of any size are the whole.
+/// A batch has a maximum number of events, and batches of any size together contain everything.
 pub async fn a_batch_holds_no_more_than_was_asked_for<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.commit_each("a", 10).await;
@@ -85,7 +86,8 @@ pub async fn a_batch_holds_no_more_than_was_asked_for<S: SourceUnderTest>() {
     }
 }
 
-/// A batch is bounded in bytes, holds at least one event, and the next one goes on.
+/// A batch has a maximum size in bytes, contains at least one event, and the next one continues
+/// after it.
 pub async fn a_batch_of_large_events_ends_early<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let count = 2 * READ_BYTES / PAYLOAD_BYTES_MAX + 2;
@@ -114,7 +116,7 @@ pub async fn a_batch_of_large_events_ends_early<S: SourceUnderTest>() {
     assert_eq!(numbers, (1..=last).collect::<Vec<_>>());
 }
 
-/// An event has one id and one position for all who read it, whenever they do.
+/// An event has the same id and position for all readers at all times.
 pub async fn an_event_is_the_same_however_often_it_is_read<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.commit_each("a", 5).await;
@@ -126,7 +128,7 @@ pub async fn an_event_is_the_same_however_often_it_is_read<S: SourceUnderTest>()
     assert_eq!(bench.read(&mut Frontier::default()).await, first);
 }
 
-/// Without a late commit, what comes later stands higher.
+/// Without late commits, later events have higher positions.
 pub async fn positions_rise_from_batch_to_batch<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let (mut frontier, mut positions) = (Frontier::default(), Vec::new());

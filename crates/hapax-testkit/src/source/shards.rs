@@ -1,4 +1,4 @@
-//! The laws of shards: parts share the events among them, and no key is in two.
+//! Conformance tests of shards: the partitions share the events, and no key is in two of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use super::{
 const KEYS: usize = 40;
 const NUMBERS: i64 = 3;
 
-/// Whatever the number of parts, together they have everything and each event once.
+/// For any number of partitions, they together read every event exactly once.
 pub async fn the_parts_share_every_event_and_none_twice<S: SourceUnderTest>() {
     let (bench, expected) = with_keys::<S>().await;
     for count in [1, 2, 4, 8, 16] {
@@ -30,7 +30,7 @@ pub async fn the_parts_share_every_event_and_none_twice<S: SourceUnderTest>() {
     }
 }
 
-/// Order within a key needs one reader for all of it.
+/// The order within a key requires a single reader for all of its events.
 pub async fn events_about_one_thing_are_in_one_part<S: SourceUnderTest>() {
     let (bench, _) = with_keys::<S>().await;
     let mut owner = BTreeMap::new();
@@ -49,7 +49,7 @@ pub async fn events_about_one_thing_are_in_one_part<S: SourceUnderTest>() {
     assert_eq!(owner.len(), KEYS);
 }
 
-/// A part reads on from its frontier as the whole does.
+/// A partition continues from its frontier like the whole source.
 pub async fn a_part_keeps_its_order<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let two = NonZeroU8::new(2).expect("two is not zero");
@@ -83,7 +83,7 @@ async fn with_keys<S: SourceUnderTest>() -> (Bench<S>, BTreeMap<String, Vec<i64>
     (bench, expected.collect())
 }
 
-/// What each of `count` parts reads.
+/// The events that each of `count` partitions reads.
 async fn parts<S: SourceUnderTest>(bench: &Bench<S>, count: u8) -> Vec<Vec<Arc<OutboxEvent>>> {
     let of = NonZeroU8::new(count).expect("there are some parts");
     let mut parts = Vec::new();

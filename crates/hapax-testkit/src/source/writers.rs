@@ -1,4 +1,5 @@
-//! The laws of many writers: commits come in another order than they began, and nothing is lost.
+//! Conformance tests of several writers: transactions commit in another order than they begin, and
+//! nothing is lost.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,10 +16,11 @@ use super::{
 };
 use crate::wait::Patience;
 
-/// How long a reader waits for what the writers have committed.
+/// How long a reader waits for committed events.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What was written early and committed late is read when it is there; what was read is not again.
+/// Events that were written early and committed late are read after the commit. Events that were
+/// already read are not read again.
 pub async fn what_commits_late_is_read_and_nothing_is_read_again<S: SourceUnderTest>() {
     if !S::WRITES_AT_ONCE {
         return;
@@ -45,7 +47,7 @@ pub async fn what_commits_late_is_read_and_nothing_is_read_again<S: SourceUnderT
     assert_eq!(bench.read(&mut frontier).await, []);
 }
 
-/// One transaction that stays open stands in nobody's way.
+/// A transaction that stays open does not block readers or writers.
 pub async fn a_writer_held_open_holds_nobody_up<S: SourceUnderTest>() {
     if !S::WRITES_AT_ONCE {
         return;
@@ -62,7 +64,8 @@ pub async fn a_writer_held_open_holds_nobody_up<S: SourceUnderTest>() {
     assert_eq!(bench.read(&mut frontier).await, []);
 }
 
-/// Writers that commit and roll back, and a reader among them: each key is read whole, in order.
+/// With writers that commit and roll back, a concurrent reader reads each key completely and in
+/// order.
 pub async fn a_reader_among_writers_loses_and_repeats_nothing<S: SourceUnderTest>() {
     const WRITERS: usize = 8;
     const ROUNDS: i64 = 40;
@@ -85,7 +88,7 @@ pub async fn a_reader_among_writers_loses_and_repeats_nothing<S: SourceUnderTest
     check_keys(&bench.read(&mut Frontier::default()).await, &expected);
 }
 
-/// The events of one transaction stand in the order in which they were written.
+/// The events of a transaction are read in the order in which they were written.
 pub async fn a_large_transaction_is_read_in_its_order<S: SourceUnderTest>() {
     const COUNT: i64 = 1_500;
     let bench = Bench::<S>::fresh().await;
@@ -96,7 +99,7 @@ pub async fn a_large_transaction_is_read_in_its_order<S: SourceUnderTest>() {
     check_keys(&read, &all);
 }
 
-/// Reads until so many events have come; what comes beyond them is seen by the law itself.
+/// Reads until this number of events has arrived. The test checks for events beyond it.
 async fn read_until<S: Source>(source: S, count: usize) -> (Vec<Arc<OutboxEvent>>, Frontier) {
     let (mut all, mut frontier) = (Vec::new(), Frontier::default());
     let patience = Patience::within(PATIENCE);
@@ -109,7 +112,7 @@ async fn read_until<S: Source>(source: S, count: usize) -> (Vec<Arc<OutboxEvent>
     }
 }
 
-/// Commits an event in every even round and rolls one back in every odd one.
+/// Commits an event in every even round and rolls one back in every odd round.
 async fn write_rounds<S: SourceUnderTest>(bench: &Bench<S>, key: &str, rounds: i64) {
     for round in 1..=rounds {
         let writer = bench.open(&[written(key, round)]).await;

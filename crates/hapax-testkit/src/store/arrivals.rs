@@ -1,4 +1,5 @@
-//! The laws of arrivals: what arrived at once has no row of its own, and is in the log all the same.
+//! Conformance tests of arrivals: an event that arrives at its first attempt has no row of its own,
+//! but is in the log.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::{
 
 const LATER: Duration = Duration::from_secs(5);
 
-/// A first attempt that arrived is an attempt like any other, and whoever did not arrive has none.
+/// A first attempt that succeeded is in the log like any other, and other events have none.
 pub async fn a_first_attempt_that_arrived_is_in_the_log<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(6).await;
     let now = bench.clock.now();
@@ -41,8 +42,8 @@ pub async fn a_first_attempt_that_arrived_is_in_the_log<S: StoreUnderTest>() {
     assert_eq!(bench.standing(HOOK).await.backlog, 0);
 }
 
-/// A settlement that is written again, because nobody heard of its commit, is written once, though
-/// more has arrived meanwhile.
+/// A settlement that is repeated because its commit was not confirmed is written once, even if more
+/// events have arrived in the meantime.
 pub async fn arrivals_that_are_written_again_are_there_once<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(4).await;
     let now = bench.clock.now();
@@ -62,7 +63,7 @@ pub async fn arrivals_that_are_written_again_are_there_once<S: StoreUnderTest>()
     }
 }
 
-/// However far apart they lie and however many they are, each is found.
+/// All arrivals are found, however many there are and however far apart.
 pub async fn arrivals_far_apart_are_all_found<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let now = bench.clock.now();
@@ -98,7 +99,7 @@ pub async fn arrivals_far_apart_are_all_found<S: StoreUnderTest>() {
     }
 }
 
-/// Attempts are told in their order: the first that arrived, and whatever was tried afterwards.
+/// Attempts are returned in order: the first attempt that succeeded, and all later attempts.
 pub async fn attempts_are_told_in_their_order<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(2).await;
     let now = bench.clock.now();

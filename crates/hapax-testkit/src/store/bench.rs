@@ -1,7 +1,6 @@
-//! A fresh store with its clock, and the steps that many laws share.
+//! Fixture of the store suite: a fresh store with its clock, and common steps.
 //!
-//! A step that must succeed says so when it does not, so that a law reads as
-//! the story it tells.
+//! A step that must succeed fails with a message, so that the tests are easy to read.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,10 +19,10 @@ use crate::{
     wait::Patience,
 };
 
-/// How long a duplicate goes on asking for the first one's answer.
+/// How long a duplicate retries until it receives the first request's response.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A fresh store with its clock, and the steps that many laws share.
+/// A fresh store with its clock, and common steps.
 #[derive(Debug)]
 pub(crate) struct Bench<S> {
     pub(crate) clock: ManualClock,
@@ -95,7 +94,7 @@ impl<S: StoreUnderTest> Bench<S> {
         }
     }
 
-    /// Runs a request to its end: a row, and an answer that is kept with it.
+    /// Executes a request: writes a row and stores a response with it.
     pub(crate) async fn run(&self, claim: Claim, row: &str, answer: &Answer) {
         let mut tx = self.claim(claim).await;
         S::write_row(&mut tx, row).await;
@@ -103,7 +102,7 @@ impl<S: StoreUnderTest> Bench<S> {
         kept.expect("an answer is kept");
     }
 
-    /// Claims a key and is told its answer.
+    /// Claims a key and returns its stored response.
     pub(crate) async fn replay(&self, claim: Claim) -> Answer {
         match self.known(claim).await {
             Known::Replay { answer, .. } => answer,
@@ -122,12 +121,12 @@ impl<S: StoreUnderTest> Bench<S> {
         ids
     }
 
-    /// Every event in the outbox.
+    /// All events in the outbox.
     pub(crate) async fn events(&self) -> Vec<Arc<OutboxEvent>> {
         self.events_beyond(Frontier::default()).await.0
     }
 
-    /// Every event beyond `frontier`, and the frontier behind them.
+    /// All events after `frontier`, and the frontier after them.
     pub(crate) async fn events_beyond(
         &self,
         mut frontier: Frontier,
@@ -145,9 +144,10 @@ impl<S: StoreUnderTest> Bench<S> {
     }
 }
 
-/// What a client with patience does: it asks until the key's answer is known.
+/// Acts like a client that retries until the response of the key is known.
 ///
-/// Whoever gets to run writes the row `body`, emits one event about it and answers with `body`.
+/// If the claim succeeds, it writes the row `body`, emits one event about it, and responds with
+/// `body`.
 pub(crate) async fn run_or_replay<S: StoreUnderTest>(
     store: &S::Store,
     claim: Claim,
@@ -175,7 +175,7 @@ pub(crate) async fn run_or_replay<S: StoreUnderTest>(
     }
 }
 
-/// The answer that is replayed, once there is one.
+/// The replayed response, once there is one.
 pub(crate) fn replayed(known: Known) -> Option<Answer> {
     match known {
         Known::Replay { answer, .. } => Some(answer),
@@ -184,7 +184,7 @@ pub(crate) fn replayed(known: Known) -> Option<Answer> {
     }
 }
 
-/// Requires that a store's error is of one variant.
+/// Requires a certain variant of a store's error.
 #[track_caller]
 pub(crate) fn check_error<T>(
     outcome: Result<T, StoreError>,

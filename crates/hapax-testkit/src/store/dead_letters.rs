@@ -1,4 +1,4 @@
-//! The laws of dead letters: kept with why, until somebody decides.
+//! Conformance tests of dead letters: they are kept with their reason until an operator decides.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 
 const LATER: Duration = Duration::from_secs(5);
 
-/// A dead letter tells its event, its last error, when it died and every attempt.
+/// A dead letter contains its event, its last error, the time, and all attempts.
 pub async fn a_dead_letter_keeps_its_event_and_its_whole_log<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(2).await;
     let place = events[0].position;
@@ -63,7 +63,7 @@ pub async fn a_dead_letter_keeps_its_event_and_its_whole_log<S: StoreUnderTest>(
     assert_eq!(letter.log, [first, last]);
 }
 
-/// A dead letter is not due, whatever the time.
+/// A dead letter is never due.
 pub async fn a_dead_letter_never_falls_due<S: StoreUnderTest>() {
     let (bench, places) = dead::<S>(1).await;
     bench.clock.advance(LATER);
@@ -74,7 +74,7 @@ pub async fn a_dead_letter_never_falls_due<S: StoreUnderTest>() {
     assert_eq!(bench.dead_letters(HOOK).await[0].event.position, places[0]);
 }
 
-/// Dead letters are listed by position, page by page.
+/// Dead letters are listed by position, in pages.
 pub async fn dead_letters_are_listed_page_by_page<S: StoreUnderTest>() {
     let (bench, places) = dead::<S>(5).await;
     let page = async |after, limit| -> Vec<i64> {
@@ -88,7 +88,7 @@ pub async fn dead_letters_are_listed_page_by_page<S: StoreUnderTest>() {
     assert_eq!(page(places[4], 2).await, [0; 0]);
 }
 
-/// A dead letter that is replayed is due at once and has all its attempts again.
+/// A replayed dead letter is due at once and has all its attempts again.
 pub async fn a_replayed_dead_letter_is_due_as_if_never_tried<S: StoreUnderTest>() {
     let (bench, places) = dead::<S>(2).await;
     bench.clock.advance(LATER);
@@ -118,7 +118,7 @@ pub async fn a_replayed_dead_letter_is_due_as_if_never_tried<S: StoreUnderTest>(
     assert_eq!(bench.open(HOOK).await.blocked_keys, ["key"]);
 }
 
-/// What dies a second time tells of its first life too.
+/// An event that becomes a dead letter again keeps the attempts before the replay.
 pub async fn the_log_goes_on_after_a_replay<S: StoreUnderTest>() {
     let (bench, places) = dead::<S>(1).await;
     assert!(
@@ -144,7 +144,7 @@ pub async fn the_log_goes_on_after_a_replay<S: StoreUnderTest>() {
     assert_eq!(letters[0].died_at, bench.clock.now());
 }
 
-/// A dead letter that is discarded is gone, and only it.
+/// A discarded dead letter is deleted, and no other one is.
 pub async fn a_discarded_dead_letter_is_gone_for_good<S: StoreUnderTest>() {
     let (bench, places) = dead::<S>(2).await;
     let discard = async |place| {
@@ -169,7 +169,7 @@ pub async fn a_discarded_dead_letter_is_gone_for_good<S: StoreUnderTest>() {
     assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
 }
 
-/// What waited behind a discarded dead letter falls due, the first of it.
+/// The first delivery that was blocked by a discarded dead letter becomes due.
 pub async fn discarding_lets_the_order_key_go<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(5).await;
     let now = bench.clock.now();
@@ -191,7 +191,7 @@ pub async fn discarding_lets_the_order_key_go<S: StoreUnderTest>() {
     assert_eq!(bench.due_positions(HOOK).await, [events[2].position]);
 }
 
-/// Only what is dead can be replayed or discarded, and only where it died.
+/// Only a dead letter can be replayed or discarded, and only at its destination.
 pub async fn only_a_dead_letter_is_replayed_or_discarded<S: StoreUnderTest>() {
     let (bench, places) = dead::<S>(1).await;
     let others = bench.emit(vec![crate::events::event("retrying")]).await;
@@ -214,7 +214,8 @@ pub async fn only_a_dead_letter_is_replayed_or_discarded<S: StoreUnderTest>() {
     assert_eq!(bench.dead_letters(HOOK).await.len(), 1);
 }
 
-/// A store where `count` events died at the hook, each after one attempt, in the way of `key`.
+/// A store in which `count` events are dead letters of the hook, each after one attempt, blocking
+/// `key`.
 async fn dead<S: StoreUnderTest>(count: usize) -> (Bench<S>, Vec<i64>) {
     let (bench, events) = Bench::<S>::with_events(count).await;
     let now = bench.clock.now();

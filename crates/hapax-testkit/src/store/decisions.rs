@@ -1,4 +1,5 @@
-//! The laws of decisions: what a person says about a saga holds, however long they took to say it.
+//! Conformance tests of decisions: an operator's decision about a saga takes effect, however late
+//! it is made.
 
 use std::{marker::PhantomData, time::Duration};
 
@@ -25,12 +26,12 @@ use crate::{
     wait::eventually,
 };
 
-/// How fast time goes by for a saga that is to give up.
+/// How fast the time passes for a saga that is expected to give up.
 const PACE: Duration = Duration::from_millis(250);
 
-/// A key stands as long as the saga lives that began under it: a retry that comes a day later, while
-/// the saga needs attention, is told the answer and begins no second one; and what is decided then
-/// brings the saga to its end.
+/// A key does not expire while a saga lives that was started under it. A retry a day later, while
+/// the saga needs attention, receives the stored response and does not start a second saga. The
+/// decision then ends the saga.
 pub async fn a_key_stands_until_the_saga_that_began_under_it_has_ended<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.claim(claim("k")).await;
@@ -41,7 +42,7 @@ pub async fn a_key_stands_until_the_saga_that_began_under_it_has_ended<S: StoreU
     let notifier = Notifier::new();
     let settings = Settings::new(bench.clock.clock(), seeded_random(3));
     let runner = Runner::spawn(bench.store(), vec![checkout::<S>()], settings, &notifier);
-    // The clock stands until it has called: it may not run out of time before that.
+    // The clock does not move before the call, so that the saga does not run out of time earlier.
     let has_called = async || {
         let saga = find(&bench, "s1").await;
         saga.is_some_and(|it| !it.steps.is_empty())
@@ -66,13 +67,13 @@ pub async fn a_key_stands_until_the_saga_that_began_under_it_has_ended<S: StoreU
     assert_eq!(purged.expect("keys are purged").len(), 1);
     let found = bench.store().look_up(&claim("k").scope).await;
     assert!(found.expect("looked up").is_none());
-    // The key is free again. Under the name that it had, the saga is begun once all the same.
+    // The key is free again. The saga can still not be started again with the same id.
     let mut tx = bench.claim(claim("k")).await;
     assert!(!tx.start_saga(&saga).await.expect("it is known"));
     tx.rollback().await;
 }
 
-/// Captures, of which nobody hears; and then notes what was captured.
+/// A saga that captures, without receiving a response, and then writes what was captured.
 fn checkout<S: StoreUnderTest>() -> Definition<Tx<S>> {
     let patience = Patience {
         pause_max: Duration::from_secs(2),
@@ -84,7 +85,7 @@ fn checkout<S: StoreUnderTest>() -> Definition<Tx<S>> {
         .step(Step::local("notify", Notify::<S>(PhantomData)))
 }
 
-/// Waits until the saga rests in a state, while so much time goes by between two looks.
+/// Waits until the saga is in a state. This much time passes between two checks.
 async fn until<S: StoreUnderTest>(
     bench: &Bench<S>,
     notifier: &Notifier,
@@ -116,7 +117,7 @@ async fn decide<S: StoreUnderTest>(bench: &Bench<S>, decision: &Decision) {
     give_back(bench, &owned, Duration::ZERO, 0).await;
 }
 
-/// A far side that never answers.
+/// A remote system that never responds.
 struct Silent;
 
 impl Foreign for Silent {
@@ -129,7 +130,7 @@ impl Foreign for Silent {
     }
 }
 
-/// Writes what was captured, and tells of it.
+/// Writes what was captured, and emits an event about it.
 struct Notify<S>(PhantomData<S>);
 
 impl<S: StoreUnderTest> Local<Tx<S>> for Notify<S> {

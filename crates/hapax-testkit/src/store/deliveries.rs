@@ -1,4 +1,4 @@
-//! The laws of deliveries: whose they are, and what one settlement writes down.
+//! Conformance tests of deliveries: ownership of partitions, and settlements.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::events::event;
 
 const LATER: Duration = Duration::from_secs(5);
 
-/// A destination that nobody has seen before gets every event there is.
+/// A new destination receives all existing events.
 pub async fn a_new_destination_starts_at_the_first_event<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(3).await;
     let opened = bench.open(HOOK).await;
@@ -29,7 +29,7 @@ pub async fn a_new_destination_starts_at_the_first_event<S: StoreUnderTest>() {
     assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
 }
 
-/// Whoever had a destination before can write nothing once another has opened it.
+/// After a destination is opened again, its previous owner cannot write.
 pub async fn opening_again_fences_the_owner_before<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(3).await;
     let old = bench.open(HOOK).await;
@@ -56,7 +56,7 @@ pub async fn opening_again_fences_the_owner_before<S: StoreUnderTest>() {
     assert_eq!(bench.dead_letters(HOOK).await[0].log.len(), 1);
 }
 
-/// An epoch that was never given owns nothing.
+/// A settlement with an epoch that was never assigned is fenced.
 pub async fn a_settlement_of_an_unopened_destination_is_fenced<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1).await;
     for epoch in [0, 1] {
@@ -74,7 +74,7 @@ pub async fn a_settlement_of_an_unopened_destination_is_fenced<S: StoreUnderTest
     }
 }
 
-/// An epoch is never given twice, after a restart either.
+/// An epoch is never assigned twice, also after a restart.
 pub async fn an_epoch_is_never_given_twice<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1).await;
     let before = bench.open(HOOK).await.epoch;
@@ -82,7 +82,7 @@ pub async fn an_epoch_is_never_given_twice<S: StoreUnderTest>() {
     assert!(bench.open(HOOK).await.epoch > before);
 }
 
-/// What is settled at one destination is nothing to another.
+/// A settlement of one destination does not affect another one.
 pub async fn destinations_are_apart<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(3).await;
     let first = bench.open(HOOK).await;
@@ -119,7 +119,7 @@ pub async fn destinations_are_apart<S: StoreUnderTest>() {
     );
 }
 
-/// Where a destination stands is what the next owner finds, after a restart too.
+/// The next owner receives the checkpoint as it was written, also after a restart.
 pub async fn a_checkpoint_comes_back_as_it_was_written<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(6).await;
     let epoch = bench.open(HOOK).await.epoch;
@@ -143,7 +143,7 @@ pub async fn a_checkpoint_comes_back_as_it_was_written<S: StoreUnderTest>() {
     assert_eq!(beyond, events[2..]);
 }
 
-/// Nobody ever sees half of a settlement.
+/// A settlement is never visible in part.
 pub async fn a_settlement_is_seen_whole_or_not_at_all<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(2).await;
     let now = bench.clock.now();
@@ -173,7 +173,7 @@ pub async fn a_settlement_is_seen_whole_or_not_at_all<S: StoreUnderTest>() {
     settler.await.expect("no panic");
 }
 
-/// The settlements of an owner, one after the other; one that comes again is taken again.
+/// The settlements of an owner are numbered; a repeated one is accepted.
 pub async fn a_settlement_follows_the_newest_checkpoint<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(3).await;
     let opened = bench.open(HOOK).await;
@@ -183,7 +183,7 @@ pub async fn a_settlement_follows_the_newest_checkpoint<S: StoreUnderTest>() {
         bench.settle(settlement.clone()).await;
         assert_eq!(bench.standing(HOOK).await.newest, Some(newest));
     }
-    // Without one of its own, it follows the same.
+    // A settlement without a checkpoint follows the same one.
     let (third, three) = numbered(&bench, &opened, 3, two).await;
     let nothing = Settlement {
         checkpoint: None,
@@ -197,7 +197,8 @@ pub async fn a_settlement_follows_the_newest_checkpoint<S: StoreUnderTest>() {
     bench.settle(fourth).await;
 }
 
-/// An owner that has written more than the store holds is told so, and nothing of it is written.
+/// After a store was reset to an earlier state, an owner that has written more is refused, and
+/// nothing of its settlement is written.
 pub async fn a_store_that_was_set_back_refuses_its_owner<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(4).await;
     let opened = bench.open(HOOK).await;
@@ -219,7 +220,7 @@ pub async fn a_store_that_was_set_back_refuses_its_owner<S: StoreUnderTest>() {
     assert_eq!(bench.standing(HOOK).await.newest, Some(one));
     let checkpoint = bench.open(HOOK).await.checkpoint;
     assert_eq!(Some(checkpoint), first.checkpoint);
-    // One that took it since the image was kept holds a later epoch than the store knows.
+    // An owner since the image was kept has a later epoch than the store knows.
     bench.keep_image().await;
     let later = bench.open(HOOK).await;
     let (settlement, _) = numbered(&bench, &later, 1, later.newest).await;
@@ -230,8 +231,9 @@ pub async fn a_store_that_was_set_back_refuses_its_owner<S: StoreUnderTest>() {
     });
 }
 
-/// Of the newest checkpoint the epoch, the settlement and the position are compared, each of them: in
-/// a store that was set back, the newest may differ in one of them from the one that an owner wrote.
+/// The epoch, the settlement number and the position of the newest checkpoint are all compared. In
+/// a store that was reset, the newest checkpoint may differ in only one of them from the one that
+/// an owner wrote.
 pub async fn a_settlement_follows_no_checkpoint_but_the_newest<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(3).await;
     bench.open(HOOK).await;
@@ -253,7 +255,7 @@ pub async fn a_settlement_follows_no_checkpoint_but_the_newest<S: StoreUnderTest
     assert_eq!(bench.standing(HOOK).await.newest, Some(one));
 }
 
-/// Whoever begins again at the checkpoint of the earlier state passes nothing over that was
+/// An owner that continues from the checkpoint of the earlier state misses none of the events
 /// committed since, however far it had read before.
 pub async fn of_a_store_that_was_set_back_every_later_event_is_read<S: StoreUnderTest>() {
     for later in [1, 5] {
@@ -275,7 +277,7 @@ pub async fn of_a_store_that_was_set_back_every_later_event_is_read<S: StoreUnde
     }
 }
 
-/// A settlement with a number, whose checkpoint is behind as many events, and what that is then.
+/// A settlement with a number, whose checkpoint is after that number of events, and the checkpoint.
 async fn numbered<S: StoreUnderTest>(
     bench: &Bench<S>,
     opened: &Opened,
@@ -298,7 +300,8 @@ async fn numbered<S: StoreUnderTest>(
     (settlement, newest)
 }
 
-/// A standing counts what lies ahead, what waits and what is dead, and finds the oldest.
+/// The backlog counts events that are not settled, parked deliveries and dead letters, and finds
+/// the oldest one.
 pub async fn a_standing_says_how_far_behind_a_destination_is<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let epoch = bench.open(HOOK).await.epoch;
@@ -347,7 +350,8 @@ pub async fn a_standing_says_how_far_behind_a_destination_is<S: StoreUnderTest>(
     assert_eq!(standing.oldest_at, Some(start.after(LATER * 4)));
 }
 
-/// Whoever did not hear that it was written sends it again: what an operator did meanwhile stands.
+/// A repeated settlement, sent because its commit was not confirmed, does not undo what an operator
+/// did in the meantime.
 pub async fn a_settlement_that_comes_again_undoes_nothing<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(3).await;
     let epoch = bench.open(HOOK).await.epoch;
@@ -376,7 +380,7 @@ pub async fn a_settlement_that_comes_again_undoes_nothing<S: StoreUnderTest>() {
     assert_eq!(bench.due_positions(HOOK).await, [replayed]);
     assert_eq!(bench.dead_letters(HOOK).await.len(), 0);
 
-    // Which keys are free is asked each time.
+    // The free keys are requested each time.
     let arriving = || Settlement {
         delivered: vec![keyed],
         release: vec!["key".to_owned()],
@@ -393,14 +397,14 @@ pub async fn a_settlement_that_comes_again_undoes_nothing<S: StoreUnderTest>() {
     bench.settle(again).await;
     assert_eq!(bench.dead_letters(HOOK).await.len(), 1);
 
-    // The next owner counts anew.
+    // The next owner starts to count again.
     let epoch = bench.open(HOOK).await.epoch;
     bench.settle(dying(epoch, 1)).await;
     assert_eq!(bench.dead_letters(HOOK).await.len(), 2);
     assert!(bench.open(HOOK).await.was_disabled.is_some());
 }
 
-/// A destination that was disabled goes on where it stood once it is opened again.
+/// A disabled destination continues from its checkpoint after it is opened again.
 pub async fn a_disabled_destination_is_enabled_by_opening_it<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(3).await;
     let epoch = bench.open(HOOK).await.epoch;

@@ -1,4 +1,4 @@
-//! The laws of the inbox: each consumer takes each message once.
+//! Conformance tests of the inbox: each consumer accepts each message once.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::events::{answer, claim, message};
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// The first time is first, and every later time is not, after a restart too.
+/// The first acceptance of a message is new, and all later ones are duplicates, also after a
+/// restart.
 pub async fn a_message_is_first_once<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
@@ -28,7 +29,7 @@ pub async fn a_message_is_first_once<S: StoreUnderTest>() {
     assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
 }
 
-/// A message that comes twice in one transaction is first once.
+/// If a message is accepted twice in one transaction, the second one is a duplicate.
 pub async fn a_message_is_first_once_in_one_transaction<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.begin().await;
@@ -39,7 +40,7 @@ pub async fn a_message_is_first_once_in_one_transaction<S: StoreUnderTest>() {
     tx.commit().await.expect("it is committed");
 }
 
-/// A known id that says something else is told, and does not replace what it said first.
+/// A known id with another payload is reported and does not replace the first payload.
 pub async fn a_known_id_with_another_payload_is_a_mismatch<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
@@ -50,7 +51,7 @@ pub async fn a_known_id_with_another_payload_is_a_mismatch<S: StoreUnderTest>() 
     assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
 }
 
-/// What one consumer took, another has not taken.
+/// A message that one consumer accepted is new for another one.
 pub async fn each_consumer_takes_each_message<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for (consumer, id) in [
@@ -65,7 +66,7 @@ pub async fn each_consumer_takes_each_message<S: StoreUnderTest>() {
     }
 }
 
-/// What a message said to one consumer says nothing about what it says to another.
+/// The payload of a message for one consumer is not compared with that for another one.
 pub async fn each_consumer_knows_its_own_messages<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let told = [("a", "hello"), ("b", "other")];
@@ -77,7 +78,7 @@ pub async fn each_consumer_knows_its_own_messages<S: StoreUnderTest>() {
     }
 }
 
-/// An id is unique at its sender only: another source's message of the same id is another message.
+/// An id is unique per source. The same id from another source is another message.
 pub async fn each_source_has_ids_of_its_own<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let sent = [
@@ -99,7 +100,7 @@ pub async fn each_source_has_ids_of_its_own<S: StoreUnderTest>() {
     assert_eq!(take(&bench, &other).await, Acceptance::Mismatch);
 }
 
-/// Two sources that send one id at once have one effect each.
+/// Two sources that send the same id at the same time have one effect each.
 pub async fn two_sources_with_one_id_have_an_effect_each<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let takers = (0..40).map(|number| {
@@ -121,7 +122,7 @@ pub async fn two_sources_with_one_id_have_an_effect_each<S: StoreUnderTest>() {
     assert_eq!(bench.rows().await, ["bank", "marketplace"]);
 }
 
-/// A message whose effect was rolled back was not taken.
+/// A message whose effect was rolled back was not accepted.
 pub async fn a_message_that_was_rolled_back_is_first_again<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
@@ -143,7 +144,7 @@ pub async fn a_message_that_was_rolled_back_is_first_again<S: StoreUnderTest>() 
     assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
 }
 
-/// A consumer may take a message under an idempotency key, in one commit.
+/// A consumer can accept a message under an idempotency key, in one commit.
 pub async fn a_keyed_transaction_takes_messages_too<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
@@ -157,7 +158,8 @@ pub async fn a_keyed_transaction_takes_messages_too<S: StoreUnderTest>() {
     assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
 }
 
-/// However many take one message at once, and some of them fail, one effect is committed.
+/// If many callers accept one message at the same time, and some of them fail, one effect is
+/// committed.
 pub async fn of_many_that_take_one_message_one_commits<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let takers = (0..60).map(|number| {
@@ -184,7 +186,7 @@ pub async fn of_many_that_take_one_message_one_commits<S: StoreUnderTest>() {
     assert_eq!(bench.rows().await, ["effect"]);
 }
 
-/// The inbox forgets a message after its retention, and not before.
+/// The inbox deletes a message after its retention, and not earlier.
 pub async fn a_message_is_known_for_its_retention<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
@@ -199,7 +201,7 @@ pub async fn a_message_is_known_for_its_retention<S: StoreUnderTest>() {
     assert_eq!(take(&bench, &hello).await, Acceptance::First);
 }
 
-/// Takes a message and commits, whatever came of it.
+/// Accepts a message and commits, whatever the result is.
 async fn take<S: StoreUnderTest>(bench: &Bench<S>, message: &Message) -> Acceptance {
     let mut tx = bench.begin().await;
     let accepted = tx.accept(message).await.expect("a message is judged");

@@ -1,4 +1,4 @@
-//! The laws of keys: one effect per key, and the same answer to every retry.
+//! Conformance tests of keys: one effect per key, and the same response to every retry.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::events::{RETENTION, answer, claim, claim_of, event, fingerprint, scope};
 
-/// What is answered once is answered again, whatever bytes it is made of.
+/// A stored response is replayed, whatever bytes it contains.
 pub async fn a_completed_answer_replays_byte_for_byte<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     check_replay(&bench, "plain", answer("{\"id\":1}")).await;
@@ -44,14 +44,14 @@ pub async fn a_completed_answer_replays_byte_for_byte<S: StoreUnderTest>() {
     check_replay(&bench, "repeated headers", headed).await;
 }
 
-/// The longest answer that may be stored comes back whole.
+/// The longest permitted response is replayed completely.
 pub async fn the_largest_answer_replays_byte_for_byte<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let body = (0..RESPONSE_BYTES_MAX).map(|place| u8::try_from(place % 251).unwrap_or_default());
     check_replay(&bench, "large", bare(200, body.collect())).await;
 }
 
-/// An answer that was given is the answer after a restart too, and its row is there.
+/// A response and its row are there after a restart.
 pub async fn an_answer_survives_a_restart<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let first = answer("first");
@@ -61,7 +61,7 @@ pub async fn an_answer_survives_a_restart<S: StoreUnderTest>() {
     assert_eq!(bench.rows().await, ["row"]);
 }
 
-/// The time that an answer still stands counts from when it was given.
+/// The remaining retention of a response counts from when it was stored.
 pub async fn a_replay_says_how_long_the_answer_still_stands<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let tx = bench.claim(claim("k")).await;
@@ -74,7 +74,8 @@ pub async fn a_replay_says_how_long_the_answer_still_stands<S: StoreUnderTest>()
     }
 }
 
-/// A key that was used for one request is not a key for another, and the first answer stays.
+/// A key that was used for one request cannot be used for another one, and the first response is
+/// kept.
 pub async fn another_fingerprint_is_a_mismatch_and_runs_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let first = answer("first");
@@ -85,7 +86,7 @@ pub async fn another_fingerprint_is_a_mismatch_and_runs_nothing<S: StoreUnderTes
     assert_eq!(bench.replay(claim("k")).await, first);
 }
 
-/// A key is unique within a tenant and an operation, and nowhere else.
+/// A key is unique within a tenant and an operation only.
 pub async fn a_key_is_free_in_another_tenant_and_for_another_operation<S: StoreUnderTest>() {
     check_apart::<S>(&[
         ("alice", "POST /orders", "k"),
@@ -95,7 +96,7 @@ pub async fn a_key_is_free_in_another_tenant_and_for_another_operation<S: StoreU
     .await;
 }
 
-/// The parts of a scope are compared one by one, however they would read in a row.
+/// The parts of a scope are compared separately, whatever their concatenation is.
 pub async fn scopes_whose_parts_join_alike_stay_apart<S: StoreUnderTest>() {
     check_apart::<S>(&[
         ("a", "b c", "d"),
@@ -109,7 +110,7 @@ pub async fn scopes_whose_parts_join_alike_stay_apart<S: StoreUnderTest>() {
     .await;
 }
 
-/// A key is compared byte for byte: no case is folded, no space is trimmed.
+/// Keys are compared byte for byte: case and spaces matter.
 pub async fn keys_that_differ_in_case_or_space_stay_apart<S: StoreUnderTest>() {
     let operation = "POST /orders";
     check_apart::<S>(&[
@@ -123,7 +124,7 @@ pub async fn keys_that_differ_in_case_or_space_stay_apart<S: StoreUnderTest>() {
     .await;
 }
 
-/// However many ask at once, one of them runs and all are told what it answered.
+/// Of many concurrent requests with one key, one is executed and all receive its response.
 pub async fn of_many_claims_at_once_one_runs_and_the_others_replay<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let asked = (0..50).map(|number: u32| {
@@ -139,7 +140,7 @@ pub async fn of_many_claims_at_once_one_runs_and_the_others_replay<S: StoreUnder
     assert_eq!(bench.events().await.len(), 1);
 }
 
-/// Claims that have nothing to do with each other all run, and each keeps its own answer.
+/// Unrelated claims are all executed, and each keeps its own response.
 pub async fn claims_of_different_keys_at_once_all_run<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let asked = (0..50).map(|number: u32| {
@@ -154,7 +155,7 @@ pub async fn claims_of_different_keys_at_once_all_run<S: StoreUnderTest>() {
     assert_eq!(bench.events().await.len(), 50);
 }
 
-/// After a rollback it is as if the request had never come.
+/// After a rollback the key is as if it had never been used.
 pub async fn a_rolled_back_claim_lets_its_key_go<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.claim(claim("k")).await;
@@ -164,7 +165,7 @@ pub async fn a_rolled_back_claim_lets_its_key_go<S: StoreUnderTest>() {
     check_free_again(&bench).await;
 }
 
-/// A transaction that is dropped, as by a panic or a timeout, is rolled back.
+/// A transaction that is dropped, for example by a panic or a timeout, is rolled back.
 pub async fn a_dropped_claim_lets_its_key_go<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.claim(claim("k")).await;
@@ -174,7 +175,7 @@ pub async fn a_dropped_claim_lets_its_key_go<S: StoreUnderTest>() {
     check_free_again(&bench).await;
 }
 
-/// A commit that stores no answer keeps the effect, and the key may be used again.
+/// A commit without a response keeps the effect, and the key can be used again.
 pub async fn a_commit_without_an_answer_keeps_the_rows_and_lets_the_key_go<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.claim(claim("k")).await;
@@ -187,7 +188,7 @@ pub async fn a_commit_without_an_answer_keeps_the_rows_and_lets_the_key_go<S: St
     assert_eq!(bench.rows().await, ["first", "second"]);
 }
 
-/// A refusal is remembered and did nothing.
+/// A refusal is stored and has no effect.
 pub async fn a_dropped_effect_keeps_the_answer_alone<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let refusal = bare(422, Bytes::from_static(b"no"));
@@ -201,7 +202,7 @@ pub async fn a_dropped_effect_keeps_the_answer_alone<S: StoreUnderTest>() {
     assert_eq!(bench.events().await.len(), 0);
 }
 
-/// What had not been committed when the service died is not there when it comes back.
+/// What was not committed when the service died does not exist after the restart.
 pub async fn a_claim_cut_off_by_a_restart_leaves_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.claim(claim("k")).await;
@@ -212,7 +213,7 @@ pub async fn a_claim_cut_off_by_a_restart_leaves_nothing<S: StoreUnderTest>() {
     check_free_again(&bench).await;
 }
 
-/// A key in progress is never committed, so nobody finds one after a crash.
+/// A key in progress is never committed, so none exists after a crash.
 pub async fn nothing_is_stored_of_a_key_before_its_transaction_commits<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.claim(claim("k")).await;
@@ -224,7 +225,7 @@ pub async fn nothing_is_stored_of_a_key_before_its_transaction_commits<S: StoreU
     tx.rollback().await;
 }
 
-/// A key's row tells what was asked, what was answered and until when.
+/// The row of a key contains the request's fingerprint, the response, and the expiry.
 pub async fn a_stored_key_can_be_looked_up<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     assert!(look_up(&bench, "k").await.is_none());
@@ -241,7 +242,7 @@ pub async fn a_stored_key_can_be_looked_up<S: StoreUnderTest>() {
     assert!(look_up(&bench, "another").await.is_none());
 }
 
-/// A key that is forgotten was never used; its row stays what it was.
+/// A deleted key counts as never used; the rows that were committed with it remain.
 pub async fn a_forgotten_key_runs_again<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let forget = async |key: &str| {
@@ -264,8 +265,8 @@ pub async fn a_forgotten_key_runs_again<S: StoreUnderTest>() {
     assert_eq!(bench.rows().await, ["first", "other", "second"]);
 }
 
-/// Every process that has the store open derives keys under one secret, also after a restart, and
-/// another store has another.
+/// All processes that use a store derive keys with the same secret, also after a restart, and
+/// another store has another secret.
 pub async fn keys_are_derived_under_a_secret_of_the_store<S: StoreUnderTest>() {
     let secret = async |bench: &Bench<S>| {
         let secret = bench.store().derivation_secret().await;
@@ -284,7 +285,7 @@ pub async fn keys_are_derived_under_a_secret_of_the_store<S: StoreUnderTest>() {
     );
 }
 
-/// Whoever keeps answers reads which keys were forgotten, each once, and none that was not.
+/// A cache can read which keys were deleted, each once, and no other ones.
 pub async fn forgotten_keys_are_told_behind_a_mark<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for key in ["a", "b", "c"] {
@@ -302,7 +303,7 @@ pub async fn forgotten_keys_are_told_behind_a_mark<S: StoreUnderTest>() {
     assert!(!bench.store().forget(&missing).await.expect("it is asked"));
     let second = purged(&bench, Some(&first.until)).await;
     assert_eq!(second.keys, Some(vec![claim("b").scope]));
-    // Asked again, it is told again; a restart changes nothing.
+    // A repeated read returns the same, also after a restart.
     let bench = bench.reopen().await;
     assert_eq!(purged(&bench, Some(&first.until)).await, second);
     forget(&bench, "c").await;
@@ -310,7 +311,8 @@ pub async fn forgotten_keys_are_told_behind_a_mark<S: StoreUnderTest>() {
     assert_eq!(third.keys, Some(vec![claim("c").scope]));
 }
 
-/// The store keeps so many forgotten keys and no more: who has missed one of them is told that.
+/// The store remembers a limited number of deleted keys. A reader that has missed some of them is
+/// informed.
 pub async fn more_forgotten_keys_than_are_kept_are_said_to_be_unknown<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let before = purged(&bench, None).await.until;
@@ -331,8 +333,8 @@ pub async fn more_forgotten_keys_than_are_kept_are_said_to_be_unknown<S: StoreUn
     assert_eq!(purged(&bench, Some(&after.until)).await, told(&after, &[]));
 }
 
-/// Forgettings at once are numbered in the order in which they can be seen: whoever reads meanwhile
-/// misses none.
+/// Concurrent deletions are numbered in the order in which they become visible, so that a
+/// concurrent reader misses none.
 pub async fn keys_that_are_forgotten_at_once_are_all_told<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let keys: Vec<String> = (0..40).map(|number| format!("k{number}")).collect();
@@ -381,7 +383,7 @@ async fn purged<S: StoreUnderTest>(bench: &Bench<S>, since: Option<&PurgeMark>) 
     purged.expect("purged keys are read")
 }
 
-/// What is told when nothing but `keys` went behind a mark.
+/// The expected result if only `keys` were deleted after a mark.
 fn told(at: &Purged, keys: &[&str]) -> Purged {
     Purged {
         until: at.until.clone(),
@@ -409,7 +411,8 @@ async fn look_up<S: StoreUnderTest>(
     found.expect("a key is looked up")
 }
 
-/// The answer comes back twice: a second replay may come from another place than the first.
+/// Checks that the response is replayed twice: the second replay may come from another place than
+/// the first.
 async fn check_replay<S: StoreUnderTest>(bench: &Bench<S>, key: &str, answer: Answer) {
     bench.run(claim(key), key, &answer).await;
     assert_eq!(bench.replay(claim(key)).await, answer, "{key}");
@@ -418,7 +421,7 @@ async fn check_replay<S: StoreUnderTest>(bench: &Bench<S>, key: &str, answer: An
     assert_eq!(record.answer, Some(answer), "{key}, looked up");
 }
 
-/// Each scope runs, and is told its own answer.
+/// Checks that each scope is executed and receives its own response.
 async fn check_apart<S: StoreUnderTest>(scopes: &[(&str, &str, &str)]) {
     let bench = Bench::<S>::fresh().await;
     let of =
@@ -433,7 +436,7 @@ async fn check_apart<S: StoreUnderTest>(scopes: &[(&str, &str, &str)]) {
     }
 }
 
-/// Nothing is left of key `k`, and it runs.
+/// Checks that nothing is left of key `k` and that it can be used.
 async fn check_free_again<S: StoreUnderTest>(bench: &Bench<S>) {
     bench.run(claim("k"), "after", &answer("after")).await;
     assert_eq!(bench.replay(claim("k")).await, answer("after"));

@@ -1,4 +1,4 @@
-//! The laws of leases: whose a part is, for how long, and who is there to take it.
+//! Conformance tests of leases: the owner of a partition, its lease, and the live nodes.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 const ONE: &str = "one";
 const TWO: &str = "two";
 
-/// While its owner lives a part is nobody else's, and whoever asks is told so at once.
+/// While its owner lives, a partition cannot be taken, and the caller is told at once.
 pub async fn a_living_nodes_part_is_not_taken<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1).await;
     let owned = taken(&bench, HOOK, ONE).await;
@@ -32,7 +32,7 @@ pub async fn a_living_nodes_part_is_not_taken<S: StoreUnderTest>() {
     assert!(take(&bench, MAIL, TWO).await.is_some());
 }
 
-/// A part whose owner is silent for its lease is free, and not a moment before.
+/// A partition whose owner sent no heartbeat for the length of its lease is free, and not earlier.
 pub async fn a_silent_nodes_part_is_taken_after_its_lease<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1).await;
     let first = taken(&bench, HOOK, ONE).await;
@@ -41,7 +41,7 @@ pub async fn a_silent_nodes_part_is_taken_after_its_lease<S: StoreUnderTest>() {
     attend(&bench, ONE).await;
     bench.clock.advance(LEASE.saturating_sub(MOMENT));
     assert!(take(&bench, HOOK, TWO).await.is_none());
-    // The other one's signs are its own.
+    // The heartbeats of another node do not count.
     attend(&bench, TWO).await;
     bench.clock.advance(MOMENT);
     let second = taken(&bench, HOOK, TWO).await;
@@ -50,7 +50,7 @@ pub async fn a_silent_nodes_part_is_taken_after_its_lease<S: StoreUnderTest>() {
     assert!(take(&bench, HOOK, ONE).await.is_none());
 }
 
-/// Whoever lives says which destinations it knows, and its last word counts.
+/// A live node reports which destinations it knows. The last report counts.
 pub async fn a_node_says_what_it_knows<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1).await;
     let known = [HOOK, MAIL].map(str::to_owned);
@@ -66,7 +66,7 @@ pub async fn a_node_says_what_it_knows<S: StoreUnderTest>() {
         seen.knows.get(ONE),
         Some(&known[..1].iter().cloned().collect())
     );
-    // One that holds a part and has never said anything is an older one's.
+    // A node of an older version holds a partition and has never reported.
     bench.clock.advance(LEASE);
     taken(&bench, HOOK, "three").await;
     let seen = attend(&bench, TWO).await;
@@ -74,7 +74,7 @@ pub async fn a_node_says_what_it_knows<S: StoreUnderTest>() {
     assert_eq!(seen.knows.get("three"), None);
 }
 
-/// A part that its owner gives up may be taken at once.
+/// A partition that its owner releases can be taken at once.
 pub async fn a_part_that_is_given_up_is_free_at_once<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(3).await;
     let first = taken(&bench, HOOK, ONE).await;
@@ -93,7 +93,7 @@ pub async fn a_part_that_is_given_up_is_free_at_once<S: StoreUnderTest>() {
     assert_eq!(second.interrupted, 0);
 }
 
-/// A node that takes what it has already takes it anew: it was restarted, or has lost count.
+/// A node can take its own partition again, for example after a restart.
 pub async fn a_node_takes_its_own_part_anew<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(2).await;
     let first = taken(&bench, HOOK, ONE).await;
@@ -112,9 +112,9 @@ pub async fn a_node_takes_its_own_part_anew<S: StoreUnderTest>() {
     check_fenced(bench.store().settle(settlement(HOOK, first.epoch)).await);
 }
 
-/// Who took a part from a silent node learns later whether that node lived on: what it had on the wire
-/// was not what ended it. Of one that never shows itself again, and of one that takes its own part
-/// anew, nothing of the kind is known.
+/// A node that took a partition from a silent node later learns whether that node stayed alive,
+/// which means that it was not ended by the deliveries that it had in flight. If the node never
+/// sends a heartbeat again, or takes its own partition again, this is not known.
 pub async fn an_attempt_that_its_node_outlived_is_told<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(2).await;
     let place = events[0].position;
@@ -126,7 +126,7 @@ pub async fn an_attempt_that_its_node_outlived_is_told<S: StoreUnderTest>() {
             ..settlement(HOOK, first.epoch)
         })
         .await;
-    // It may have panicked over what it offered.
+    // It may have panicked because of an event that it delivered.
     let again = taken(&bench, HOOK, ONE).await;
     bench.clock.advance(MOMENT);
     attend(&bench, ONE).await;
@@ -171,7 +171,7 @@ pub async fn an_attempt_that_its_node_outlived_is_told<S: StoreUnderTest>() {
     assert_eq!(outlived(&bench, place).await, [(place, 1)]);
 }
 
-/// Whoever took a part later is its owner: the one before changes nothing, however it tries.
+/// A later owner fences the earlier one, which cannot change anything.
 pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(3).await;
     let old = taken(&bench, HOOK, ONE).await;
@@ -202,7 +202,7 @@ pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
     assert_eq!(bench.open(HOOK).await.was_disabled, None);
 }
 
-/// However many nodes take a part at once, one gets it.
+/// If many nodes take a partition at the same time, one of them gets it.
 pub async fn of_many_that_take_at_once_one_gets_it<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1).await;
     for round in 0..5 {
@@ -218,7 +218,7 @@ pub async fn of_many_that_take_at_once_one_gets_it<S: StoreUnderTest>() {
         });
         let taken: Vec<Opened> = taken.collect();
         assert!(taken.len() <= 1, "{} nodes have the part", taken.len());
-        // Where each stood in another's way, the next to ask gets it.
+        // If each of them blocked the others, the next caller gets it.
         let epoch = match taken.first() {
             Some(opened) => opened.epoch,
             None => taken_by_patience(&bench, HOOK, ONE).await.epoch,
@@ -228,7 +228,7 @@ pub async fn of_many_that_take_at_once_one_gets_it<S: StoreUnderTest>() {
     }
 }
 
-/// Whoever attends sees itself and every other node that lives, and what each of them holds.
+/// A heartbeat returns the node itself and all other live nodes, with the partitions of each.
 pub async fn attendance_lists_the_living_and_what_they_hold<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1).await;
     let alone = attend(&bench, TWO).await;
@@ -260,7 +260,7 @@ pub async fn attendance_lists_the_living_and_what_they_hold<S: StoreUnderTest>()
     assert_eq!(held(&attendance), both, "nobody has taken it meanwhile");
 }
 
-/// A node that leaves is gone at once, and what it held is free; another's is not.
+/// A node that leaves is gone at once, and its partitions are free. Those of other nodes are not.
 pub async fn a_node_that_leaves_lets_everything_go<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1).await;
     taken(&bench, HOOK, ONE).await;
@@ -278,7 +278,7 @@ pub async fn a_node_that_leaves_lets_everything_go<S: StoreUnderTest>() {
     assert_eq!(attend(&bench, ONE).await.nodes, [ONE, "three", TWO]);
 }
 
-/// Opening asks nobody: it takes a part from a node that lives, and holds it for none.
+/// Opening takes a partition even from a live node, and assigns it to no node.
 pub async fn opening_takes_a_part_from_whoever_holds_it<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1).await;
     let old = taken(&bench, HOOK, ONE).await;
@@ -291,7 +291,7 @@ pub async fn opening_takes_a_part_from_whoever_holds_it<S: StoreUnderTest>() {
     assert!(taken(&bench, HOOK, TWO).await.epoch > opened.epoch);
 }
 
-/// A node that is restarted with its store holds what it held.
+/// A node that is restarted with its store still owns its partitions.
 pub async fn a_lease_outlives_a_restart<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1).await;
     let first = taken(&bench, HOOK, ONE).await;
@@ -302,7 +302,7 @@ pub async fn a_lease_outlives_a_restart<S: StoreUnderTest>() {
     taken(&bench, HOOK, TWO).await;
 }
 
-/// A part is a name like any other: the parts of one destination have owners of their own.
+/// The partitions of one destination have separate owners.
 pub async fn parts_of_one_destination_are_apart<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(3).await;
     let first = taken(&bench, "hook/0", ONE).await;
@@ -324,13 +324,13 @@ async fn take<S: StoreUnderTest>(bench: &Bench<S>, part: &str, node: &str) -> Op
     took.expect("a part is asked for")
 }
 
-/// Takes a part that must be free.
+/// Takes a partition that must be free.
 async fn taken<S: StoreUnderTest>(bench: &Bench<S>, part: &str, node: &str) -> Opened {
     let opened = take(bench, part, node).await;
     opened.unwrap_or_else(|| panic!("{part} should be free for {node}"))
 }
 
-/// Takes a part that is free once those who asked together are gone.
+/// Takes a partition that becomes free when concurrent callers are done.
 async fn taken_by_patience<S: StoreUnderTest>(bench: &Bench<S>, part: &str, node: &str) -> Opened {
     let patience = crate::wait::Patience::within(super::bench::PATIENCE);
     loop {
@@ -350,7 +350,7 @@ async fn give_up<S: StoreUnderTest>(bench: &Bench<S>, epoch: i64) -> Result<(), 
     bench.store().give_up(HOOK, epoch).await
 }
 
-/// Begins an attempt at a parked delivery.
+/// Starts an attempt at a parked delivery.
 async fn begin<S: StoreUnderTest>(bench: &Bench<S>, epoch: i64, place: i64, number: u32) {
     bench
         .settle(Settlement {
@@ -365,7 +365,7 @@ async fn outlived<S: StoreUnderTest>(bench: &Bench<S>, place: i64) -> Vec<(i64, 
     counted.expect("attempts are counted")
 }
 
-/// What is held, by the name of the part.
+/// The owned partitions, by name.
 fn held(attendance: &Attendance) -> Vec<(String, String, i64)> {
     let of = |held: &Held| (held.part.clone(), held.node.clone(), held.epoch);
     let mut held: Vec<_> = attendance.held.iter().map(of).collect();

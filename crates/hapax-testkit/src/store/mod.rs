@@ -1,12 +1,11 @@
-//! What every store must do, one named test per law.
+//! Conformance suite for stores, one named test per requirement.
 //!
-//! A store's crate implements [`StoreUnderTest`] and calls
-//! [`store_suite!`](crate::store_suite); every law then runs against a fresh
-//! store. The laws are the doc comments of [`hapax::store`] and its
-//! neighbours, so that a second store is the same store.
+//! A store's crate implements [`StoreUnderTest`] and calls [`store_suite!`](crate::store_suite).
+//! Every test then runs with a fresh store. The requirements are documented in [`hapax::store`] and
+//! the related modules, so that all stores behave alike.
 //!
-//! A law never holds two transactions open in one task: a store with one
-//! writer may let the second wait for the first.
+//! A test never holds two open transactions in one task, because a store with a single writer may
+//! make the second one wait for the first.
 
 #![expect(
     clippy::missing_panics_doc,
@@ -44,15 +43,15 @@ pub type Tx<S> = <<S as StoreUnderTest>::Store as Keys>::Tx;
 /// The single-shot statement of a store under test.
 pub type Statement<S> = <<S as StoreUnderTest>::Store as Keys>::Statement;
 
-/// A store as the suite needs it: fresh, with a table for business rows, and able to restart.
+/// A store for the suite: fresh, with a table for business rows, and with restarts.
 pub trait StoreUnderTest: Sized + Send + Sync + 'static {
     /// The store.
     type Store: Phases + Outbox + Deliveries + Sagas;
 
-    /// An empty store that nobody else sees, with its schema and an empty table for rows.
+    /// An empty store for this test only, with its schema and an empty table for rows.
     fn fresh(clock: Clock, random: Random) -> impl Future<Output = Self> + Send;
 
-    /// The same store after a restart: what was committed is there and nothing else is.
+    /// The same store after a restart. What was committed exists, and nothing else.
     fn reopen(self) -> impl Future<Output = Self> + Send;
 
     /// The store.
@@ -70,18 +69,18 @@ pub trait StoreUnderTest: Sized + Send + Sync + 'static {
     /// The committed business rows, in any order.
     fn rows(&self) -> impl Future<Output = Vec<String>> + Send;
 
-    /// Notes everything that the store holds of its own.
+    /// Saves everything that the store has stored.
     fn keep_image(&self) -> impl Future<Output = ()> + Send;
 
-    /// Puts what was noted in the place of what the store holds, under the open store, as a backup that is
-    /// restored over it does.
+    /// Replaces the content of the open store with what was saved, like a backup that is restored
+    /// over it.
     fn set_back(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Puts a store under the law: one test per law, named after it.
+/// Runs the conformance suite for a store: one test per requirement, named after it.
 ///
 /// The argument is the name of a type that implements
-/// [`StoreUnderTest`](crate::store::StoreUnderTest), in scope where the macro stands.
+/// [`StoreUnderTest`](crate::store::StoreUnderTest) and is in scope at the macro call.
 #[macro_export]
 macro_rules! store_suite {
     ($store:ident) => {

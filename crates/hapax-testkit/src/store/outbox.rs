@@ -1,4 +1,4 @@
-//! The laws of the outbox: every committed event is read once, whole and in order.
+//! Conformance tests of the outbox: every committed event is read once, unchanged and in order.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use crate::events::{claim, event};
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// Every field comes back as it was stated, the payload byte for byte.
+/// All fields are read as they were emitted, the payload byte for byte.
 pub async fn an_event_reads_back_as_it_was_emitted<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let text = "{ \"n\": 1.0,\n \"n\":9007199254740993, \"u\":\"caf\u{e9} \\u0000 \u{1f980}\" } ";
@@ -50,7 +50,7 @@ pub async fn an_event_reads_back_as_it_was_emitted<S: StoreUnderTest>() {
     }
 }
 
-/// A payload that is no JSON comes back byte for byte, with its media type.
+/// A payload that is not JSON is read byte for byte, with its media type.
 pub async fn a_binary_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let payload = |bytes| Payload::Binary {
@@ -71,7 +71,7 @@ pub async fn a_binary_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
     assert_eq!(read, payloads);
 }
 
-/// The longest payload that may be emitted comes back whole.
+/// The longest permitted payload is read completely.
 pub async fn the_largest_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let text = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX - 2));
@@ -82,7 +82,7 @@ pub async fn the_largest_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
     assert_eq!(bench.events().await[0].event.payload, payload);
 }
 
-/// An event of a keyed request says whose it is and which request made it.
+/// An event of a keyed request contains the tenant and the hash of the key.
 pub async fn an_event_carries_its_requests_tenant_context_and_key_hash<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.claim(claim("k")).await;
@@ -111,7 +111,7 @@ pub async fn an_event_carries_its_requests_tenant_context_and_key_hash<S: StoreU
     assert_eq!(events[0].event.tenant, Some(claim("k").scope.tenant));
 }
 
-/// An event without a key carries what the transaction was opened with.
+/// An event without a key contains the tenant and the context of its transaction.
 pub async fn an_event_without_a_key_carries_its_tenant_and_context<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let context = Headers::from([("traceparent".to_owned(), "00-1-2-01".to_owned())]);
@@ -128,7 +128,7 @@ pub async fn an_event_without_a_key_carries_its_tenant_and_context<S: StoreUnder
     assert_eq!(events[0].event.tenant, Some(tenant));
 }
 
-/// Events of one transaction and of later ones stand in the order in which they were emitted.
+/// Events are read in the order in which they were emitted, within and across transactions.
 pub async fn events_are_read_in_order_page_by_page<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut ids = Vec::new();
@@ -162,7 +162,7 @@ pub async fn events_are_read_in_order_page_by_page<S: StoreUnderTest>() {
     }
 }
 
-/// A frontier leads to what comes after it, however often it is asked and after a restart.
+/// Reading from a frontier returns what comes after it, repeatedly and after a restart.
 pub async fn a_frontier_stays_good_across_a_restart<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.emit(vec![event("1"), event("2")]).await;
@@ -178,7 +178,8 @@ pub async fn a_frontier_stays_good_across_a_restart<S: StoreUnderTest>() {
     }
 }
 
-/// A reader among writers misses nothing, sees nothing twice and nothing that was rolled back.
+/// With concurrent writers, a reader misses nothing, reads nothing twice, and nothing that was
+/// rolled back.
 pub async fn a_reader_among_writers_loses_and_repeats_nothing<S: StoreUnderTest>() {
     const WRITERS: usize = 8;
     const ROUNDS: i64 = 40;
@@ -208,7 +209,7 @@ pub async fn a_reader_among_writers_loses_and_repeats_nothing<S: StoreUnderTest>
     assert_eq!(bench.events().await.len(), WRITERS * 20);
 }
 
-/// A read of large events ends early, and the next one goes on.
+/// A read of large events ends early, and the next one continues after it.
 pub async fn a_read_of_large_events_ends_early<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let text = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX - 2));
@@ -235,8 +236,8 @@ pub async fn a_read_of_large_events_ends_early<S: StoreUnderTest>() {
     assert_eq!(read, ids);
 }
 
-/// What counts is all that an event is stored in: many headers end a read as a large payload does,
-/// of the outbox and of what fell due.
+/// Everything that is stored for an event counts: many headers end a read like a large payload
+/// does, of the outbox and of due deliveries.
 pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let large = (0..16).fold(event("large"), |event, number| {
@@ -292,7 +293,7 @@ pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
     assert!((1..=most).contains(&due), "{due} are due at once");
 }
 
-/// An event stays until every destination has passed it, however old it is.
+/// An event is kept until every destination has passed it, however old it is.
 pub async fn no_event_goes_that_a_destination_has_not_passed<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(5).await;
     assert_eq!(
@@ -315,7 +316,8 @@ pub async fn no_event_goes_that_a_destination_has_not_passed<S: StoreUnderTest>(
     check_gone(&bench).await;
 }
 
-/// An event that everybody has passed stays for its retention, and goes some time after it.
+/// An event that all destinations have passed is kept for its retention and deleted some time after
+/// it.
 pub async fn no_event_goes_before_its_retention<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.emit(vec![event("old")]).await;
@@ -333,7 +335,7 @@ pub async fn no_event_goes_before_its_retention<S: StoreUnderTest>() {
     check_gone(&bench).await;
 }
 
-/// However many events are old, purges get through them.
+/// Repeated purges delete any number of old events.
 pub async fn a_purge_deletes_many_events_batch_by_batch<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1_200).await;
     pass(&bench, "d", 1_200, |_| {}).await;
@@ -341,7 +343,8 @@ pub async fn a_purge_deletes_many_events_batch_by_batch<S: StoreUnderTest>() {
     check_gone(&bench).await;
 }
 
-/// An event can be delivered while a destination has it parked or dead, whatever was purged.
+/// While a destination has an event parked or as a dead letter, it can be delivered, whatever was
+/// purged.
 pub async fn no_event_goes_that_is_parked_or_dead<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(6).await;
     let states = [
@@ -377,7 +380,8 @@ pub async fn no_event_goes_that_is_parked_or_dead<S: StoreUnderTest>() {
     assert_eq!(due.expect("what is due is read").len(), 2);
 }
 
-/// A frontier that has passed everything sees the next event, after a purge of them too.
+/// A frontier that has passed everything leads to the next event, also after all events were
+/// purged.
 pub async fn a_position_is_never_given_twice<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(2).await;
     let (_, frontier) = bench.events_beyond(Frontier::default()).await;
@@ -393,7 +397,7 @@ pub async fn a_position_is_never_given_twice<S: StoreUnderTest>() {
     assert!(next[0].position > events[1].position);
 }
 
-/// Reads until so many events have come; what comes beyond them is seen by the law itself.
+/// Reads until this number of events has arrived. The test checks for events beyond it.
 async fn read_until<O: Outbox>(store: O, count: usize) -> Vec<Arc<OutboxEvent>> {
     let (mut read, mut frontier) = (Vec::new(), Frontier::default());
     while read.len() < count {
@@ -410,7 +414,7 @@ async fn read_until<O: Outbox>(store: O, count: usize) -> Vec<Arc<OutboxEvent>> 
     read
 }
 
-/// Commits an event in every even round and rolls one back in every odd one.
+/// Commits an event in every even round and rolls one back in every odd round.
 async fn write_rounds<K: Keys>(store: K, writer: String, rounds: i64) {
     for round in 0..rounds {
         let mut tx = store.begin(None, Headers::new()).await.expect("it opens");
@@ -424,7 +428,7 @@ async fn write_rounds<K: Keys>(store: K, writer: String, rounds: i64) {
     }
 }
 
-/// Lets a destination pass the next `count` events.
+/// Makes a destination pass the next `count` events.
 async fn pass<S: StoreUnderTest>(
     bench: &Bench<S>,
     destination: &str,
@@ -443,8 +447,8 @@ async fn pass<S: StoreUnderTest>(
     bench.settle(passed).await;
 }
 
-/// Purges until nothing is left to purge, now and two and four days later: a store may count an
-/// event's age from when it first saw to it.
+/// Purges until there is nothing to purge, now and two and four days later: a store may measure the
+/// age of an event from when it first looked at it.
 async fn purge_old<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
     let mut gone = purge_all(bench).await;
     for _ in 0..2 {
@@ -454,7 +458,7 @@ async fn purge_old<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
     gone
 }
 
-/// Purges until nothing is left to purge; how many rows went.
+/// Purges until there is nothing to purge. Returns the number of rows.
 async fn purge_all<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
     let mut gone = 0;
     loop {
@@ -466,7 +470,7 @@ async fn purge_all<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
     }
 }
 
-/// Requires that nothing is left but what a store keeps to know which position was the last.
+/// Requires that nothing is left except for what a store keeps to know the last position.
 async fn check_gone<S: StoreUnderTest>(bench: &Bench<S>) {
     let left = bench.events().await.len();
     assert!(left <= 1, "{left} events are left");

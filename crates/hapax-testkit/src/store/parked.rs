@@ -1,4 +1,4 @@
-//! The laws of parked deliveries: when they fall due, and what waits behind them.
+//! Conformance tests of parked deliveries: when they become due, and what they block.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
 const MOMENT: Duration = Duration::from_millis(1);
 const LATER: Duration = Duration::from_secs(5);
 
-/// A parked delivery falls due at its moment, with all that was written about it.
+/// A parked delivery becomes due at its time, with everything that was recorded about it.
 pub async fn a_parked_delivery_falls_due_at_its_moment<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(2).await;
     let at = bench.clock.now().after(LATER);
@@ -42,8 +42,8 @@ pub async fn a_parked_delivery_falls_due_at_its_moment<S: StoreUnderTest>() {
     }
 }
 
-/// Where no order is kept nothing waits for its key: what is blocked falls due without it, so many at a
-/// time, for the owner alone.
+/// If no order is kept, nothing waits for its key: blocked deliveries become due without it, a
+/// limited number at a time, for the owner only.
 pub async fn what_is_blocked_falls_due_without_its_key_where_none_is_kept<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(5).await;
     let (now, place) = (bench.clock.now(), |index: usize| events[index].position);
@@ -83,7 +83,7 @@ pub async fn what_is_blocked_falls_due_without_its_key_where_none_is_kept<S: Sto
     assert_eq!(ignore(epoch, place(4)).await, None);
 }
 
-/// The longest due comes first, and by position where they fell due together.
+/// The longest due delivery comes first; deliveries due at the same time are ordered by position.
 pub async fn the_longest_due_comes_first<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(4).await;
     let at = |millis| bench.clock.now().after(Duration::from_millis(millis));
@@ -109,7 +109,7 @@ pub async fn the_longest_due_comes_first<S: StoreUnderTest>() {
     assert_eq!(due(&everything, 10).await, [0; 0]);
 }
 
-/// The next moment is the earliest of those that come by themselves.
+/// The next due time is the earliest of the deliveries that become due by themselves.
 pub async fn the_next_due_moment_is_the_earliest<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(4).await;
     let at = |millis| bench.clock.now().after(Duration::from_millis(millis));
@@ -132,7 +132,7 @@ pub async fn the_next_due_moment_is_the_earliest<S: StoreUnderTest>() {
     assert_eq!(bench.next_due(HOOK).await, Some(earliest));
 }
 
-/// A delivery that is parked anew is what it became, and one that arrived is gone.
+/// A delivery that is parked again has its new state, and a delivery that arrived is deleted.
 pub async fn a_parked_delivery_is_parked_anew_or_arrives<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(2).await;
     let now = bench.clock.now();
@@ -156,7 +156,8 @@ pub async fn a_parked_delivery_is_parked_anew_or_arrives<S: StoreUnderTest>() {
     assert_eq!(due[0].attempt, 2);
 }
 
-/// What waits behind its key waits until the key is released, and then in order.
+/// Deliveries that are blocked by a key wait until the key is released, and are then released in
+/// order.
 pub async fn blocked_deliveries_are_released_one_by_one_in_order<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(6).await;
     let now = bench.clock.now();
@@ -197,7 +198,8 @@ pub async fn blocked_deliveries_are_released_one_by_one_in_order<S: StoreUnderTe
     assert_eq!(bench.standing(HOOK).await.parked, 0);
 }
 
-/// Behind what is due comes what is blocked by it, in order, up to what is not blocked.
+/// A due delivery is returned together with those that it blocks, in order, up to the first one
+/// that is not blocked.
 pub async fn what_waits_behind_a_due_delivery_comes_with_it<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(8).await;
     let now = bench.clock.now();
@@ -223,7 +225,7 @@ pub async fn what_waits_behind_a_due_delivery_comes_with_it<S: StoreUnderTest>()
     check_together(&due(&[], 9, 1).await, &few, 2);
     check_together(&due(&[], 3, 1).await, &few[..3], 2);
     let mut all = due(&[], 9, 9).await;
-    // Keys take turns in one store and come one after the other in another.
+    // One store returns the keys alternately, another one after the other.
     all[2..].sort_by_key(|parked| parked.event.position);
     check_together(&all, &[0, 1, 2, 3, 4, 5].map(place), 2);
     let held = [place(1), place(2)];
@@ -243,8 +245,8 @@ fn check_together(found: &[Parked], expected: &[i64], due: usize) {
     }
 }
 
-/// A blocked delivery that is begun has its turn: it holds its key up, and is due again when its
-/// owner dies.
+/// A blocked delivery whose attempt has started blocks its key, and is due again when its owner
+/// dies.
 pub async fn a_blocked_delivery_that_is_begun_has_its_turn<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(3).await;
     let now = bench.clock.now();
@@ -269,7 +271,7 @@ pub async fn a_blocked_delivery_that_is_begun_has_its_turn<S: StoreUnderTest>() 
     assert_eq!((due[0].state, due[0].attempt), (ParkedState::Retrying, 1));
 }
 
-/// A release lets nothing pass what is unfinished before it, and tells which keys are free.
+/// A release never lets a delivery pass an unfinished earlier one, and returns which keys are free.
 pub async fn a_release_lets_nothing_pass_an_unfinished_delivery<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(4).await;
     let later = bench.clock.now().after(LATER);
@@ -293,7 +295,7 @@ pub async fn a_release_lets_nothing_pass_an_unfinished_delivery<S: StoreUnderTes
     assert_eq!(bench.due_positions(HOOK).await, [place(0)]);
 }
 
-/// What would wait behind nothing is due at once, so that no delivery waits for ever.
+/// A delivery that is blocked by nothing is due at once, so that no delivery waits for ever.
 pub async fn a_delivery_blocked_by_nothing_is_due_at_once<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(4).await;
     let later = bench.clock.now().after(LATER);
@@ -314,7 +316,7 @@ pub async fn a_delivery_blocked_by_nothing_is_due_at_once<S: StoreUnderTest>() {
     assert!(due.iter().all(|parked| parked.next_at == bench.clock.now()));
 }
 
-/// What one settlement states about one delivery happens in the order of its fields.
+/// What a settlement contains about one delivery is applied in the order of its fields.
 pub async fn a_settlement_happens_in_the_order_of_its_fields<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(3).await;
     let now = bench.clock.now();
@@ -347,7 +349,7 @@ pub async fn a_settlement_happens_in_the_order_of_its_fields<S: StoreUnderTest>(
     );
 }
 
-/// The next owner is told which order keys have something in the way, each once.
+/// The next owner receives the blocked order keys, each once.
 pub async fn an_opened_destination_says_which_keys_are_blocked<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(6).await;
     let now = bench.clock.now();
@@ -379,13 +381,13 @@ pub async fn an_opened_destination_says_which_keys_are_blocked<S: StoreUnderTest
     assert_eq!(opened.blocked_keys, ["b", "c"]);
 }
 
-/// However many keys are blocked, they are listed in pages, and one can ask for those that one needs.
+/// Any number of blocked keys can be listed in pages, and single keys can be looked up.
 pub async fn blocked_keys_are_asked_for_in_pages_and_one_by_one<S: StoreUnderTest>() {
     const KEYS: usize = 1_000;
     let (bench, events) = Bench::<S>::with_events(2 * KEYS).await;
     let (now, store) = (bench.clock.now(), bench.store());
     let key = |number: usize| format!("order\nk{number:04}");
-    // Two of each, the first of them parked as all that can be in the way.
+    // Two events per key, the first of them parked in each state that blocks.
     let states = [ParkedState::Retrying, ParkedState::Dead];
     let (first, second) = events.split_at(KEYS);
     let states = states.into_iter().cycle();
@@ -406,7 +408,7 @@ pub async fn blocked_keys_are_asked_for_in_pages_and_one_by_one<S: StoreUnderTes
     let mut blocked = store.blocked(HOOK, &asked).await.expect("it is asked");
     blocked.sort();
     assert_eq!(blocked, [key(5), key(KEYS - 1)]);
-    // What is settled counts at once: of one key half has arrived, of the other all.
+    // Settled deliveries count at once: half of one key has arrived, and all of the other.
     let opened = bench.open(HOOK).await;
     let arrived = Settlement {
         delivered: vec![first[6].position, first[8].position, second[8].position],

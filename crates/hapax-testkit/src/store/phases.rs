@@ -1,7 +1,8 @@
-//! The laws of phased requests: one owner at a time, and a later one fences the earlier.
+//! Conformance tests of phased requests: one owner at a time, and a later owner fences the earlier
+//! one.
 //!
-//! An owner whose lease has lapsed may be alive and late. Whatever it tries then changes
-//! nothing, so that rows, events and the answer are all of one owner.
+//! An owner whose lease has expired may be alive and late. Whatever it tries then changes nothing,
+//! so that rows, events and the response are all from one owner.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::{
 
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 
-/// An entered key is taken, whoever asks and in whatever mode; another payload is told so first.
+/// An entered key is taken for all callers in all modes. Another payload is reported first.
 pub async fn an_entered_key_is_in_progress<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let owned = own(&bench, "k").await;
@@ -46,7 +47,7 @@ pub async fn an_entered_key_is_in_progress<S: StoreUnderTest>() {
     assert_eq!(bench.rows().await, Vec::<String>::new());
 }
 
-/// An entry is committed before it is told: a crash right after it leaves the key in progress.
+/// An entry is committed before it is returned: after a crash the key is in progress.
 pub async fn an_entry_outlives_a_crash<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let first = own(&bench, "k").await;
@@ -82,7 +83,7 @@ pub async fn a_phase_commits_rows_events_and_its_recovery_point<S: StoreUnderTes
     assert_eq!(next.recovery_point.as_deref(), Some("charged"));
 }
 
-/// The last phase stores the answer with its rows and events, and it is replayed in every mode.
+/// The last phase stores the response with its rows and events, and it is replayed in all modes.
 pub async fn the_last_phase_stores_the_answer<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let owned = own(&bench, "k").await;
@@ -104,7 +105,7 @@ pub async fn the_last_phase_stores_the_answer<S: StoreUnderTest>() {
     assert!(!own(&bench, "k").await.resumed);
 }
 
-/// A phase that writes nothing advances the key all the same, and so does an answer alone.
+/// A phase without rows advances the key nevertheless, and so does a response alone.
 pub async fn a_phase_without_rows_advances_its_key<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let first = own(&bench, "k").await;
@@ -131,7 +132,7 @@ pub async fn a_refusal_keeps_the_phases_before_it<S: StoreUnderTest>() {
     assert_eq!(bench.replay(claim("k")).await, answer("refused"));
 }
 
-/// A phase that does not commit leaves the key to its owner, at the recovery point before it.
+/// After a phase that does not commit, the owner still has the key at the previous recovery point.
 pub async fn a_phase_that_is_rolled_back_leaves_the_key_as_it_was<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let owned = own(&bench, "k").await;
@@ -148,7 +149,7 @@ pub async fn a_phase_that_is_rolled_back_leaves_the_key_as_it_was<S: StoreUnderT
     assert_eq!(next.recovery_point.as_deref(), Some("first"));
 }
 
-/// Whatever a fenced owner tries changes nothing, and the new owner's work stands.
+/// A fenced owner cannot change anything, and the work of the new owner is kept.
 pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let late = own(&bench, "k").await;
@@ -166,7 +167,7 @@ pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
     assert_eq!(bench.replay(claim("k")).await, answer("done"));
 }
 
-/// Once its answer is stored, an owner has nothing left to own.
+/// After its response is stored, the key has no owner any more.
 pub async fn a_finished_key_fences_its_owner<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let owned = own(&bench, "k").await;
@@ -177,7 +178,7 @@ pub async fn a_finished_key_fences_its_owner<S: StoreUnderTest>() {
     assert_eq!(bench.replay(claim("k")).await, answer("done"));
 }
 
-/// A lease that is renewed counts from the renewal.
+/// A renewed lease counts from the renewal.
 pub async fn a_renewed_lease_does_not_lapse<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let owned = own(&bench, "k").await;
@@ -193,7 +194,7 @@ pub async fn a_renewed_lease_does_not_lapse<S: StoreUnderTest>() {
     assert!(own(&bench, "k").await.resumed);
 }
 
-/// A late owner goes on while nobody has come: only another owner fences it.
+/// A late owner can continue as long as nobody takes the key over: only another owner fences it.
 pub async fn a_lapsed_lease_is_still_its_owners_while_nobody_comes<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let owned = own(&bench, "k").await;
@@ -207,7 +208,7 @@ pub async fn a_lapsed_lease_is_still_its_owners_while_nobody_comes<S: StoreUnder
     assert_eq!(bench.rows().await, ["done", "late"]);
 }
 
-/// A key that is given back is resumed at once, and its owner is done with it.
+/// A key that is given back can be resumed at once, and its owner is fenced.
 pub async fn a_key_given_back_is_resumed_at_once<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let first = own(&bench, "k").await;
@@ -224,7 +225,7 @@ pub async fn a_key_given_back_is_resumed_at_once<S: StoreUnderTest>() {
     check_fenced(&bench, &first).await;
 }
 
-/// A released key was never used: another payload may have it, and its owner is fenced.
+/// A released key counts as never used: another payload can use it, and its owner is fenced.
 pub async fn a_released_key_is_free<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let first = own(&bench, "k").await;
@@ -243,7 +244,7 @@ pub async fn a_released_key_is_free<S: StoreUnderTest>() {
     assert_eq!(bench.rows().await, ["second"]);
 }
 
-/// A key that an operator forgets is taken from its owner.
+/// Deleting a key takes it from its owner.
 pub async fn a_forgotten_key_fences_its_owner<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let first = own(&bench, "k").await;
@@ -256,7 +257,7 @@ pub async fn a_forgotten_key_fences_its_owner<S: StoreUnderTest>() {
     assert_eq!(bench.rows().await, Vec::<String>::new());
 }
 
-/// An expired key begins anew: no recovery point is left of it, and providers see a new intent.
+/// An expired key starts again: it has no recovery point, and new provider keys.
 pub async fn an_expired_key_is_entered_anew<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let first = own(&bench, "k").await;
@@ -284,7 +285,7 @@ pub async fn a_purge_never_touches_a_key_in_progress<S: StoreUnderTest>() {
     phase(&bench, &owned, "late").await.expect("it ends");
 }
 
-/// Of many that enter one key at once, one owns it.
+/// Of many that enter one key at the same time, one owns it.
 pub async fn of_many_entries_at_once_one_owns<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     assert_eq!(owners(&bench, 40).await, 1);
@@ -301,7 +302,7 @@ pub async fn of_many_entries_at_once_one_owns<S: StoreUnderTest>() {
     assert_eq!(owners(&bench, 40).await, 1, "when it is given back, too");
 }
 
-/// Of phased, atomic and single-shot requests of one key at once, one runs.
+/// Of concurrent phased, atomic and single-shot requests with one key, one is executed.
 pub async fn every_mode_at_once_runs_once<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for round in 0..8 {
@@ -324,12 +325,12 @@ pub async fn every_mode_at_once_runs_once<S: StoreUnderTest>() {
     assert_eq!(bench.events().await.len(), 8);
 }
 
-/// The last moment before so much time has passed.
+/// The last millisecond before this much time has passed.
 pub(super) fn almost(time: Duration) -> Duration {
     time.saturating_sub(Duration::from_millis(1))
 }
 
-/// Everything that a fenced owner can try.
+/// Checks everything that a fenced owner can try.
 pub(super) async fn check_fenced<S: StoreUnderTest>(bench: &Bench<S>, late: &Ownership) {
     let fenced = |error: &StoreError| matches!(error, StoreError::Fenced);
     let (rows, events) = (bench.rows().await, bench.events().await.len());
@@ -351,7 +352,7 @@ pub(super) async fn check_fenced<S: StoreUnderTest>(bench: &Bench<S>, late: &Own
     assert_eq!(bench.events().await.len(), events);
 }
 
-/// Enters a key of which no request is kept, and has to own it.
+/// Enters a key without a stored request, and must own it.
 pub(super) async fn own<S: StoreUnderTest>(bench: &Bench<S>, key: &str) -> Ownership {
     owned(enter(bench, claim(key), None).await)
 }
@@ -398,7 +399,7 @@ async fn open<S: StoreUnderTest>(
     tx.expect("a phase opens")
 }
 
-/// Runs a phase to its end: a row and an event named after it.
+/// Executes a phase: a row and an event named after it.
 pub(super) async fn phase<S: StoreUnderTest>(
     bench: &Bench<S>,
     owned: &Ownership,
@@ -410,7 +411,7 @@ pub(super) async fn phase<S: StoreUnderTest>(
     tx.commit().await
 }
 
-/// Runs the last phase: a row, an event and the answer.
+/// Executes the last phase: a row, an event and the response.
 pub(super) async fn finish<S: StoreUnderTest>(
     bench: &Bench<S>,
     owned: &Ownership,
@@ -423,7 +424,7 @@ pub(super) async fn finish<S: StoreUnderTest>(
     tx.complete(&answer(body), effect).await
 }
 
-/// How many of so many that ask at once come to own the key; the others are told it runs.
+/// The number of concurrent callers that own the key. The others are told that it is in progress.
 async fn owners<S: StoreUnderTest>(bench: &Bench<S>, asking: usize) -> usize {
     let asked = (0..asking).map(|_| {
         let store = bench.store().clone();
@@ -439,7 +440,7 @@ async fn owners<S: StoreUnderTest>(bench: &Bench<S>, asking: usize) -> usize {
     owners
 }
 
-/// A phased client with patience.
+/// A phased client that retries.
 async fn enter_or_replay<S: StoreUnderTest>(
     store: &S::Store,
     key: &str,
@@ -465,7 +466,7 @@ async fn enter_or_replay<S: StoreUnderTest>(
     }
 }
 
-/// A single-shot client with patience.
+/// A single-shot client that retries.
 async fn shoot_or_replay<S: StoreUnderTest>(
     store: &S::Store,
     key: &str,

@@ -1,4 +1,4 @@
-//! The laws of a crash between an offer and its settlement: the attempt counts, once.
+//! Conformance tests of a crash between a delivery and its settlement: the attempt counts, once.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 
 const LATER: Duration = Duration::from_hours(1);
 
-/// What was on the wire for the first time is due at once, with one attempt made.
+/// A first delivery that was cut off is due at once, with one attempt counted.
 pub async fn an_offer_cut_off_is_due_at_once_with_its_attempt_counted<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(5).await;
     let place = |index: usize| events[index].position;
@@ -48,7 +48,7 @@ pub async fn an_offer_cut_off_is_due_at_once_with_its_attempt_counted<S: StoreUn
     );
 }
 
-/// Whatever was cut off holds its own key up: nothing that comes later overtakes it.
+/// A delivery that was cut off blocks its key: no later event overtakes it.
 pub async fn an_offer_cut_off_holds_its_order_key_up<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(1).await;
     let cut_off = &events[0];
@@ -68,7 +68,7 @@ pub async fn an_offer_cut_off_holds_its_order_key_up<S: StoreUnderTest>() {
     assert_eq!(bench.due(HOOK).await[0].order_key, Some(key));
 }
 
-/// What was settled before the crash was not cut off.
+/// A delivery that was settled before the crash was not cut off.
 pub async fn an_offer_that_was_settled_is_not_offered_again<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(2).await;
     let epoch = bench.open(HOOK).await.epoch;
@@ -93,7 +93,7 @@ pub async fn an_offer_that_was_settled_is_not_offered_again<S: StoreUnderTest>()
     assert_eq!(bench.outcomes(offered[1]).await, []);
 }
 
-/// A retry that had begun has been made, and the next one is due at once.
+/// A retry that had started counts, and the next one is due at once.
 pub async fn a_retry_cut_off_is_due_at_once_with_its_attempt_counted<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(2).await;
     let now = bench.clock.now();
@@ -130,7 +130,7 @@ pub async fn a_retry_cut_off_is_due_at_once_with_its_attempt_counted<S: StoreUnd
     );
 }
 
-/// A retry that ended before the crash is what it became, and waits for its moment.
+/// A retry that ended before the crash has its new state and waits for its time.
 pub async fn a_retry_that_was_settled_was_not_cut_off<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(2).await;
     let now = bench.clock.now();
@@ -199,7 +199,7 @@ pub async fn an_attempt_cut_off_is_counted_once<S: StoreUnderTest>() {
     );
 }
 
-/// Taking one destination cuts nothing off at another.
+/// Opening one destination does not cut off deliveries of another one.
 pub async fn opening_a_destination_cuts_off_no_other<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(1).await;
     let epoch = bench.open(HOOK).await.epoch;

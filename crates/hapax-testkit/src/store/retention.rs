@@ -1,4 +1,4 @@
-//! The laws of expiry: how long an answer stands, and what is left of it.
+//! Conformance tests of expiry: how long a response is kept, and what is left of it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::events::{RETENTION, answer, claim, claim_of, fingerprint, scope, sing
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// After its time a key is free, even for another request, whether it was purged or not.
+/// After its retention a key is free, even for another request, whether it was purged or not.
 pub async fn an_expired_key_runs_as_new<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.run(claim("k"), "first", &answer("first")).await;
@@ -28,7 +28,7 @@ pub async fn an_expired_key_runs_as_new<S: StoreUnderTest>() {
     assert_eq!(bench.rows().await, ["first", "second"]);
 }
 
-/// Where the caller would rather know, a late retry is told that its answer is gone.
+/// If the caller asks for it, a late retry is told that its response is gone.
 pub async fn an_expired_key_is_gone_where_that_is_asked<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.run(gone("k"), "row", &answer("{}")).await;
@@ -39,7 +39,7 @@ pub async fn an_expired_key_is_gone_where_that_is_asked<S: StoreUnderTest>() {
     assert_eq!(bench.rows().await, ["row"]);
 }
 
-/// Up to the last millisecond the answer is replayed, and at the next one it is not.
+/// The response is replayed up to the last millisecond, and not in the next one.
 pub async fn an_answer_stands_up_to_its_last_moment<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.run(gone("k"), "row", &answer("{}")).await;
@@ -52,7 +52,7 @@ pub async fn an_answer_stands_up_to_its_last_moment<S: StoreUnderTest>() {
     assert_eq!(bench.known(gone("k")).await, Known::Gone);
 }
 
-/// Whatever is asked, no answer outlives the longest retention.
+/// No response is kept longer than the maximum retention, whatever was requested.
 pub async fn no_answer_is_kept_longer_than_the_bound<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for retention in [RETENTION_MAX + MOMENT, Duration::MAX] {
@@ -76,7 +76,7 @@ pub async fn no_answer_is_kept_longer_than_the_bound<S: StoreUnderTest>() {
     }
 }
 
-/// What has expired goes, and the report says how much of what.
+/// Expired keys are deleted, and the result contains their number by operation.
 pub async fn a_purge_deletes_expired_keys_and_counts_them_by_operation<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for (operation, key) in [("POST /a", "1"), ("POST /a", "2"), ("POST /b", "1")] {
@@ -94,7 +94,7 @@ pub async fn a_purge_deletes_expired_keys_and_counts_them_by_operation<S: StoreU
     assert!(found.is_none());
 }
 
-/// A key whose time has not come stays, and its answer with it.
+/// A key that has not expired is kept with its response.
 pub async fn a_purge_never_touches_an_unexpired_key<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.run(claim("old"), "row", &answer("old")).await;
@@ -105,7 +105,7 @@ pub async fn a_purge_never_touches_an_unexpired_key<S: StoreUnderTest>() {
     assert_eq!(bench.replay(claim("young")).await, answer("young"));
 }
 
-/// What every tenant has stored can be counted; what has expired is not counted.
+/// The usage of every tenant can be computed. Expired keys do not count.
 pub async fn usage_is_of_what_stands_tenant_by_tenant<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     assert_eq!(bench.store().usage().await.expect("counted"), []);
@@ -133,7 +133,7 @@ pub async fn usage_is_of_what_stands_tenant_by_tenant<S: StoreUnderTest>() {
     assert_eq!(count().await, []);
 }
 
-/// A purge is a small bite; taken again and again it gets through everything.
+/// A purge deletes a limited number of keys. Repeated purges delete all of them.
 pub async fn a_purge_deletes_many_keys_batch_by_batch<S: StoreUnderTest>() {
     const KEYS: u64 = 1_200;
     let bench = Bench::<S>::fresh().await;
@@ -155,7 +155,7 @@ pub async fn a_purge_deletes_many_keys_batch_by_batch<S: StoreUnderTest>() {
     );
 }
 
-/// What is left of a key says that it was used, and no longer what was answered.
+/// A tombstone says that the key was used, and no longer contains the response.
 pub async fn a_purged_key_leaves_a_tombstone_where_that_is_asked<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.run(gone("k"), "row", &answer("{}")).await;
@@ -172,7 +172,7 @@ pub async fn a_purged_key_leaves_a_tombstone_where_that_is_asked<S: StoreUnderTe
     assert_eq!(bench.rows().await, ["row"]);
 }
 
-/// A tombstone stands for its time and not for ever.
+/// A tombstone is deleted after its retention.
 pub async fn a_tombstone_goes_after_its_time<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.run(gone("k"), "first", &answer("first")).await;
@@ -187,7 +187,7 @@ pub async fn a_tombstone_goes_after_its_time<S: StoreUnderTest>() {
     assert_eq!(bench.replay(gone("k")).await, answer("second"));
 }
 
-/// A claim that takes expired keys as new takes a tombstone as new too.
+/// A claim that treats expired keys as new also treats a tombstone as new.
 pub async fn a_tombstone_does_not_stop_a_claim_that_takes_it_as_new<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.run(gone("k"), "first", &answer("first")).await;
@@ -211,7 +211,7 @@ fn counts(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Purges until nothing is left to purge, and says how many rows of each operation went.
+/// Purges until there is nothing to purge. Returns the number of rows of each operation.
 async fn purge<S: StoreUnderTest>(bench: &Bench<S>) -> BTreeMap<String, u64> {
     let mut purged = BTreeMap::new();
     loop {

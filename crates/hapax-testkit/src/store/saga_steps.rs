@@ -1,6 +1,6 @@
-//! The steps that the laws about sagas share.
+//! Common steps of the saga tests.
 //!
-//! A step that must succeed says so when it does not, so that a law reads as the story it tells.
+//! A step that must succeed fails with a message, so that the tests are easy to read.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(super) fn saga(id: &str) -> NewSaga {
     }
 }
 
-/// A step that is done, at moments that every store keeps as they are.
+/// A completed step, with times that every store keeps unchanged.
 pub(super) fn step(name: &str, way: Way) -> StepRecord {
     StepRecord {
         name: name.to_owned(),

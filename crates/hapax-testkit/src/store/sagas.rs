@@ -1,4 +1,4 @@
-//! The laws of sagas: started once, held by one, written under an epoch, told nothing in vain.
+//! Conformance tests of sagas: started once, owned by one worker, written under an epoch.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::events::{RETENTION, answer, claim, event, fingerprint, single_shot};
 
-/// A saga is there, and due, exactly when the transaction commits that starts it.
+/// A saga exists and is due exactly if the transaction that starts it commits.
 pub async fn a_saga_exists_exactly_when_its_transaction_commits<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.begin().await;
@@ -38,7 +38,7 @@ pub async fn a_saga_exists_exactly_when_its_transaction_commits<S: StoreUnderTes
     assert_eq!(ids(&take(&bench).await), ["s1"]);
 }
 
-/// Of several that start one saga, in one transaction or in two, one does.
+/// If a saga is started several times, in one transaction or in two, it is started once.
 pub async fn an_id_is_started_once<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.begin().await;
@@ -56,7 +56,7 @@ pub async fn an_id_is_started_once<S: StoreUnderTest>() {
     assert_eq!(found.input, saga("s1").input);
 }
 
-/// What a saga was started with is what whoever takes it reads.
+/// The owner of a saga reads what it was started with.
 pub async fn a_saga_reads_back_as_it_was_started<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let started_at = bench.clock.now();
@@ -88,7 +88,7 @@ pub async fn a_saga_reads_back_as_it_was_started<S: StoreUnderTest>() {
     assert_eq!(find(&bench, "s1").await, Some(taken));
 }
 
-/// A saga without headers of its own carries what the transaction carries that starts it.
+/// A saga without its own headers has those of the transaction that starts it.
 pub async fn a_saga_carries_the_context_of_its_request<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let context = Headers::from([("traceparent".to_owned(), "t1".to_owned())]);
@@ -99,7 +99,7 @@ pub async fn a_saga_carries_the_context_of_its_request<S: StoreUnderTest>() {
     assert_eq!(take(&bench).await[0].headers, context);
 }
 
-/// What does not fit its bounds is refused, and the transaction can still be rolled back.
+/// A saga that exceeds a limit is refused, and the transaction can still be rolled back.
 pub async fn a_saga_that_is_too_large_is_refused<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for new in [
@@ -117,7 +117,7 @@ pub async fn a_saga_that_is_too_large_is_refused<S: StoreUnderTest>() {
     assert!(take(&bench).await.is_empty());
 }
 
-/// Of many that ask at once, one gets each saga.
+/// Concurrent callers never receive the same saga.
 pub async fn each_due_saga_is_taken_once<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for number in 0..20 {
@@ -135,7 +135,7 @@ pub async fn each_due_saga_is_taken_once<S: StoreUnderTest>() {
         }
     };
     let mut taken = join_all((0..8).map(|_| ask())).await.concat();
-    // A statement that passes over what another is taking may come away empty too soon.
+    // A statement that skips locked rows may return too few.
     taken.extend(ask().await);
     taken.sort();
     let mut all: Vec<_> = (0..20).map(|number| format!("s{number}")).collect();
@@ -143,7 +143,7 @@ pub async fn each_due_saga_is_taken_once<S: StoreUnderTest>() {
     assert_eq!(taken, all);
 }
 
-/// A saga whose worker died is taken again once its lease has lapsed, and not before.
+/// A saga whose worker died can be taken after its lease has expired, and not earlier.
 pub async fn a_held_saga_is_taken_again_after_its_lease<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -155,7 +155,7 @@ pub async fn a_held_saga_is_taken_again_after_its_lease<S: StoreUnderTest>() {
     assert!(second.epoch > first.epoch);
 }
 
-/// A commit of its owner has the lease count anew.
+/// A commit of the owner renews the lease.
 pub async fn a_turn_renews_the_lease<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -168,7 +168,7 @@ pub async fn a_turn_renews_the_lease<S: StoreUnderTest>() {
     assert_eq!(take(&bench).await.len(), 1);
 }
 
-/// What has waited longest comes first, and no more than was asked for.
+/// The longest due saga comes first, and no more than requested are returned.
 pub async fn the_longest_due_saga_comes_first<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for id in ["b", "c", "a"] {
@@ -180,7 +180,7 @@ pub async fn the_longest_due_saga_comes_first<S: StoreUnderTest>() {
     assert_eq!(ids(&take(&bench).await), ["a"]);
 }
 
-/// Who does not know a kind, or its version, leaves it to who does.
+/// A caller receives only sagas of the kinds and versions that it knows.
 pub async fn only_known_kinds_are_taken<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -237,7 +237,7 @@ pub async fn a_turn_commits_rows_events_and_its_step<S: StoreUnderTest>() {
     assert_eq!(found.steps, [step("a", Way::Do)]);
 }
 
-/// A move that is rolled back, or dropped, leaves the saga as it was.
+/// A move that is rolled back or dropped leaves the saga unchanged.
 pub async fn a_turn_that_is_rolled_back_leaves_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -259,7 +259,7 @@ pub async fn a_turn_that_is_rolled_back_leaves_nothing<S: StoreUnderTest>() {
     assert!(bench.rows().await.is_empty());
 }
 
-/// A step's row is written anew as its story goes on, and keeps its place in the order.
+/// The row of a step is updated as it progresses, and keeps its place in the order.
 pub async fn steps_read_back_in_the_order_in_which_they_began<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -301,7 +301,7 @@ pub async fn steps_read_back_in_the_order_in_which_they_began<S: StoreUnderTest>
     assert_eq!(found.steps, expected);
 }
 
-/// Whoever took a saga later fences who had it before: no row, no event, no step of theirs stands.
+/// A later owner fences the earlier one: no row, event or step of it is written.
 pub async fn a_fenced_worker_writes_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -321,7 +321,8 @@ pub async fn a_fenced_worker_writes_nothing<S: StoreUnderTest>() {
     assert!(matches!(turned, Err(StoreError::Fenced)));
 }
 
-/// A person takes a saga from its worker, due or not; what does not exist is not taken.
+/// An operator can take a saga from its worker, due or not. A saga that does not exist is not
+/// taken.
 pub async fn a_seized_saga_fences_its_worker<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -335,7 +336,7 @@ pub async fn a_seized_saga_fences_its_worker<S: StoreUnderTest>() {
     assert_eq!(seize(&bench, "s2").await, None);
 }
 
-/// A saga that was given back falls due after its pause, at once where there is none.
+/// A saga that was given back is due after its pause, or at once without a pause.
 pub async fn a_saga_given_back_falls_due_after_its_pause<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -351,7 +352,8 @@ pub async fn a_saga_given_back_falls_due_after_its_pause<S: StoreUnderTest>() {
     assert_eq!(take(&bench).await.len(), 1);
 }
 
-/// The next moment is that of the first to fall due; one that is held falls due with its lease.
+/// The next due time is that of the first saga to become due. A saga that is owned becomes due when
+/// its lease expires.
 pub async fn the_next_saga_is_the_first_to_fall_due<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let now = bench.clock.now();
@@ -370,7 +372,7 @@ pub async fn the_next_saga_is_the_first_to_fall_due<S: StoreUnderTest>() {
     assert_eq!(next().await, Some(now));
 }
 
-/// Sagas are listed by id, in pages, and by name and state where that is asked.
+/// Sagas are listed by id, in pages, and optionally by name and state.
 pub async fn sagas_are_listed_page_by_page<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for id in ["s3", "s1", "s2"] {
@@ -411,7 +413,7 @@ pub async fn sagas_are_listed_page_by_page<S: StoreUnderTest>() {
     assert!(list(versioned(2), 10).await.is_empty());
 }
 
-/// What ended goes after its retention, whole; what has not, stays.
+/// A finished saga is deleted completely after its retention. An unfinished one is kept.
 pub async fn a_purge_deletes_only_what_ended_long_ago<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for id in ["ended", "running"] {
@@ -439,14 +441,14 @@ pub async fn a_purge_deletes_only_what_ended_long_ago<S: StoreUnderTest>() {
     assert_eq!(find(&bench, "ended").await, None);
     let running = find(&bench, "running").await.expect("it stays");
     assert_eq!((running.steps.len(), running.signals.len()), (1, 1));
-    // Nothing of the old one is left for a new one of its name.
+    // Nothing of the old saga is left for a new one with the same id.
     start(&bench, "ended").await;
     let anew = find(&bench, "ended").await.expect("it is there");
     assert_eq!((anew.steps.len(), anew.signals.len()), (0, 0));
 }
 
-/// A key stands as long as a saga lives that was started under it, in whatever mode somebody asks; then
-/// it goes like any other.
+/// A key does not expire in any mode while a saga lives that was started under it. Then it expires
+/// like any other key.
 pub async fn a_key_of_a_live_saga_does_not_expire_in_any_mode<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.claim(claim("k")).await;
@@ -480,7 +482,7 @@ pub async fn a_key_of_a_live_saga_does_not_expire_in_any_mode<S: StoreUnderTest>
     bench.run(claim("k"), "anew", &answer("anew")).await;
 }
 
-/// The saga of a phased request keeps its key, from the phase that starts it.
+/// The saga of a phased request keeps the key alive, from the phase that starts it.
 pub async fn a_saga_of_a_phase_keeps_the_key_of_its_request<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let entered = bench.store().enter(entry("k")).await;
@@ -508,7 +510,7 @@ pub async fn a_saga_of_a_phase_keeps_the_key_of_its_request<S: StoreUnderTest>()
     assert!(matches!(entered, Ok(Entered::Owned(_))), "{entered:?}");
 }
 
-/// Whoever asks is told the answer, and that it stands for a while.
+/// Checks that all callers receive the response, and that it does not expire soon.
 async fn check_stands<S: StoreUnderTest>(bench: &Bench<S>) {
     let mut gone = claim("k");
     gone.on_expired = OnExpired::Gone;

@@ -1,4 +1,4 @@
-//! The laws of words from outside: a saga is told something once, and nothing in vain.
+//! Conformance tests of signals: each is received once, and none is lost.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
     saga_steps::{DAY, LEASE, find, give_back, hold, kind, seize, signal, stand, start, take},
 };
 
-/// A word from outside has a saga fall due; what was said first under a name stands.
+/// A signal makes a saga due. The first signal with a name is kept.
 pub async fn a_signal_wakes_a_saga_and_stands_once<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -35,7 +35,7 @@ pub async fn a_signal_wakes_a_saga_and_stands_once<S: StoreUnderTest>() {
     assert_eq!(found.signals.len(), 1);
 }
 
-/// What a saga is told while its worker has it is not lost when that gives it back.
+/// A signal that arrives while a worker owns the saga is not lost when the worker gives it back.
 pub async fn a_signal_that_crosses_a_worker_is_not_lost<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -48,7 +48,7 @@ pub async fn a_signal_that_crosses_a_worker_is_not_lost<S: StoreUnderTest>() {
     assert!(take(&bench).await.is_empty());
 }
 
-/// Whoever holds a saga learns how much it was told since it was read.
+/// The owner of a saga learns how many signals have arrived since it was read.
 pub async fn a_turn_says_how_much_its_saga_was_told<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for id in ["s1", "s2"] {
@@ -77,7 +77,7 @@ pub async fn a_turn_says_how_much_its_saga_was_told<S: StoreUnderTest>() {
     assert_eq!(found.signals.len(), 2);
 }
 
-/// What has ended is due no more and hears nothing more.
+/// A finished saga is not due and receives no signals.
 pub async fn a_saga_that_has_ended_is_left_alone<S: StoreUnderTest>() {
     for state in [State::Completed, State::Failed] {
         let bench = Bench::<S>::fresh().await;
@@ -103,7 +103,7 @@ pub async fn a_saga_that_has_ended_is_left_alone<S: StoreUnderTest>() {
     }
 }
 
-/// What needs a person is not due by itself, but a word from outside may be what it needs.
+/// A saga that needs attention is not due by itself, but becomes due with a signal.
 pub async fn a_saga_that_needs_attention_waits_for_a_word<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -128,8 +128,8 @@ pub async fn a_saga_that_needs_attention_waits_for_a_word<S: StoreUnderTest>() {
     assert_eq!(take(&bench).await.len(), 1);
 }
 
-/// What a saga is told just before it comes to need a person is acted on, even if its worker dies
-/// before it gives it back.
+/// A signal that arrives just before a saga comes to need attention is processed, even if its
+/// worker dies before it gives the saga back.
 pub async fn a_word_before_a_saga_is_given_back_outlives_its_worker<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -146,7 +146,7 @@ pub async fn a_word_before_a_saga_is_given_back_outlives_its_worker<S: StoreUnde
     assert_eq!(woken.signals.len(), 1);
 }
 
-/// A word that does not fit its bounds is refused, and the transaction can still be rolled back.
+/// A signal that exceeds a limit is refused, and the transaction can still be rolled back.
 pub async fn a_word_that_is_too_large_is_refused<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -159,7 +159,7 @@ pub async fn a_word_that_is_too_large_is_refused<S: StoreUnderTest>() {
     assert!(signal(&bench, "s1", &long[..255], &large[..64 * 1024]).await);
 }
 
-/// Those that need attention are counted by the names of their kinds, and no others.
+/// The sagas that need attention, and no others, are counted by name.
 pub async fn sagas_that_need_attention_are_counted_by_name<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let count = async || {

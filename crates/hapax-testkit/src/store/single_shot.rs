@@ -1,4 +1,5 @@
-//! The laws of single-shot requests: alone or in a group, each is whole or nothing.
+//! Conformance tests of single-shot requests: alone or in a group, each is executed completely or
+//! not at all.
 
 use futures_util::{FutureExt, future::join_all};
 use hapax::{
@@ -16,7 +17,7 @@ use crate::{
     wait::Patience,
 };
 
-/// One call commits the rows, the events and the answer.
+/// One call commits the rows, the events and the response.
 pub async fn a_single_shot_commits_rows_events_and_answer<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let ran = bench.store().single_shot(shot::<S>("k", "row")).await;
@@ -34,7 +35,7 @@ pub async fn a_single_shot_commits_rows_events_and_answer<S: StoreUnderTest>() {
     assert_eq!(event.headers["correlation_id"], "corr-1");
 }
 
-/// A single-shot request may have nothing to write but its answer.
+/// A single-shot request may have no statements and only a response.
 pub async fn a_single_shot_without_statements_keeps_its_answer<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let shot = single_shot::<Statement<S>>(claim("k"), Vec::new(), "{}");
@@ -43,7 +44,7 @@ pub async fn a_single_shot_without_statements_keeps_its_answer<S: StoreUnderTest
     assert_eq!(bench.replay(claim("k")).await, answer("{}"));
 }
 
-/// A key that is taken is told as a claim would tell it, and nothing runs.
+/// A taken key is reported as by a claim, and nothing is executed.
 pub async fn a_single_shot_of_a_taken_key_runs_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.run(claim("k"), "first", &answer("first")).await;
@@ -63,7 +64,7 @@ pub async fn a_single_shot_of_a_taken_key_runs_nothing<S: StoreUnderTest>() {
     assert_eq!(bench.events().await.len(), 0);
 }
 
-/// An expired key is free for a single-shot request too.
+/// An expired key is also free for a single-shot request.
 pub async fn a_single_shot_of_an_expired_key_runs<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.run(claim("k"), "first", &answer("first")).await;
@@ -74,7 +75,7 @@ pub async fn a_single_shot_of_an_expired_key_runs<S: StoreUnderTest>() {
     assert_eq!(bench.rows().await, ["first", "second"]);
 }
 
-/// Of many at once with one key, one runs and the others are told its answer.
+/// Of many concurrent requests with one key, one is executed and the others receive its response.
 pub async fn of_many_single_shots_of_one_key_one_runs<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let asked = (0..50).map(|number: u32| {
@@ -84,7 +85,7 @@ pub async fn of_many_single_shots_of_one_key_one_runs<S: StoreUnderTest>() {
     check_one_ran(&bench, join_all(asked).await).await;
 }
 
-/// Single-shot requests and transactions of one key see each other.
+/// Single-shot requests and transactions with the same key exclude each other.
 pub async fn a_single_shot_and_a_claim_of_one_key_run_once<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let asked = (0..50).map(|number: u32| {
@@ -100,7 +101,7 @@ pub async fn a_single_shot_and_a_claim_of_one_key_run_once<S: StoreUnderTest>() 
     check_one_ran(&bench, join_all(asked).await).await;
 }
 
-/// Hundreds at once all commit, each with its own row, event and answer.
+/// Hundreds of concurrent requests all commit, each with its own row, event and response.
 pub async fn hundreds_of_single_shots_at_once_all_commit<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let fired = (0..400).map(|number: u32| {
@@ -122,7 +123,7 @@ pub async fn hundreds_of_single_shots_at_once_all_commit<S: StoreUnderTest>() {
     }
 }
 
-/// A statement that fails takes back its own request and no other.
+/// A statement that fails rolls back its own request and no other one.
 pub async fn a_failing_statement_leaves_nothing_and_harms_no_neighbour<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     check_neighbours(
@@ -133,7 +134,7 @@ pub async fn a_failing_statement_leaves_nothing_and_harms_no_neighbour<S: StoreU
     .await;
 }
 
-/// An event that cannot be carried takes back its own request and no other.
+/// An event that is refused rolls back its own request and no other one.
 pub async fn a_refused_event_leaves_nothing_and_harms_no_neighbour<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let refused = NewEvent::json("no event type", &1);
@@ -145,7 +146,7 @@ pub async fn a_refused_event_leaves_nothing_and_harms_no_neighbour<S: StoreUnder
     .await;
 }
 
-/// A caller that leaves before the answer finds all of it done, or none.
+/// If a caller leaves before the response, the request was executed completely or not at all.
 pub async fn an_abandoned_single_shot_is_whole_or_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for number in 0..50 {
@@ -166,7 +167,7 @@ pub async fn an_abandoned_single_shot_is_whole_or_nothing<S: StoreUnderTest>() {
     assert_eq!(bench.events().await.len(), 50);
 }
 
-/// A request that writes `row`, emits one event and answers with `row`.
+/// A request that writes `row`, emits one event and responds with `row`.
 fn shot<S: StoreUnderTest>(key: &str, row: &str) -> SingleShot<Statement<S>> {
     let mut shot = single_shot(claim(key), vec![S::row_statement(row)], row);
     shot.events.push(event(row));
@@ -201,7 +202,8 @@ async fn check_one_ran<S: StoreUnderTest>(
     assert_eq!(bench.events().await.len(), 1);
 }
 
-/// Fires many at once, every third of them spoilt: those leave nothing, the others commit.
+/// Executes many requests concurrently, of which every third one must fail: these have no effect,
+/// and the others commit.
 async fn check_neighbours<S: StoreUnderTest>(
     bench: &Bench<S>,
     spoil: impl Fn(&mut SingleShot<Statement<S>>),

@@ -1,4 +1,4 @@
-//! What the laws of deliveries do to a store: the relay's steps, one at a time.
+//! Steps of the relay, one at a time, for the tests of deliveries.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,13 +17,13 @@ use hapax::{
 use super::{StoreUnderTest, bench::Bench};
 use crate::events::event;
 
-/// The destination that most laws are about.
+/// The destination of most tests.
 pub(crate) const HOOK: &str = "hook";
-/// A second one, to be left alone.
+/// A second destination, which must not be affected.
 pub(crate) const MAIL: &str = "mail";
 
 impl<S: StoreUnderTest> Bench<S> {
-    /// A fresh store whose outbox holds `count` events.
+    /// A fresh store whose outbox contains `count` events.
     pub(crate) async fn with_events(count: usize) -> (Self, Vec<Arc<OutboxEvent>>) {
         let bench = Self::fresh().await;
         let stated = (0..count).map(|number| event(&number.to_string()));
@@ -33,19 +33,19 @@ impl<S: StoreUnderTest> Bench<S> {
         (bench, events)
     }
 
-    /// Takes a destination.
+    /// Opens a destination.
     pub(crate) async fn open(&self, destination: &str) -> Opened {
         let opened = self.store().open(destination).await;
         opened.expect("a destination is opened")
     }
 
-    /// Writes a settlement that must be taken.
+    /// Writes a settlement that must be accepted.
     pub(crate) async fn settle(&self, settlement: Settlement) {
         let settled = self.store().settle(settlement).await;
         settled.expect("a settlement is written");
     }
 
-    /// Parks deliveries of a destination that is taken anew for it.
+    /// Opens a destination and parks deliveries of it.
     pub(crate) async fn park(&self, destination: &str, park: Vec<Park>) -> i64 {
         let opened = self.open(destination).await;
         let park = Settlement {
@@ -56,36 +56,36 @@ impl<S: StoreUnderTest> Bench<S> {
         opened.epoch
     }
 
-    /// What is due at a destination.
+    /// The due deliveries of a destination.
     pub(crate) async fn due(&self, destination: &str) -> Vec<Parked> {
         let due = self.store().due(destination, &[], 1_000, 0).await;
         due.expect("due deliveries are read")
     }
 
-    /// The positions of what is due at a destination.
+    /// The positions of the due deliveries of a destination.
     pub(crate) async fn due_positions(&self, destination: &str) -> Vec<i64> {
         positions(&self.due(destination).await)
     }
 
-    /// When the next delivery falls due.
+    /// The time when the next delivery becomes due.
     pub(crate) async fn next_due(&self, destination: &str) -> Option<Timestamp> {
         let next = self.store().next_due(destination).await;
         next.expect("the next due moment is read")
     }
 
-    /// How far behind a destination is.
+    /// The backlog of a destination.
     pub(crate) async fn standing(&self, destination: &str) -> Standing {
         let standing = self.store().standing(destination).await;
         standing.expect("a standing is read")
     }
 
-    /// Every dead letter of a destination.
+    /// All dead letters of a destination.
     pub(crate) async fn dead_letters(&self, destination: &str) -> Vec<DeadLetter> {
         let dead = self.store().dead_letters(destination, 0, 1_000).await;
         dead.expect("dead letters are read")
     }
 
-    /// The frontier behind the first `count` events.
+    /// The frontier after the first `count` events.
     pub(crate) async fn frontier(&self, count: usize) -> Frontier {
         let batch = self
             .store()
@@ -94,13 +94,14 @@ impl<S: StoreUnderTest> Bench<S> {
         batch.expect("the outbox is read").frontier
     }
 
-    /// Every attempt at one delivery, in order.
+    /// All attempts at one delivery, in order.
     pub(crate) async fn attempts(&self, part: &str, position: i64) -> Vec<Attempt> {
         let attempts = self.store().attempts(part, position).await;
         attempts.expect("attempts are read")
     }
 
-    /// How the attempts at one event ended so far; the event dies for it to be told.
+    /// The outcomes of the attempts at one event so far. The event becomes a dead letter, so that
+    /// they can be read.
     pub(crate) async fn outcomes(&self, position: i64) -> Vec<(u32, AttemptOutcome)> {
         let now = self.clock.now();
         self.park(HOOK, vec![park(position, ParkedState::Dead, now)])
@@ -114,7 +115,7 @@ impl<S: StoreUnderTest> Bench<S> {
     }
 }
 
-/// A settlement that changes nothing yet.
+/// A settlement without changes.
 pub(crate) fn settlement(destination: &str, epoch: i64) -> Settlement {
     Settlement {
         destination: destination.to_owned(),
@@ -123,7 +124,7 @@ pub(crate) fn settlement(destination: &str, epoch: i64) -> Settlement {
     }
 }
 
-/// A checkpoint at `frontier` with these positions settled and offered beyond it.
+/// A checkpoint at `frontier` with these positions beyond it settled and in flight.
 pub(crate) fn checkpoint(frontier: Frontier, settled: &[i64], offered: &[i64]) -> Checkpoint {
     Checkpoint {
         frontier,
@@ -132,7 +133,7 @@ pub(crate) fn checkpoint(frontier: Frontier, settled: &[i64], offered: &[i64]) -
     }
 }
 
-/// A delivery parked after one attempt, without an order key.
+/// A delivery that is parked after one attempt, without an order key.
 pub(crate) fn park(position: i64, state: ParkedState, next_at: Timestamp) -> Park {
     Park {
         position,
@@ -144,7 +145,7 @@ pub(crate) fn park(position: i64, state: ParkedState, next_at: Timestamp) -> Par
     }
 }
 
-/// The same, in the way of `key`.
+/// The same, blocking `key`.
 pub(crate) fn park_key(position: i64, state: ParkedState, next_at: Timestamp, key: &str) -> Park {
     Park {
         order_key: Some(key.to_owned()),
@@ -152,7 +153,7 @@ pub(crate) fn park_key(position: i64, state: ParkedState, next_at: Timestamp, ke
     }
 }
 
-/// An attempt that found nobody.
+/// A failed attempt: the receiver was unavailable.
 pub(crate) fn attempt(position: i64, number: u32, started_at: Timestamp) -> Attempt {
     Attempt {
         position,
@@ -166,7 +167,7 @@ pub(crate) fn attempt(position: i64, number: u32, started_at: Timestamp) -> Atte
     }
 }
 
-/// First attempts that arrived together.
+/// First attempts that succeeded together.
 pub(crate) fn arrived(positions: &[i64], started_at: Timestamp) -> Arrived {
     Arrived {
         positions: positions.iter().copied().collect(),

@@ -1,4 +1,4 @@
-//! The laws of taking over: who resumes a request that nobody comes for.
+//! Conformance tests of takeovers: a completer resumes requests that no client retries.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ use crate::events::{RETENTION, answer, claim, claim_of, scope};
 
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A lapsed key is taken over after its grace, with its request and its recovery point.
+/// A key with an expired lease is taken over after the grace period, with its request and its
+/// recovery point.
 pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let late = keep(&bench, "k", "the request").await;
@@ -46,7 +47,7 @@ pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: StoreUnderTest>() {
     assert!(take_over(&bench, 10).await.is_empty());
 }
 
-/// Only lapsed keys of the operations that are named, with a request, are taken over.
+/// Only keys with an expired lease, of the given operations and with a request, are taken over.
 pub async fn a_take_over_leaves_what_it_cannot_resume<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     own(&bench, "no request").await;
@@ -61,7 +62,7 @@ pub async fn a_take_over_leaves_what_it_cannot_resume<S: StoreUnderTest>() {
     assert!(take_over(&bench, 10).await.is_empty());
 }
 
-/// The longest lapsed comes first, and no more than asked for.
+/// The longest expired one comes first, and no more than requested are returned.
 pub async fn the_longest_lapsed_key_is_taken_over_first<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for key in ["a", "b", "c"] {
@@ -77,7 +78,7 @@ pub async fn the_longest_lapsed_key_is_taken_over_first<S: StoreUnderTest>() {
     }
 }
 
-/// However many take over at once, each key goes to one.
+/// Of concurrent takeovers, each key goes to one.
 pub async fn each_lapsed_key_is_taken_over_once<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for number in 0..30 {
@@ -111,7 +112,7 @@ pub async fn each_lapsed_key_is_taken_over_once<S: StoreUnderTest>() {
     assert_eq!(all.len(), 30);
 }
 
-/// A key that keeps failing is taken over less and less often, and never given up.
+/// A key that keeps failing is taken over at increasing intervals, and never given up.
 pub async fn each_owner_doubles_the_grace<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut owner = keep(&bench, "k", "r").await;
@@ -127,7 +128,7 @@ pub async fn each_owner_doubles_the_grace<S: StoreUnderTest>() {
     }
 }
 
-/// A request comes back byte for byte, up to the longest that is kept.
+/// A request is returned byte for byte, up to the maximum size.
 pub async fn the_largest_request_is_kept_byte_for_byte<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let bytes = (0..REQUEST_BYTES_MAX).map(|place| u8::try_from(place % 251).unwrap_or_default());
@@ -141,7 +142,7 @@ pub async fn the_largest_request_is_kept_byte_for_byte<S: StoreUnderTest>() {
     assert!(taken.expect("it is taken over").request == request);
 }
 
-/// Enters a key whose request is kept.
+/// Enters a key with a stored request.
 async fn keep<S: StoreUnderTest>(bench: &Bench<S>, key: &str, request: &str) -> Ownership {
     let request = Bytes::copy_from_slice(request.as_bytes());
     owned(enter(bench, claim(key), Some(request)).await)

@@ -1,4 +1,4 @@
-//! The laws of a transaction: rows, events and acceptances are one commit or nothing.
+//! Conformance tests of transactions: rows, events and acceptances are one commit.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::events::{answer, claim, event, message, single_shot};
 
-/// A commit keeps all of it.
+/// A commit keeps all of them.
 pub async fn a_commit_keeps_rows_events_and_acceptances<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let tx = busy_transaction(&bench, "kept").await;
@@ -27,7 +27,7 @@ pub async fn a_commit_keeps_rows_events_and_acceptances<S: StoreUnderTest>() {
     check_kept(&bench, Acceptance::Duplicate, &["kept"]).await;
 }
 
-/// A rollback keeps none of it.
+/// A rollback keeps none of them.
 pub async fn a_rollback_keeps_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     busy_transaction(&bench, "rolled back")
@@ -37,14 +37,14 @@ pub async fn a_rollback_keeps_nothing<S: StoreUnderTest>() {
     check_kept(&bench, Acceptance::First, &[]).await;
 }
 
-/// A transaction that nobody ends is rolled back.
+/// A transaction that is dropped is rolled back.
 pub async fn a_dropped_transaction_keeps_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     drop(busy_transaction(&bench, "dropped").await);
     check_kept(&bench, Acceptance::First, &[]).await;
 }
 
-/// An answer that belongs to no key keeps its effect and stands for no time.
+/// A response without a key keeps its effect and is not stored.
 pub async fn an_answer_without_a_key_only_keeps_the_effect<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let tx = busy_transaction(&bench, "kept").await;
@@ -53,7 +53,7 @@ pub async fn an_answer_without_a_key_only_keeps_the_effect<S: StoreUnderTest>() 
     check_kept(&bench, Acceptance::Duplicate, &["kept"]).await;
 }
 
-/// A refusal without a key keeps nothing, acceptances included.
+/// A refusal without a key keeps nothing, not even acceptances.
 pub async fn a_dropped_effect_without_a_key_keeps_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let tx = busy_transaction(&bench, "dropped").await;
@@ -62,7 +62,7 @@ pub async fn a_dropped_effect_without_a_key_keeps_nothing<S: StoreUnderTest>() {
     check_kept(&bench, Acceptance::First, &[]).await;
 }
 
-/// An event that cannot be carried is refused alone.
+/// An event that is not valid is refused alone.
 pub async fn a_refused_event_leaves_the_transaction_usable<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.begin().await;
@@ -92,7 +92,7 @@ pub async fn a_refused_event_leaves_the_transaction_usable<S: StoreUnderTest>() 
     assert_eq!(bench.events().await.len(), 2);
 }
 
-/// A transaction carries a bounded number of events, and says so before it commits.
+/// A transaction accepts a limited number of events, and refuses more before it commits.
 pub async fn a_transaction_carries_no_more_events_than_the_bound<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.begin().await;
@@ -109,7 +109,7 @@ pub async fn a_transaction_carries_no_more_events_than_the_bound<S: StoreUnderTe
     assert_eq!(bench.events().await.len(), EVENTS_PER_TRANSACTION_MAX);
 }
 
-/// Of transactions that run at once, each keeps exactly what it commits.
+/// Each concurrent transaction keeps exactly what it commits.
 pub async fn transactions_at_once_keep_exactly_what_they_commit<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let ended = (0..120).map(|number| {
@@ -145,7 +145,7 @@ pub async fn transactions_at_once_keep_exactly_what_they_commit<S: StoreUnderTes
     assert_eq!(told, kept);
 }
 
-/// A caller that leaves while it waits for its turn takes nobody else's.
+/// A caller that leaves while it waits for its turn does not block others.
 pub async fn a_caller_that_leaves_while_it_waits_holds_up_nobody<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let tx = bench.claim(claim("k")).await;
@@ -166,7 +166,7 @@ pub async fn a_caller_that_leaves_while_it_waits_holds_up_nobody<S: StoreUnderTe
     assert_eq!(bench.rows().await, ["k", "k0", "k1"]);
 }
 
-/// A caller that leaves while its answer is being stored finds all of it done, or none.
+/// If a caller leaves while its response is being stored, everything is committed or nothing.
 pub async fn an_abandoned_completion_is_whole_or_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for number in 0..20 {
@@ -185,7 +185,7 @@ pub async fn an_abandoned_completion_is_whole_or_nothing<S: StoreUnderTest>() {
     assert_eq!(bench.events().await.len(), 20);
 }
 
-/// Whoever sees a row finds its event and its answer: they came with it, in one commit.
+/// If a row is visible, its event and its response are, too, because all were committed together.
 pub async fn whoever_sees_a_row_finds_its_event_and_its_answer<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let write = async {
@@ -200,7 +200,7 @@ pub async fn whoever_sees_a_row_finds_its_event_and_its_answer<S: StoreUnderTest
             }
         }
     };
-    // Each in its own time: what is missing may be missing for a moment only.
+    // Each at its own pace: anything may be missing for a moment only.
     let events = watch(&bench, async |_| abouts(&bench).await);
     let answers = watch(&bench, async |rows| {
         let mut known = HashSet::new();
@@ -213,10 +213,10 @@ pub async fn whoever_sees_a_row_finds_its_event_and_its_answer<S: StoreUnderTest
     tokio::join!(write, events, answers);
 }
 
-/// Rows that are watched as they are committed.
+/// The number of rows that are watched while they are committed.
 const WATCHED: usize = 100;
 
-/// Looks for new rows until all are there, and requires of each that `found` has it.
+/// Polls for new rows until all exist, and requires that `found` contains each of them.
 async fn watch<S: StoreUnderTest>(
     bench: &Bench<S>,
     found: impl AsyncFn(Vec<String>) -> HashSet<String>,
@@ -235,7 +235,7 @@ async fn watch<S: StoreUnderTest>(
     }
 }
 
-/// What the events in the outbox are about.
+/// The aggregates of the events in the outbox.
 async fn abouts<S: StoreUnderTest>(bench: &Bench<S>) -> HashSet<String> {
     let events = bench.events().await;
     let about = |event: &Arc<OutboxEvent>| Some(event.event.aggregate.as_ref()?.id.clone());

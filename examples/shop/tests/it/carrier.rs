@@ -91,7 +91,7 @@ impl Carrier {
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok());
         let mut lines =
-            lines.filter(|line: &serde_json::Value| line["fields"]["message"] == "relay carries");
+            lines.filter(|line: &serde_json::Value| line["fields"]["message"] == "relay started");
         let address = lines.next()?["fields"]["listen"].as_str()?.to_owned();
         Some(format!("http://{address}"))
     }

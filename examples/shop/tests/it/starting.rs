@@ -158,7 +158,7 @@ fn settings_that_cannot_be_are_usage_errors_that_say_which() {
     );
     check(
         &["--console-token", "ops=short"],
-        "console.tokens: the token of ops has fewer than 16 letters",
+        "console.tokens: the token of ops has fewer than 16 characters",
     );
     check(&["--group-max", "0"], "--group-max");
     check(&["--replay-cache", "-1"], "unexpected argument");

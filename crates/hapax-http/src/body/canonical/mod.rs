@@ -1,12 +1,12 @@
-//! JSON in one form, so that equal requests hash alike.
+//! Canonical JSON, so that equal requests have equal hashes.
 //!
-//! Members are sorted by their names' UTF-16 code units and strings are written
-//! as RFC 8785 says; space goes. Number tokens stay as they were sent: two that
-//! a double cannot tell apart are two requests. A name that comes twice in one
-//! object is refused, for readers differ on which one counts.
+//! Members are sorted by the UTF-16 code units of their names, strings are written as RFC 8785
+//! requires, and whitespace is removed. Number tokens are kept as sent, so two numbers that are
+//! equal as doubles can be different requests. A duplicate name in an object is refused, because
+//! parsers differ on which one counts.
 //!
-//! It is one pass over the text that writes to one buffer: no tree, and no
-//! allocation per value. Where members came out of order they are moved, once.
+//! The text is processed in one pass that writes to one buffer, without a tree and without an
+//! allocation per value. Members that are out of order are moved once.
 
 mod text;
 
@@ -19,27 +19,27 @@ use text::{compare, push_char};
 /// Why a text has no canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum JsonError {
-    /// It is no JSON.
+    /// The text is not JSON.
     #[error("the body is not JSON at byte {at}")]
     Syntax {
-        /// Where it stops being JSON.
+        /// The offset of the error.
         at: usize,
     },
-    /// An object has a member twice.
+    /// An object has a duplicate member.
     #[error("the body has the member {name} twice in one object")]
     Duplicate {
-        /// Its name, as JSON.
+        /// The name, as JSON.
         name: String,
     },
-    /// It nests deeper than its bound.
+    /// The nesting is too deep.
     #[error("the body nests deeper than {JSON_DEPTH_MAX} levels")]
     Depth,
-    /// An object has more members than its bound.
+    /// An object has too many members.
     #[error("the body has an object of more than {JSON_MEMBERS_MAX} members")]
     Members,
 }
 
-/// Writes `json` in its canonical form; `folded` replaces the values of top-level members.
+/// Writes `json` in canonical form. `folded` replaces the values of top-level members.
 pub(super) fn canonical(json: &[u8], folded: &[(&str, &str)]) -> Result<Vec<u8>, JsonError> {
     if let Err(error) = std::str::from_utf8(json) {
         let at = error.valid_up_to();
@@ -62,7 +62,7 @@ pub(super) fn canonical(json: &[u8], folded: &[(&str, &str)]) -> Result<Vec<u8>,
     }
 }
 
-/// A member of an open object: where it stands in the output.
+/// A member of an open object: its position in the output.
 #[derive(Clone, Copy)]
 struct Member {
     start: usize,
@@ -74,7 +74,7 @@ struct Writer<'a> {
     text: &'a [u8],
     at: usize,
     out: Vec<u8>,
-    /// The members of all open objects; each object knows where its own begin.
+    /// The members of all open objects. Each object knows the index of its first one.
     members: Vec<Member>,
     scratch: Vec<u8>,
     folded: &'a [(&'a str, &'a str)],
@@ -156,7 +156,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Replaces the value just written when its member is one that is folded.
+    /// Replaces the value just written if its member is in `folded`.
     fn fold(&mut self, start: usize, name_end: usize) {
         let name = &self.out[start + 1..name_end - 1];
         let folded = self
@@ -171,7 +171,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Puts the members from `first` on in order, in the output.
+    /// Sorts the members from `first` on, in the output.
     fn sort(&mut self, first: usize) -> Result<(), JsonError> {
         let (members, out) = (&mut self.members[first..], &mut self.out);
         let name = |out: &[u8], m: &Member| -> std::ops::Range<usize> {
@@ -252,7 +252,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Reads what stands behind an element: true at a comma, false at the closing bracket.
+    /// Reads what follows an element: true for a comma, false for the closing bracket.
     fn more(&mut self, close: u8) -> Result<bool, JsonError> {
         self.space();
         let more = match self.peek() {
@@ -271,7 +271,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Takes the next byte past any space, if it is this one.
+    /// Skips whitespace, and consumes the next byte if it is this one.
     fn eat(&mut self, byte: u8) -> bool {
         self.space();
         self.eat_now(byte)

@@ -1,4 +1,5 @@
-//! The canonical form against RFC 8785 where they agree, and its own rules where they do not.
+//! Tests of the canonical form against RFC 8785 where they agree, and of its own rules where they
+//! differ.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -108,7 +109,7 @@ fn the_members_of_an_object_are_bounded_with_those_around_it() {
     };
     let full = object(JSON_MEMBERS_MAX, "0");
     assert!(canonical(full.as_bytes(), &[]).is_ok());
-    // One object behind the other: each has its own bound.
+    // Two objects in sequence: the limit applies to each of them.
     assert!(canonical(format!("[{full},{full}]").as_bytes(), &[]).is_ok());
     let inside = "{\"a\":0,\"b\":0}";
     for more in [
@@ -170,7 +171,7 @@ proptest! {
                 prop_assert_eq!(canonical(&once, &[]).unwrap(), once);
             }
             Err(JsonError::Duplicate { .. }) => {}
-            // Serde does not look into strings here; only a lone surrogate may differ.
+            // Serde does not check the inside of strings here; only lone surrogates may differ.
             Err(_) => prop_assert!(theirs.is_err() || text.contains("\\u"), "serde takes {text:?}"),
         }
     }

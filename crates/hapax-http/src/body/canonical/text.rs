@@ -1,11 +1,11 @@
-//! Strings in their one form, and the order of names.
+//! Canonical strings, and the order of names.
 
 use std::cmp::Ordering;
 
 use super::{JsonError, Writer};
 
 impl Writer<'_> {
-    /// Reads a string and writes it in its one form.
+    /// Reads a string and writes its canonical form.
     pub(super) fn string(&mut self) -> Result<(), JsonError> {
         self.at += 1;
         self.out.push(b'"');
@@ -44,7 +44,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Reads the digits behind `\u`, and the second half of a surrogate pair.
+    /// Reads the digits after `\u`, and the second half of a surrogate pair.
     fn code_point(&mut self) -> Result<char, JsonError> {
         let first = self.unit()?;
         if !(0xd800..0xe000).contains(&first) {
@@ -72,7 +72,7 @@ impl Writer<'_> {
     }
 }
 
-/// Writes a character of a string as RFC 8785 says.
+/// Writes a character of a string as RFC 8785 requires.
 pub(super) fn push_char(out: &mut Vec<u8>, character: char) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let short = match character {
@@ -103,7 +103,7 @@ pub(super) fn push_char(out: &mut Vec<u8>, character: char) {
     out.extend_from_slice(&[b'\\', short]);
 }
 
-/// Compares two names, as they stand in canonical strings, by UTF-16 code units.
+/// Compares two names, as written in canonical strings, by UTF-16 code units.
 pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
     let plain = |name: &[u8]| name.iter().all(|b| b.is_ascii() && *b != b'\\');
     if plain(a) && plain(b) {
@@ -131,7 +131,7 @@ fn units(name: &[u8]) -> impl Iterator<Item = u16> {
     })
 }
 
-/// Reads back what [`push_char`] wrote behind a backslash.
+/// Reads back what [`push_char`] wrote after a backslash.
 fn unescape(rest: &mut std::str::Chars<'_>) -> char {
     match rest.next() {
         Some('b') => '\u{8}',

@@ -27,7 +27,7 @@ pub(super) async fn look(client: &Client, settings: &Settings) -> Result<Finding
             "a transaction-mode pooler, as [database] pooled says",
         ),
         (true, false) => {
-            let found = "a pooler in transaction mode stands before the database";
+            let found = "the database is behind a pooler in transaction mode";
             Finding::error("pooler", found, "set [database] pooled = true")
         }
         (false, true) => {

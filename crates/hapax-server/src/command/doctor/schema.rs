@@ -79,7 +79,7 @@ async fn sequences(client: &Client) -> Result<Vec<Finding>, Unanswered> {
     let mut findings = Vec::new();
     for row in &low {
         let [name, drawn, highest] = [0, 1, 2].map(|column| row.get(column).unwrap_or_default());
-        let mut found = format!("the sequence {name} stands at {drawn}, and {highest} was given");
+        let mut found = format!("the sequence {name} is at {drawn}, but {highest} was used");
         if name == "hapax.outbox_event_id" {
             found += ": events that are committed now are passed over until it is raised";
         }
@@ -149,9 +149,7 @@ async fn version(context: &Context, settings: &Settings) -> Finding {
                 } => "run the version of hapax that migrated the database, or a later one",
                 OpenError::Schema {
                     source: SchemaError::Changed { .. },
-                } => {
-                    "somebody has edited a migration: compare `hapax migrate --print` with the tables"
-                }
+                } => "a migration was edited: compare `hapax migrate --print` with the tables",
                 _ if context.config.database.pooled => "look into the pooler's log",
                 _ => "look into the server's log",
             };

@@ -69,10 +69,10 @@ pub(super) async fn look(client: &Client, open_max: Duration) -> Result<Vec<Find
         findings.push(Finding::warning("slots", found, remedy));
     }
     if findings.is_empty() {
-        findings.push(Finding::ok("sessions", "nobody holds back the others"));
+        findings.push(Finding::ok("sessions", "no session blocks others"));
     }
     if !rows(client, BOUNDED).await?.is_empty() {
-        let found = "idle_in_transaction_session_timeout is 0: a writer that hangs holds its locks for good";
+        let found = "idle_in_transaction_session_timeout is 0: a writer that hangs holds its locks for ever";
         let remedy = "ALTER DATABASE ... SET idle_in_transaction_session_timeout = '5min'";
         findings.push(Finding::note("sessions", found, remedy));
     }

@@ -54,7 +54,7 @@ fn finding(it: &Stalled) -> Option<Finding> {
     let found = format!("{what}: {cause}{since}; {waiting} wait");
     let remedy = match cause {
         Cause::Disabled { .. } => {
-            "the far side answered 410: correct the destination and resume it, or remove it"
+            "the receiver responded with 410: correct the destination and resume it, or remove it"
         }
         Cause::Unowned { .. } => "start a relay that knows the destination",
         Cause::OwnerSilent { .. } => {

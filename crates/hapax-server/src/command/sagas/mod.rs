@@ -221,5 +221,5 @@ impl Within {
 
 fn state(word: &str) -> Result<State, String> {
     let words = State::ALL.map(State::as_str).join(", ");
-    State::named(word).ok_or_else(|| format!("it is one of {words}"))
+    State::named(word).ok_or_else(|| format!("it must be one of {words}"))
 }

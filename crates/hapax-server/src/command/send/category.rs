@@ -27,7 +27,10 @@ const RATE_LIMIT: Category = again(13, "wait, then run the same command again");
 const DEPENDENCY: Category = again(14, "later, run the same command again");
 const TRANSIENT: Category = again(15, "run the same command again");
 const REFUSED: Category = of(17, "the request was understood and refused");
-const INTERNAL: Category = of(19, "tell the people of the service: it will fail again");
+const INTERNAL: Category = of(
+    19,
+    "report it to the operators of the service: it will fail again",
+);
 const OTHER: Category = of(18, "this is neither a success nor an error");
 const ABSENT: Category = of(NOT_FOUND, "there is nothing under this address");
 

@@ -24,7 +24,7 @@ pub(super) fn read(args: &Args) -> Result<Request, Failure> {
     let usage = |error: &dyn std::fmt::Display| Failure::new(USAGE, error.to_string());
     let method = match (&args.method, &args.data) {
         (Some(method), _) => Method::from_bytes(method.as_bytes())
-            .map_err(|_| usage(&format!("{method:?} is no method")))?,
+            .map_err(|_| usage(&format!("{method:?} is not a valid method")))?,
         (None, Some(_)) => Method::POST,
         (None, None) => Method::GET,
     };
