@@ -199,11 +199,11 @@ async fn a_client_that_is_waited_for_makes_room_for_another_long_before_its_time
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_comes_steadily_keeps_its_place() {
-    /// A quarter of a second's, twice as fast as a client has to be.
-    const PART: usize = LISTENER_RATE as usize / 2;
+    // For a quarter of a second: twice as fast as a client has to be.
+    let part = vec![b'.'; usize::try_from(LISTENER_RATE / 2).unwrap()];
     let address = listener_of(1).await;
     let mut upload = tokio::net::TcpStream::connect(address).await.unwrap();
-    let length = 12 * PART;
+    let length = 12 * part.len();
     let head = format!(
         "POST /body HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
     );
@@ -211,7 +211,7 @@ async fn a_body_that_comes_steadily_keeps_its_place() {
     let uploading = tokio::spawn(async move {
         for _ in 0..12 {
             pace(Duration::from_millis(250)).await;
-            upload.write_all(&[b'.'; PART]).await.unwrap();
+            upload.write_all(&part).await.unwrap();
         }
         let mut answer = String::new();
         upload.read_to_string(&mut answer).await.unwrap();
@@ -222,7 +222,7 @@ async fn a_body_that_comes_steadily_keeps_its_place() {
     assert_eq!(other.unwrap().unwrap().text(), "small");
     let answer = uploading.await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer:.20}");
-    assert!(answer.len() > 12 * PART);
+    assert!(answer.len() > length);
 }
 
 /// Reads on until this text has come.
