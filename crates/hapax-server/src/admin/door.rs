@@ -93,7 +93,10 @@ fn caller(tokens: &Tokens, method: &Method, headers: &HeaderMap) -> Result<Calle
     };
     let acts = !matches!(*method, Method::GET | Method::HEAD);
     if acts && caller.role != Role::Operator {
-        tracing::warn!(actor = caller.actor.name, "a viewer tried to change something");
+        tracing::warn!(
+            actor = caller.actor.name,
+            "a viewer tried to change something"
+        );
         return Err(forbidden("a viewer has read access only"));
     }
     let actor = caller.actor;
@@ -109,7 +112,9 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 /// Refuses requests from web pages: they send an `Origin`, or a host name that is not local.
 fn check_local(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.contains_key(header::ORIGIN) {
-        return Err(forbidden("without tokens, requests from web pages are refused"));
+        return Err(forbidden(
+            "without tokens, requests from web pages are refused",
+        ));
     }
     if is_local(headers) {
         return Ok(());

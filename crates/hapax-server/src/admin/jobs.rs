@@ -297,7 +297,8 @@ async fn filter(
     let ask = &many.filter;
     let paged = ask.destination.is_some() || ask.state.is_some() || ask.before.is_some();
     if paged || ask.limit.is_some() {
-        let problem = "must not have destination, state, before or limit: a job is about all matches";
+        let problem =
+            "must not have destination, state, before or limit: a job is about all matches";
         return Err(wrong("filter", problem).into());
     }
     let filter = ask.filter()?;

@@ -68,7 +68,10 @@ const PROBLEM: &str = "application/problem+json";
 /// The responses of authentication, the store and internal errors, which every route can return.
 const ALWAYS: [(&str, &str); 4] = [
     ("401", "the token is missing or unknown"),
-    ("403", "the role or the origin of the request does not allow it"),
+    (
+        "403",
+        "the role or the origin of the request does not allow it",
+    ),
     ("500", "an internal error; see the log"),
     ("503", "the database is unavailable; try again"),
 ];

@@ -78,12 +78,7 @@ impl Problem {
     }
 
     pub(super) fn not_found(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "NOT_FOUND",
-            "Not found",
-            detail,
-        )
+        Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "Not found", detail)
     }
 }
 
@@ -123,10 +118,7 @@ impl From<OperateError> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        tracing::error!(
-            error = error.error_chain(),
-            "the store failed"
-        );
+        tracing::error!(error = error.error_chain(), "the store failed");
         match error {
             StoreError::Unavailable { .. } | StoreError::TimedOut | StoreError::Conflict { .. } => {
                 let title = "The store is unavailable";
@@ -135,12 +127,7 @@ impl From<StoreError> for Problem {
             }
             _ => {
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                Self::new(
-                    status,
-                    "INTERNAL",
-                    "Internal error",
-                    "see the log",
-                )
+                Self::new(status, "INTERNAL", "Internal error", "see the log")
             }
         }
     }

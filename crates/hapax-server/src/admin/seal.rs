@@ -56,7 +56,8 @@ impl Keys {
             return Ok(None);
         }
         if self.0.is_empty() {
-            let how = "secrets.key is missing in the configuration: no secret can be stored without it";
+            let how =
+                "secrets.key is missing in the configuration: no secret can be stored without it";
             return Err(how.to_owned());
         }
         let plain: BTreeMap<&str, &str> = secrets

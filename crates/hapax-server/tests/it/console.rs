@@ -93,7 +93,11 @@ async fn a_relay_that_stops_does_not_wait_for_who_watches() {
     assert_eq!(&told, b"HTTP/1.1 200 OK");
     relay.signal("TERM");
     assert!(relay.ended().await.success());
-    assert!(!relay.log().contains("did not end in time"), "{}", relay.log());
+    assert!(
+        !relay.log().contains("did not end in time"),
+        "{}",
+        relay.log()
+    );
 }
 
 #[tokio::test]

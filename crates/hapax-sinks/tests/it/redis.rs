@@ -134,12 +134,7 @@ async fn a_key_that_is_no_stream_fails_its_own_events_and_says_which_it_is() {
         .map(|(n, kind)| offer(n, NewEvent::json(kind, &n)));
     let outcomes = sink.deliver(&batch.collect::<Vec<_>>()).await;
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok());
-    check_failure(
-        &outcomes[1],
-        true,
-        "wrong_type",
-        "key b is not a stream",
-    );
+    check_failure(&outcomes[1], true, "wrong_type", "key b is not a stream");
     assert!(matches!(outcomes[1], Err(SinkError::Declined { .. })));
     // Where all go to one stream, nothing is wrong with the event.
     let sink = to(&server).stream("b").build().unwrap();
