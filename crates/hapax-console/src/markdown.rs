@@ -140,7 +140,7 @@ fn title_of(level: usize, title: &str, to: LeadsTo<'_>) -> Element {
     el(tag).attr("id", anchor(title)).add(spans(title, to))
 }
 
-/// The anchor of a heading, as mdBook generates it.
+/// The anchor of a heading, as the book generates it.
 fn anchor(heading: &str) -> String {
     let letters = heading.to_lowercase();
     let kept = letters

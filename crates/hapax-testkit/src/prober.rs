@@ -1,4 +1,4 @@
-//! API prober: tests an HTTP API against its OpenAPI description with schemathesis.
+//! API prober: tests an HTTP API against its `OpenAPI` description with schemathesis.
 //!
 //! It finds internal errors, responses that are not described, and requests that the description
 //! forbids and the server accepts. It does not check whether the server accepts everything that a

@@ -1,4 +1,4 @@
-//! The OpenAPI description of the admin API: `/admin/v1/openapi.json`.
+//! `OpenAPI` description of the admin API: `/admin/v1/openapi.json`.
 
 use std::sync::LazyLock;
 
