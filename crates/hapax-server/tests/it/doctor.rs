@@ -189,7 +189,7 @@ async fn a_sequence_below_what_was_given_is_an_error_with_the_statement_that_men
         &findings,
         "error",
         "sequence",
-        "stands at 20, and 30 was given",
+        "is at 20, but 30 was used",
     );
     let remedy = finding["remedy"].as_str().unwrap();
     let statement = remedy
