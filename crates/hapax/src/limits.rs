@@ -258,7 +258,7 @@ pub const LISTENER_BODY: Duration = Duration::from_secs(10);
 pub const LISTENER_WRITE: Duration = Duration::from_secs(30);
 /// How long a listener waits for the client of a connection before it may close the connection in
 /// favor of a new client, if all connections are in use.
-pub const LISTENER_PLACE: Duration = Duration::from_secs(1);
+pub const LISTENER_PLACE: Duration = Duration::from_millis(500);
 /// Rate in bytes per second at which bytes of a body that arrive make up for time spent waiting for
 /// the client.
 pub const LISTENER_RATE: u64 = 16 * 1024;

@@ -3,7 +3,7 @@
 //! The number of connections is limited, and so is the time that a client may take for the head of
 //! a request, for its body, and for reading the response. An idle connection is kept no longer than
 //! a head may take. If all connections are in use, a new client replaces the connection whose
-//! client has been waited for longest, if that is at least one second, so that incomplete requests
+//! client has been waited for longest, if that is at least half a second, so that incomplete requests
 //! do not keep complete ones out. After it was told to stop, the listener accepts no more
 //! connections, lets every request in flight finish, and returns when the last connection is closed
 //! or the time limit has passed.

@@ -185,12 +185,7 @@ async fn a_sequence_below_what_was_given_is_an_error_with_the_statement_that_men
     client.batch_execute(set_back).await.unwrap();
     let (code, findings) = examined(&database.url(), "", &[]);
     assert_eq!(code, 2);
-    let finding = has(
-        &findings,
-        "error",
-        "sequence",
-        "is at 20, but 30 was used",
-    );
+    let finding = has(&findings, "error", "sequence", "is at 20, but 30 was used");
     let remedy = finding["remedy"].as_str().unwrap();
     let statement = remedy
         .split_once(": ")
