@@ -129,14 +129,7 @@ async fn a_checkpoint_from_another_database_is_a_warning_until_a_relay_has_gone_
     receiver.received_at_least(3).await;
     relay.stop().await;
     let (_, findings) = examined(&database.url(), "", &[]);
-    assert!(
-        findings
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|it| it["check"] != "history"),
-        "{findings:#}"
-    );
+    has_none(&findings, "history");
     drop(client);
     let url = database.url();
     let (server, name) = url.rsplit_once('/').unwrap();
@@ -152,16 +145,18 @@ async fn a_checkpoint_from_another_database_is_a_warning_until_a_relay_has_gone_
     receiver.received_at_least(4).await;
     relay.stop().await;
     let (_, findings) = examined(&clone, "", &[]);
-    assert!(
-        findings
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|it| it["check"] != "history"),
-        "{findings:#}"
-    );
+    has_none(&findings, "history");
     drop(clone_client);
     connection.abort();
+}
+
+/// Checks that a check has found nothing.
+fn has_none(findings: &Value, check: &str) {
+    let findings = findings.as_array().unwrap();
+    assert!(
+        findings.iter().all(|it| it["check"] != check),
+        "{findings:#?}"
+    );
 }
 
 async fn connect(url: &str) -> (Client, JoinHandle<()>) {
