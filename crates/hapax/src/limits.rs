@@ -24,7 +24,7 @@ pub const JSON_BYTES_MAX: u64 = 1024 * 1024;
 /// Members are sorted to compute the fingerprint.
 pub const JSON_MEMBERS_MAX: usize = 10_000;
 /// JSON bodies up to this size are canonicalized on the async worker, which takes up to a
-/// millisecond. Larger bodies are canonicalized on a blocking thread.
+/// millisecond. Larger bodies are canonicalized on a separate thread.
 pub const JSON_INLINE_BYTES: usize = 64 * 1024;
 /// Maximum number of large JSON bodies that are canonicalized at the same time, in a service with
 /// at least twice as many threads. Further requests wait.
@@ -267,8 +267,8 @@ pub const LISTENER_RATE: u64 = 16 * 1024;
 pub const LISTENER_READ_AHEAD: usize = 64 * 1024;
 /// How long requests in flight may take after a listener was asked to stop.
 pub const LISTENER_FINISH: Duration = Duration::from_secs(35);
-/// Number of threads for blocking work in the shop and in the `hapax` binary, for example file writes
-/// and sorting of large JSON bodies. The allocator keeps memory for each thread.
+/// Maximum number of threads for blocking work, such as file writes, in the shop and in the `hapax`
+/// binary. The allocator keeps memory for each thread.
 pub const BLOCKING_THREADS: usize = 32;
 
 /// Maximum number of attempts of one operation of the retry client, including the first.

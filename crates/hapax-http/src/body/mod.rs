@@ -15,6 +15,7 @@ pub(crate) mod fuzz;
 use std::{
     io::{self, SeekFrom},
     sync::Arc,
+    thread,
 };
 
 use axum::body::{Body, Bytes};
@@ -27,6 +28,7 @@ use sha2::{Digest, Sha256};
 use tokio::{
     fs::File,
     io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt},
+    sync::oneshot,
     task::{spawn_blocking, yield_now},
 };
 
@@ -303,26 +305,35 @@ fn canonical_hash(json: &[u8], folded: &[(&str, &str)]) -> Result<BodyHash, Json
     Ok(Sha256::digest(canonical::canonical(json, folded)?).into())
 }
 
-/// The same on a blocking thread. The number of concurrent calls is limited.
+/// The same on a separate thread. The number of concurrent calls is limited.
+///
+/// The thread ends with the call. The threads of the runtime's blocking pool stay, there can be
+/// hundreds of them, and the allocator would keep the memory of a body for each.
 async fn hash_apart(
     json: Bytes,
     folded: &[(&str, &str)],
     room: &Room,
 ) -> Result<BodyHash, Problem> {
-    let turn = room.sorting.acquire().await;
-    let _turn = turn.expect("the semaphore is never closed");
+    let turn = Arc::clone(&room.sorting).acquire_owned().await;
+    let turn = turn.expect("the semaphore is never closed");
     let owned = folded
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let owned: Vec<(String, String)> = owned.collect();
-    let hashing = spawn_blocking(move || {
+    let (send, hashed) = oneshot::channel();
+    let hash = move || {
         let folded: Vec<_> = owned
             .iter()
             .map(|(name, value)| (&**name, &**value))
             .collect();
-        canonical_hash(&json, &folded)
-    });
-    hashing.await.map_err(Problem::internal)?.map_err(no_json)
+        let hash = canonical_hash(&json, &folded);
+        // Held to the end, even if the client has left meanwhile and nothing receives the hash.
+        drop(turn);
+        let _received = send.send(hash);
+    };
+    let thread = thread::Builder::new().name("hapax-json".to_owned());
+    thread.spawn(hash).map_err(no_thread)?;
+    hashed.await.map_err(Problem::internal)?.map_err(no_json)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is for map_err")]
@@ -333,6 +344,13 @@ fn no_json(error: JsonError) -> Problem {
 fn too_large(max: u64, json: bool) -> Problem {
     let of = if json { " of JSON" } else { "" };
     Problem::new(BODY_TOO_LARGE).detail(format!("this operation takes at most {max} bytes{of}"))
+}
+
+fn no_thread(error: io::Error) -> Problem {
+    Problem::new(UNAVAILABLE)
+        .detail("no thread could be started for the body; nothing was changed, try again")
+        .retry_after(RETRY_AFTER)
+        .caused_by(error)
 }
 
 fn incomplete(error: axum::Error) -> Problem {

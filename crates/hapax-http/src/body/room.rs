@@ -1,7 +1,7 @@
 //! Resources shared by all bodies of a service: disk space, and memory for sorting JSON.
 //!
 //! A body that is too long for memory reserves disk space while it arrives, and releases it when it
-//! is no longer read. Long JSON is canonicalized on blocking threads, a few at a time, so that the
+//! is no longer read. Long JSON is canonicalized on separate threads, a few at a time, so that the
 //! service's own threads can serve other requests.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const STEP: u32 = 64;
 pub(crate) struct Room {
     disk: Arc<Semaphore>,
     units: u32,
-    pub(super) sorting: Semaphore,
+    pub(super) sorting: Arc<Semaphore>,
 }
 
 impl Room {
@@ -38,7 +38,7 @@ impl Room {
         Self {
             disk: Arc::new(Semaphore::new(units as usize)),
             units,
-            sorting: Semaphore::new(sorters()),
+            sorting: Arc::new(Semaphore::new(sorters())),
         }
     }
 }
