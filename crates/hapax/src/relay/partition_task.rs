@@ -297,12 +297,21 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         let known = worker.known();
         let orders = &mut self.orders;
         let drain = async {
-            called_off(orders, &destination).await;
-            // A process that stops does not wait as long as an attempt may take; a partition that
-            // is released does.
-            let ends = orders.borrow().shuts;
-            draining.send_replace(Some(if ends { limits::DRAIN } else { patience }));
-            std::future::pending::<()>().await;
+            loop {
+                called_off(orders, &destination).await;
+                // A process that stops does not wait as long as an attempt may take; a partition
+                // that is released does.
+                let shuts = orders.borrow().shuts;
+                draining.send_replace(Some(if shuts { limits::DRAIN } else { patience }));
+                let changes =
+                    |orders: &Orders| orders.shuts != shuts || !is_called_off(orders, &destination);
+                if orders.wait_for(changes).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                if !is_called_off(&orders.borrow(), &destination) {
+                    draining.send_replace(None);
+                }
+            }
         };
         tokio::select! {
             stopped = worker.run() => stopped,

@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     task::{JoinError, JoinSet},
-    time::{Instant, sleep, sleep_until, timeout_at},
+    time::{Instant, sleep, sleep_until},
 };
 
 use crate::{
@@ -151,9 +151,12 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                 Ok(None) => self.backoff = None,
                 // Other attempts in flight may still succeed.
                 Ok(Some(Stopped::Disabled)) => {
-                    return match self.drain().await {
-                        Stopped::Drained => Stopped::Disabled,
-                        otherwise => otherwise,
+                    return loop {
+                        match self.drain().await {
+                            Some(Stopped::Drained) => break Stopped::Disabled,
+                            Some(otherwise) => break otherwise,
+                            None => {}
+                        }
                     };
                 }
                 Ok(Some(stopped)) => return stopped,
@@ -163,7 +166,11 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                 },
             }
             if self.draining.borrow().is_some() {
-                return self.drain().await;
+                match self.drain().await {
+                    Some(stopped) => return stopped,
+                    // The partition is to be kept after all.
+                    None => continue,
+                }
             }
             self.wait().await;
         }
@@ -441,32 +448,39 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
     }
 
-    /// Waits for the attempts in flight and records their outcomes.
-    async fn drain(mut self) -> Stopped {
-        let patience = self.draining.borrow().unwrap_or(DRAIN);
-        let deadline = Instant::now() + patience;
+    /// Waits for the attempts in flight and records their outcomes. Returns `None` if the partition
+    /// is to be kept after all, which costs nothing while an attempt is in flight: another node may
+    /// have left, and a slow receiver must not stop the events of all others.
+    async fn drain(&mut self) -> Option<Stopped> {
+        let began = Instant::now();
+        let mut deadline = began + self.draining.borrow_and_update().unwrap_or(DRAIN);
         loop {
             let lingers = self.dirty_since.map(|since| since + SETTLE_LINGER);
             let until = lingers.map_or(deadline, |lingers| lingers.min(deadline));
-            match timeout_at(until, self.on_the_wire.join_next()).await {
-                Ok(None) => break,
-                Ok(Some(finished)) => self.conclude(finished),
-                Err(_) if Instant::now() >= deadline => break,
-                Err(_) => {}
+            tokio::select! {
+                finished = self.on_the_wire.join_next() => match finished {
+                    None => break,
+                    Some(finished) => self.conclude(finished),
+                },
+                Ok(()) = self.draining.changed() => match *self.draining.borrow_and_update() {
+                    None => return None,
+                    Some(patience) => deadline = deadline.min(began + patience),
+                },
+                () = sleep_until(until) => if Instant::now() >= deadline { break },
             }
             // Outcomes are recorded without waiting for the last one, because a crash would repeat
             // the attempts.
             match self.settle(false).await {
                 Ok(()) => {}
                 Err(error) => match Stopped::by(&self.queue.part, &error) {
-                    Some(stopped) => return stopped,
+                    Some(stopped) => return Some(stopped),
                     None => self.dirty_since = Some(Instant::now() + STORE_BACKOFF.1),
                 },
             }
         }
         self.on_the_wire.abort_all();
-        self.settle_last(deadline.max(Instant::now() + STORE_BACKOFF.1))
-            .await
+        let deadline = deadline.max(Instant::now() + STORE_BACKOFF.1);
+        Some(self.settle_last(deadline).await)
     }
 
     /// Records the last outcomes, with retries until `deadline`.

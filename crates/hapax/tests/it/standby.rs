@@ -163,6 +163,34 @@ async fn a_relay_that_joins_gets_its_share_and_nothing_is_repeated() {
     }
 }
 
+/// A receiver that is slow to respond delays the release. If the other relay leaves in the meantime,
+/// the partition is served again at once.
+#[tokio::test]
+async fn a_partition_that_is_to_be_kept_after_all_goes_on_beside_a_slow_attempt() {
+    let stage = Stage::new();
+    let x = Recorder::new(|_| Reply::Take);
+    let y = Recorder::new(|offer| match offer.event.position {
+        1 => Reply::TakeAndHang,
+        _ => Reply::Take,
+    });
+    let places = [("x", &x), ("y", &y)];
+    let first = relay(&stage, "a", &places);
+    stage.emit(&["slow"]).await;
+    eventually(PATIENCE, async || y.hanging() == [1]).await;
+    let second = relay(&stage, "b", &places);
+    // The first relay stops to offer: it releases `y` when the slow attempt has ended.
+    eventually(PATIENCE, async || {
+        stage.emit(&["other"]).await;
+        x.taken().len() > y.taken().len() + 5
+    })
+    .await;
+    second.drain().await;
+    eventually(PATIENCE / 4, async || x.taken().len() == y.taken().len()).await;
+    assert_eq!(y.hanging(), [1]);
+    assert_eq!(y.counts()[&1], 1);
+    assert_eq!(first.stopped("y"), None);
+}
+
 #[tokio::test]
 async fn nothing_is_let_go_for_a_relay_that_does_not_know_it() {
     let stage = Stage::new();
