@@ -125,7 +125,8 @@ fn step(row: &Row<'_>) -> Result<StepRecord, StoreError> {
     Ok(StepRecord {
         name: row.get(0).map_err(unreadable)?,
         way: Way::named(&way).ok_or_else(|| corrupt(format!("direction of a step {way:?}")))?,
-        state: StepState::named(&state).ok_or_else(|| corrupt(format!("step in state {state:?}")))?,
+        state: StepState::named(&state)
+            .ok_or_else(|| corrupt(format!("step in state {state:?}")))?,
         provider_key: row.get(3).map_err(unreadable)?,
         request: Bytes::from(row.get::<_, Vec<u8>>(4).map_err(unreadable)?),
         made: Bytes::from(row.get::<_, Vec<u8>>(5).map_err(unreadable)?),
