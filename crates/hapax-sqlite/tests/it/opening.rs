@@ -191,7 +191,10 @@ async fn a_services_migrations_follow_the_same_rules() {
     let more = "ALTER TABLE note ADD COLUMN more TEXT";
     let both = [(1, "note", NOTES), (2, "more", more)];
     store.migrate("test", &both).await.unwrap();
-    store.migrate("test", &both).await.expect("applied migrations are skipped");
+    store
+        .migrate("test", &both)
+        .await
+        .expect("applied migrations are skipped");
     let older = store.migrate("test", &both[..1]).await;
     assert!(
         matches!(

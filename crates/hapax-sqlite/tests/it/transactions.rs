@@ -227,7 +227,11 @@ async fn a_read_stops_before_large_events_fill_the_memory() {
     let first = Source::read(&fixture.store, &Frontier::default(), Shards::ALL, 100)
         .await
         .unwrap();
-    assert_eq!(first.events.len(), 3, "the read stops after {READ_BYTES} bytes");
+    assert_eq!(
+        first.events.len(),
+        3,
+        "the read stops after {READ_BYTES} bytes"
+    );
     let rest = Source::read(&fixture.store, &first.frontier, Shards::ALL, 100)
         .await
         .unwrap();
