@@ -29,7 +29,7 @@ const ROLLBACK: Duration = Duration::from_secs(2);
 pub(crate) type Leg<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + Send + 'a>>;
 
-/// A connection on which a transaction is open, or about to be.
+/// A connection on which a transaction is open, or will be opened by the first pipeline.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// `None` only after the session has ended.

@@ -26,7 +26,7 @@ pub const REASON_BYTES_MAX: usize = 1024;
 /// log.
 ///
 /// # Errors
-/// `NotFound` if there is no such delivery; `Conflict` if it is not dead, or no longer.
+/// `NotFound` if the delivery does not exist; `Conflict` if it is not dead, or no longer.
 pub async fn replay(
     store: &Postgres,
     actor: &Actor,

@@ -1,4 +1,4 @@
-//! Deliveries with rows of their own: parked, dead, or finished after they were parked.
+//! Deliveries that have a row: parked, dead, or finished after they were parked.
 //!
 //! An event that was delivered at the first attempt has no such row; its trace shows that attempt.
 
@@ -57,7 +57,7 @@ pub struct Delivery {
     pub created_at: Timestamp,
 }
 
-/// Where a page of deliveries begins.
+/// The start of a page of deliveries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// The page contains deliveries of events below this position,

@@ -254,7 +254,7 @@ pub async fn list(
 /// cancelled.
 ///
 /// # Errors
-/// `NotFound` if there is no such job; `Conflict` if it has ended or cannot be cancelled.
+/// `NotFound` if the job does not exist; `Conflict` if it has ended or cannot be cancelled.
 pub async fn cancel(store: &Postgres, actor: &Actor, id: i64) -> Result<(), OperateError> {
     let found = get(store, actor, id).await?;
     if found.kind == Kind::Remove {

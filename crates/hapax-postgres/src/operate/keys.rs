@@ -203,8 +203,8 @@ pub async fn list(
 /// tenant has used the key for this operation.
 ///
 /// # Errors
-/// `NotFound` if there is no such key, or if it belongs to another tenant; `Invalid` if the tenant
-/// is required.
+/// `NotFound` if the key does not exist or belongs to another tenant; `Invalid` if the tenant is
+/// required.
 pub async fn get(
     store: &Postgres,
     actor: &Actor,

@@ -64,7 +64,7 @@ const LOOK: i64 = 5_000;
 /// Reads a saga with its steps.
 ///
 /// # Errors
-/// `NotFound` if there is no such saga, or if it belongs to another tenant.
+/// `NotFound` if the saga does not exist or belongs to another tenant.
 pub async fn get(store: &Postgres, actor: &Actor, id: &str) -> Result<Look, OperateError> {
     let seen = see(store, id).await?;
     let own = |seen: &Seen| actor.tenant.is_none() || seen.saga.tenant == actor.tenant;
@@ -80,8 +80,8 @@ pub async fn get(store: &Postgres, actor: &Actor, id: &str) -> Result<Look, Oper
 /// takes the saga or another operator decides about it.
 ///
 /// # Errors
-/// `NotFound` if there is no such saga; `Conflict` if the decision does not fit its rows, or if it
-/// has another epoch by now; `Invalid` without a reason.
+/// `NotFound` if the saga does not exist; `Conflict` if the decision does not fit its rows, or if
+/// it has another epoch by now; `Invalid` without a reason.
 pub async fn decide(
     store: &Postgres,
     actor: &Actor,

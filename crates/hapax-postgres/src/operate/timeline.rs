@@ -59,7 +59,7 @@ pub struct Emitted {
 /// The timeline of the request that emitted an event. Finding the event may read all events.
 ///
 /// # Errors
-/// `NotFound` if there is no such event, or if it belongs to another tenant.
+/// `NotFound` if the event does not exist or belongs to another tenant.
 pub async fn of_event(
     store: &Postgres,
     actor: &Actor,
@@ -114,8 +114,8 @@ pub async fn of_found(
 /// The timeline of a key. Operation and tenant may be omitted if only one key matches.
 ///
 /// # Errors
-/// `NotFound` if there is no such key, or if it belongs to another tenant; `Invalid` if several
-/// keys match.
+/// `NotFound` if the key does not exist or belongs to another tenant; `Invalid` if several keys
+/// match.
 pub async fn of_key(
     store: &Postgres,
     actor: &Actor,

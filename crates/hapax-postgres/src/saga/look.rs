@@ -80,7 +80,7 @@ pub(super) async fn list(
     listed.iter().map(rows::saga).collect()
 }
 
-/// Adds the steps and signals, which have rows of their own, to owned sagas. The result of a saga
+/// Adds the steps and signals, which have separate rows, to owned sagas. The result of a saga
 /// whose steps or signals cannot be read is an error.
 pub(super) async fn whole(
     store: &Postgres,

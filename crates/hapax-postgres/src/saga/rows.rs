@@ -62,7 +62,7 @@ pub(super) async fn start(
     Ok(!started.is_empty())
 }
 
-/// Sends a signal to a saga. Returns false if there is no such saga, or if it has ended.
+/// Sends a signal to a saga. Returns false if the saga does not exist or has ended.
 ///
 /// The first statement locks the saga's row, so that the second one sees all signals that other
 /// transactions sent before.
