@@ -1,5 +1,5 @@
--- Reads every attempt at some deliveries ($1 at $2, one for one), in order: a first one that arrived is a
--- row of many, which begins less than 8,192 positions before.
+-- Reads the attempts at some deliveries ($1 at $2, one for one), in order. A first attempt that
+-- succeeded is part of a row for many, which starts less than 8,192 positions before it.
 SELECT position, number, started_at, duration_ms, outcome, status, error, response_head, part
 FROM (
     SELECT asked.position, asked.part, 1 AS number, arrival.started_at, arrival.duration_ms,
