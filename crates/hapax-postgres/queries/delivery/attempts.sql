@@ -21,7 +21,7 @@ FROM (
     SELECT asked.position, asked.part, number, started_at, duration_ms, outcome, status, error,
            response_head, id
     FROM unnest($1::int8[], $2::text[]) AS asked (position, part)
-    -- One delivery at a time by its index, whatever the statistics say of the rest.
+    -- Each delivery is looked up separately by its index, regardless of the statistics.
     CROSS JOIN LATERAL (
         SELECT attempt.number, attempt.started_at, attempt.duration_ms, attempt.outcome, attempt.status,
                attempt.error, attempt.response_head, attempt.id

@@ -1,5 +1,5 @@
 -- Reads the signals of some sagas in order. The signals of each saga are looked up separately,
--- whatever the statistics of the table say: see delivery/release.
+-- regardless of the statistics of the table: see delivery/release.
 SELECT asked.saga, name, payload, received_at
 FROM unnest($1::text[]) AS asked (saga)
 CROSS JOIN LATERAL (
