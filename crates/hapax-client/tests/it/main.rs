@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test that cannot go on says so by failing"
+    reason = "a test that cannot continue fails"
 )]
 #![cfg(all(feature = "reqwest", feature = "tower"))]
 
