@@ -50,7 +50,10 @@ async fn a_client_that_gave_up_or_died_goes_on_under_the_same_key() {
         "{keys:?}"
     );
     let next = kept(folder.path(), 4).send(post(&receiver)).await.unwrap();
-    assert!(!next.is_resumed && next.key != last.key, "the key was finished");
+    assert!(
+        !next.is_resumed && next.key != last.key,
+        "the key was finished"
+    );
 }
 
 #[tokio::test]

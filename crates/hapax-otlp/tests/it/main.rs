@@ -2,10 +2,7 @@
 //!
 //! The tests of the shop decode the exported spans with the official OpenTelemetry classes.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot continue fails"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::{
     fmt::Debug,

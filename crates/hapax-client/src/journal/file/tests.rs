@@ -145,5 +145,8 @@ fn a_journal_that_cannot_be_understood_is_refused_before_anything_is_sent() {
     fs::write(stage.path(), "not a journal\n").unwrap();
     let key = IdempotencyKey::new("k").unwrap();
     let error = begin(&stage.path(), &intent("x"), key, NOW).unwrap_err();
-    assert_eq!(error.to_string(), "line 1 of the journal is not a valid record");
+    assert_eq!(
+        error.to_string(),
+        "line 1 of the journal is not a valid record"
+    );
 }
