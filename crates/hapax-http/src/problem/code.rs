@@ -166,7 +166,7 @@ pub const STATEMENT: Code = Code::new(
 pub const ANSWER_TOO_LARGE: Code = Code::new(
     "TRANSIENT.answer_too_large",
     500,
-    "The answer is too large to be remembered",
+    "The response is too large to be stored",
 );
 
 /// The code of an error response that has none.

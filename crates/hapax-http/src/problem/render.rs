@@ -176,12 +176,12 @@ fn log(problem: &Problem, id: &RequestId) {
             error_code,
             request_id,
             error = error_chain,
-            "the request is refused"
+            "the request was refused"
         );
     }
 }
 
-/// Whether a claim that did not get its key lies behind `error`.
+/// Whether the cause of `error` is a claim that did not get its key.
 fn is_not_claimed(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
