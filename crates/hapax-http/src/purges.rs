@@ -151,7 +151,10 @@ mod tests {
         assert!(!purges.was_tried_since(arrived));
         let turn = purges.turn().await;
         purges.begin();
-        assert!(purges.fail() && !purges.fail(), "only the first failure is logged");
+        assert!(
+            purges.fail() && !purges.fail(),
+            "only the first failure is logged"
+        );
         drop(turn);
         assert!(purges.was_tried_since(arrived) && !purges.is_fresh());
         advance(Duration::from_millis(1)).await;

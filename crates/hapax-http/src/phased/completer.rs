@@ -120,13 +120,12 @@ where
         tracing::info!(operation, status, "resumed a request whose owner died");
         return;
     };
-    tracing::warn!(
-        operation,
-        status,
-        "a stored request could not be resumed"
-    );
+    tracing::warn!(operation, status, "a stored request could not be resumed");
     if let Err(error) = idempotency.store().give_back(&ownership).await {
-        tracing::warn!(error = error.error_chain(), "cannot release the lease of a key");
+        tracing::warn!(
+            error = error.error_chain(),
+            "cannot release the lease of a key"
+        );
     }
 }
 

@@ -202,7 +202,10 @@ impl<T: Transaction> Owner<T> {
                 let renewed = owner.heed(owner.store.renew(&owner.owned, lease).await);
                 drop(turn);
                 if let Err(error) = renewed {
-                    tracing::warn!(error = error.error_chain(), "cannot renew the lease of a key");
+                    tracing::warn!(
+                        error = error.error_chain(),
+                        "cannot renew the lease of a key"
+                    );
                 }
             }
         }))
