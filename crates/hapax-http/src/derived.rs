@@ -86,8 +86,8 @@ impl Derived {
 
     /// Computes the key for this tenant and operation, with the store's secret.
     ///
-    /// Without the secret it is not possible to find the address behind a key by trial. The keys of
-    /// one tenant reveal nothing about the keys of another.
+    /// Without the secret it is not possible to find the address from which a key was derived by
+    /// trial. The keys of one tenant reveal nothing about the keys of another.
     pub(crate) fn key(
         &self,
         secret: &DerivationSecret,

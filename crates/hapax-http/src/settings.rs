@@ -84,7 +84,7 @@ pub struct Settings {
     pub on_failure: OnFailure,
     /// Which header names and statuses the responses use.
     pub profile: Profile,
-    /// The maximum that one tenant may have stored. There is no limit by default. A service that
+    /// The maximum that one tenant may have stored. By default it is unlimited. A service that
     /// sets a quota must call [`Idempotency::count_usage`](crate::Idempotency::count_usage)
     /// periodically.
     pub quota: Quota,
