@@ -56,7 +56,7 @@ pub(crate) enum Kept {
     File(File, u64, OnDisk),
 }
 
-/// The reservation of disk space for a file, released when the file is no longer read.
+/// The reservation of disk space for a file, released after the last read.
 #[derive(Clone, Debug)]
 pub(crate) struct OnDisk(#[expect(dead_code, reason = "it is held")] Arc<Place>);
 

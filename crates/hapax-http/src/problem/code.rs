@@ -102,7 +102,7 @@ pub const METHOD: Code = Code::new(
 );
 /// The object does not exist, or belongs to another tenant.
 pub const NOT_FOUND: Code = Code::new("NOT_FOUND", 404, "There is nothing here");
-/// There is no authentication.
+/// The request has no credential.
 pub const AUTH_MISSING: Code = Code::new("AUTH.missing", 401, "Authentication is needed");
 /// The credential is unknown.
 pub const AUTH_INVALID: Code = Code::new("AUTH.invalid", 401, "The credential is not valid");
