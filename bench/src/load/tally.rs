@@ -83,7 +83,7 @@ impl Tally {
         self.count() as f64 / self.elapsed().as_secs_f64().max(1e-9)
     }
 
-    /// Fails unless every answer had this status.
+    /// Fails unless every response had this status.
     pub(crate) fn only(&self, status: u16) -> anyhow::Result<()> {
         let wanted = self.statuses.get(&status).copied().unwrap_or(0);
         anyhow::ensure!(
