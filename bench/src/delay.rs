@@ -1,9 +1,9 @@
-//! A wire that is as long as one likes: whatever comes in goes out half a round trip later.
+//! TCP proxy that simulates network delay: bytes leave it half a round trip after they arrived.
 //!
-//! Timers of a runtime tick in milliseconds, which is the very time that is to be measured, so
-//! each direction of each connection has two threads: one notes when bytes came, one sleeps until
-//! shortly before they are due and spins for the rest. Bytes keep their order and their pauses;
-//! the wire carries as much as one gives it.
+//! The timers of a runtime have a resolution of a millisecond, which is as long as the delay
+//! itself. So each direction of each connection has two threads: one reads bytes and notes the
+//! time; the other sleeps until shortly before the bytes are due, and spins for the rest. Bytes
+//! keep their order and the pauses between them. The throughput is not limited.
 
 use std::{
     hint::spin_loop,
@@ -16,27 +16,27 @@ use std::{
 
 use anyhow::Context as _;
 
-/// How much earlier than due a thread wakes: a sleep is this much too long.
+/// How much earlier than necessary a thread wakes up, because a sleep may be this much too long.
 const EARLY: Duration = Duration::from_micros(80);
-/// Bytes that are carried at once.
+/// Maximum number of bytes that are forwarded at once.
 const CHUNK: usize = 64 * 1024;
 
-/// Puts a long wire before a server.
+/// Forwards connections to a server with a delay.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long)]
     listen: SocketAddr,
-    /// The server
+    /// Address of the server
     #[arg(long)]
     to: SocketAddr,
-    /// Microseconds there and back
+    /// Round trip in microseconds
     #[arg(long, default_value_t = 1_000)]
     round_trip_us: u64,
 }
 
 impl Flags {
-    /// Carries until it is killed.
+    /// Forwards until the process is killed.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let listener = TcpListener::bind(self.listen);
         let listener = listener.with_context(|| format!("cannot listen on {}", self.listen))?;
@@ -62,12 +62,12 @@ fn carry_both_ways(near: &TcpStream, far: &TcpStream, delay: Duration) -> anyhow
     Ok(())
 }
 
-/// Bytes, and when they are due at the other end.
+/// Bytes, and the time at which they are due at the other end.
 type Chunk = (Instant, Vec<u8>);
 
 fn note(mut from: TcpStream, delay: Duration, send: &Sender<Chunk>) {
     let mut buffer = vec![0; CHUNK];
-    // An end that is gone ends the wire.
+    // If one end closes, the loop ends.
     while let Ok(length @ 1..) = from.read(&mut buffer) {
         let due = Instant::now() + delay;
         if send.send((due, buffer[..length].to_vec())).is_err() {
@@ -88,7 +88,7 @@ fn deliver(mut to: TcpStream, chunks: Receiver<Chunk>) {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a thread of its own, more precise than the runtime's timer"
+    reason = "a separate thread, more precise than the timer of the runtime"
 )]
 fn wait_until(due: Instant) {
     let left = due.saturating_duration_since(Instant::now());
@@ -124,6 +124,10 @@ mod tests {
         assert_eq!(&said, b"again");
         assert!(start.elapsed() >= Duration::from_millis(4));
         drop(client);
-        assert_eq!(there.read(&mut said).unwrap(), 0, "the end is carried too");
+        assert_eq!(
+            there.read(&mut said).unwrap(),
+            0,
+            "the end of the stream is forwarded too"
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! How long things took: a log-linear histogram of nanoseconds.
+//! Log-linear histogram of durations in nanoseconds.
 //!
-//! Each power of two is cut in 128 equal parts, so a quantile is at most 0.8 % above the truth,
-//! from one nanosecond to five centuries, in 60 KiB. Recording is a shift and an addition.
+//! Each power of two is divided into 128 equal slots, so a quantile is at most 0.8 % too high, from
+//! one nanosecond to five centuries, in 60 KiB. Recording a value takes a shift and an addition.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    /// A histogram of nothing.
+    /// An empty histogram.
     pub(crate) fn new() -> Self {
         Self {
             slots: vec![0; SLOTS],
@@ -36,7 +36,7 @@ impl Histogram {
         self.max = self.max.max(nanos);
     }
 
-    /// Counts what another histogram counted.
+    /// Adds the counts of another histogram.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.slots.iter_mut().zip(&other.slots) {
             *mine += theirs;
@@ -45,12 +45,13 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// How many durations were counted.
+    /// The number of durations.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The duration that `thousandths` of 1,000 did not exceed; zero when nothing was counted.
+    /// The duration that `thousandths` of 1,000 values did not exceed; zero if the histogram is
+    /// empty.
     pub(crate) fn quantile(&self, thousandths: u64) -> Duration {
         let rank = (self.count * thousandths).div_ceil(1000).max(1);
         let mut seen = 0;
@@ -75,7 +76,7 @@ fn slot(nanos: u64) -> usize {
     ((shift as usize) << PRECISION) + within
 }
 
-/// The largest value that falls into a slot.
+/// The largest value of a slot.
 fn ceiling(index: usize) -> u64 {
     let shift = (index >> PRECISION).saturating_sub(1);
     let within = (index - (shift << PRECISION)) as u128;

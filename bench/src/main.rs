@@ -1,8 +1,8 @@
-//! Load generators, the services they are held against, and the harness that compares.
+//! Benchmarks of Hapax: load generators, reference services, and the harness that compares them.
 //!
-//! `bench run` measures: each figure against its reference, in one run, in alternating rounds.
-//! `bench load`, `bench serve`, `bench transact`, `bench delay` and `bench backlog` are its parts,
-//! for use by hand.
+//! `bench run` measures each figure and its reference in one run, in alternating rounds. The other
+//! commands, such as `bench load` and `bench serve`, are its parts. The harness starts them as
+//! processes; they can also be run by hand.
 
 mod sources;
 mod histogram;
@@ -30,7 +30,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-/// The order that is posted: what a small shop's client sends.
+/// The order that the load generators post: as small as that of a usual shop.
 pub(crate) const ORDER: &str =
     r#"{"customer_id":"cus_bench","amount":1299,"currency":"EUR","note":"two mugs, blue"}"#;
 
@@ -46,25 +46,25 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Part {
-    /// Measures and writes down; also what happens without a word
+    /// Runs the benchmarks and writes the results; this is the default
     Run(run::Flags),
     /// Puts a service under load
     Load(load::Flags),
-    /// Serves one of the references
+    /// Runs one of the reference services
     Serve(serve::Flags),
     /// Runs business transactions on PostgreSQL
     Transact(transact::Flags),
-    /// Puts a long wire before a server
+    /// Forwards connections to a server with a delay
     Delay(delay::Flags),
-    /// Fills an outbox, or drains it
+    /// Fills an outbox on SQLite, or drains it
     Backlog(backlog::Flags),
     /// Fills an outbox on PostgreSQL, or runs a relay on it
     Relay(relay::Flags),
-    /// Fills or empties a queue of rows that are deleted
+    /// Fills or drains a queue table whose rows are deleted when they are done
     Queue(queue::Flags),
     /// Publishes to a broker
     Publish(publish::Flags),
-    /// Takes webhooks
+    /// Receives webhooks
     Receive(receive::Flags),
 }
 
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     match start(part.unwrap_or(Part::Run(run))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // There is nobody left to tell that stderr is gone.
+            // If stderr is closed, the error cannot be reported.
             let _ = writeln!(stderr(), "bench: {error:#}");
             ExitCode::FAILURE
         }
@@ -98,18 +98,19 @@ fn start(part: Part) -> anyhow::Result<()> {
     }
 }
 
-/// Runs a part on every core and prints what it says.
+/// Runs a part on a multi-threaded runtime and prints its result.
 fn tell(part: impl Future<Output = anyhow::Result<String>>) -> anyhow::Result<()> {
     let said = Runtime::new()?.block_on(part)?;
     Ok(writeln!(stdout(), "{said}")?)
 }
 
-/// A runtime on this thread: whoever measures takes as little of the machine as can be.
+/// A runtime on this thread only, because a load generator must use as little of the machine as
+/// possible.
 fn alone() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// Runs to the end, or until a signal asks to stop; either way everything is cleaned up.
+/// Runs to the end, or until SIGTERM or SIGINT. Everything is cleaned up in both cases.
 async fn unless_stopped(run: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,8 +1,8 @@
-//! What a broker takes in: from its own client in batches, and from the sink that stands on it.
+//! Publishes to a broker, with its client alone or with the sink that uses the client.
 //!
 //! Both publish the same payloads under the same ids, a thousand at a time, and wait for every
-//! acknowledgement before the next thousand. The place is made anew first, durable, and holds
-//! every event at the end. It prints seconds, for a program to read.
+//! acknowledgement before the next thousand. The durable queue or stream is created again before,
+//! and must contain every event at the end. The command prints the seconds that it took.
 
 mod nats;
 mod amqp;
@@ -19,22 +19,22 @@ use hapax::{
 
 use crate::{relay::event, sources::now};
 
-/// Messages that are published before the first acknowledgement is awaited.
+/// Messages that are published before waiting for the first acknowledgement.
 const BATCH: usize = 1_000;
-/// The subject, and the queue.
+/// The name of the subject and of the queue.
 const PLACE: &str = "bench";
 
 /// Publishes to a broker.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// Which broker
+    /// The broker
     broker: Broker,
-    /// By what
+    /// How to publish
     through: Through,
-    /// Where it listens
+    /// URL of the broker
     #[arg(long, value_name = "URL")]
     to: String,
-    /// Messages
+    /// Number of messages
     #[arg(long, default_value_t = 100_000)]
     events: u64,
 }
@@ -42,22 +42,22 @@ pub(crate) struct Flags {
 /// A broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Broker {
-    /// NATS, a stream of JetStream in files
+    /// NATS JetStream, a stream in files
     Nats,
     /// RabbitMQ, a durable queue
     Amqp,
 }
 
-/// By what a broker is reached.
+/// How to publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Through {
-    /// Its client alone
+    /// With the client of the broker alone
     Bare,
-    /// The sink
+    /// With the sink
     Sink,
-    /// Nothing: the place is made anew
+    /// Publishes nothing, only creates the queue or stream again
     Anew,
-    /// Nothing: the place is looked at, and must hold every event
+    /// Publishes nothing, only checks that the queue or stream contains every event
     Look,
 }
 
@@ -86,7 +86,7 @@ impl Broker {
 }
 
 impl Flags {
-    /// Runs it; what it says is for a program to read.
+    /// Runs the part and returns the text to print.
     pub(crate) async fn run(self) -> anyhow::Result<String> {
         let Self {
             broker, to, events, ..
@@ -112,7 +112,7 @@ impl Flags {
     }
 }
 
-/// Offers the events to a sink, one batch after the other.
+/// Delivers the events with a sink, one batch after the other.
 async fn deliver(sink: &dyn Sink, events: u64) -> anyhow::Result<()> {
     let at = Timestamp::from(now());
     let mut next = 0;
@@ -151,12 +151,12 @@ fn offer(number: u64, at: Timestamp) -> anyhow::Result<Offer> {
     })
 }
 
-/// An id like that of an event.
+/// An id in the format of an event id.
 fn id(number: u64) -> String {
     format!("019b0000-0000-7000-8000-{number:012x}")
 }
 
-/// The payloads of a batch that begins with this number.
+/// The ids and payloads of a batch that starts with event `first`.
 fn batch(first: u64, events: u64) -> impl Iterator<Item = (String, Vec<u8>)> {
     let last = events.min(first + BATCH as u64);
     (first..last).map(|number| (id(number), event(number).payload.bytes().to_vec()))

@@ -1,7 +1,7 @@
-//! What one writes who needs no more than a queue: rows that are deleted as they are done.
+//! A simple queue on PostgreSQL, as a reference: rows that are deleted when they are done.
 //!
-//! Each worker deletes batches of a thousand with `FOR UPDATE SKIP LOCKED`, by their places, and
-//! reads what they said. It prints seconds, for a program to read.
+//! Each worker deletes batches of a thousand rows with `FOR UPDATE SKIP LOCKED`, by their `ctid`,
+//! and reads their content. The command prints the seconds that it took.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 
-/// Rows that are deleted at once.
+/// Rows of one DELETE.
 const BATCH: i64 = 1_000;
 const TABLE: &str = "\
 CREATE TABLE queue_row (
@@ -30,33 +30,33 @@ WHERE ctid = ANY (ARRAY(
 ))
 RETURNING id, aggregate, payload";
 
-/// Fills a queue, or empties it.
+/// Fills a queue, or drains it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// What is done
+    /// What to do
     part: Part,
     /// The database, as postgres://USER@HOST:PORT/NAME
     #[arg(long, value_name = "URL")]
     database: String,
-    /// Rows
+    /// Number of rows
     #[arg(long, default_value_t = 1_000_000)]
     events: u64,
-    /// Workers, a connection each
+    /// Number of workers, each with a connection
     #[arg(long, default_value_t = 1)]
     workers: usize,
 }
 
-/// What is done.
+/// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// Makes the table and its rows
+    /// Creates the table and its rows
     Fill,
     /// Deletes them
     Drain,
 }
 
 impl Flags {
-    /// Runs it; what it says is for a program to read.
+    /// Runs the part and returns the text to print.
     pub(crate) async fn run(self) -> anyhow::Result<String> {
         let client = connect(&self.database).await?;
         let start = Instant::now();
@@ -76,19 +76,23 @@ impl Flags {
             taken += ended.context("a worker panicked")??;
         }
         let took = start.elapsed();
-        ensure!(taken == self.events, "{taken} rows were taken");
+        ensure!(
+            taken == self.events,
+            "{taken} rows were deleted, expected {}",
+            self.events
+        );
         Ok(format!("{}", took.as_secs_f64()))
     }
 }
 
-/// Takes batches until there is none.
+/// Deletes batches until no row is left.
 async fn empty(client: Client) -> anyhow::Result<u64> {
     let take = client.prepare(TAKE).await?;
     let (mut taken, mut bytes) = (0, 0);
     loop {
         let rows = client.query(&take, &[&BATCH]).await?;
         if rows.is_empty() {
-            ensure!(taken == 0 || bytes > 0, "the rows said nothing");
+            ensure!(taken == 0 || bytes > 0, "the deleted rows were empty");
             return Ok(taken);
         }
         taken += rows.len() as u64;

@@ -1,15 +1,16 @@
-//! A webhook receiver that is leaner than any service: it notes when each event came, and says so.
+//! Minimal webhook receiver that records the arrival time of each event.
 //!
-//! It has one thread and speaks as much HTTP/1.1 as a sink does. Bodies are those of `bench relay
-//! fill`, which say their number; each is answered 204. It fails whoever leaves out the id or the
-//! signature, and checks the first signatures and one in a thousand after them.
+//! It has one thread and supports only as much HTTP/1.1 as a sink uses. It expects the bodies of
+//! `bench relay fill`, which contain the number of the event. It closes the connection if a
+//! delivery has no id or no signature. It verifies the first signatures, and one in a thousand
+//! after them.
 //!
-//! | it is asked | it says |
+//! | request | response |
 //! |---|---|
-//! | `POST /` | 204, once the event is noted |
+//! | `POST /` | 204, after the event is recorded |
 //! | `GET /readyz` | 200 |
 //! | `GET /seen` | `EVENTS DELIVERIES IDS`: different numbers, deliveries, different ids |
-//! | `GET /arrivals` | for each number when it first came: nanoseconds since 1970, 8 bytes, little end first |
+//! | `GET /arrivals` | first arrival of each number: ns since 1970, 8 bytes, little endian |
 
 use std::{
     cell::RefCell,
@@ -30,41 +31,41 @@ use tokio::{
 
 use crate::sources::{clock, now};
 
-/// What both sides sign with.
+/// The secret with which the relay signs and the receiver verifies.
 pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-/// Bytes of a request: no event measured here comes near.
+/// Maximum size of a request in bytes. The events of the benchmarks are much smaller.
 const REQUEST_MAX: usize = 64 * 1024;
-/// Signatures that are checked at first, and one in how many after them.
+/// The number of first signatures that are verified, and the interval at which later ones are.
 const CHECKED: (u64, u64) = (100, 1_000);
 const TAKEN: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
 
-/// Takes webhooks.
+/// Receives webhooks.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long)]
     listen: SocketAddr,
-    /// Numbers that events have, from 0
+    /// Number of events; their numbers start at 0
     #[arg(long, default_value_t = 1_000_000)]
     events: usize,
-    /// Takes no more than this many per second; as many as come when absent
+    /// Maximum number of deliveries per second; unlimited by default
     #[arg(long)]
     per_second: Option<u32>,
 }
 
-/// What came so far.
+/// The deliveries so far.
 struct Seen {
     arrivals: Vec<u64>,
     events: u64,
     deliveries: u64,
     ids: HashSet<String>,
     keys: Vec<Verifier>,
-    /// Between two answers, and when the next may be given.
+    /// The interval between two responses, and the time of the next one.
     pace: Option<(Duration, Instant)>,
 }
 
 impl Flags {
-    /// Takes them until it is killed.
+    /// Receives until the process is killed.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let listener = TcpListener::bind(self.listen).await;
         let listener = listener.with_context(|| format!("cannot listen on {}", self.listen))?;
@@ -86,7 +87,7 @@ impl Flags {
                 loop {
                     let (stream, _) = listener.accept().await.context("cannot accept")?;
                     stream.set_nodelay(true)?;
-                    // A peer that breaks off, or says nonsense, is answered no more.
+                    // If a client disconnects or sends an invalid request, its task ends.
                     tokio::task::spawn_local(serve(stream, Rc::clone(&seen)));
                 }
             })
@@ -130,7 +131,7 @@ async fn serve(mut stream: TcpStream, seen: Rc<RefCell<Seen>>) -> anyhow::Result
 }
 
 impl Seen {
-    /// When the next delivery may be answered, where there is a pace.
+    /// The time at which the next delivery may be answered, if the rate is limited.
     fn turn(&mut self) -> Option<Instant> {
         let (between, next) = self.pace.as_mut()?;
         let turn = (*next).max(Instant::now());
@@ -148,7 +149,7 @@ impl Seen {
         self.deliveries += 1;
         self.ids.insert(str::from_utf8(request.id)?.to_owned());
         let arrival = self.arrivals.get_mut(number(request.body)?);
-        let arrival = arrival.context("an event has a number that there is not")?;
+        let arrival = arrival.context("the number of an event is out of range")?;
         if *arrival == 0 {
             *arrival = nanoseconds();
             self.events += 1;
@@ -171,7 +172,7 @@ impl Seen {
     }
 }
 
-/// The time, as both sides of a delivery can tell it to each other.
+/// The current time in nanoseconds since 1970, which producer and receiver compare.
 pub(crate) fn nanoseconds() -> u64 {
     let since = now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -182,7 +183,7 @@ fn answer(body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// The number in a body: what follows the first `"n":`.
+/// The number in a body: the digits after the first `"n":`.
 fn number(body: &[u8]) -> anyhow::Result<usize> {
     const NAME: &[u8] = br#""n":"#;
     let at = body.windows(NAME.len()).position(|here| here == NAME);
@@ -191,7 +192,7 @@ fn number(body: &[u8]) -> anyhow::Result<usize> {
     Ok(str::from_utf8(&digits[..length])?.parse()?)
 }
 
-/// As much of a request as is looked at.
+/// The parts of a request that the receiver uses.
 #[derive(Debug, Default)]
 struct Request<'a> {
     line: &'a [u8],
@@ -199,12 +200,12 @@ struct Request<'a> {
     timestamp: &'a [u8],
     signature: &'a [u8],
     body: &'a [u8],
-    /// Bytes of all of it.
+    /// Length of the whole request in bytes.
     length: usize,
 }
 
 impl<'a> Request<'a> {
-    /// Reads what `bytes` begin with; `None` while it is not all there.
+    /// Parses the request at the start of `bytes`; `None` if it is not complete.
     fn parse(bytes: &'a [u8]) -> anyhow::Result<Option<Self>> {
         let mut request = Self::default();
         let (mut at, mut body) = (0, 0);
@@ -233,7 +234,7 @@ impl<'a> Request<'a> {
             } else if name.eq_ignore_ascii_case(signature::SIGNATURE_HEADER.as_bytes()) {
                 request.signature = value;
             } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-                bail!("a request does not say its length");
+                bail!("a request has no content length");
             }
         }
         request.length = at + body;

@@ -1,4 +1,4 @@
-//! Where time and randomness come from: this is where they are passed in.
+//! The sources of time and randomness that are passed to everything else.
 
 use std::time::SystemTime;
 
@@ -9,12 +9,12 @@ pub(crate) fn clock() -> Clock {
     Clock::new(now)
 }
 
-/// Randomness that is quick and not secret.
+/// Fast randomness, not suitable for secrets.
 pub(crate) fn random() -> Random {
     Random::new(bits)
 }
 
-/// The time.
+/// The current time.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is where time is passed in from"

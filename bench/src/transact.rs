@@ -1,9 +1,8 @@
-//! Business transactions on PostgreSQL without HTTP: what one event, or one accepted message,
-//! adds to them.
+//! Business transactions on PostgreSQL without HTTP, to measure the cost of an event or a message.
 //!
-//! All of them begin, write an order and commit in the store's way, on the store's own pool; what
-//! differs is the event or the message alone. It prints `RATE P50_MS P99_MS` for a program to
-//! read.
+//! All transactions insert an order, through the store and its connection pool. They differ only in
+//! the event that they emit or the message that they accept. The command prints
+//! `RATE P50_MS P99_MS`.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -28,61 +27,61 @@ use crate::{
 /// Runs business transactions in one process.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// The database, as postgres://USER@HOST:PORT/NAME; the tables are made when missing
+    /// The database, as postgres://USER@HOST:PORT/NAME; missing tables are created
     #[arg(long, value_name = "URL")]
     database: String,
-    /// How many want a transaction at once
+    /// Number of tasks that run transactions
     #[arg(long, default_value_t = 64)]
     tasks: usize,
-    /// Connections that they share
+    /// Connections that the tasks share
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// Milliseconds that are not counted
+    /// Milliseconds of warm-up, which are not counted
     #[arg(long, default_value_t = 1_000)]
     warm_up_ms: u64,
-    /// Milliseconds that are
+    /// Milliseconds that are counted
     #[arg(long, default_value_t = 5_000)]
     window_ms: u64,
-    /// What a transaction does besides its order
+    /// What a transaction does in addition to its order
     kind: Kind,
 }
 
-/// What a transaction does besides its order.
+/// What a transaction does in addition to its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     /// Nothing
     Effect,
-    /// It emits an event
+    /// Emits an event
     Emit,
-    /// It accepts a message first
+    /// Accepts a message first
     Accept,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transacted {
     /// Transactions per second.
     pub(crate) rate: f64,
-    /// What half of them took at most, in milliseconds.
+    /// The median duration, in milliseconds.
     pub(crate) median: f64,
-    /// What 99 of 100 took at most, in milliseconds.
+    /// The 99th percentile of the duration, in milliseconds.
     pub(crate) tail: f64,
 }
 
 impl Transacted {
-    /// Reads what a run printed.
+    /// Parses the output of a run.
     pub(crate) fn read(text: &str) -> anyhow::Result<Self> {
         let figures = text.split_whitespace().map(str::parse);
         let figures: Vec<f64> = figures.collect::<Result<_, _>>()?;
         let [rate, median, tail] = figures[..] else {
-            anyhow::bail!("three figures are expected, not {text:?}");
+            anyhow::bail!("expected three figures, got {text:?}");
         };
         Ok(Self { rate, median, tail })
     }
 }
 
 impl Flags {
-    /// Runs it; what it says is for a program to read.
+    /// Runs the part and returns the text to print.
     pub(crate) async fn run(self) -> anyhow::Result<String> {
         make_tables(&self.database).await?;
         let mut settings = Settings::new(&self.database, sources::clock(), sources::random());
@@ -129,7 +128,10 @@ async fn again_and_again(
 async fn transact(mut tx: Tx, kind: Kind) -> anyhow::Result<()> {
     if kind == Kind::Accept {
         let accepted = tx.accept(&message()?).await?;
-        ensure!(accepted == Acceptance::First, "a new message was known");
+        ensure!(
+            accepted == Acceptance::First,
+            "a new message was already accepted"
+        );
     }
     let order = Order::of(serde_json::from_str::<Stated>(crate::ORDER)?);
     tx.execute(ORDER_INSERT, &order.row()).await?;

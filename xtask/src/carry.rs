@@ -1,7 +1,7 @@
-//! `cargo x carry`: the correctness run, for as long as is asked.
+//! `cargo x carry`: the correctness run.
 //!
-//! The run itself is a test of the `hapax` binary, where it is short. Here it takes five minutes
-//! and goes to every far side, Kafka among them.
+//! The run is also a test of the `hapax` binary, in a short form. Here it takes five minutes by
+//! default and delivers to all receivers, including Kafka.
 
 use anyhow::{Context as _, bail};
 
@@ -10,7 +10,7 @@ use crate::step::from_a_shell;
 const SECONDS: &str = "300";
 const SINKS: &str = "webhook,nats,amqp,redis,kafka";
 
-/// Runs it; `--seconds N` and `--sinks a,b` say how long and where to.
+/// Runs the task for `--seconds N`, with the receivers of `--sinks a,b`.
 pub(crate) fn carry(arguments: &[String]) -> anyhow::Result<()> {
     let (mut seconds, mut sinks) = (SECONDS, SINKS);
     for pair in arguments.chunks(2) {
@@ -32,7 +32,7 @@ pub(crate) fn carry(arguments: &[String]) -> anyhow::Result<()> {
         .status()
         .context("cargo cannot be run")?;
     if !ran.success() {
-        bail!("the run does not hold");
+        bail!("the run failed");
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! What the tests need from other languages: the packages of the SQL contract's examples, the prober of
-//! the HTTP APIs, and the classes that read OTLP.
+//! Python and Node packages of the tests: for the examples of the SQL contract, for probing the
+//! HTTP APIs, and for decoding OTLP.
 //!
-//! The packages are pinned and go to folders under the target directory, once for each list of
-//! them. Python and Node themselves must be there: a gate that skips what it cannot run is none.
+//! The packages are pinned. They are installed in folders under the target directory, and installed
+//! again when their list changes. Python and Node must be installed: no test is skipped because
+//! they are missing.
 
 use std::{
     fs,
@@ -32,16 +33,16 @@ const TOOLS: &[Tool] = &[
     },
 ];
 const SOURCES: &str = "examples/sql-contract";
-/// What the tests of the HTTP APIs probe them with: schemathesis, and what it brings.
+/// Packages that probe the HTTP APIs: schemathesis and its dependencies.
 const PROBER: &str = "crates/hapax-testkit/prober/requirements.txt";
-/// What reads the spans that the tests export.
+/// Packages that decode the spans that the tests export.
 const COLLECTOR: &str = "examples/shop/tests/otlp/requirements.txt";
-/// What the far sides of the torture verify webhooks with.
+/// Packages with which the receivers of the torture test verify webhooks.
 const ORACLES: &str = "proof/torture/oracles/requirements.txt";
-/// What marks a folder whose packages are complete, and says which list they are of.
+/// File that marks a folder whose packages are complete. It contains their list.
 const MARK: &str = "installed";
 
-/// Installs the packages that the example services and the collector of the shop's tests need.
+/// Installs all packages that the tests need.
 pub(crate) fn install(root: &Path) -> anyhow::Result<()> {
     tool::require(TOOLS)?;
     let target = target()?;
@@ -54,13 +55,13 @@ pub(crate) fn install(root: &Path) -> anyhow::Result<()> {
     node(&sources.join("node"), &target.join("node"))
 }
 
-/// Installs what the far sides of the torture need.
+/// Installs the packages that the receivers of the torture test need.
 pub(crate) fn oracles(root: &Path) -> anyhow::Result<()> {
     tool::require(&TOOLS[..1])?;
     python(&root.join(ORACLES), &target()?.join("oracles"))
 }
 
-/// Reads a file of YAML, with the library that came with the prober.
+/// Parses a YAML file, with the library that is installed with schemathesis.
 pub(crate) fn yaml(file: &Path) -> anyhow::Result<serde_json::Value> {
     const READ: &str =
         "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
@@ -72,12 +73,12 @@ pub(crate) fn yaml(file: &Path) -> anyhow::Result<serde_json::Value> {
         .context("cannot run python3")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{} is no YAML: {said}", file.display());
+        bail!("{} is not valid YAML: {said}", file.display());
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Where cargo builds.
+/// The target directory of cargo.
 pub(crate) fn target() -> anyhow::Result<PathBuf> {
     let target = metadata()?["target_directory"].as_str().map(PathBuf::from);
     target.context("cargo metadata names no target directory")
@@ -96,7 +97,7 @@ fn python(list: &Path, folder: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Node looks for packages beside the sources, so the sources are copied to where they are.
+/// Node looks for packages in the folder of the sources, so the sources are copied to the packages.
 fn node(sources: &Path, folder: &Path) -> anyhow::Result<()> {
     let list = sources.join("package-lock.json");
     once(&list, folder, || {
@@ -118,7 +119,7 @@ fn node(sources: &Path, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs into an empty folder, unless it was done for this very list.
+/// Installs into an empty folder, unless this list is already installed there.
 fn once(
     list: &Path,
     folder: &Path,

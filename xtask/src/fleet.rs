@@ -1,7 +1,7 @@
 //! `cargo x fleet`: a hundred clients against a shop that is down for half a minute.
 //!
-//! The run itself is a test of the shop, where the outage is short. `--short` is that one;
-//! `--release` builds both ends as a service would be.
+//! The run is also a test of the shop, with a short outage, which `--short` selects here.
+//! `--release` builds shop and clients with optimisation.
 
 use anyhow::{Context as _, bail};
 
@@ -10,7 +10,7 @@ use crate::step::from_a_shell;
 const SECONDS: &str = "30";
 const SHORT_SECONDS: &str = "5";
 
-/// Runs it.
+/// Runs the task.
 pub(crate) fn fleet(arguments: &[String]) -> anyhow::Result<()> {
     let mut command = from_a_shell("cargo");
     command.args(["test", "-p", "shop", "--test", "fleet"]);
@@ -30,7 +30,7 @@ pub(crate) fn fleet(arguments: &[String]) -> anyhow::Result<()> {
         .status()
         .context("cargo cannot be run")?;
     if !ran.success() {
-        bail!("the run does not hold");
+        bail!("the run failed");
     }
     Ok(())
 }

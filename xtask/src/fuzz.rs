@@ -1,8 +1,8 @@
-//! `cargo x fuzz`: the fuzzers of `proof/fuzz`, two at a time, each for as long as is asked.
+//! `cargo x fuzz`: runs the fuzzers of `proof/fuzz`, two at a time.
 //!
-//! They are built by the stable toolchain: the flags are those that `cargo fuzz` gives, without a
-//! sanitizer. What is found on the way stays under `target/fuzz`, and a later run goes on from
-//! there; what the project keeps is `proof/fuzz/corpus`, which `--keep` adds to.
+//! The stable toolchain builds them, with the flags of `cargo fuzz` but without a sanitizer. The
+//! inputs that a run finds stay in `target/fuzz`, and the next run continues with them. `--keep`
+//! adds them to `proof/fuzz/corpus`, the corpus of the project.
 
 use std::{
     fs::{self, File},
@@ -20,22 +20,23 @@ const FOLDER: &str = "proof/fuzz";
 const BUILT: &str = "target/fuzz";
 const SECONDS: u32 = 60;
 const AT_ONCE: usize = 2;
-/// Bytes of an input, megabytes of a fuzzer, seconds of one input.
+/// Limits: bytes of an input, megabytes of memory, seconds for one input.
 const BOUNDS: [&str; 4] = [
     "-max_len=4096",
     "-rss_limit_mb=1024",
     "-timeout=10",
     "-print_final_stats=1",
 ];
-/// What is kept is read before every run: it is short, and no more than it takes to reach as far.
+/// Flags that keep the corpus small, because it is read before every run: short inputs, and only
+/// those that the coverage needs.
 const KEPT: [&str; 2] = ["-set_cover_merge=1", "-max_len=128"];
-/// What makes a program one that libFuzzer can watch.
+/// Compiler flags that instrument a program for libFuzzer.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// What is asked for: how long, which, and whether to keep instead of to run.
+/// Parsed arguments: the duration, the targets, and whether to keep inputs instead of running.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     seconds: u32,
@@ -43,19 +44,19 @@ struct Asked {
     keep: bool,
 }
 
-/// How a target fared.
+/// The result of a target.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     executions: u64,
     per_second: u64,
-    /// Places of the program that were reached: by what was kept, and at the end.
+    /// Coverage: with the inputs of earlier runs, and at the end.
     before: u64,
     after: u64,
-    /// Why it failed, and by which input.
+    /// The input that failed, or the exit status.
     failure: Option<String>,
 }
 
-/// Builds the fuzzers once, runs those that are named or all, and prints how they fared.
+/// Builds the fuzzers, runs the named ones or all, and prints their results.
 pub(crate) fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
     let asked = asked(arguments, &known()?)?;
     let programs = build()?;
@@ -70,7 +71,7 @@ pub(crate) fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
                 while let Some(target) = next() {
                     let outcome = run(&programs, target, asked.seconds);
                     done.lock()
-                        .expect("nobody panics with it")
+                        .expect("no thread panics while it holds the lock")
                         .push((target, outcome));
                 }
             });
@@ -92,7 +93,7 @@ fn asked(arguments: &[String], known: &[String]) -> anyhow::Result<Asked> {
             "--keep" => keep = true,
             target if known.iter().any(|it| it == target) => targets.push(target.to_owned()),
             other => bail!(
-                "there is no target `{other}`: there are {}",
+                "unknown target `{other}`: expected one of {}",
                 known.join(", ")
             ),
         }
@@ -107,7 +108,7 @@ fn asked(arguments: &[String], known: &[String]) -> anyhow::Result<Asked> {
     })
 }
 
-/// The targets that there are: a file each.
+/// The existing targets. Each is a file.
 fn known() -> anyhow::Result<Vec<String>> {
     let mut known = Vec::new();
     for entry in fs::read_dir(Path::new(FOLDER).join("targets"))? {
@@ -121,7 +122,7 @@ fn known() -> anyhow::Result<Vec<String>> {
     Ok(known)
 }
 
-/// Builds all of them, and says where they are.
+/// Builds all targets and returns their folder.
 fn build() -> anyhow::Result<PathBuf> {
     let host = host()?;
     let status = from_a_shell("cargo")
@@ -138,13 +139,14 @@ fn build() -> anyhow::Result<PathBuf> {
     Ok([BUILT, &host, "debug"].iter().collect())
 }
 
-/// The machine that the toolchain builds for: named, its flags stay out of build scripts.
+/// The target triple of the toolchain. If it is named explicitly, cargo does not apply `RUSTFLAGS`
+/// to build scripts.
 fn host() -> anyhow::Result<String> {
     let output = Command::new("rustc").arg("-vV").output();
     let output = output.context("cannot run rustc")?.stdout;
     let text = String::from_utf8(output)?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc does not say its host")?.to_owned())
+    Ok(host.context("rustc -vV prints no host")?.to_owned())
 }
 
 fn run(programs: &Path, target: &str, seconds: u32) -> anyhow::Result<Outcome> {
@@ -172,11 +174,11 @@ fn run(programs: &Path, target: &str, seconds: u32) -> anyhow::Result<Outcome> {
 }
 
 fn folder(path: &str) -> anyhow::Result<String> {
-    fs::create_dir_all(path).with_context(|| format!("cannot make {path}"))?;
+    fs::create_dir_all(path).with_context(|| format!("cannot create {path}"))?;
     Ok(path.to_owned())
 }
 
-/// What libFuzzer says about a run.
+/// Parses the output of libFuzzer.
 fn read(text: &str, status: ExitStatus, log: &str) -> Outcome {
     let figure = |name: &str| behind(text, name).find_map(number).unwrap_or(0);
     let before = figure("INITED cov: ");
@@ -192,7 +194,7 @@ fn read(text: &str, status: ExitStatus, log: &str) -> Outcome {
     }
 }
 
-/// What stands behind a word, in each line that has it.
+/// The text after a word, for each line that contains the word.
 fn behind<'a>(text: &'a str, word: &str) -> impl Iterator<Item = &'a str> {
     text.lines()
         .filter_map(move |line| Some(line.split_once(word)?.1))
@@ -232,14 +234,14 @@ fn report(
     }
     if !failures.is_empty() {
         bail!(
-            "an input was found that breaks a promise\n{}",
+            "inputs were found that break a property\n{}",
             failures.join("\n")
         );
     }
     Ok(())
 }
 
-/// Adds to what the project keeps whatever reaches further.
+/// Adds the inputs that reach more code to the corpus of the project.
 fn keep(programs: &Path, target: &str) -> anyhow::Result<()> {
     let kept = folder(&format!("{FOLDER}/corpus/{target}"))?;
     let found = folder(&format!("{BUILT}/corpus/{target}"))?;
@@ -273,7 +275,7 @@ mod tests {
         assert_eq!((one.seconds, one.keep), (5, true));
         assert_eq!(one.targets, ["key"]);
         let error = ask("keys").unwrap_err().to_string();
-        assert_eq!(error, "there is no target `keys`: there are filter, key");
+        assert_eq!(error, "unknown target `keys`: expected one of filter, key");
         ask("--seconds soon").unwrap_err();
     }
 

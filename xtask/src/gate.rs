@@ -1,7 +1,7 @@
-//! What must hold before a change is taken: `cargo x ci`.
+//! `cargo x ci`: the checks that a change has to pass.
 //!
-//! Quick steps come first and the tests last, so that a slip costs seconds.
-//! `cargo x test` is the last part alone; it needs the toolchain and the servers of the README.
+//! Quick steps come first and the tests last, so that a small mistake is found within seconds.
+//! `cargo x test` runs only the tests; it needs the toolchain and the servers of the README.
 
 use std::{path::Path, process::Command};
 
@@ -16,8 +16,8 @@ use crate::{
     walkthrough,
 };
 
-/// What takes longest: figures of every part of the bench, the correctness run, and the fleet. Each has
-/// a command of its own, `cargo x bench`, `cargo x carry` and `cargo x fleet`; the gate runs them short.
+/// The longest tests: the benchmarks, the correctness run, the fleet and the torture run. Each has
+/// a separate task, such as `cargo x bench`, and the gate runs a short form of it.
 const LONG: &str = "(package(bench)&test(smoke::))|binary_id(hapax-server::carry)|binary_id(shop::fleet)|binary_id(torture::short)";
 const ADVISORIES: &str = "https://github.com/rustsec/advisory-db";
 
@@ -45,7 +45,7 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.run("fuzz", || fuzz::fuzz(&[]))
 }
 
-/// Formats every file, or checks that it is; the fuzzers are a workspace of their own.
+/// Formats every file, or checks the format. The fuzzers are a separate workspace.
 pub(crate) fn fmt(steps: &mut Steps, check: &str) -> anyhow::Result<()> {
     steps.run("fmt", || {
         call(&format!("cargo fmt --all {check}"))?;
@@ -55,7 +55,7 @@ pub(crate) fn fmt(steps: &mut Steps, check: &str) -> anyhow::Result<()> {
     })
 }
 
-/// Runs every test but the longest.
+/// Runs every test except the longest.
 pub(crate) fn test(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     run_tests(steps, root, false)
 }
@@ -97,13 +97,13 @@ fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Walks through the pages.
+/// Runs the commands of the pages.
 pub(crate) fn walk(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.call("build", "cargo build --package shop")?;
     steps.run("walkthrough", || walkthrough::walk(root))
 }
 
-/// Fires at the examples in other languages.
+/// Tests the examples in other languages.
 pub(crate) fn contract(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.run("packages", || contract::install(root))?;
     let server = postgres::for_tests()?;
@@ -113,7 +113,7 @@ pub(crate) fn contract(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Measures, with the bench binary.
+/// Runs the benchmarks.
 pub(crate) fn bench(arguments: &[String]) -> anyhow::Result<()> {
     let status = from_a_shell("cargo")
         .args(["run", "--release", "--package", "bench", "--", "run"])
@@ -126,7 +126,7 @@ pub(crate) fn bench(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the dependencies against the advisory database, where that can be had.
+/// Checks the dependencies against the advisory database, if it can be reached.
 fn advisories() -> anyhow::Result<()> {
     let reached = Command::new("timeout")
         .args(["15", "git", "ls-remote", "--quiet", ADVISORIES, "HEAD"])
@@ -140,10 +140,11 @@ fn advisories() -> anyhow::Result<()> {
     call("cargo deny check advisories")
 }
 
-/// Checks every package by itself: without features, and with each feature alone.
+/// Checks every package alone: without features, and with each single feature.
 ///
-/// In the whole workspace one package's features hide what another forgot to ask for. It builds
-/// most dependencies anew for every line, so it is no part of the gate.
+/// In a build of the whole workspace, a feature that one package enables hides that another package
+/// forgot to enable it. This task rebuilds most dependencies for every line, so it is not part of
+/// the gate.
 pub(crate) fn features(steps: &mut Steps) -> anyhow::Result<()> {
     steps.run("features", || check_alone(&feature_lines(&metadata()?)))
 }
@@ -156,7 +157,7 @@ fn check_alone(lines: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What cargo knows of the packages of the workspace.
+/// The output of `cargo metadata` for the packages of the workspace.
 pub(crate) fn metadata() -> anyhow::Result<Value> {
     let output = Command::new("cargo")
         .args(["metadata", "--no-deps", "--format-version", "1"])
@@ -183,7 +184,7 @@ fn feature_lines(metadata: &Value) -> Vec<String> {
     lines
 }
 
-/// The line that checks a package by itself; a warning fails it.
+/// The command that checks a package alone, and fails on a warning.
 fn alone(package: &Value, feature: Option<&str>) -> Option<String> {
     let name = package["name"].as_str()?;
     let feature = feature.map(|feature| format!(" --features {feature}"));

@@ -1,9 +1,9 @@
-//! The chores of the project, as `cargo x CHORE`.
+//! Tasks of the project: `cargo x TASK`.
 //!
-//! A chore is a short list of steps. Each step prints its name and its seconds;
-//! the first that fails ends the chore with one line that says which it was.
-//! Nothing here is needed to build or to use Hapax.
-#![expect(clippy::print_stdout, reason = "a chore talks to whoever runs it")]
+//! A task is a short list of steps. Each step prints its name and how many seconds it took. The
+//! first step that fails ends the task with one line that names the step. Nothing here is needed to
+//! build or to use Hapax.
+#![expect(clippy::print_stdout, reason = "a task prints its progress")]
 
 mod gate;
 mod postgres;
@@ -17,7 +17,7 @@ mod services;
 #[path = "../../crates/hapax-testkit/src/port.rs"]
 #[expect(
     unreachable_pub,
-    reason = "the file is the test kit's, where it is public"
+    reason = "the file belongs to the testkit, where it is public"
 )]
 mod port;
 mod step;
@@ -37,28 +37,31 @@ use anyhow::{Context as _, bail};
 use crate::step::Steps;
 
 const CHORES: &str = "\
-cargo x CHORE
-  ci        the gate: everything below but bench, and the linters
-  test      every test: unit, integration, doctests, the pages' own lines; not the longest, which
-            are below: carry, fleet, fuzz and bench
-  walk      the pages' own lines alone, against a shop
-  contract  the examples in other languages alone, on PostgreSQL
-  features  every package by itself, bare and with each feature alone; no part of the gate
-  matrix    the PostgreSQL store on every version and over every way; matrix 14 18 for two
+cargo x TASK
+  ci        the gate: the linters and all tests, with the longest of them shortened
+  test      every test: unit tests, integration tests, doctests and the commands of the pages, but
+            not the longest ones: carry, fleet, fuzz and bench
+  walk      only the commands of the README and the tutorial, against a running shop
+  contract  only the examples in other languages, on PostgreSQL
+  features  checks each package alone, without features and with each single feature; not part of
+            the gate
+  matrix    tests the PostgreSQL store on every version and over every kind of connection;
+            matrix 14 18: only these two versions
   carry     the correctness run, five minutes; carry --seconds 20 --sinks webhook,nats
   money     the crash matrix of payments, refunds and checkouts, on both stores, as a table
   fleet     a hundred clients against a shop that is down for 30 s; fleet --short, --release
-  torture   kills everything, and compares the books; torture --store postgres --seconds 60;
-            torture bugs: with each bug that is planted on purpose, as a table; torture power: the
-            power goes; torture upgrade v0.1.0: over to that release and back, under load;
-            torture shrink FOLDER: which blows a run takes to be violated
-  fuzz      the fuzzers, a minute each; fuzz --seconds 300 key filter; --keep adds what was found to
-            what the project keeps
-  package   makes the Debian package of an optimised build, and checks it; --check: of the build
-            that is there, and the containers, as the gate does
+  torture   kills all processes under load and checks their records;
+            torture --store postgres --seconds 60: on this store, for a minute;
+            torture bugs: with each seeded bug, as a table; torture power: with power failures;
+            torture upgrade v0.1.0: upgrades from that release and back, under load;
+            torture shrink FOLDER: finds the faults that a violation needs
+  fuzz      the fuzzers, a minute each; fuzz --seconds 300 key filter: only these, for longer;
+            --keep adds the inputs that reach more code to the corpus
+  package   builds and checks the Debian package of an optimised build; --check: checks the package
+            of the existing build and the containers, as the gate does
   fmt       formats the tree
   tidy      checks the conventions that no other tool knows
-  bench     measures and writes bench/RESULTS.md; --quick for a first look";
+  bench     runs the benchmarks and writes bench/RESULTS.md; --quick for a rough run";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -72,7 +75,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[String]) -> anyhow::Result<()> {
     let root = root()?;
-    std::env::set_current_dir(&root).context("cannot enter the root of the project")?;
+    std::env::set_current_dir(&root).context("cannot change to the root of the project")?;
     let (chore, rest) = match arguments.split_first() {
         Some((chore, rest)) => (chore.as_str(), rest),
         None => ("help", &[][..]),
@@ -103,16 +106,16 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "tidy" => steps.run("tidy", || tidy::tidy(&root))?,
         "bench" => gate::bench(rest)?,
         "help" | "--help" | "-h" => println!("{CHORES}"),
-        other => bail!("there is no chore `{other}`\n\n{CHORES}"),
+        other => bail!("unknown task `{other}`\n\n{CHORES}"),
     }
     steps.close();
     Ok(())
 }
 
-/// The root of the project: the folder that holds this package's folder.
+/// The root of the project: the parent of this package's folder.
 fn root() -> anyhow::Result<PathBuf> {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .map(Path::to_owned)
-        .context("xtask stands in no folder")
+        .context("the folder of xtask has no parent")
 }

@@ -1,9 +1,9 @@
-//! Every version of PostgreSQL, over every way to it: `cargo x matrix`.
+//! `cargo x matrix`: the PostgreSQL store on every version, over every kind of connection.
 //!
-//! For each version a server of its own is started, with TLS, and the tests of the store run
-//! against it: all of them directly, and the law once more behind a pooler, as a role with the
-//! guide's grants alone, and over TLS. `cargo x matrix 14 18` goes through those two versions, and
-//! `--direct` leaves the other ways out.
+//! For each version, the task starts a server with TLS and runs the tests of the store against it.
+//! All tests run over a direct connection. The conformance suite also runs through a pooler, as a
+//! role that has only the grants of the guide, and over TLS. `cargo x matrix 14 18` tests only
+//! these two versions, and `--direct` leaves out the other kinds of connection.
 
 use anyhow::{Context as _, bail};
 
@@ -26,7 +26,8 @@ const TOOLS: &[Tool] = &[
 const WAYS: &[&str] = &["direct", "pooled", "role", "tls"];
 const DIRECT: &str = "--direct";
 const TESTS: &str = "test --package hapax-postgres --all-features --test it --";
-/// What needs programs that not every version comes with here: standbys, and other languages.
+/// Tests that are left out of the first run: `bad_days` needs a standby, which is not available for
+/// every version, and `law` has separate runs.
 const ELSEWHERE: &[&str] = &["--skip", "bad_days::", "--skip", "law::"];
 
 /// Runs the matrix for these versions, or for all.
@@ -45,12 +46,12 @@ pub(crate) fn matrix(steps: &mut Steps, arguments: &[String]) -> anyhow::Result<
         let programs = Programs::of(version)?;
         let server = Server::start(&programs)?;
         let name = |what: &str| format!("PostgreSQL {version}, {what}");
-        steps.run(&name("everything else"), || {
+        steps.run(&name("all other tests"), || {
             run(&programs, &server, "direct", ELSEWHERE)
         })?;
         for way in ways {
             let law = &["law::"];
-            steps.run(&name(&format!("the law, {way}")), || {
+            steps.run(&name(&format!("conformance suite, {way}")), || {
                 run(&programs, &server, way, law)
             })?;
         }

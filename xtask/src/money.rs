@@ -1,13 +1,13 @@
-//! `cargo x money`: the crash matrix of payments, refunds and checkouts, every case of it.
+//! `cargo x money`: the complete crash matrix of payments, refunds and checkouts.
 //!
-//! The cases are tests of the shop, where one in ten is run. Here all of them are, on both
-//! stores, and the table says for each what the providers' ledgers held in the end.
+//! The cases are tests of the shop, which usually run one case in ten. This task runs all of them
+//! on both stores, and prints for each what the ledgers of the providers contained at the end.
 
 use anyhow::{Context as _, bail};
 
 use crate::step::from_a_shell;
 
-/// Runs it.
+/// Runs the task.
 pub(crate) fn money() -> anyhow::Result<()> {
     let ran = from_a_shell("cargo")
         .args(["test", "--package", "shop", "--test", "it"])
@@ -16,7 +16,7 @@ pub(crate) fn money() -> anyhow::Result<()> {
         .status()
         .context("cargo cannot be run")?;
     if !ran.success() {
-        bail!("somebody's books do not agree");
+        bail!("at least one case failed");
     }
     Ok(())
 }

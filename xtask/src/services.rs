@@ -1,8 +1,8 @@
-//! The brokers that the tests talk to: those that are there, or ones that a chore starts for itself.
+//! Brokers for the tests: those that are running, or ones that the task starts.
 //!
-//! A test expects each on its usual port. Where nothing answers there, the
-//! installed program is started, in a folder of its own, and ends with the
-//! chore whatever happens to it.
+//! The tests expect each broker on its usual port. If nothing listens there, the task starts the
+//! installed program with a separate folder. The broker ends with the task, even if the task is
+//! killed.
 
 use std::{
     fs,
@@ -18,9 +18,9 @@ use anyhow::{Context as _, bail};
 use crate::port::free_port;
 
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How often one is started at most.
+/// Maximum number of attempts to start a broker.
 const STARTS: usize = 3;
-/// Ends the service, and what it started, when the chore's side of its input closes.
+/// Ends the service and its child processes when the task closes the input or dies.
 const GUARD: &str =
     "( { read -r _; kill -9 -$$; } <&3 3<&- & ) 3<&0; \"$0\" \"$@\" </dev/null 3<&- & wait";
 
@@ -34,7 +34,7 @@ struct Kind {
     call: fn(&Path, u16) -> Call,
 }
 
-/// How a service is called.
+/// Arguments and environment of a service.
 #[derive(Debug, Default)]
 struct Call {
     arguments: Vec<String>,
@@ -65,14 +65,14 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-/// A service that was started here; it ends with the value.
+/// A service that was started here. It ends when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Service {
     process: Child,
     folder: PathBuf,
 }
 
-/// Starts what the tests would not find.
+/// Starts the services that are not running.
 pub(crate) fn for_tests() -> anyhow::Result<Vec<Service>> {
     let mut started = Vec::new();
     for kind in KINDS {
@@ -86,7 +86,8 @@ pub(crate) fn for_tests() -> anyhow::Result<Vec<Service>> {
 }
 
 impl Service {
-    /// On a busy machine one may wait for ever for a part of itself that has not heard it.
+    /// Starts a service, several times if necessary: on a busy machine, the start of RabbitMQ can
+    /// hang.
     fn start(kind: Kind) -> anyhow::Result<Self> {
         let mut tries = 1;
         loop {
@@ -94,7 +95,7 @@ impl Service {
             match service.ready(kind.name, kind.port) {
                 Ok(()) => return Ok(service),
                 Err(error) if tries == STARTS => return Err(error),
-                Err(error) => println!("    {error:#}; once more"),
+                Err(error) => println!("    {error:#}; trying again"),
             }
             tries += 1;
         }
@@ -109,11 +110,11 @@ impl Service {
             call,
         } = kind;
         let path = located(program).with_context(|| {
-            format!("there is no {program}: install it (Debian: apt-get install {package})")
+            format!("{program} is not installed (Debian: apt-get install {package})")
         })?;
         let folder = std::env::temp_dir().join(format!("hapax-{name}-{}", std::process::id()));
         let _left = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).context("cannot make a folder for a service")?;
+        fs::create_dir(&folder).context("cannot create a folder for a service")?;
         let listens = format!("listeners.tcp.1 = 127.0.0.1:{port}\n");
         fs::write(folder.join("rabbitmq.conf"), listens)?;
         let log = fs::File::create(folder.join("log"))?;
@@ -143,7 +144,7 @@ impl Service {
                 let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
                 bail!("{name} did not start: {log}");
             }
-            #[expect(clippy::disallowed_methods, reason = "there is nothing to wait on")]
+            #[expect(clippy::disallowed_methods, reason = "the service signals nothing")]
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(())
@@ -163,8 +164,8 @@ fn answers(port: u16) -> bool {
     TcpStream::connect_timeout(&address, Duration::from_secs(2)).is_ok()
 }
 
-/// Where a program is: servers are not always on the path of a user, and Debian's RabbitMQ is
-/// wrapped there in one that would leave our group of processes.
+/// Finds a program. Servers are not always in the `PATH` of a user, and Debian's RabbitMQ is there
+/// only as a wrapper script that would leave the process group of the task.
 fn located(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::iter::once("/usr/lib/rabbitmq/bin".into())
@@ -254,7 +255,7 @@ mod tests {
         let error_chain = format!("{:#}", Service::start(missing).unwrap_err());
         assert_eq!(
             error_chain,
-            "there is no no-such-server: install it (Debian: apt-get install nats-server)"
+            "no-such-server is not installed (Debian: apt-get install nats-server)"
         );
     }
 }

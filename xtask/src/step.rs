@@ -1,7 +1,7 @@
-//! One step of a chore: a name, what it does, how long it took.
+//! Steps of a task: each has a name, an action and a duration.
 //!
-//! A step either succeeds or ends the chore. What it calls writes straight to
-//! the terminal, so that the tools keep their own words and colours.
+//! A step either succeeds or ends the task. The programs that it calls write directly to the
+//! terminal, so that their output keeps its colours.
 
 use std::{
     process::Command,
@@ -10,14 +10,14 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-/// The steps done so far.
+/// The finished steps.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     done: Vec<(String, Duration)>,
 }
 
 impl Steps {
-    /// Runs one step and prints its name and its seconds.
+    /// Runs one step and prints its name and its duration.
     pub(crate) fn run(
         &mut self,
         name: &str,
@@ -33,12 +33,12 @@ impl Steps {
         Ok(())
     }
 
-    /// Runs one step that is a single command line.
+    /// Runs one step that consists of a single command line.
     pub(crate) fn call(&mut self, name: &str, line: &str) -> anyhow::Result<()> {
         self.run(name, || call(line))
     }
 
-    /// Prints the closing line.
+    /// Prints the number of steps and the total duration.
     pub(crate) fn close(&self) {
         if self.done.len() < 2 {
             return;
@@ -52,15 +52,15 @@ impl Steps {
     }
 }
 
-/// Runs a command line whose words hold no spaces.
+/// Runs a command line whose words contain no spaces.
 pub(crate) fn call(line: &str) -> anyhow::Result<()> {
     call_with(line, &[])
 }
 
-/// Runs a command line with more in its environment.
+/// Runs a command line with additional environment variables.
 pub(crate) fn call_with(line: &str, environment: &[(&str, String)]) -> anyhow::Result<()> {
     let mut words = line.split_whitespace();
-    let program = words.next().context("a command line needs a program")?;
+    let program = words.next().context("the command line is empty")?;
     let status = from_a_shell(program)
         .args(words)
         .envs(environment.iter().map(|(name, value)| (name, value)))
@@ -72,12 +72,13 @@ pub(crate) fn call_with(line: &str, environment: &[(&str, String)]) -> anyhow::R
     Ok(())
 }
 
-/// A command with the environment that a shell would give it, without what cargo says of this program.
+/// A command with the environment of a shell, without the variables that cargo sets for this
+/// program.
 ///
-/// Build scripts look at that: they would run anew, and all that stands on them be built anew, whenever
-/// somebody calls cargo once from a shell and once through a chore.
-/// A tool of cargo's that is called by its own name takes `CARGO` for a sign that cargo called it, and
-/// looks for the word that cargo would have put first.
+/// Build scripts depend on these variables. If they were passed on, calling cargo once from a shell
+/// and once through a task would rebuild everything that depends on a build script. Also, a cargo
+/// subcommand that is called by its own name, such as `cargo-machete`, takes `CARGO` as a sign that
+/// cargo called it, and expects the name of the subcommand as its first argument.
 pub(crate) fn from_a_shell(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn nothing_that_cargo_says_of_this_program_is_passed_on() {
-        // Cargo runs this test, so there is something to keep back.
+        // Cargo runs this test, so the variables are set.
         assert!(std::env::var_os("CARGO").is_some());
         let said = from_a_shell("env").output().unwrap().stdout;
         let said = String::from_utf8(said).unwrap();

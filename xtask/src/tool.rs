@@ -1,7 +1,7 @@
-//! The programs that the gate needs beside the Rust toolchain.
+//! Programs that the gate needs in addition to the Rust toolchain.
 //!
-//! A gate that skips what it cannot run is no gate: a missing program ends it
-//! at once, with the one line that installs it.
+//! The gate does not skip a check because its program is missing. It fails at once and prints the
+//! command that installs the program.
 
 use std::process::{Command, Stdio};
 
@@ -10,9 +10,9 @@ use anyhow::bail;
 /// A program that the gate calls.
 #[derive(Debug)]
 pub(crate) struct Tool {
-    /// What answers when it is there.
+    /// The command that succeeds if the program is installed.
     pub(crate) probe: &'static str,
-    /// What installs it.
+    /// The command that installs the program.
     pub(crate) install: &'static str,
 }
 
@@ -22,7 +22,7 @@ pub(crate) const NEXTEST: Tool = Tool {
     install: "cargo install cargo-nextest --locked",
 };
 
-/// All that the gate needs.
+/// All programs that the gate needs.
 pub(crate) const ALL: &[Tool] = &[
     NEXTEST,
     Tool {
@@ -40,7 +40,7 @@ pub(crate) const ALL: &[Tool] = &[
 ];
 
 impl Tool {
-    /// Whether it answers.
+    /// Whether the program is installed.
     pub(crate) fn is_there(&self) -> bool {
         let mut words = self.probe.split_whitespace();
         let Some(program) = words.next() else {
@@ -55,7 +55,7 @@ impl Tool {
     }
 }
 
-/// Refuses to go on without every one of `tools`.
+/// Returns an error if one of `tools` is missing.
 pub(crate) fn require(tools: &[Tool]) -> anyhow::Result<()> {
     let missing: Vec<_> = tools
         .iter()

@@ -1,8 +1,7 @@
-//! `cargo x torture`: everything is killed, again and again, and then the books are compared.
+//! `cargo x torture`: kills all processes under load, repeatedly, and then checks their records.
 //!
-//! The run itself is the program `torture`, which tortures what is built beside it. With `bugs`, that is
-//! a build of its own: one that has the bugs which are planted on purpose. With `upgrade`, there is
-//! a build of another revision as well.
+//! The program `torture` does this with the programs that are in the same folder. `bugs` uses a
+//! separate build that contains the seeded bugs. `upgrade` also builds another revision.
 
 use std::{path::Path, process::Command};
 
@@ -11,15 +10,15 @@ use anyhow::{Context as _, bail};
 use crate::{contract, step::from_a_shell};
 
 const BUILT: &str = "build --quiet -p torture -p shop -p hapax-server -p providers";
-/// Where the build with bugs goes: its flags are other ones, for every dependency.
+/// Target directory of the build with seeded bugs, which has other compiler flags.
 const SEEDED: &str = "target/seeded";
 
-/// Where a release from before is checked out and built.
+/// The folder in which another release is checked out and built.
 const PREVIOUS: &str = "target/previous";
 const PARTS: [&str; 4] = ["bugs", "judge", "power", "shrink"];
 
-/// Builds and runs it; the arguments are those of `torture run`, or the name of another part and
-/// those of that, or `upgrade`, a revision, and those of `torture run`.
+/// Builds and runs `torture`. The arguments are those of `torture run`; or the name of another
+/// command and its arguments; or `upgrade`, a revision, and the arguments of `torture run`.
 pub(crate) fn torture(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     contract::oracles(root)?;
     let (part, rest) = match arguments.split_first() {
@@ -36,10 +35,10 @@ pub(crate) fn torture(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     torment(&folder, part, rest)
 }
 
-/// A storm in which shops and relays change over to another release, and back.
+/// A run in which shops and relays change to another release and back.
 fn upgrade(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let Some((revision, rest)) = arguments.split_first() else {
-        bail!("torture upgrade takes the revision of a release, and the flags of a run");
+        bail!("torture upgrade takes the revision of a release and the flags of torture run");
     };
     let sources = root.join(PREVIOUS).join("source");
     if !sources.is_dir() {
@@ -48,21 +47,21 @@ fn upgrade(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
             .args(["clone", "--quiet", "--shared"])
             .arg(root)
             .arg(&sources);
-        succeeds(checkout, "the release before cannot be checked out")?;
+        succeeds(checkout, "cannot clone the project")?;
     }
-    // A release may have been tagged since.
+    // A release may have been tagged since the clone.
     let mut fetch = from_a_shell("git");
     fetch
         .arg("-C")
         .arg(&sources)
         .args(["fetch", "--quiet", "--force", "--tags", "origin"]);
-    succeeds(fetch, "the release before cannot be fetched")?;
+    succeeds(fetch, "cannot fetch the tags of the project")?;
     let mut checkout = from_a_shell("git");
     checkout
         .arg("-C")
         .arg(&sources)
         .args(["checkout", "--quiet", "--detach", revision]);
-    succeeds(checkout, "there is no such revision")?;
+    succeeds(checkout, "cannot check out the revision")?;
     build(
         &sources,
         Some(&format!("{}/{PREVIOUS}", root.display())),
@@ -81,13 +80,13 @@ fn build(root: &Path, target: Option<&str>, is_seeded: bool) -> anyhow::Result<(
         build.env("RUSTFLAGS", "--cfg hapax_seeded");
     }
     build.envs(target.map(|target| ("CARGO_TARGET_DIR", target)));
-    succeeds(build, "what is to be tortured cannot be built")
+    succeeds(build, "cannot build the programs under test")
 }
 
 fn torment(folder: &Path, part: &str, flags: &[String]) -> anyhow::Result<()> {
     let mut torture = from_a_shell(&folder.join("debug/torture").display().to_string());
     torture.arg(part).args(flags);
-    succeeds(torture, "the run does not hold")
+    succeeds(torture, "the torture run failed")
 }
 
 fn succeeds(mut command: Command, otherwise: &'static str) -> anyhow::Result<()> {

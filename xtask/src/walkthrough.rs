@@ -1,10 +1,9 @@
-//! The shell lines of the README and of the tutorial, tried.
+//! Runs the shell commands of the README and of the tutorial.
 //!
-//! They run in order against a shop that was just started in an empty folder,
-//! one shop for each page. A comment `# -> TEXT` under a command says that
-//! its output holds TEXT; the command is repeated until it does, because an
-//! event takes a moment to arrive and every line of those pages is safe to
-//! repeat. That is the point of it.
+//! The commands run in order, against a shop that is started in an empty folder for each page. A
+//! comment `# -> TEXT` below a command says that its output contains TEXT. The command is repeated
+//! until it does, because an event takes a moment to arrive. Every command of these pages is safe
+//! to repeat, which is what the pages are about.
 
 use std::{
     fs,
@@ -16,16 +15,17 @@ use anyhow::{Context as _, bail};
 
 use crate::{gate::metadata, port::free_port};
 
-/// Where the pages say that the shop listens.
+/// The address of the shop in the pages.
 const ADDRESS: &str = "127.0.0.1:8080";
 
-/// The pages, each with the section that is meant; the whole page when it is empty.
+/// The pages, each with the heading of the section to run. If the heading is empty, the whole page
+/// is run.
 const PAGES: [(&str, &str); 2] = [
     ("README.md", "## Try it"),
     ("docs/tutorial/first-safe-write.md", ""),
 ];
 
-/// Walks through every page, with a shop of its own.
+/// Runs the commands of every page, each page with a new shop.
 pub(crate) fn walk(root: &Path) -> anyhow::Result<()> {
     let target = metadata()?["target_directory"]
         .as_str()
@@ -57,14 +57,14 @@ fn walk_through(lines: &[String], target: &Path) -> anyhow::Result<()> {
         .context("cannot run bash")?;
     if !status.success() {
         bail!(
-            "a line did not do what the page says; see {}",
+            "a command did not print what the page says; see {}",
             folder.display()
         );
     }
     Ok(())
 }
 
-/// A shop that runs as long as this value lives.
+/// A running shop, which is killed when this value is dropped.
 struct Shop(Child);
 
 impl Shop {
@@ -89,7 +89,7 @@ impl Drop for Shop {
     }
 }
 
-/// The shell lines of a section, without those that start the shop; continued lines are joined.
+/// The shell commands of a section, without those that start the shop. Continued lines are joined.
 fn section(page: &str, heading: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut within, mut shell) = (heading.is_empty(), false);
@@ -109,7 +109,7 @@ fn section(page: &str, heading: &str) -> Vec<String> {
     joined.lines().filter(runs).map(str::to_owned).collect()
 }
 
-/// A script that runs each line until its output holds what the README says.
+/// A script that repeats each command until its output contains the expected texts.
 fn script(lines: &[String]) -> String {
     let mut script = String::from(PRELUDE);
     let mut lines = lines.iter().peekable();
@@ -129,7 +129,7 @@ fn script(lines: &[String]) -> String {
     script
 }
 
-/// `text` as one word of a shell.
+/// Quotes `text` for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -3,8 +3,8 @@
 //   node drain.js fill URL JOBS               the schema, and the jobs
 //   node drain.js drain URL JOBS PROCESSES    prints {"seconds": ...}
 //
-// Measured is from the first fetch until every job is done and written down; processes are started,
-// and the library is loaded, before.
+// The time is measured from the first fetch until every job is done and committed. Processes are
+// started and the library is loaded before.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { Logger, runMigrations, runOnce } from 'graphile-worker'
@@ -47,7 +47,7 @@ async function fill(url, jobs) {
   await client.end()
 }
 
-// One process of several: loads everything, says so, waits for the word.
+// One of several processes: loads everything, reports that it is ready, and waits for the start.
 async function work(url) {
   let done = 0
   process.send('ready')

@@ -3,7 +3,7 @@
 //   node drain.js fill URL JOBS            the schema, and the jobs
 //   node drain.js drain URL JOBS WORKERS   prints {"seconds": ...}
 //
-// Measured is from the first fetch until every job is done and written down.
+// The time is measured from the first fetch until every job is done and committed.
 import { PgBoss } from 'pg-boss'
 import pg from 'pg'
 
@@ -54,7 +54,8 @@ async function drain(url, jobs, workers) {
     },
   )
   await all
-  // The last batches are being written down: the moment before the look that finds nothing left.
+  // The last batches may not be committed yet. The end is the time before the query that finds no
+  // job left.
   for (;;) {
     const looked = process.hrtime.bigint()
     const { rows } = await client.query(left)

@@ -1,6 +1,6 @@
-//! Drains an outbox into a sink that takes everything.
+//! Drains an outbox into a sink that accepts everything.
 //!
-//! Measured is from the start of the relay until every event is delivered and written down.
+//! The time is measured from the start of the relay until every event is delivered and settled.
 //! Each destination starts at the first event, so one outbox can be drained many times.
 
 use std::{
@@ -28,15 +28,15 @@ use crate::{
 
 use super::Backlog;
 
-/// Events that one offer may hold.
+/// Maximum number of events in a batch.
 const BATCH: usize = 1_000;
 
-/// Which outbox, and under which name.
+/// The outbox and the name of the destination.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     #[command(flatten)]
     backlog: Backlog,
-    /// The destination: a name that was never used sees every event
+    /// Name of the destination; a new destination receives every event
     #[arg(long)]
     destination: String,
     /// Keeps the order of each aggregate
@@ -44,22 +44,22 @@ pub(super) struct Flags {
     ordered: bool,
 }
 
-/// What came of it.
+/// The result of a drain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drained {
-    /// How long it took.
+    /// The duration of the drain.
     pub(crate) took: Duration,
-    /// The most memory that the process ever held, in mebibytes.
+    /// The peak memory of the process, in mebibytes.
     pub(crate) peak: f64,
 }
 
 impl Drained {
-    /// Reads what `drain` printed.
+    /// Parses the output of `drain`.
     pub(crate) fn read(text: &str) -> anyhow::Result<Self> {
         let (seconds, peak) = text
             .trim()
             .split_once(' ')
-            .context("two figures are missing")?;
+            .context("expected two figures")?;
         let took = Duration::try_from_secs_f64(seconds.parse()?)?;
         Ok(Self {
             took,
@@ -89,20 +89,22 @@ impl Flags {
         let taken = sink.taken.load(Ordering::Relaxed);
         ensure!(
             taken == self.backlog.events,
-            "{taken} events were delivered"
+            "{taken} events were delivered of {}",
+            self.backlog.events
         );
         ensure!(
             standing.backlog == 0,
-            "{} events were not written down",
+            "{} events were not settled",
             standing.backlog
         );
-        let status = fs::read_to_string("/proc/self/status").context("no /proc")?;
+        let status =
+            fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
         let peak = mebibytes(&status, "VmHWM")?;
         Ok(format!("{} {peak}", took.as_secs_f64()))
     }
 }
 
-/// A sink that takes everything.
+/// A sink that accepts everything.
 struct Null {
     taken: AtomicU64,
     wanted: u64,

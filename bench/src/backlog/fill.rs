@@ -1,4 +1,4 @@
-//! Fills an outbox as quickly as its store allows: thousands of events to a transaction.
+//! Fills an outbox as fast as its store allows, with thousands of events per transaction.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use hapax::{
 
 use super::Backlog;
 
-/// Writes the events, and says how long it took.
+/// Writes the events, and returns a text with the duration.
 pub(super) async fn fill(backlog: &Backlog) -> anyhow::Result<String> {
     let store = backlog.open()?;
     let start = Instant::now();
@@ -32,7 +32,7 @@ pub(super) async fn fill(backlog: &Backlog) -> anyhow::Result<String> {
     ))
 }
 
-/// An event as the shop emits it: 200 bytes of payload.
+/// An event like those of the shop, with 200 bytes of payload.
 fn event(number: u64) -> NewEvent {
     let order = format!("ord_{number:032x}");
     let payload = format!(

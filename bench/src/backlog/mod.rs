@@ -1,7 +1,7 @@
-//! A backlog of events, and how fast and in how much memory the relay carries it away.
+//! A backlog of events on SQLite, and how fast and with how much memory the relay drains it.
 //!
-//! `fill` and `drain` are processes of their own: what the drain holds at its most is then the
-//! relay's and nobody else's. The sink takes everything and keeps nothing.
+//! `fill` and `drain` run as separate processes, so that the peak memory of the drain is that of
+//! the relay alone. The sink accepts everything and keeps nothing.
 
 mod fill;
 mod drain;
@@ -15,7 +15,7 @@ pub(crate) use drain::Drained;
 
 use crate::sources::{clock, random};
 
-/// Fills an outbox, or drains it.
+/// Fills an outbox on SQLite, or drains it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
     #[command(subcommand)]
@@ -26,23 +26,23 @@ pub(crate) struct Flags {
 enum Part {
     /// Writes events to the outbox
     Fill(Backlog),
-    /// Carries them to a sink that takes everything
+    /// Delivers them to a sink that accepts everything
     Drain(drain::Flags),
 }
 
-/// Which outbox, and how many events.
+/// The outbox and the number of events.
 #[derive(Debug, clap::Args)]
 struct Backlog {
-    /// The database file; made when missing
+    /// The database file, which is created if it is missing
     #[arg(long)]
     database: PathBuf,
-    /// Events, of about 200 bytes each
+    /// Number of events, of about 200 bytes each
     #[arg(long, default_value_t = 10_000_000)]
     events: u64,
 }
 
 impl Flags {
-    /// Runs it; what it says is for a program to read.
+    /// Runs the part and returns the text to print.
     pub(crate) async fn run(self) -> anyhow::Result<String> {
         match self.part {
             Part::Fill(backlog) => fill::fill(&backlog).await,

@@ -1,7 +1,7 @@
-//! Many requests at one instant.
+//! Many simultaneous requests.
 //!
-//! The connections are opened and used once before, so that what is measured is the requests
-//! and not the handshakes. Then all are released together, and each answer's body is kept.
+//! The connections are opened and used once before, so that handshakes are not measured. Then all
+//! requests are released together. The body of each response is kept.
 
 use std::{net::SocketAddr, rc::Rc, time::Instant};
 
@@ -15,9 +15,9 @@ use tokio::{
 
 use super::{Connection, Request, Tally, response::Head};
 
-/// Sends `requests`, each on a connection of its own, all at once.
+/// Sends all `requests` at once, each on a separate connection.
 ///
-/// `greeting` is what each connection is used for beforehand. The bodies come in any order.
+/// `greeting` is sent on each connection beforehand. The bodies are returned in any order.
 pub(crate) async fn burst(
     address: SocketAddr,
     greeting: &Request,
@@ -34,7 +34,7 @@ pub(crate) async fn burst(
                 .and_then(|runtime| {
                     LocalSet::new().block_on(&runtime, release(address, greeting, requests))
                 });
-            // Nobody listens any more when the run was given up.
+            // The receiver may be gone because the run was cancelled.
             let _ = send.send(answers);
         })?;
     receive.await.context("the thread of the burst died")?

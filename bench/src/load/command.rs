@@ -1,4 +1,4 @@
-//! `bench load`: the generator by hand.
+//! `bench load`: the command for the load generator.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -9,40 +9,40 @@ use super::{Keys, Plan, Request, Tally, Until, burst, run};
 /// Puts a service under load.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// The service
+    /// Address of the service
     #[arg(long, default_value = "127.0.0.1:8080")]
     address: SocketAddr,
-    /// Connections, each with one request in flight
+    /// Number of connections, each with one request in flight
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Threads that share them
+    /// Threads that share the connections
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// What is posted to
+    /// Path of the requests
     #[arg(long, default_value = "/orders")]
     path: String,
-    /// Who asks
+    /// Bearer token of the requests
     #[arg(long, default_value = "demo-alice")]
     token: String,
-    /// What is posted
+    /// Body of the requests
     #[arg(long, default_value = crate::ORDER)]
     body: String,
-    /// Keys that are used round and round; a fresh one each time when absent
+    /// Number of keys, which are used in a cycle; by default each request has a new key
     #[arg(long)]
     keys: Option<u64>,
-    /// Which sequence of keys
+    /// Seed of the sequence of keys
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Stops after so many requests instead of --seconds
+    /// Stops after this number of requests instead of after --seconds
     #[arg(long)]
     count: Option<u64>,
-    /// How long answers are counted
+    /// Seconds during which responses are counted
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// How long they are not counted before
+    /// Seconds of warm-up before, which are not counted
     #[arg(long, default_value_t = 1)]
     warm_up: u64,
-    /// Sends so many requests per second instead of as many as can be
+    /// Requests per second; by default as many as possible
     #[arg(long)]
     pace: Option<f64>,
     /// Sends one request on each connection, all at once
@@ -51,20 +51,20 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    /// Runs it.
+    /// Runs the load and returns the tally.
     pub(crate) async fn run(self) -> anyhow::Result<Tally> {
         ensure!(
             self.connections > 0 && self.threads > 0,
-            "nothing would be sent"
+            "--connections and --threads must be at least 1"
         );
         ensure!(
             self.threads <= self.connections,
-            "more threads than connections"
+            "--threads must not be more than --connections"
         );
-        ensure!(self.keys != Some(0), "--keys is at least 1");
+        ensure!(self.keys != Some(0), "--keys must be at least 1");
         ensure!(
             self.pace.is_none_or(|pace| pace >= 1.0),
-            "--pace is at least 1"
+            "--pace must be at least 1"
         );
         let request = Request::post(&self.path, &self.token, &self.body, self.seed);
         if self.burst {

@@ -1,4 +1,4 @@
-//! One keep-alive connection with one request in flight.
+//! A keep-alive connection with one request in flight.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use tokio::{
 
 use super::response::{self, Head};
 
-/// Bytes that an answer usually fits into.
+/// Initial size of the buffer in bytes, enough for most responses.
 const BUFFER: usize = 8 * 1024;
 
 /// A connection to the service under load.
@@ -22,7 +22,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Opens a connection.
     pub(crate) async fn open(address: SocketAddr) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address)
             .await
@@ -41,7 +41,7 @@ impl Connection {
         })
     }
 
-    /// Sends a request and waits for the whole answer.
+    /// Sends a request and waits for the complete response.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> anyhow::Result<Head> {
         self.stream
             .write_all(request)
@@ -51,12 +51,12 @@ impl Connection {
         Ok(self.head)
     }
 
-    /// The status line and headers of the last answer.
+    /// The status line and headers of the last response.
     pub(crate) fn head(&self) -> &[u8] {
         &self.buffer[..self.head.length]
     }
 
-    /// The body of the last answer.
+    /// The body of the last response.
     pub(crate) fn body(&self) -> &[u8] {
         &self.buffer[self.head.length..][..self.head.body]
     }
@@ -78,7 +78,7 @@ impl Connection {
             match head {
                 Some(head) if filled == head.length + head.body => return Ok(head),
                 Some(head) if filled > head.length + head.body => {
-                    bail!("the service said more than it was asked")
+                    bail!("the service sent more than one response")
                 }
                 _ => {}
             }

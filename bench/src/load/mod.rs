@@ -1,8 +1,8 @@
-//! A lean load generator: it shares its cores with the service under load.
+//! Load generator that uses little CPU, because it shares its cores with the service under load.
 //!
-//! Each connection is kept alive and has one request in flight. A thread has one runtime, and
-//! its connections share one counter and one tally without locks. An answer that cannot be
-//! read, or a connection that breaks, ends the run: figures with holes are not figures.
+//! Each connection is kept alive and has one request in flight. A thread has one runtime, and its
+//! connections share one counter and one tally without locks. A response that cannot be parsed, or
+//! a connection that breaks, ends the run: incomplete figures would be wrong.
 
 mod command;
 pub(crate) mod request;
@@ -33,7 +33,7 @@ pub(crate) use connection::Connection;
 pub(crate) use request::Request;
 pub(crate) use tally::Tally;
 
-/// What is sent, where to, and until when.
+/// What to send, to which service, and how long.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// The service under load.
@@ -42,40 +42,40 @@ pub(crate) struct Plan {
     pub(crate) connections: usize,
     /// Threads that share the connections.
     pub(crate) threads: usize,
-    /// What is sent.
+    /// The request to send.
     pub(crate) request: Request,
-    /// Which key each request carries.
+    /// The keys of the requests.
     pub(crate) keys: Keys,
-    /// How many requests are sent per second, whatever comes back; as many as can be when absent.
+    /// Requests per second, regardless of the responses; `None` means as many as possible.
     pub(crate) pace: Option<f64>,
-    /// When it ends.
+    /// When the run ends.
     pub(crate) until: Until,
 }
 
-/// Which key each request carries.
+/// The keys of the requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Keys {
-    /// A new one each time.
+    /// A new key for each request.
     Fresh,
-    /// The first so many, round and round.
+    /// The first keys of the sequence, in a cycle of this length.
     Cycle(u64),
 }
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// After so many requests.
+    /// After this number of requests.
     Count(u64),
-    /// When the window that follows the warm-up is over.
+    /// At the end of the window that follows the warm-up.
     Elapsed {
-        /// How long answers are not counted.
+        /// The time during which responses are not counted.
         warm_up: Duration,
-        /// How long they are.
+        /// The time during which responses are counted.
         window: Duration,
     },
 }
 
-/// Runs the plan and says what came of it.
+/// Runs the plan and returns the tally.
 pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Tally> {
     let mut parts = Vec::new();
     for thread in 0..plan.threads {
@@ -88,7 +88,7 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Tally> {
                 let tally = runtime
                     .context("cannot start a runtime")
                     .and_then(|runtime| LocalSet::new().block_on(&runtime, share(&plan, thread)));
-                // Nobody listens any more when the run was given up.
+                // The receiver may be gone because the run was cancelled.
                 let _ = send.send(tally);
             })?;
         parts.push(receive);
@@ -104,13 +104,13 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Tally> {
     Ok(whole)
 }
 
-/// What the connections of one thread share.
+/// State that the connections of one thread share.
 struct Shared {
     plan: Plan,
-    /// The number of the next request, and how far the next lies behind it.
+    /// The number of the next request, and the step to the one after it.
     next: Cell<u64>,
     step: u64,
-    /// When the first request was due.
+    /// The time at which the first request was due.
     start: Cell<Option<Instant>>,
     tally: RefCell<Tally>,
     ready: Barrier,
@@ -124,15 +124,15 @@ impl Shared {
         number
     }
 
-    /// The first connection that is ready starts the clock for all.
+    /// The start of the run, which the first ready connection sets for all.
     fn start(&self) -> Instant {
         let start = self.start.get().unwrap_or_else(Instant::now);
         self.start.set(Some(start));
         start
     }
 
-    /// Waits until a request is due and says since when it is: a connection that was busy then
-    /// is late, and its request has been waiting.
+    /// Waits until a request is due, and returns the time from which its latency counts. If all
+    /// connections were busy when the request was due, it has been waiting since then.
     async fn due(&self, start: Instant, number: u64) -> Instant {
         let now = Instant::now();
         let Some(pace) = self.plan.pace else {

@@ -1,11 +1,11 @@
-//! One request as bytes, rendered once; only its key changes from one send to the next.
+//! A request that is rendered once; only the key changes from one send to the next.
 //!
-//! Keys look like UUIDs of version 4 and are drawn from a sequence: the n-th key of a seed is
-//! always the same, so that a second run over the same numbers asks for the same keys.
+//! Keys look like UUIDs of version 4 and form a sequence: the n-th key of a seed is always the
+//! same, so that a second run with the same numbers uses the same keys.
 
 use std::{fmt::Write as _, ops::Range};
 
-/// Characters of a key.
+/// Length of a key in characters.
 const KEY_LENGTH: usize = 36;
 
 /// A request that is ready to be sent.
@@ -17,7 +17,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// A GET of `path`.
+    /// A GET request for `path`.
     pub(crate) fn get(path: &str, token: Option<&str>) -> Self {
         let mut text = format!("GET {path} HTTP/1.1\r\nhost: bench\r\n");
         if let Some(token) = token {
@@ -31,7 +31,7 @@ impl Request {
         }
     }
 
-    /// A POST of JSON to `path`, under a key of the sequence `seed`.
+    /// A POST request with a JSON body to `path`, under a key of the sequence `seed`.
     pub(crate) fn post(path: &str, token: &str, body: &str, seed: u64) -> Self {
         let mut text = format!(
             "POST {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\n\
@@ -61,7 +61,7 @@ impl Request {
         &self.bytes
     }
 
-    /// The key it carries now.
+    /// The current key.
     #[cfg(test)]
     pub(crate) fn key(&self) -> Option<&str> {
         self.key
@@ -89,7 +89,7 @@ fn write_key(place: &mut [u8], seed: u64, number: u64) {
     place[19] = b'a';
 }
 
-/// The finaliser of splitmix64: distinct numbers stay distinct, neighbours end far apart.
+/// The finalizer of splitmix64: different numbers stay different, and close numbers become distant.
 fn scatter(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,42 +1,42 @@
-//! The least of an HTTP/1.1 response that a load generator has to understand.
+//! Minimal parser of HTTP/1.1 responses for the load generator.
 //!
-//! A response is its status, how long its head and its body are, and whether it was replayed.
-//! Every service measured here states a `Content-Length`; one that does not is refused rather
-//! than guessed at, and so is anything that is no HTTP.
+//! It reads the status, the lengths of head and body, and whether the response was replayed. Every
+//! service that is measured sends a `Content-Length`. A response without it is an error, and so is
+//! anything else that is not HTTP/1.1.
 
-/// Bytes of a head: no service measured here comes near.
+/// Maximum size of a head in bytes. The services of the benchmarks send much less.
 const HEAD_MAX: usize = 64 * 1024;
-/// Bytes of a body: a page of a list is far smaller.
+/// Maximum size of a body in bytes. A page of a list is much smaller.
 const BODY_MAX: usize = 16 * 1024 * 1024;
 
-/// What a response's head says.
+/// The head of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Its status.
+    /// The status.
     pub(crate) status: u16,
-    /// Bytes of the head, with the empty line.
+    /// Length of the head in bytes, including the empty line.
     pub(crate) length: usize,
-    /// Bytes of the body that follows.
+    /// Length of the body in bytes.
     pub(crate) body: usize,
-    /// Whether it says `Idempotency-Status: replayed`.
+    /// Whether it contains `Idempotency-Status: replayed`.
     pub(crate) replayed: bool,
 }
 
 /// Why a response cannot be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ResponseError {
-    /// It is no HTTP/1.1 response.
-    #[error("what came is no HTTP/1.1 response")]
+    /// The bytes are not an HTTP/1.1 response.
+    #[error("the response is not valid HTTP/1.1")]
     Malformed,
-    /// It does not say where it ends.
+    /// The response has no `Content-Length`.
     #[error("the response has no content length")]
     Unbounded,
-    /// It is longer than anything measured here.
+    /// Head or body is longer than the maximum.
     #[error("the response is too large")]
     TooLarge,
 }
 
-/// Reads the head at the start of `bytes`; `None` while it is not all there.
+/// Parses the head at the start of `bytes`; `None` if it is not complete.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Head>, ResponseError> {
     let Some(first) = line_end(bytes, 0)? else {
         return Ok(None);
@@ -78,7 +78,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Head>, ResponseError> {
     Ok(None)
 }
 
-/// Where the line that starts at `at` ends, its CRLF included.
+/// The end of the line that starts at `at`, including its CRLF.
 fn line_end(bytes: &[u8], at: usize) -> Result<Option<usize>, ResponseError> {
     match bytes[at..].iter().position(|&byte| byte == b'\n') {
         Some(0) => Err(ResponseError::Malformed),

@@ -1,4 +1,4 @@
-//! What came of a run: how many answers, of which kind, how fast.
+//! Result of a run: the number of responses by status, and their latency.
 
 use std::{
     collections::BTreeMap,
@@ -10,14 +10,14 @@ use crate::histogram::Histogram;
 
 use super::response::Head;
 
-/// The answers of a run.
+/// The responses of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
-    /// How long answers took.
+    /// The latency of the responses.
     pub(crate) latency: Histogram,
-    /// How many answers had each status.
+    /// The number of responses by status.
     pub(crate) statuses: BTreeMap<u16, u64>,
-    /// How many said that they were replayed.
+    /// The number of replayed responses.
     pub(crate) replayed: u64,
     from: Option<Instant>,
     to: Option<Instant>,
@@ -25,7 +25,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// A tally of nothing.
+    /// An empty tally.
     pub(crate) fn new() -> Self {
         Self {
             latency: Histogram::new(),
@@ -37,13 +37,13 @@ impl Tally {
         }
     }
 
-    /// Says when counting starts, and when it ends if that is known beforehand.
+    /// Sets the time at which counting starts, and at which it ends if that is known.
     pub(super) fn window(&mut self, from: Instant, to: Option<Instant>) {
         self.from = Some(self.from.map_or(from, |earlier| earlier.min(from)));
         self.to = self.to.max(to);
     }
 
-    /// Counts an answer.
+    /// Counts a response.
     pub(super) fn record(&mut self, head: &Head, sent: Instant, received: Instant) {
         self.latency.record(received - sent);
         *self.statuses.entry(head.status).or_default() += 1;
@@ -51,7 +51,7 @@ impl Tally {
         self.last = self.last.max(Some(received));
     }
 
-    /// Counts what another thread counted.
+    /// Adds the tally of another thread.
     pub(super) fn merge(&mut self, other: &Self) {
         self.latency.merge(&other.latency);
         for (status, count) in &other.statuses {
@@ -64,12 +64,12 @@ impl Tally {
         self.last = self.last.max(other.last);
     }
 
-    /// How many answers were counted.
+    /// The number of responses.
     pub(crate) fn count(&self) -> u64 {
         self.latency.count()
     }
 
-    /// How long was counted.
+    /// The time during which responses were counted.
     pub(crate) fn elapsed(&self) -> Duration {
         match (self.from, self.to.or(self.last)) {
             (Some(from), Some(to)) => to.saturating_duration_since(from),
@@ -77,18 +77,18 @@ impl Tally {
         }
     }
 
-    /// Answers per second.
+    /// Responses per second.
     #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
     pub(crate) fn per_second(&self) -> f64 {
         self.count() as f64 / self.elapsed().as_secs_f64().max(1e-9)
     }
 
-    /// Fails unless every answer had this status.
+    /// Fails unless every response had this status.
     pub(crate) fn only(&self, status: u16) -> anyhow::Result<()> {
         let wanted = self.statuses.get(&status).copied().unwrap_or(0);
         anyhow::ensure!(
             wanted == self.count() && wanted > 0,
-            "every answer should be {status}, but they were {:?}",
+            "expected only {status} responses, got {:?}",
             self.statuses
         );
         Ok(())
@@ -105,7 +105,7 @@ impl fmt::Display for Tally {
         let at = |thousandths| self.latency.quantile(thousandths);
         writeln!(
             f,
-            "{} answers ({}), {} replayed",
+            "{} responses ({}), {} replayed",
             self.count(),
             statuses.join(", "),
             self.replayed

@@ -1,4 +1,4 @@
-//! The load generator against a service that remembers keys.
+//! Tests of the load generator, against a service that stores keys.
 
 use std::{
     collections::HashSet,
@@ -14,7 +14,7 @@ use super::*;
 
 type Seen = Arc<Mutex<HashSet<String>>>;
 
-/// A service that remembers keys, and says of one that it knows that it is replayed.
+/// A service that stores keys and sends `Idempotency-Status: replayed` for a known one.
 async fn service() -> (SocketAddr, Seen) {
     let seen = Seen::default();
     let keys = Arc::clone(&seen);

@@ -13,7 +13,7 @@ use lapin::{
 
 use super::{BATCH, PLACE, batch};
 
-/// A delivery mode that survives the broker.
+/// The delivery mode of messages that survive a restart of the broker.
 const PERSISTENT: u8 = 2;
 
 pub(super) fn sink(to: &str) -> anyhow::Result<Arc<dyn Sink>> {
@@ -21,14 +21,14 @@ pub(super) fn sink(to: &str) -> anyhow::Result<Arc<dyn Sink>> {
     Ok(Arc::new(sink.build()?))
 }
 
-/// Makes the queue anew.
+/// Deletes the queue and creates it again.
 pub(super) async fn anew(to: &str) -> anyhow::Result<()> {
     let (_connection, channel) = connect(to).await?;
     let delete = QueueDeleteOptions::default();
     channel.queue_delete(PLACE.into(), delete).await?;
     let durable = QueueDeclareOptions::durable();
     let declared = channel.queue_declare(PLACE.into(), durable, FieldTable::default());
-    declared.await.context("cannot make a queue").map(|_| ())
+    declared.await.context("cannot create a queue").map(|_| ())
 }
 
 pub(super) async fn count(to: &str) -> anyhow::Result<u64> {
@@ -64,7 +64,7 @@ pub(super) async fn publish(to: &str, events: u64) -> anyhow::Result<()> {
         }
         next += confirms.len() as u64;
         for confirm in confirms {
-            ensure!(confirm.await?.is_ack(), "not confirmed");
+            ensure!(confirm.await?.is_ack(), "the broker rejected a message");
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! NATS JetStream: a stream in files.
+//! NATS JetStream: a stream that is stored in files.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ pub(super) fn sink(to: &str) -> anyhow::Result<Arc<dyn Sink>> {
     ))
 }
 
-/// Makes the stream anew.
+/// Deletes the stream and creates it again.
 pub(super) async fn anew(to: &str) -> anyhow::Result<()> {
     let context = connect(to).await?;
-    // It may not be there.
+    // The stream may not exist.
     let _ = context.delete_stream(STREAM).await;
     let config = Config {
         name: STREAM.to_owned(),
@@ -35,7 +35,7 @@ pub(super) async fn anew(to: &str) -> anyhow::Result<()> {
         ..Config::default()
     };
     let made = context.create_stream(config).await;
-    made.context("cannot make a stream").map(|_| ())
+    made.context("cannot create a stream").map(|_| ())
 }
 
 pub(super) async fn count(to: &str) -> anyhow::Result<u64> {
@@ -60,7 +60,8 @@ pub(super) async fn publish(to: &str, events: u64) -> anyhow::Result<()> {
         }
         next += acks.len() as u64;
         for ack in acks {
-            ack.await.context("not acknowledged")?;
+            ack.await
+                .context("the broker did not acknowledge a message")?;
         }
     }
     Ok(())

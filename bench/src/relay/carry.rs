@@ -1,7 +1,7 @@
-//! A relay as one runs beside a service: until it is told to end.
+//! Runs a relay with webhooks until SIGTERM, as in production.
 //!
-//! Webhooks are signed. A failed event is offered again every second, so that how long a
-//! destination takes to catch up is the relay's doing and not the schedule's.
+//! Webhooks are signed. A failed event is retried every second, so that the time in which a
+//! destination catches up depends on the relay and not on the retry schedule.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,20 +19,20 @@ use crate::{receive::SECRET, sources::clock};
 
 use super::{Outbox, Who};
 
-/// Seconds for which a failed event is offered again.
+/// Number of seconds during which a failed event is retried.
 const PATIENCE: usize = 600;
 
-/// Which outbox, and where to.
+/// The outbox and the destinations.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     #[command(flatten)]
     outbox: Outbox,
     #[command(flatten)]
     who: Who,
-    /// A destination and where it listens, as NAME=URL; may be repeated
+    /// Name and URL of a destination; may be repeated
     #[arg(long = "webhook", value_name = "NAME=URL", required = true)]
     webhooks: Vec<String>,
-    /// Connections to each
+    /// Connections to each destination
     #[arg(long, default_value_t = 32)]
     connections: usize,
     /// Keeps the order of each aggregate
@@ -59,7 +59,9 @@ impl Flags {
     }
 
     fn destination(&self, named: &str) -> anyhow::Result<Destination> {
-        let (name, url) = named.split_once('=').context("a webhook is NAME=URL")?;
+        let (name, url) = named
+            .split_once('=')
+            .context("--webhook: expected NAME=URL")?;
         let webhook = Webhook::to(url)
             .sign_with(Signer::V1(SECRET.parse()?))
             .allow(["127.0.0.0/8".parse()?])

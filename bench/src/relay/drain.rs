@@ -1,6 +1,6 @@
-//! Drains an outbox into a sink that takes everything.
+//! Drains an outbox into a sink that accepts everything, or into a broker.
 //!
-//! Measured is from the start of the relay until every event is delivered and written down.
+//! The time is measured from the start of the relay until every event is delivered and settled.
 //! Each destination starts at the first event, so one outbox can be drained many times.
 
 use std::{
@@ -28,20 +28,20 @@ use crate::{publish::Broker, run::mebibytes};
 
 use super::{Outbox, Who};
 
-/// Events that one offer may hold.
+/// Maximum number of events in a batch.
 const BATCH: usize = 1_000;
-/// Parts of a run whose speed is told apart.
+/// Number of parts of a run whose durations are reported.
 const PARTS: u64 = 10;
 
-/// Which outbox, and under which name.
+/// The outbox, and how it is drained.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     #[command(flatten)]
     outbox: Outbox,
-    /// The destination: a name that was never used sees every event
+    /// Name of the destination; a new destination receives every event
     #[arg(long)]
     destination: String,
-    /// How many events there are
+    /// Number of events in the outbox
     #[arg(long, default_value_t = 1_000_000)]
     events: u64,
     /// Keeps the order of each aggregate
@@ -49,41 +49,45 @@ pub(super) struct Flags {
     ordered: bool,
     #[command(flatten)]
     who: Who,
-    /// Parts that relays share
+    /// Number of partitions that relays share
     #[arg(long, default_value_t = 1)]
     parts: u8,
-    /// Runs until it is told to end, and writes down here how many events it has delivered: 8
-    /// bytes, little end first
+    /// Runs until SIGTERM, and writes the number of delivered events to this file: 8 bytes, little
+    /// endian
     #[arg(long)]
     tell: Option<PathBuf>,
-    /// Carries them into a broker instead
+    /// Delivers the events to this broker instead
     #[arg(long, requires = "to")]
     into: Option<Broker>,
-    /// Where the broker listens
+    /// URL of the broker
     #[arg(long, value_name = "URL")]
     to: Option<String>,
 }
 
-/// What came of it.
+/// The result of a drain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Drained {
-    /// How long it took, in seconds.
+    /// The duration, in seconds.
     pub(crate) seconds: f64,
-    /// When each tenth of the events was delivered, in seconds from the start.
+    /// The time at which each tenth of the events was delivered, in seconds from the start.
     pub(crate) tenths: Vec<f64>,
-    /// The most memory that the process ever held, in mebibytes.
+    /// The peak memory of the process, in mebibytes.
     pub(crate) peak: f64,
 }
 
 impl Drained {
-    /// Reads what `drain` printed.
+    /// Parses the output of `drain`.
     pub(crate) fn read(text: &str) -> anyhow::Result<Self> {
-        let read: Self = serde_json::from_str(text.trim()).context("no figures of a drain")?;
-        ensure!(read.tenths.len() as u64 == PARTS, "tenths are missing");
+        let read: Self =
+            serde_json::from_str(text.trim()).context("cannot parse the output of relay drain")?;
+        ensure!(
+            read.tenths.len() as u64 == PARTS,
+            "the output of relay drain has not ten tenths"
+        );
         Ok(read)
     }
 
-    /// The speed of the last tenth over that of the first.
+    /// The speed of the last tenth divided by that of the second.
     pub(crate) fn decline(&self) -> f64 {
         let took = |part: usize| {
             let before = part
@@ -92,14 +96,14 @@ impl Drained {
             self.tenths[part] - before
         };
         let last = self.tenths.len() - 1;
-        // The first tenth begins with connections that are opened.
+        // Connections are opened during the first tenth, so it is slower.
         took(1) / took(last)
     }
 }
 
 impl Flags {
     pub(super) async fn run(self) -> anyhow::Result<String> {
-        // Whoever is told what was taken may say at once that it is enough.
+        // The harness may send SIGTERM as soon as it has read the file, so the handler comes first.
         let terminate = self.tell.as_ref();
         let terminate = terminate.map(|_| signal(SignalKind::terminate()));
         let terminate = terminate.transpose()?;
@@ -131,10 +135,11 @@ impl Flags {
         store.close();
         ensure!(
             standing.backlog == 0,
-            "{} events were not written down",
+            "{} events were not settled",
             standing.backlog
         );
-        let status = fs::read_to_string("/proc/self/status").context("no /proc")?;
+        let status =
+            fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
         let drained = Drained {
             seconds,
             tenths: sink.tenths(self.events)?,
@@ -144,7 +149,8 @@ impl Flags {
     }
 }
 
-/// A sink that takes everything, or hands it to a broker's, and remembers when each part was there.
+/// A sink that accepts everything, or passes it to the sink of a broker, and records when each part
+/// was delivered.
 struct Null {
     progress: Mutex<Progress>,
     wanted: u64,
@@ -186,7 +192,7 @@ impl Null {
             progress.reached.push(self.start.elapsed());
         }
         if let Some(told) = &self.told {
-            // Whoever looks sees the next one.
+            // If a write fails, the next one replaces it.
             let _ = told.write_all_at(&progress.taken.to_le_bytes(), 0);
         }
         if progress.taken >= self.wanted {
@@ -194,7 +200,7 @@ impl Null {
         }
     }
 
-    /// When each part was there; fails when more came than there is.
+    /// The time at which each part was delivered. Fails if the number of deliveries is wrong.
     fn tenths(&self, events: u64) -> anyhow::Result<Vec<f64>> {
         let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         ensure!(

@@ -1,5 +1,5 @@
-//! Fills an outbox as quickly as its store allows: thousands of events to a transaction, and
-//! several transactions at once.
+//! Fills an outbox as fast as its store allows, with thousands of events per transaction and
+//! several concurrent transactions.
 
 use std::time::Instant;
 
@@ -15,12 +15,12 @@ use tokio::task::JoinSet;
 
 use super::Outbox;
 
-/// Transactions that are open at once.
+/// Number of concurrent transactions.
 const WRITERS: u64 = 4;
-/// Aggregates that events are about.
+/// Number of aggregates of the events.
 const AGGREGATES: u64 = 1_000;
 
-/// How many, and whose.
+/// The outbox, and the events to write.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     #[command(flatten)]
@@ -29,16 +29,16 @@ pub(super) struct Flags {
     spread: Spread,
 }
 
-/// Which events are written.
+/// The events to write.
 #[derive(Clone, Debug, clap::Args)]
 struct Spread {
-    /// Events, of about 100 bytes each
+    /// Number of events, of about 100 bytes each
     #[arg(long, default_value_t = 1_000_000)]
     events: u64,
-    /// The number of the first
+    /// Number of the first event
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Whose they are
+    /// Tenant of the events
     #[arg(long)]
     tenant: Option<String>,
 }
@@ -59,7 +59,7 @@ impl Flags {
     }
 }
 
-/// Writes every n-th transaction.
+/// Writes every n-th transaction, where n is the number of writers.
 async fn write(store: Postgres, spread: Spread, writer: u64) -> anyhow::Result<()> {
     let tenant = spread.tenant.clone().map(Tenant::new).transpose()?;
     let size = EVENTS_PER_TRANSACTION_MAX as u64;
@@ -75,7 +75,7 @@ async fn write(store: Postgres, spread: Spread, writer: u64) -> anyhow::Result<(
     Ok(())
 }
 
-/// An event of about 100 bytes that says its number.
+/// An event of about 100 bytes that contains its number.
 pub(crate) fn event(number: u64) -> NewEvent {
     let payload = format!(
         r#"{{"n":{number},"customer_id":"cus_bench","amount":1299,"currency":"EUR","note":"two mugs, blue"}}"#

@@ -1,8 +1,8 @@
-//! The relay on PostgreSQL, and what it is given: each part a process of its own.
+//! `bench relay`: the relay on PostgreSQL. Each part runs as a separate process.
 //!
-//! `fill` writes the events of a backlog, `drain` carries them into a sink that takes everything,
-//! `carry` runs a relay as one runs beside a service, `purge` deletes what nobody needs. What
-//! they print is for a program to read.
+//! `fill` writes the events of a backlog, `drain` delivers them to a sink that accepts everything,
+//! `carry` runs a relay with webhooks as in production, and `purge` deletes events that all
+//! destinations have settled. The harness parses their output.
 
 mod fill;
 mod drain;
@@ -29,26 +29,26 @@ pub(crate) struct Flags {
 enum Part {
     /// Writes events to the outbox
     Fill(fill::Flags),
-    /// Carries them to a sink that takes everything
+    /// Delivers them to a sink that accepts everything
     Drain(drain::Flags),
-    /// Carries them to webhooks until it is told to end
+    /// Delivers them to webhooks until SIGTERM
     Carry(carry::Flags),
-    /// Deletes what nobody needs
+    /// Deletes events that no destination needs
     Purge(purge::Flags),
 }
 
-/// Which database.
+/// The database.
 #[derive(Debug, clap::Args)]
 struct Outbox {
-    /// The database, as postgres://USER@HOST:PORT/NAME; the store's tables are made when missing
+    /// The database, as postgres://USER@HOST:PORT/NAME; missing tables are created
     #[arg(long, value_name = "URL")]
     database: String,
 }
 
-/// Who the relay is.
+/// The name of the relay.
 #[derive(Clone, Debug, clap::Args)]
 struct Who {
-    /// Its name among other relays on this database; without one there must be no other
+    /// Node name, which is required if several relays use this database
     #[arg(long)]
     node: Option<String>,
 }
@@ -62,7 +62,7 @@ impl Who {
 }
 
 impl Flags {
-    /// Runs it; what it says is for a program to read.
+    /// Runs the part and returns the text to print.
     pub(crate) async fn run(self) -> anyhow::Result<String> {
         match self.part {
             Part::Fill(flags) => flags.run().await,

@@ -1,4 +1,4 @@
-//! Deletes what nobody needs, as a service's timer does, until nothing is left to delete.
+//! Deletes events that no destination needs, as a service does regularly, until none is left.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use hapax::store::Outbox as _;
 
 use super::Outbox;
 
-/// Deletions that find nothing before it is believed that nothing is left.
+/// Number of successive calls that delete nothing after which the purge ends.
 const IDLE: u32 = 3;
 
-/// Which outbox.
+/// The outbox.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     #[command(flatten)]
@@ -17,7 +17,7 @@ pub(super) struct Flags {
 }
 
 impl Flags {
-    /// Events that every destination has passed go at once, whatever their age.
+    /// Deletes all events that every destination has settled, regardless of their age.
     pub(super) async fn run(self) -> anyhow::Result<String> {
         let store = self.outbox.open().await?;
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Target 12, the relay's half: memory under a backlog, and what an event costs as it grows.
+//! Target 12 for the relay on SQLite: memory with a backlog, and speed as the backlog grows.
 
 use std::{path::Path, process::Command};
 
@@ -11,7 +11,7 @@ use super::{
     service::Running,
 };
 
-/// Fills outboxes of several sizes and drains them in turns.
+/// Fills outboxes of several sizes and drains them alternately.
 pub(super) async fn backlog(bench: &Bench) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "backlog")?;
     let mut sizes: Vec<Size> = bench
@@ -47,12 +47,12 @@ pub(super) async fn backlog(bench: &Bench) -> anyhow::Result<Section> {
     let rates = sizes.iter().map(|size| size.rate.clone());
     let peaks = sizes.iter().map(|size| size.peak.clone());
     Ok(Section {
-        title: "Target 12: the relay under a backlog".to_owned(),
+        title: "Target 12: the relay with a backlog".to_owned(),
         how: format!(
-            "Outboxes of several sizes, events of 200 bytes, are drained by a new process each, \
-             {} times in turns, into a sink that takes a thousand at a time and keeps nothing. A \
-             drain ends when the last event is delivered and written down. Memory is VmHWM: the \
-             most that the process ever held.",
+            "Outboxes of several sizes, with events of 200 bytes, are drained alternately, {} \
+             times each, each time by a new process, into a sink that takes batches of a thousand \
+             and keeps nothing. A drain ends when the last event is delivered and settled. Memory \
+             is VmHWM, the peak of the process.",
             bench.rounds
         ),
         series: rates.chain(growth).chain(peaks).collect(),
@@ -61,7 +61,7 @@ pub(super) async fn backlog(bench: &Bench) -> anyhow::Result<Section> {
     })
 }
 
-/// An outbox of one size.
+/// An outbox with its results.
 struct Size {
     events: u64,
     rate: Series,

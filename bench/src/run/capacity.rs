@@ -1,7 +1,7 @@
-//! What a write takes as the load grows: at 10, 50 and 90 % of what the shop can do.
+//! Latency of a write at 10, 50 and 90 % of the shop's maximum rate.
 //!
-//! The load is open: requests fall due at a fixed pace, whatever comes back. One that falls due
-//! while every connection is busy has been waiting since then, and that wait is counted.
+//! The load is open: requests are due at a fixed rate, regardless of the responses. If a request is
+//! due while every connection is busy, the time that it waits is part of its latency.
 
 use anyhow::ensure;
 
@@ -15,10 +15,10 @@ use super::{
     speed::Speed,
 };
 
-/// Shares of the capacity, in percent.
+/// Shares of the maximum rate, in percent.
 const SHARES: [u32; 3] = [10, 50, 90];
 
-/// Finds the capacity in each round, and then asks for a part of it.
+/// Measures the maximum rate in each round, and then the latency at shares of it.
 pub(super) async fn capacity(bench: &Bench, store: Store) -> anyhow::Result<Section> {
     let mut capacity = Series::new("capacity of POST /orders, 64 connections", Unit::PerSecond);
     let mut shares = SHARES.map(|share| Speed::new(&format!("POST /orders, at {share} %")));
@@ -53,10 +53,10 @@ pub(super) async fn capacity(bench: &Bench, store: Store) -> anyhow::Result<Sect
     Ok(Section {
         title: format!("Growth: latency of a write as the load grows, {store}"),
         how: format!(
-            "{} rounds, each on a new shop with an empty database: what it can do over {} \
-             connections, then 10, 50 and 90 % of that at a fixed pace, {:?} each. Requests fall \
-             due by the clock of the runtime, a millisecond at a time, so those of a \
-             millisecond come together.",
+            "{} rounds, each on a new shop with an empty database: the maximum rate over {} \
+             connections, then 10, 50 and 90 % of it at a fixed rate, {:?} each. The timer of the \
+             runtime has a resolution of a millisecond, so requests that are due in the same \
+             millisecond are sent together.",
             bench.rounds, bench.connections, bench.window
         ),
         series: [capacity]

@@ -1,4 +1,4 @@
-//! A folder on the disk that is measured, gone when nobody needs it any more.
+//! Folders for databases, which are removed when they are dropped.
 
 use std::{
     fs,
@@ -12,18 +12,18 @@ use anyhow::Context as _;
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes an empty folder `name` in `parent`, in place of what was there.
+    /// Creates an empty folder `name` in `parent` and removes an existing one.
     pub(super) fn make(parent: &Path, name: &str) -> anyhow::Result<Self> {
         let path = parent.join(name);
         if path.exists() {
             fs::remove_dir_all(&path)
                 .with_context(|| format!("cannot empty {}", path.display()))?;
         }
-        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
@@ -31,7 +31,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed now is emptied by the next run.
+        // If this fails, the next run removes the folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

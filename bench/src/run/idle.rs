@@ -1,6 +1,6 @@
-//! Target 12, the shop's half: how soon it is ready, and what it holds while nobody asks.
+//! Target 12 for the shop: time until it is ready, and memory while it is idle.
 //!
-//! It is started as a newcomer starts it, with the relay and the demo's receivers.
+//! It is started with its defaults, which include the relay and the receivers of the demo.
 
 use tokio::time::sleep;
 
@@ -11,10 +11,10 @@ use super::{
     shop::start_whole,
 };
 
-/// Starts that are timed, of each kind.
+/// Number of timed starts of each kind.
 const STARTS: usize = 9;
 
-/// Starts shops and leaves them alone.
+/// Starts shops and measures them while they are idle.
 pub(super) async fn idle(bench: &Bench) -> anyhow::Result<Section> {
     let mut new = Series::new("start to ready, new database", Unit::Millis);
     let mut again = Series::new("start to ready, after a kill", Unit::Millis);
@@ -49,10 +49,11 @@ pub(super) async fn idle(bench: &Bench) -> anyhow::Result<Section> {
         Verdict::below("12", &rested, 48.0),
     ];
     Ok(Section {
-        title: "Target 12: the shop at rest".to_owned(),
+        title: "Target 12: the idle shop".to_owned(),
         how: format!(
-            "`shop` with its relay and its demo. Start to ready is from the start of the process \
-             until `/readyz` says 200, {STARTS} times each; memory is VmRSS of {} shops.",
+            "`shop` with its relay and its demo. Start to ready is measured from the start of the \
+             process until `/readyz` returns 200, {STARTS} times each. Memory is the VmRSS of {} \
+             shops.",
             bench.rounds
         ),
         series: vec![new, again, fresh, rested],

@@ -1,4 +1,4 @@
-//! The machine that the figures belong to, as far as figures depend on it.
+//! Description of the machine on which the figures were measured.
 
 use std::{
     fmt,
@@ -14,10 +14,10 @@ use anyhow::{Context as _, bail};
 
 use super::folder::Folder;
 
-/// Syncs that the disk is judged by.
+/// Number of syncs with which the disk is measured.
 const SYNCS: usize = 200;
 
-/// What there is to say.
+/// The properties of the machine that affect the figures.
 #[derive(Debug)]
 pub(super) struct Machine {
     cores: usize,
@@ -33,12 +33,12 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Looks around; the disk is the one that `folder` is on, which must be a real one.
+    /// Reads the properties and measures the disk of `folder`, which must be a real one.
     pub(super) fn look(folder: &Path) -> anyhow::Result<Self> {
         let file_system = file_system(folder)?;
         if matches!(file_system.as_str(), "tmpfs" | "ramfs") {
             let path = folder.display();
-            bail!("{path} is in memory ({file_system}), where a commit costs nothing: use --dir");
+            bail!("{path} is in memory ({file_system}), where commits are free: use --dir");
         }
         let read = |path| {
             fs::read_to_string(path)
@@ -93,10 +93,10 @@ impl fmt::Display for Machine {
     }
 }
 
-/// The type of the file system that holds `folder`.
+/// The type of the file system of `folder`.
 fn file_system(folder: &Path) -> anyhow::Result<String> {
     let folder = folder.canonicalize()?;
-    let mounts = fs::read_to_string("/proc/mounts").context("the system tells no mounts")?;
+    let mounts = fs::read_to_string("/proc/mounts").context("cannot read /proc/mounts")?;
     let mounted = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
         let (point, kind) = (words.next()?, words.next()?);
@@ -106,7 +106,7 @@ fn file_system(folder: &Path) -> anyhow::Result<String> {
     Ok(nearest.map_or_else(|| "unknown".to_owned(), |(_, kind)| kind.to_owned()))
 }
 
-/// The least, the median and the most that a synced write of a page takes.
+/// Minimum, median and maximum duration of a synced write of 4 KiB.
 fn sync(folder: &Path) -> anyhow::Result<[Duration; 3]> {
     let folder = Folder::make(folder, "disk")?;
     let mut file = File::create(folder.path().join("page"))?;
@@ -133,7 +133,7 @@ fn commit() -> String {
     commit
 }
 
-/// What a tool says; nothing where there is no such tool.
+/// The output of a program; empty if it cannot be run.
 fn said(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or_else(
@@ -142,7 +142,7 @@ fn said(program: &str, arguments: &[&str]) -> String {
     )
 }
 
-#[expect(clippy::disallowed_methods, reason = "a report says when it was made")]
+#[expect(clippy::disallowed_methods, reason = "a report contains its date")]
 fn date() -> String {
     httpdate::fmt_http_date(SystemTime::now())
 }

@@ -1,8 +1,8 @@
-//! `bench run`: measures, and writes down what came of it.
+//! `bench run`: runs the measurements and writes the results.
 //!
-//! Each measurement starts its own processes on the disk it is told, takes turns between the
-//! sides of each ratio, and removes what it made, also when it fails or is interrupted. A target
-//! that is missed is reported and is no failure; an answer that is wrong is one.
+//! Each measurement starts its own processes, with their data in the folder of `--dir`. It
+//! alternates between the sides of each ratio. It removes everything that it created, even if it
+//! fails or is interrupted. A missed target is reported and is not a failure; a wrong response is.
 
 mod report;
 mod page;
@@ -45,56 +45,56 @@ use report::{Section, summary};
 pub(crate) use service::mebibytes;
 use shop::build;
 
-/// What is measured, and how thoroughly.
+/// What to measure, and how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// Takes a minute or two; the figures are for a first look, and go to the folder of --dir
+    /// Rough run of a few minutes; writes the results to the folder of --dir
     #[arg(long)]
     quick: bool,
-    /// Measures only these, such as replay,writes
+    /// Measures only these, for example replay,writes
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Measures the whole of these parts, and leaves the others of the page as they are
+    /// Measures these parts completely, and keeps the results of the others
     #[arg(long, value_delimiter = ',', conflicts_with = "only")]
     part: Vec<Part>,
-    /// Where databases are made: a folder on a real disk
+    /// Folder for databases, which must be on a real disk
     #[arg(long, default_value = "target/bench")]
     dir: PathBuf,
-    /// The PostgreSQL server to measure on, as a role that may make databases and checkpoints;
-    /// one is started for this when absent
+    /// PostgreSQL server to measure on, with a role that may create databases and run checkpoints;
+    /// by default the harness starts one
     #[arg(long, value_name = "URL")]
     postgres: Option<String>,
-    /// The shop to measure; built and found beside this program when absent
+    /// Program of the shop; by default it is built and found in the folder of this program
     #[arg(long)]
     shop: Option<PathBuf>,
-    /// The `hapax` program to start; built and found beside this program when absent
+    /// Program `hapax`; by default it is built and found in the folder of this program
     #[arg(long)]
     hapax: Option<PathBuf>,
-    /// The RabbitMQ server to measure on
+    /// RabbitMQ server to measure on
     #[arg(
         long,
         value_name = "URL",
         default_value = "amqp://guest:guest@127.0.0.1:5672/%2f"
     )]
     amqp: String,
-    /// Leaves out the queues of others, which are installed from their registries
+    /// Leaves out the other queue libraries, which are installed from their registries
     #[arg(long)]
     no_peers: bool,
-    /// Rounds of each measurement
+    /// Number of rounds of each measurement
     #[arg(long)]
     rounds: Option<usize>,
-    /// Milliseconds of each round
+    /// Length of each round in milliseconds
     #[arg(long)]
     window_ms: Option<u64>,
-    /// Events of the largest backlog, and of the database that the console looks at
+    /// Number of events in the largest backlog, and in the database of the console
     #[arg(long)]
     events: Option<u64>,
-    /// Where the figures are written [default: bench/RESULTS.md]
+    /// File for the results [default: bench/RESULTS.md]
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
-/// What each measurement is told.
+/// Settings and shared state of the measurements.
 #[derive(Debug)]
 struct Bench {
     dir: PathBuf,
@@ -106,18 +106,18 @@ struct Bench {
     warm_up: Duration,
     window: Duration,
     idle: Duration,
-    /// First writes before a storm.
+    /// Number of first writes before a storm.
     steady: u64,
     backlogs: Vec<u64>,
     relay: relay::Sizes,
     console: console::Sizes,
     postgres: Option<String>,
-    // Dropped before the server that its database is on.
+    // Declared before the server, so that it is dropped first: its database is on the server.
     deep: OnceCell<relay::Deep>,
     server: OnceCell<Server>,
 }
 
-/// What a shop stands on.
+/// The store of a shop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Store {
     Sqlite,
@@ -141,39 +141,39 @@ impl Bench {
         }
     }
 
-    /// The PostgreSQL server, which is there once somebody asks for it.
+    /// The PostgreSQL server, which is started on first use.
     async fn server(&self) -> anyhow::Result<&Server> {
         let start = || Server::start(&self.dir, self.postgres.as_deref());
         self.server.get_or_try_init(start).await
     }
 
-    /// The shop, which is built once somebody asks for it.
+    /// The program of the shop, which is built on first use.
     fn shop(&self) -> anyhow::Result<&Path> {
         built(&self.shop, "shop", "shop")
     }
 
-    /// The `hapax` program, likewise.
+    /// The program `hapax`, which is built on first use.
     fn hapax(&self) -> anyhow::Result<&Path> {
         built(&self.hapax, "hapax-server", "hapax")
     }
 
-    /// What came of the deep backlog, once for all who ask.
+    /// The results of the deep backlog, which is measured on first use.
     async fn deep(&self) -> anyhow::Result<&relay::Deep> {
         self.deep.get_or_try_init(|| relay::Deep::of(self)).await
     }
 
-    /// Tells whoever waits that a round is over.
+    /// Prints that a round is finished.
     fn progress(&self, round: usize) {
         say(&format!("  round {} of {}\n", round + 1, self.rounds));
     }
 }
 
-/// A measurement, its name and its part.
+/// A measurement with its part and its name.
 type Chosen<'a> = (Part, &'static str, Measurement<'a>);
 type Measurement<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Section>> + 'a>>;
 
 impl Flags {
-    /// Measures, prints, writes down.
+    /// Runs the measurements, prints the results and writes them to the file.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let start = Instant::now();
         let bench = self.bench()?;
@@ -233,7 +233,7 @@ impl Flags {
         Ok(())
     }
 
-    /// A part as it is written down, with the server where it has one.
+    /// The text of a part, with the PostgreSQL server if the part uses one.
     fn text(&self, written: &Written, machine: &str, server: &str) -> String {
         let kind = if self.quick { " --quick" } else { "" };
         let server = match written.part {
@@ -243,7 +243,7 @@ impl Flags {
         written.text(&format!("{machine}{server}"), kind)
     }
 
-    /// The measurements that are asked for, by name.
+    /// The selected measurements.
     fn chosen<'a>(&self, bench: &'a Bench) -> anyhow::Result<Vec<Chosen<'a>>> {
         let parts = [
             embedded(bench),
@@ -260,7 +260,7 @@ impl Flags {
             if all.iter().all(|(_, name, _)| name != only) {
                 let names: Vec<_> = all.iter().map(|(_, name, _)| *name).collect();
                 bail!(
-                    "--only {only}: there is no such measurement, but {}",
+                    "--only {only}: unknown measurement, expected one of {}",
                     names.join(", ")
                 );
             }
@@ -274,7 +274,7 @@ impl Flags {
 
     fn bench(&self) -> anyhow::Result<Bench> {
         let dir = &self.dir;
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let given =
             |program: &Option<PathBuf>| program.clone().map(OnceLock::from).unwrap_or_default();
         let rounds = self.rounds.unwrap_or(5).max(1);
@@ -310,7 +310,7 @@ impl Flags {
     fn backlogs(&self) -> Vec<u64> {
         match self.events {
             Some(events) => {
-                // Each size once: outboxes are named by theirs.
+                // Each size only once, because the outboxes are named by their size.
                 let sizes = BTreeSet::from([10_000.min(events), (events / 10).max(1), events]);
                 sizes.into_iter().collect()
             }
@@ -319,8 +319,8 @@ impl Flags {
         }
     }
 
-    /// Where the figures go, and whether what stands there is kept: only a run of whole parts
-    /// replaces figures that are kept, and those of its parts alone.
+    /// The file for the results, and whether it keeps the results of other parts. Only a run of
+    /// whole parts writes to `RESULTS.md`, and it replaces only the results of its parts.
     fn out(&self, dir: &Path) -> (PathBuf, bool) {
         match &self.out {
             Some(out) => (out.clone(), false),
@@ -333,7 +333,7 @@ impl Flags {
     }
 }
 
-/// What the embedded store is measured by.
+/// The measurements of the embedded store.
 fn embedded(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
     let store = Store::Sqlite;
     vec![
@@ -347,7 +347,7 @@ fn embedded(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
     ]
 }
 
-/// What the relay is measured by.
+/// The measurements of the relay.
 fn of_relay(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
     vec![
         ("relay-drain", Box::pin(relay::drain(bench))),
@@ -362,7 +362,8 @@ fn of_relay(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
     ]
 }
 
-/// A program of this project: where it is, or where a build has put it, beside this very program.
+/// The path of a program of this project. If it was not given, it is built into the folder of this
+/// program.
 fn built<'a>(place: &'a OnceLock<PathBuf>, package: &str, name: &str) -> anyhow::Result<&'a Path> {
     if let Some(known) = place.get() {
         return Ok(known);
@@ -371,7 +372,7 @@ fn built<'a>(place: &'a OnceLock<PathBuf>, package: &str, name: &str) -> anyhow:
     Ok(place.get_or_init(|| program))
 }
 
-/// What PostgreSQL is measured by.
+/// The measurements on PostgreSQL.
 fn on_postgres(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
     let store = Store::Postgres;
     vec![
@@ -395,7 +396,7 @@ fn on_postgres(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
     ]
 }
 
-/// Prints at once; a terminal that is gone is no reason to stop measuring.
+/// Prints without buffering. Errors are ignored, because a closed terminal must not stop the run.
 fn say(text: &str) {
     let mut stdout = stdout().lock();
     let _ = stdout

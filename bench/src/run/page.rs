@@ -1,16 +1,15 @@
-//! RESULTS.md: a part for each store, one for the relay and one for the console, each of a run of its
-//! own.
+//! `RESULTS.md`: a part for each store, one for the relay and one for the console.
 //!
-//! A run that measured the whole of a part replaces it, and leaves the others as they are.
+//! A run that has measured a part completely replaces it and keeps the others.
 
 use std::{fmt, time::Duration};
 
 use super::report::{COMMAND, Section, summary};
 
-/// What other commands measure, and somebody writes down: it stands last, and stays.
+/// The part with results of other commands, which is written by hand. It is kept at the end.
 const OTHERS: &str = "# Fleet";
 
-/// What is measured together, and written down together.
+/// A part of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(super) enum Part {
     /// The shop on SQLite
@@ -24,7 +23,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// All of them, in the order in which they are written down.
+    /// All parts, in the order of the page.
     pub(super) const ALL: [Self; 4] = [Self::Embedded, Self::Postgres, Self::Relay, Self::Console];
 
     fn heading(self) -> &'static str {
@@ -48,7 +47,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// A part, and what came of it.
+/// A part with its results.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) part: Part,
@@ -57,7 +56,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// The part as it is written down.
+    /// The text of the part.
     pub(super) fn text(&self, machine: &str, kind: &str) -> String {
         let Self {
             part,
@@ -75,7 +74,7 @@ impl Written {
     }
 }
 
-/// The page with these parts in place of those that it has, and the others as they are.
+/// The page with new texts for the parts in `written`. Other parts are kept.
 pub(super) fn page(kept: &str, written: &[(Part, String)]) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in Part::ALL {
@@ -95,7 +94,7 @@ pub(super) fn page(kept: &str, written: &[(Part, String)]) -> String {
         .join("\n")
 }
 
-/// A part of a page: from its heading to the next one of its rank.
+/// The text of a part of a page, from its heading to the next heading of the same level.
 fn kept_part(page: &str, heading: &str) -> Option<String> {
     let mut lines = page.lines().skip_while(|line| *line != heading);
     let mut text = lines.next()?.to_owned();

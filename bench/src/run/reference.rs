@@ -1,4 +1,4 @@
-//! How the services are started that the shop is held against.
+//! Starts the reference services.
 
 use std::{
     ffi::OsString,
@@ -18,16 +18,16 @@ use super::{
     shop::{Shop, TOKEN},
 };
 
-/// An answer of the shop, kept for the references to give.
+/// A response of the shop, recorded for the reference services.
 #[derive(Debug)]
 pub(super) struct Recorded {
     file: PathBuf,
-    /// Its bytes, head and body.
+    /// Its size in bytes, head and body.
     pub(super) size: usize,
 }
 
 impl Recorded {
-    /// Posts an order twice and keeps the replay as it came over the wire.
+    /// Posts an order twice and records the replay as it was received.
     pub(super) async fn replay(address: SocketAddr, folder: &Folder) -> anyhow::Result<Self> {
         let request = Request::post("/orders", TOKEN, crate::ORDER, 0);
         let mut connection = Connection::open(address).await?;
@@ -35,7 +35,7 @@ impl Recorded {
         let head = connection.exchange(request.bytes()).await?;
         ensure!(
             head.status == 201 && head.replayed,
-            "the second answer is no replay: {head:?}"
+            "the second response is not a replay: {head:?}"
         );
         let bytes = [connection.head(), connection.body()].concat();
         let file = folder.path().join("answer");
@@ -46,7 +46,7 @@ impl Recorded {
         })
     }
 
-    /// The same, of a shop that is started for it.
+    /// Starts a shop and records its replay.
     pub(super) async fn of(bench: &Bench, folder: &Folder) -> anyhow::Result<Self> {
         let place = Folder::make(folder.path(), "recorded")?;
         let shop = Shop::bare(bench, Store::Sqlite, place, &[]).await?;
@@ -54,7 +54,7 @@ impl Recorded {
     }
 }
 
-/// Starts the reference that `arguments` name; what it keeps is in `folder`.
+/// Starts the reference service of `arguments`, with its database in `folder`.
 pub(super) async fn start(
     answer: &Recorded,
     folder: &Folder,
@@ -62,7 +62,7 @@ pub(super) async fn start(
 ) -> anyhow::Result<Service> {
     let mut arguments: Vec<_> = arguments.iter().map(OsString::from).collect();
     if arguments != ["constant"] {
-        // A port is given to one at a time, so the name is not taken.
+        // Free ports are unique, so the name is too.
         let name = format!("{}.db", free_address()?.port());
         let database = folder.path().join(name);
         arguments.extend(["--database".into(), database.into()]);
@@ -70,7 +70,7 @@ pub(super) async fn start(
     serve(answer, folder.path(), &arguments).await
 }
 
-/// Starts the reference that `arguments` name, whatever it stands on.
+/// Starts the reference service of `arguments`.
 pub(super) async fn serve(
     answer: &Recorded,
     folder: &Path,

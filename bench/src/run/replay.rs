@@ -1,7 +1,8 @@
-//! Target 3: what a replay costs.
+//! Target 3: the cost of a replay.
 //!
-//! From the cache it is held against axum answering a constant; without the cache, against a
-//! service that does one primary-key SELECT. All of them send the same bytes.
+//! A replay from the cache is compared with axum and a constant response. A replay without the
+//! cache is compared with a service that runs one primary-key SELECT. All of them send the same
+//! bytes.
 
 use anyhow::ensure;
 
@@ -18,12 +19,12 @@ use super::{
     speed::Speed,
 };
 
-/// Keys that are replayed round and round: their answers fit the default cache.
+/// Number of keys that are replayed in a cycle. Their responses fit into the default cache.
 const KEYS: u64 = 4_096;
 /// The setting that turns the replay cache off.
 const NO_CACHE: (&str, &str) = ("HAPAX__IDEMPOTENCY__CACHE_BYTES", "0");
 
-/// From the cache.
+/// Measures replays from the cache.
 pub(super) async fn cached(bench: &Bench, store: Store) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "replay")?;
     let place = Folder::make(folder.path(), "shop")?;
@@ -44,7 +45,7 @@ pub(super) async fn cached(bench: &Bench, store: Store) -> anyhow::Result<Sectio
         how: how(
             bench,
             &answer,
-            "`bench serve constant` answers the same bytes.",
+            "`bench serve constant` sends the same bytes.",
         ),
         verdicts: vec![Verdict::at_least("3", &ratio, 0.85)],
         series: figures(&sides, [ratio]),
@@ -52,7 +53,7 @@ pub(super) async fn cached(bench: &Bench, store: Store) -> anyhow::Result<Sectio
     })
 }
 
-/// From SQLite.
+/// Measures replays from SQLite.
 pub(super) async fn uncached(bench: &Bench) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "replay")?;
     let place = Folder::make(folder.path(), "shop")?;
@@ -64,7 +65,7 @@ pub(super) async fn uncached(bench: &Bench) -> anyhow::Result<Section> {
     let mut sides = [
         Side::new("shop, replay without the cache", &shop.service),
         Side::new("axum + SELECT on a pool of readers", &pooled),
-        Side::new("axum + SELECT in the request's own task", &inline),
+        Side::new("axum + SELECT in the task of the request", &inline),
     ];
     alternate(bench, &mut sides).await?;
     let [shop, pooled, inline] = &sides;
@@ -73,9 +74,9 @@ pub(super) async fn uncached(bench: &Bench) -> anyhow::Result<Section> {
     let name = format!("{name} that blocks the runtime");
     let bound = Series::ratio(name, &shop.speed.rate, &inline.speed.rate);
     let references = "The SELECT service keeps key and body in SQLite and reads by primary key: \
-                      from a pool of three readers on blocking threads, which is what the target \
-                      is judged by, or in the request's own task, which blocks the runtime and \
-                      bounds what one could do.";
+                      with a pool of three readers on blocking threads, to which the target \
+                      applies, or in the task of the request, which blocks the runtime and gives \
+                      an upper bound.";
     Ok(Section {
         title: format!("Target 3: replay without the cache, {}", Store::Sqlite),
         how: how(bench, &answer, references),
@@ -85,7 +86,7 @@ pub(super) async fn uncached(bench: &Bench) -> anyhow::Result<Section> {
     })
 }
 
-/// From PostgreSQL.
+/// Measures replays from PostgreSQL.
 pub(super) async fn uncached_on_a_server(bench: &Bench) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "replay")?;
     let place = Folder::make(folder.path(), "shop")?;
@@ -104,8 +105,8 @@ pub(super) async fn uncached_on_a_server(bench: &Bench) -> anyhow::Result<Sectio
     let name = "replay without the cache / SELECT";
     let ratio = Series::ratio(name, &shop.speed.rate, &select.speed.rate);
     let reference = format!(
-        "The SELECT service keeps key and body in PostgreSQL and reads by primary key, prepared; \
-         of pools of 8, 16 and 32 connections it has the one that suits it best, {pool}."
+        "The SELECT service keeps key and body in PostgreSQL and reads by primary key, prepared. \
+         Its pool has {pool} connections, which was the fastest of 8, 16 and 32."
     );
     Ok(Section {
         title: format!("Target 3: replay without the cache, {}", Store::Postgres),
@@ -118,13 +119,13 @@ pub(super) async fn uncached_on_a_server(bench: &Bench) -> anyhow::Result<Sectio
 
 fn how(bench: &Bench, answer: &Recorded, reference: &str) -> String {
     format!(
-        "{} keys are replayed round and round over {} connections, an answer of {} bytes each; \
+        "{} keys are replayed in a cycle over {} connections, with a response of {} bytes each; \
          {} rounds of {:?} after {:?} of warm-up. {reference}",
         KEYS, bench.connections, answer.size, bench.rounds, bench.window, bench.warm_up
     )
 }
 
-/// One of the services that take turns.
+/// One of the services that are compared.
 struct Side<'a> {
     service: &'a Service,
     speed: Speed,
@@ -159,7 +160,7 @@ async fn alternate(bench: &Bench, sides: &mut [Side<'_>]) -> anyhow::Result<()> 
     }
     for round in 0..bench.rounds {
         for turn in 0..sides.len() {
-            // Whoever goes first goes last the next time.
+            // Every second round has the reverse order.
             let turn = if round % 2 == 0 {
                 turn
             } else {
@@ -170,7 +171,7 @@ async fn alternate(bench: &Bench, sides: &mut [Side<'_>]) -> anyhow::Result<()> 
             tally.only(201)?;
             ensure!(
                 tally.replayed == tally.count(),
-                "an answer was no replay: {tally}"
+                "a response was not a replay: {tally}"
             );
             side.speed.push(&tally);
         }

@@ -1,11 +1,11 @@
-//! What was measured, as a person reads it: on the terminal and in RESULTS.md.
+//! Report of the measurements, for the terminal and for `RESULTS.md`.
 //!
-//! A series is one figure over the rounds; what is quoted is its median, with its least and its
-//! most beside it. A ratio is taken within each round, between two figures of the same round.
+//! A series contains one figure per round. The report shows its median, minimum and maximum. A
+//! ratio is computed for each round, from two figures of the same round.
 
 use std::fmt::{self, Write as _};
 
-/// One figure over the rounds.
+/// A figure in all rounds.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     name: String,
@@ -13,10 +13,10 @@ pub(super) struct Series {
     values: Vec<f64>,
 }
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// So many per second.
+    /// A rate per second.
     PerSecond,
     /// Milliseconds.
     Millis,
@@ -24,14 +24,14 @@ pub(super) enum Unit {
     Micros,
     /// Mebibytes.
     Mebibytes,
-    /// A plain number of things.
+    /// A number of things.
     Count,
     /// A figure divided by another.
     Ratio,
 }
 
 impl Series {
-    /// A series without rounds yet.
+    /// A series without rounds.
     pub(super) fn new(name: impl Into<String>, unit: Unit) -> Self {
         Self {
             name: name.into(),
@@ -55,7 +55,7 @@ impl Series {
         }
     }
 
-    /// What it counts.
+    /// The name of the figure.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -65,7 +65,7 @@ impl Series {
         self.values.push(value);
     }
 
-    /// The figure in the middle; NaN without rounds.
+    /// The median; NaN without rounds.
     pub(super) fn median(&self) -> f64 {
         let mut sorted = self.values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -76,7 +76,7 @@ impl Series {
         }
     }
 
-    /// The least figure.
+    /// The smallest figure.
     pub(super) fn min(&self) -> f64 {
         self.values.iter().copied().fold(f64::NAN, f64::min)
     }
@@ -87,7 +87,7 @@ impl Series {
     }
 }
 
-/// A figure with its unit, as it is printed.
+/// A figure with its unit, for printing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figure(pub(super) f64, pub(super) Unit);
 
@@ -117,7 +117,7 @@ fn grouped(value: f64) -> String {
     text
 }
 
-/// A target, and whether it was met.
+/// A target, and whether it is met.
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
     target: &'static str,
@@ -168,27 +168,27 @@ impl Verdict {
     }
 }
 
-/// One measurement: what was done, what came of it.
+/// One measurement: its description and results.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Section {
-    /// What `--only` calls it.
+    /// The name for `--only`.
     pub(super) name: &'static str,
-    /// Its headline.
+    /// The heading.
     pub(super) title: String,
-    /// How it was done.
+    /// The description of the method.
     pub(super) how: String,
     /// The figures.
     pub(super) series: Vec<Series>,
-    /// Figures that are no medians over rounds, as a table of their own.
+    /// A separate table, for figures that are not medians over rounds.
     pub(super) table: String,
-    /// The targets among them.
+    /// The targets.
     pub(super) verdicts: Vec<Verdict>,
 }
 
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "## {}\n\n{}", self.title, self.how)?;
-        writeln!(f, "Again: `{COMMAND} --only {}`.\n", self.name)?;
+        writeln!(f, "Repeat with: `{COMMAND} --only {}`.\n", self.name)?;
         f.write_str(&self.table)?;
         if self.series.is_empty() {
             return Ok(());
@@ -210,7 +210,7 @@ impl fmt::Display for Section {
     }
 }
 
-/// What measures.
+/// The command of the harness.
 pub(super) const COMMAND: &str = "cargo run --release -p bench -- run";
 
 /// The table of targets.

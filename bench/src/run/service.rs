@@ -1,6 +1,7 @@
-//! A service in a process of its own, killed when nobody needs it any more.
+//! Child processes of the harness, which are killed when they are dropped.
 //!
-//! What it says goes to a file; when it ends too early, the end of that file is the story.
+//! The output of a process is written to a file. If the process fails, the error contains the end
+//! of that file.
 
 use std::{
     fs::{self, File},
@@ -15,12 +16,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::load::{Connection, Request};
 
-/// How long a service may take to be ready.
+/// Time limit for a service to become ready.
 const READY: Duration = Duration::from_secs(20);
-/// Between two looks at a process that is starting or ending.
+/// Poll interval while a process starts or ends.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A process of ours.
+/// A child process.
 #[derive(Debug)]
 pub(super) struct Running {
     child: Child,
@@ -28,9 +29,9 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts it; stdout and stderr go to the file `log`.
+    /// Starts the process, with stdout and stderr in the file `log`.
     pub(super) fn start(mut command: Command, log: &Path) -> anyhow::Result<Self> {
-        let said = File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
+        let said = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
         command
             .stdin(Stdio::null())
             .stdout(said.try_clone()?)
@@ -44,7 +45,7 @@ impl Running {
         })
     }
 
-    /// Waits until it ends by itself, and returns what it said.
+    /// Waits until the process ends, and returns its output.
     pub(super) async fn ended(mut self) -> anyhow::Result<String> {
         loop {
             match self.child.try_wait()? {
@@ -55,7 +56,7 @@ impl Running {
         }
     }
 
-    /// Asks it to end, waits until it has, and returns what it said.
+    /// Sends SIGTERM, waits until the process ends, and returns its output.
     pub(super) async fn told_to_end(self) -> anyhow::Result<String> {
         let id = self.child.id().to_string();
         let told = Command::new("kill").args(["-TERM", &id]).status()?;
@@ -69,20 +70,20 @@ impl Running {
         let said = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = said.lines().rev().take(5).collect();
         let end = lines.into_iter().rev().collect::<Vec<_>>().join("\n  ");
-        format!("ended with {status}, and said:\n  {end}")
+        format!("ended with {status}, last output:\n  {end}")
     }
 
     /// A figure of `/proc/PID/status`, in mebibytes.
     fn memory(&self, field: &str) -> anyhow::Result<f64> {
         let path = format!("/proc/{}/status", self.child.id());
-        let status = fs::read_to_string(path).context("the process is gone")?;
+        let status = fs::read_to_string(path).context("the process has ended")?;
         mebibytes(&status, field)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -92,14 +93,14 @@ impl Drop for Running {
 #[derive(Debug)]
 pub(super) struct Service {
     running: Running,
-    /// Where it listens.
+    /// The address on which the service listens.
     pub(super) address: SocketAddr,
-    /// From its start until it said that it is ready.
+    /// The time from its start until it was ready.
     pub(super) ready_after: Duration,
 }
 
 impl Service {
-    /// Starts it on `address` and waits until it is ready.
+    /// Starts the service on `address` and waits until it is ready.
     pub(super) async fn start(
         command: Command,
         address: SocketAddr,
@@ -124,7 +125,7 @@ impl Service {
         })
     }
 
-    /// The memory that it holds now, in mebibytes.
+    /// The current memory of the process, in mebibytes.
     pub(super) fn resident(&self) -> anyhow::Result<f64> {
         self.running.memory("VmRSS")
     }
@@ -140,7 +141,7 @@ async fn is_ready(address: SocketAddr) -> bool {
     asked.is_ok_and(|head| head.status == 200)
 }
 
-/// An address on which nobody listens at this moment.
+/// An address that is free at the moment.
 pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
@@ -155,7 +156,7 @@ pub(crate) fn mebibytes(status: &str, field: &str) -> anyhow::Result<f64> {
         .lines()
         .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    let kibibytes = kibibytes.with_context(|| format!("the system does not tell {field}"))?;
+    let kibibytes = kibibytes.with_context(|| format!("/proc/PID/status has no {field}"))?;
     Ok(kibibytes as f64 / 1024.0)
 }
 

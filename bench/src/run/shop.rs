@@ -1,4 +1,4 @@
-//! How the shop is started, and what it is asked besides being under load.
+//! Builds and starts the shop, and counts its orders.
 
 use std::{
     net::SocketAddr,
@@ -18,12 +18,12 @@ use super::{
     service::{Service, free_address},
 };
 
-/// Who asks.
+/// The bearer token of the requests.
 pub(super) const TOKEN: &str = "bench";
-/// Orders of one page of the list: the most that the shop gives.
+/// Number of orders per page of the list: the maximum that the shop allows.
 const PAGE: usize = 200;
 
-/// Builds a program as it is measured and says where it is: beside this very program.
+/// Builds a program in the release profile and returns its path, in the folder of this program.
 pub(super) fn build(package: &str, name: &str) -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe()?.with_file_name(name);
     let build = ["build", "--release", "--quiet", "--package", package];
@@ -46,17 +46,17 @@ pub(super) fn build(package: &str, name: &str) -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-/// A shop, its database where it has a server for it, and the folder that it lives in.
+/// A shop with its folder and, on PostgreSQL, its database.
 #[derive(Debug)]
 pub(super) struct Shop {
-    /// The process; dropped, and so killed, before what it stands on.
+    /// The process. It is the first field, so it is killed before its database is removed.
     pub(super) service: Service,
     database: Option<Arc<Database>>,
     _folder: Folder,
 }
 
 impl Shop {
-    /// Starts a shop that does nothing but answer: no relay, no demo, an empty database.
+    /// Starts a shop that only handles requests: no relay, no demo, an empty database.
     pub(super) async fn bare(
         bench: &Bench,
         store: Store,
@@ -70,7 +70,7 @@ impl Shop {
         Self::on(bench, database, folder, settings).await
     }
 
-    /// Starts another on the same database, where that is on a server.
+    /// Starts another shop on the same PostgreSQL database.
     pub(super) async fn beside(&self, bench: &Bench, folder: Folder) -> anyhow::Result<Self> {
         Self::on(bench, self.database.clone(), folder, &[]).await
     }
@@ -102,18 +102,18 @@ impl Shop {
         })
     }
 
-    /// Where it listens.
+    /// The address of the shop.
     pub(super) fn address(&self) -> SocketAddr {
         self.service.address
     }
 
-    /// Its database, where that is on a server.
+    /// The database, if the shop uses PostgreSQL.
     pub(super) fn database(&self) -> Option<&Database> {
         self.database.as_deref()
     }
 }
 
-/// Starts the shop as a newcomer does, in a folder that may hold an earlier one's database.
+/// Starts the shop with its defaults, in a folder that may contain the database of an earlier shop.
 pub(super) async fn start_whole(program: &Path, folder: &Path) -> anyhow::Result<Service> {
     start(Command::new(program), folder).await
 }
@@ -128,7 +128,7 @@ async fn start(mut command: Command, folder: &Path) -> anyhow::Result<Service> {
     Service::start(command, address, &folder.join("log")).await
 }
 
-/// How many orders of `customer` the shop lists.
+/// The number of orders of `customer` in the list of the shop.
 pub(super) async fn count_orders(address: SocketAddr, customer: &str) -> anyhow::Result<u64> {
     let mut connection = Connection::open(address).await?;
     let (mut count, mut after) = (0, String::new());
@@ -137,7 +137,11 @@ pub(super) async fn count_orders(address: SocketAddr, customer: &str) -> anyhow:
         let head = connection
             .exchange(Request::get(&path, Some(TOKEN)).bytes())
             .await?;
-        ensure!(head.status == 200, "GET {path} is answered {}", head.status);
+        ensure!(
+            head.status == 200,
+            "GET {path}: expected status 200, got {}",
+            head.status
+        );
         let page: serde_json::Value = serde_json::from_slice(connection.body())?;
         let items = page["items"].as_array().context("the list has no items")?;
         let of_customer = items

@@ -1,22 +1,22 @@
-//! How fast a service answered, round by round.
+//! Rate and latency of a service in all rounds.
 
 use crate::load::Tally;
 
 use super::report::{Series, Unit};
 
-/// The rate, the median and the tail of one service.
+/// Rate, median latency and tail latency of a service.
 #[derive(Debug)]
 pub(super) struct Speed {
-    /// Answers per second.
+    /// Responses per second.
     pub(super) rate: Series,
-    /// What half of the answers took at most.
+    /// The median latency.
     pub(super) median: Series,
-    /// What 99 of 100 answers took at most.
+    /// The 99th percentile of the latency.
     pub(super) tail: Series,
 }
 
 impl Speed {
-    /// No rounds yet.
+    /// Three series without rounds.
     pub(super) fn new(name: &str) -> Self {
         Self {
             rate: Series::new(name, Unit::PerSecond),
@@ -25,7 +25,7 @@ impl Speed {
         }
     }
 
-    /// Adds what came of a round.
+    /// Adds the result of a round.
     pub(super) fn push(&mut self, tally: &Tally) {
         let millis = |thousandths| tally.latency.quantile(thousandths).as_secs_f64() * 1e3;
         self.rate.push(tally.per_second());
@@ -33,7 +33,7 @@ impl Speed {
         self.tail.push(millis(990));
     }
 
-    /// Its latencies, for the end of a table.
+    /// The latencies.
     pub(super) fn latencies(&self) -> [Series; 2] {
         [self.median.clone(), self.tail.clone()]
     }

@@ -1,8 +1,8 @@
 //! Target 4: a thousand simultaneous requests with one key.
 //!
-//! Held against a thousand simultaneous requests with a key each, like for like; what a first
-//! write takes under steady load is shown beside it. That there is one effect, and one answer,
-//! is no figure: where it is not so, the run fails.
+//! They are compared with a thousand simultaneous requests with different keys. The latency of
+//! first writes under steady load is shown as well. The run fails unless there is exactly one
+//! effect and all responses are equal.
 
 use std::{pin::pin, time::Duration};
 
@@ -20,11 +20,11 @@ use super::{
     speed::Speed,
 };
 
-/// Requests at one instant.
+/// Number of simultaneous requests.
 const STORM: u64 = 1_000;
-/// Between two looks at the shop's connections.
+/// Interval at which the connections of the shop are counted.
 const LOOK: Duration = Duration::from_millis(1);
-/// The shop's own connections that do something now.
+/// Counts the connections of the shop that are not idle.
 const AT_WORK: &str = "\
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'hapax' AND state <> 'idle'";
@@ -53,7 +53,7 @@ pub(super) async fn storm(bench: &Bench, store: Store) -> anyhow::Result<Section
         let tally = load::run(&plan).await?;
         tally.only(201)?;
         steady.push(&tally);
-        // Each kind is the first to find the shop warm in every other round.
+        // The order changes in every second round, because the second storm finds the shop warm.
         for kind in if round % 2 == 0 {
             [false, true]
         } else {
@@ -68,7 +68,7 @@ pub(super) async fn storm(bench: &Bench, store: Store) -> anyhow::Result<Section
             }
         }
         let orders = count_orders(shop.address(), "cus_storm").await?;
-        ensure!(orders == 1, "one key made {orders} orders");
+        ensure!(orders == 1, "one key created {orders} orders");
         effects.push(to_f64(orders));
         drop(shop);
         if store == Store::Postgres {
@@ -100,18 +100,18 @@ pub(super) async fn storm(bench: &Bench, store: Store) -> anyhow::Result<Section
         title: format!("Target 4: a duplicate storm, {store}"),
         how: format!(
             "{} rounds, each on a new shop with an empty database: {} first writes over {} \
-             connections, then {STORM} requests released at once with a key each, and {STORM} \
-             with one key, in turns. Every connection was used before. Effects are counted by \
-             `GET /orders`; every body of the storm must be the same, byte for byte. The target \
-             is judged like for like, a thousand at once against a thousand at once.{}",
+             connections, then {STORM} simultaneous requests with a key each, and {STORM} with \
+             one key, in alternating order. Every connection was used before. Effects are counted \
+             with `GET /orders`, and every body of the storm must be the same, byte for byte. The \
+             target compares a thousand simultaneous requests with a thousand others.{}",
             bench.rounds,
             bench.steady,
             bench.connections,
             match store {
                 Store::Sqlite => "",
                 Store::Postgres => {
-                    " Connections are those that `pg_stat_activity` says are not idle, looked at \
-                     every millisecond or so on one more new shop for each kind of storm."
+                    " Connections are those that are not idle in `pg_stat_activity`, counted about \
+                     every millisecond, on another new shop for each kind of storm."
                 }
             },
         ),
@@ -129,16 +129,18 @@ async fn one_key(shop: &Shop) -> anyhow::Result<Tally> {
     tally.only(201)?;
     ensure!(
         bodies.iter().all(|body| *body == bodies[0]),
-        "one key had two answers"
+        "one key has two different responses"
     );
     Ok(tally)
 }
 
-/// The most connections that a new shop has at work at once in a storm of one key, or of many.
+/// The maximum number of busy connections of a new shop in a storm with one key, or with many.
 async fn connections(bench: &Bench, one: bool) -> anyhow::Result<f64> {
     let folder = Folder::make(&bench.dir, "storm")?;
     let shop = Shop::bare(bench, Store::Postgres, folder, &[]).await?;
-    let database = shop.database().context("the shop has no server")?;
+    let database = shop
+        .database()
+        .context("the shop does not use PostgreSQL")?;
     let client = connect(&database.url()).await?;
     let at_work = client.prepare(AT_WORK).await?;
     let storm = async {

@@ -1,8 +1,8 @@
-//! Target 5: what groups are worth to the embedded store.
+//! Target 5: the gain of commit groups on the embedded store.
 //!
-//! The same shop, the same load, SQLite with `synchronous = FULL`; one of them puts every
-//! request in a commit of its own. Beside them stands what people write without Hapax: a bare
-//! INSERT, a commit each, unsafe to retry.
+//! The same shop runs under the same load on SQLite with `synchronous = FULL`, with groups and with
+//! a separate commit for every request. A bare INSERT with a commit for each request, which is
+//! unsafe to retry, is shown for comparison.
 
 use anyhow::ensure;
 
@@ -21,7 +21,7 @@ use super::{
 /// The setting that turns groups off.
 const ALONE: (&str, &str) = ("HAPAX__STORE__GROUP_MAX", "1");
 
-/// Runs them in turns.
+/// Runs the services alternately.
 pub(super) async fn writes(bench: &Bench) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "writes")?;
     let answer = Recorded::of(bench, &folder).await?;
@@ -34,7 +34,7 @@ pub(super) async fn writes(bench: &Bench) -> anyhow::Result<Section> {
     );
     for round in 0..bench.rounds {
         for turn in 0..3 {
-            // Whoever goes first goes last the next time.
+            // Every second round has the reverse order.
             match if round % 2 == 0 { turn } else { 2 - turn } {
                 0 => {
                     let shop = shop(bench, &folder, &[]).await?;
@@ -72,12 +72,11 @@ pub(super) async fn writes(bench: &Bench) -> anyhow::Result<Section> {
     Ok(Section {
         title: "Target 5: embedded writes".to_owned(),
         how: format!(
-            "`POST /orders` with a fresh key each time over {} connections; {} rounds of {:?} \
-             after {:?} of warm-up, each on a new process with an empty database. A write of the \
-             shop is the key, the stored answer, the order and its event, and it is on disk \
-             before it is answered; groups are turned off by `{}={}`. The bare INSERT is the \
-             order alone, on disk as well. The target's 15,000/s is for the reference machine of \
-             two cores.",
+            "`POST /orders` with a new key each time over {} connections; {} rounds of {:?} \
+             after {:?} of warm-up, each on a new process with an empty database. The shop writes \
+             the key, the stored response, the order and its event, and syncs them to disk before \
+             it responds. `{}={}` turns groups off. The bare INSERT writes and syncs the order \
+             alone. The target of 15,000/s is for the reference machine with two cores.",
             bench.connections, bench.rounds, bench.window, bench.warm_up, ALONE.0, ALONE.1
         ),
         series: series.collect(),
@@ -91,7 +90,7 @@ async fn shop(bench: &Bench, folder: &Folder, settings: &[(&str, &str)]) -> anyh
     Shop::bare(bench, Store::Sqlite, place, settings).await
 }
 
-/// Puts a service under load; returns how many answers said that they were replayed.
+/// Puts a service under load and returns the number of replayed responses.
 async fn measure(bench: &Bench, service: &Service, speed: &mut Speed) -> anyhow::Result<u64> {
     let plan = Plan {
         address: service.address,

@@ -1,7 +1,7 @@
-//! An answer that was recorded from the shop, to be given by the services beside it.
+//! A response that was recorded from the shop and is sent by the reference services.
 //!
-//! Same status, same headers, same body: what differs between the services is then the work
-//! that they do for it, not the bytes that they send.
+//! All services send the same status, headers and body, so they differ only in the work that they
+//! do for it.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-/// A recorded answer.
+/// A recorded response.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     status: StatusCode,
@@ -19,11 +19,11 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Reads a file that holds status line, headers and body as they came over the wire.
+    /// Reads a file that contains status line, headers and body as they were received.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
-        let end = end.context("the recorded answer has no end of headers")?;
+        let end = end.context("the recorded response has no empty line after its headers")?;
         let mut lines = str::from_utf8(&bytes[..end])?.split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1));
         let status = StatusCode::from_bytes(status.unwrap_or_default().as_bytes())?;
@@ -33,7 +33,7 @@ impl Answer {
                 .split_once(": ")
                 .context("a recorded header has no colon")?;
             let name = HeaderName::try_from(name)?;
-            // The server writes these two itself.
+            // The server adds these two itself.
             if name != header::DATE && name != header::CONTENT_LENGTH {
                 headers.append(name, HeaderValue::try_from(value)?);
             }
@@ -45,7 +45,7 @@ impl Answer {
         })
     }
 
-    /// The answer with these headers alone: what a handler says before its layers add theirs.
+    /// The response with only these headers: as a handler returns it, before its layers add theirs.
     pub(crate) fn of_handler(mut self, own: &[HeaderName]) -> Self {
         let named = self.headers.into_iter();
         let kept = named.filter_map(|(name, value)| Some((name?, value)));

@@ -1,8 +1,8 @@
-//! What the shop's write is worth: axum with one bare INSERT on SQLite, a commit for each.
+//! Reference service for the shop's write: axum with one bare INSERT on SQLite per request.
 //!
-//! No key, no stored answer, no event: a retry makes a second order, and the event is somebody
-//! else's business. One thread owns the connection, WAL with `synchronous = FULL`, as the shop's
-//! store has it; there is nothing to share a commit with.
+//! It has no key, no stored response and no event, so a retry creates a second order. One thread
+//! owns the connection, with WAL and `synchronous = FULL` like the store of the shop. Each request
+//! has a separate commit.
 
 use std::{path::PathBuf, sync::mpsc, thread};
 
@@ -18,10 +18,10 @@ use tokio::sync::oneshot;
 
 use super::answer::Answer;
 
-/// Which database.
+/// The database.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
-    /// The database file; made when missing
+    /// The database file, which is created if it is missing
     #[arg(long)]
     database: PathBuf,
 }
@@ -29,7 +29,7 @@ pub(super) struct Flags {
 type Job = (serde_json::Value, oneshot::Sender<rusqlite::Result<()>>);
 
 impl Flags {
-    /// The route that writes.
+    /// The route that writes an order.
     pub(super) fn orders(self, answer: Answer) -> anyhow::Result<MethodRouter> {
         let conn = Connection::open(&self.database).context("cannot open the database")?;
         conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
@@ -43,7 +43,7 @@ impl Flags {
             .name("writer".to_owned())
             .spawn(move || {
                 for (order, reply) in waiting {
-                    // Who does not wait any more has gone away.
+                    // The receiver is gone if the client has disconnected.
                     let _ = reply.send(insert(&conn, &order));
                 }
             })?;

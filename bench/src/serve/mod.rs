@@ -1,7 +1,8 @@
-//! The services that the shop is held against, each in a process of its own.
+//! `bench serve`: the reference services with which the shop is compared.
 //!
-//! They stand on the same axum and the same runtime as the shop, and answer `POST /orders` with
-//! what the shop was heard to answer. `/readyz` says 200 once they serve.
+//! Each runs as a separate process. They use the same axum and the same runtime as the shop, and
+//! respond to `POST /orders` with a recorded response of the shop. `/readyz` returns 200 once they
+//! serve.
 
 mod answer;
 mod constant;
@@ -17,13 +18,13 @@ use tokio::net::TcpListener;
 
 use answer::Answer;
 
-/// Serves one of the references.
+/// Runs one of the reference services.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long)]
     listen: SocketAddr,
-    /// The recorded answer: status line, headers and body
+    /// File with the recorded response: status line, headers and body
     #[arg(long)]
     answer: PathBuf,
     #[command(subcommand)]
@@ -32,23 +33,23 @@ pub(crate) struct Flags {
 
 #[derive(Debug, clap::Subcommand)]
 enum Reference {
-    /// Answers the same thing always
+    /// Always sends the same response
     Constant,
-    /// Reads the body of the answer from SQLite, by primary key
+    /// Reads the body of the response from SQLite, by primary key
     Select(select::Flags),
-    /// Writes one row to SQLite, in a commit of its own
+    /// Writes one row to SQLite, with a commit for each request
     Insert(insert::Flags),
-    /// Writes one row to PostgreSQL, in a commit of its own
+    /// Writes one row to PostgreSQL, with a commit for each request
     PostgresInsert(postgres::Flags),
     /// Begins, writes one row and commits, each in turn
     PostgresTransaction(postgres::Flags),
-    /// Writes key, row, event and answer to PostgreSQL, each in turn
+    /// Writes key, row, event and response to PostgreSQL, each in turn
     PostgresNaive(postgres::Flags),
-    /// The same on Hapax, with an arbitrary handler
+    /// Does the same with Hapax, in an arbitrary handler
     PostgresAtomic(postgres::Flags),
-    /// The same, whose claim travels with its first statement
+    /// Does the same with Hapax, with a pipelined claim
     PostgresRiding(postgres::Flags),
-    /// Reads the body of the answer from PostgreSQL, by primary key
+    /// Reads the body of the response from PostgreSQL, by primary key
     PostgresSelect(postgres::Flags),
 }
 

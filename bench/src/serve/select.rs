@@ -1,10 +1,9 @@
-//! A bare primary-key SELECT on SQLite for each request: what a replay without a cache costs
-//! at the least.
+//! Reference service for a replay without a cache: one primary-key SELECT on SQLite per request.
 //!
-//! The table maps keys to bodies; a key that is not there yet is written before the answer, so
-//! that the load generator fills the table by its first pass. `pooled` hands the query to the
-//! runtime's blocking threads, as services do; `inline` runs it where it stands, which blocks
-//! the runtime and is the bound of what one could do.
+//! The table maps keys to bodies. A key that is missing is inserted before the response, so the
+//! load generator fills the table with its first pass. By default the query runs on the blocking
+//! threads of the runtime, as in usual services. With `--inline` it runs in the task of the
+//! request, which blocks the runtime and gives an upper bound of the rate.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -24,16 +23,16 @@ use tokio::{
 
 use super::answer::Answer;
 
-/// Which database, and where the query runs.
+/// The database, and where the query runs.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
-    /// The database file; made when missing
+    /// The database file, which is created if it is missing
     #[arg(long)]
     database: PathBuf,
-    /// Connections that read
+    /// Number of connections for reading
     #[arg(long, default_value_t = 3)]
     readers: usize,
-    /// Runs the query in the request's own task
+    /// Runs the query in the task of the request
     #[arg(long)]
     inline: bool,
 }
@@ -47,7 +46,7 @@ struct Rows {
 }
 
 impl Flags {
-    /// The route that reads its answer.
+    /// The route that reads its response.
     pub(super) fn orders(self, answer: Answer) -> anyhow::Result<MethodRouter> {
         let writer = Connection::open(&self.database).context("cannot open the database")?;
         writer.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
@@ -107,7 +106,9 @@ impl Rows {
                 .lock()
                 .map_err(|_| anyhow::anyhow!("a reader panicked"))
         };
-        let reader = pool()?.pop().context("a permit without a reader")?;
+        let reader = pool()?
+            .pop()
+            .context("no reader is free, although a permit was acquired")?;
         let body = reader
             .prepare_cached("SELECT body FROM answer WHERE key = ?1")
             .and_then(|mut query| {

@@ -1,3 +1,3 @@
-//! The harness runs: every measurement, a round of a moment each. Its figures mean nothing here.
+//! Test of the harness: every measurement runs, with one short round. The figures mean nothing.
 
 mod smoke;

@@ -1,4 +1,4 @@
-//! A run of the whole harness, as somebody starts it, with as little load as can be.
+//! Runs the whole harness as a user would, with as little load as possible.
 
 use std::{
     fs,
@@ -32,7 +32,7 @@ fn the_figures_of_postgresql_are_measured_and_written_down() {
     assert!(page.contains("fsync = on"), "{page}");
 }
 
-/// Not `neighbours`: a breaker that has opened looks again after ten seconds.
+/// Leaves out `neighbours`, because an open breaker waits ten seconds before it tries again.
 #[test]
 fn the_figures_of_the_relay_are_measured_and_written_down() {
     let page = run(&[
@@ -73,7 +73,7 @@ fn a_measurement_that_there_is_not_is_refused_with_the_names_of_those_there_are(
     assert!(said.contains("postgres-writes"), "{said}");
 }
 
-/// Runs these measurements and returns the page that was written.
+/// Runs these measurements and returns the page with the results.
 #[track_caller]
 fn run(only: &[&str]) -> String {
     let directory = fresh(only[0]);
@@ -82,7 +82,7 @@ fn run(only: &[&str]) -> String {
     let erred = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{erred}");
     let page = fs::read_to_string(directory.join("page")).expect("a page is written");
-    fs::remove_dir_all(&directory).expect("it is ours");
+    fs::remove_dir_all(&directory).expect("the folder can be removed");
     page
 }
 
@@ -102,16 +102,16 @@ fn bench(directory: &Path, only: &[&str]) -> Command {
     command
 }
 
-/// On the disk of the build: a folder for temporary files may be in memory.
+/// A new folder on the disk of the build, because a folder for temporary files may be in memory.
 fn fresh(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    // It may be left from a run that failed.
+    // A failed run may have left it.
     let _left = fs::remove_dir_all(&directory);
-    fs::create_dir_all(&directory).expect("a folder can be made");
+    fs::create_dir_all(&directory).expect("a folder can be created");
     directory
 }
 
-/// The shop as the build of the whole workspace left it: a build of its own would take minutes.
+/// The shop from the build of the whole workspace. A separate build would take minutes.
 #[track_caller]
 fn shop() -> PathBuf {
     let shop = Path::new(env!("CARGO_BIN_EXE_bench")).with_file_name("shop");

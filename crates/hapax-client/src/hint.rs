@@ -1,7 +1,7 @@
-//! What a far side asks for with `Retry-After`.
+//! Parser of `Retry-After`, which contains seconds or a date.
 //!
-//! Seconds, or a date. A date is measured against the answer's own `Date`: the two clocks need
-//! not agree, and a client whose clock is an hour ahead must not come back at once.
+//! A date is compared with the `Date` header of the same response, not with the client's clock: a
+//! client whose clock is an hour ahead must not retry immediately.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use http::{
     header::{DATE, HeaderName, RETRY_AFTER},
 };
 
-/// The wait that an answer asks for; `None` when it asks for none that can be read.
+/// The wait that a response asks for; `None` if it has no valid `Retry-After`.
 pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok();
     retry::retry_after(text(RETRY_AFTER)?, text(DATE), now)

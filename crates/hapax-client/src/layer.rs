@@ -40,8 +40,9 @@ pub struct RetryLayer<E> {
 impl<E> RetryLayer<E> {
     /// Creates a layer with this policy.
     ///
-    /// `is_unsent` returns whether an error means that no byte of the request was sent, like
-    /// `hyper_util::client::legacy::Error::is_connect`. If it is not known, return `false`.
+    /// `is_unsent` returns true if an error means that no byte of the request was sent, like
+    /// `hyper_util::client::legacy::Error::is_connect`. If that is not certain, it must return
+    /// `false`.
     pub fn new(
         policy: Policy,
         clock: Clock,
@@ -74,7 +75,7 @@ pub struct Retry<S, E> {
     is_unsent: IsUnsent<E>,
 }
 
-/// The course of an operation, as an extension of its response.
+/// The record of an operation, added to its response as an extension.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Retried {
@@ -82,15 +83,15 @@ pub struct Retried {
     pub key: Option<HeaderValue>,
     /// Why there was no further attempt.
     pub stopped: Stopped,
-    /// The wait that the response asks for.
+    /// The `Retry-After` of the response.
     pub retry_after: Option<Duration>,
     /// The attempts.
     pub attempts: Attempts,
 }
 
-/// No response was received.
+/// The operation ended without a response.
 #[derive(Debug, thiserror::Error)]
-#[error("no answer came")]
+#[error("no response was received")]
 #[non_exhaustive]
 pub struct LayerError {
     /// Why there was no further attempt.
@@ -118,7 +119,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The service that is ready must be called. Its clone replaces it.
+        // Only this service is known to be ready, so it is called, and its clone replaces it.
         let ready = self.inner.clone();
         let inner = mem::replace(&mut self.inner, ready);
         let (shared, is_unsent) = (Arc::clone(&self.shared), Arc::clone(&self.is_unsent));
@@ -209,12 +210,12 @@ fn look<R, E>(came: &Came<R, E>, is_unsent: &IsUnsent<E>, shared: &Shared) -> (S
             (seen, note.unwrap_or_default())
         }
         Ok(Err(error)) if is_unsent(error) => (Seen::NotSent, "not sent".to_owned()),
-        Ok(Err(_)) => (Seen::Lost, "the answer was lost".to_owned()),
-        Err(_) => (Seen::Lost, "no answer in time".to_owned()),
+        Ok(Err(_)) => (Seen::Lost, "the response was lost".to_owned()),
+        Err(_) => (Seen::Lost, "no response in time".to_owned()),
     }
 }
 
-/// The inner service has failed permanently.
+/// The error for an inner service that will never be ready again.
 fn unready(error: impl Into<BoxError>) -> LayerError {
     LayerError {
         stopped: Stopped::Final,

@@ -12,7 +12,8 @@ use http::{HeaderName, Method, StatusCode};
 
 /// The header with the idempotency key.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// The header with which a protected operation says how its response came about.
+/// The header in which a protected operation says whether it executed the request or replayed a
+/// stored response.
 pub(crate) const IDEMPOTENCY_STATUS: HeaderName = HeaderName::from_static("idempotency-status");
 /// The header with the remaining time of the client in milliseconds.
 pub(crate) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
@@ -35,7 +36,7 @@ pub(crate) enum Seen {
     Answer {
         /// The status.
         status: StatusCode,
-        /// The wait that it asks for.
+        /// The wait that the response asks for.
         retry_after: Option<Duration>,
     },
     /// No response was received, and the request was not sent.
@@ -76,8 +77,8 @@ pub(crate) fn wants_key(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PATCH)
 }
 
-/// Whether the code of a problem says that the same request will fail again, whatever the status
-/// is: the operators of the service have to fix a problem of the class `INTERNAL`.
+/// Whether the code of a problem says that the same request will fail again, regardless of the
+/// status. The operators of the service have to fix a problem of the class `INTERNAL`.
 pub(crate) fn is_final(code: &str) -> bool {
     code.split('.').next() == Some("INTERNAL")
 }

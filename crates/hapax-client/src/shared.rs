@@ -72,7 +72,7 @@ impl Shared {
     pub(crate) fn balance<T>(&self, account: &Arc<str>, act: impl FnOnce(&mut Balance) -> T) -> T {
         let now = self.clock.now();
         let fresh = || Balance::new(self.policy.budget, now);
-        // It may have been removed meanwhile, if it was in its initial state.
+        // The balance may have been removed meanwhile, if it was in its initial state.
         act(self.lock().entry(Arc::clone(account)).or_insert_with(fresh))
     }
 

@@ -1,9 +1,8 @@
-//! Completed answers that this node keeps in memory.
+//! Replay cache: completed responses by key, bounded in bytes.
 //!
-//! A completed key never changes until it expires, so an answer may be kept
-//! until then; the bound is in bytes. The look-up borrows its key. A key that is
-//! forgotten is gone from here too, even when a replay of it is being read from
-//! the store at that moment.
+//! A completed key does not change until it expires, so its response can be cached until then. A
+//! look-up borrows the key. Forgetting a key also removes its response from the cache, even if a
+//! request is reading this response from the store at the same time.
 
 use std::{
     hash::Hash,
@@ -18,7 +17,7 @@ use quick_cache::{Equivalent, Weighter, sync::Cache};
 
 use crate::{settings::Moment, stored::Stored};
 
-/// A scope whose key is borrowed; it hashes as [`Scope`] does, part by part.
+/// A borrowed [`Scope`]. It has the same hash, because its fields are hashed in the same order.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct ScopeRef<'a> {
     pub(crate) tenant: &'a Tenant,
@@ -51,12 +50,12 @@ pub(crate) struct Replays {
     forgotten: AtomicU64,
 }
 
-/// How many keys had been forgotten when a request began.
+/// The number of keys that had been forgotten when a request began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Generation(u64);
 
 impl Replays {
-    /// A cache of at most `bytes`; none when that is 0.
+    /// Creates a cache of at most `bytes`; 0 disables it.
     pub(crate) fn new(bytes: u64) -> Self {
         let items = usize::try_from(bytes / 1024).unwrap_or(usize::MAX);
         Self {
@@ -65,7 +64,7 @@ impl Replays {
         }
     }
 
-    /// The answer under a key, unless it has expired.
+    /// Returns the response for a key, unless it has expired.
     pub(crate) fn get(&self, scope: &ScopeRef<'_>, now: Moment) -> Option<Arc<Stored>> {
         let answers = self.answers.as_ref()?;
         let stored = answers.get(scope)?;
@@ -76,12 +75,13 @@ impl Replays {
         Some(stored)
     }
 
-    /// To be asked before the store is, for [`Replays::keep`].
+    /// Returns the current generation, to be read before the store and then passed to
+    /// [`Replays::keep`].
     pub(crate) fn generation(&self) -> Generation {
         Generation(self.forgotten.load(Ordering::SeqCst))
     }
 
-    /// Keeps an answer, unless a key was forgotten since.
+    /// Caches a response, unless a key was forgotten since `since`.
     pub(crate) fn keep(&self, scope: &Scope, stored: &Arc<Stored>, since: Generation) {
         let Some(answers) = &self.answers else {
             return;
@@ -90,13 +90,14 @@ impl Replays {
             return;
         }
         answers.insert(scope.clone(), Arc::clone(stored));
-        // Asked again after the insert: either this sees the forgetting, or that removes the insert.
+        // Checked again after the insert: if a key was forgotten meanwhile, either this check sees
+        // it, or `forget` removes the inserted response.
         if self.generation().0 != since.0 {
             answers.remove(scope);
         }
     }
 
-    /// Drops every answer: any key may have been forgotten.
+    /// Removes all responses, because any key may have been forgotten.
     pub(crate) fn forget_all(&self) {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         if let Some(answers) = &self.answers {
@@ -104,12 +105,12 @@ impl Replays {
         }
     }
 
-    /// Whether no answer is ever kept.
+    /// Whether the cache is disabled.
     pub(crate) fn is_off(&self) -> bool {
         self.answers.is_none()
     }
 
-    /// Drops the answer under a key that the store has forgotten.
+    /// Removes the response for a key that the store has forgotten.
     pub(crate) fn forget(&self, scope: &Scope) {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         if let Some(answers) = &self.answers {
@@ -209,7 +210,7 @@ mod tests {
         cache.get(&borrowed, now).is_some()
     }
 
-    /// So many seconds after the start, by the wall clock and by the other one.
+    /// The moment at `wall` seconds by the wall clock and `reading` seconds by the stopwatch.
     fn at(wall: i64, reading: u64) -> Moment {
         Moment::new(
             Timestamp::from_millis(wall * 1_000),

@@ -1,4 +1,4 @@
-//! What a content type says about a body.
+//! Media types of bodies, as the layer distinguishes them.
 
 use http::HeaderValue;
 
@@ -17,7 +17,7 @@ pub(crate) fn is_multipart(value: &HeaderValue) -> bool {
     media_type(value.as_bytes()).eq_ignore_ascii_case(b"multipart/form-data")
 }
 
-/// The content type without its parameters.
+/// Returns the content type without its parameters.
 pub(crate) fn media_type(value: &[u8]) -> &[u8] {
     let end = value.iter().position(|b| *b == b';').unwrap_or(value.len());
     value[..end].trim_ascii()

@@ -1,10 +1,9 @@
-//! Keys that are computed from the request itself.
+//! Derived keys: idempotency keys that the service computes from the request.
 //!
-//! An operation such as a signup is one intent per e-mail address, whether the
-//! client sends a key or not. Its service says which parts make the key; they
-//! are hashed under a secret of the store, so that nobody can make such a key or
-//! try out what it was made of, and they stand in the fingerprint in the same,
-//! folded form.
+//! An operation such as a signup is one intent per e-mail address, whether the client sends a key
+//! or not. The service chooses the parts of the request from which the key is computed. They are
+//! hashed with a secret of the store, so that clients can neither compute such a key nor find its
+//! parts by trial. The fingerprint contains the parts in the same, folded form.
 
 use std::borrow::Cow;
 
@@ -16,13 +15,13 @@ use sha2::Sha256;
 
 use crate::{body::Kept, extract::from_json, problem::Problem};
 
-/// The version of the format of derived keys: a change has every request derive another key.
+/// The version of the format of derived keys. After a change, every request derives another key.
 const VERSION: u8 = 2;
 
-/// A request as a derivation sees it, before anything has run.
+/// A request before its handler runs, from which a key is derived.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// Its head.
+    /// The head of the request.
     pub parts: &'a Parts,
     kept: &'a Kept,
 }
@@ -32,21 +31,21 @@ impl<'a> View<'a> {
         Self { parts, kept }
     }
 
-    /// The body's bytes; `None` when it is too long to be in memory. JSON always is.
+    /// Returns the body, or `None` if it is too long to be in memory. JSON is always in memory.
     pub fn body(&self) -> Option<&[u8]> {
         self.kept.bytes().map(|bytes| &**bytes)
     }
 
-    /// The body as a type, with refusals that name the member.
+    /// Deserializes the body from JSON.
     ///
     /// # Errors
-    /// 400 when the body is no JSON or does not fit.
+    /// 400 if the body is not JSON or does not fit `T`. The problem names the member.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         from_json(self.body().unwrap_or_default())
     }
 }
 
-/// The parts that make a key.
+/// The parts of a request from which its key is derived.
 ///
 /// ```
 /// use hapax_http::Derived;
@@ -66,28 +65,29 @@ struct Part {
 }
 
 impl Derived {
-    /// No parts yet.
+    /// Creates an empty list of parts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a top-level member of the JSON body, in its folded form: it stands for the member in
-    /// the fingerprint too, so that spellings that fold alike are one request.
+    /// Adds a top-level member of the JSON body, in its folded form. The folded form also replaces
+    /// the member in the fingerprint, so that spellings with the same folded form are the same
+    /// request.
     #[must_use]
     pub fn member(self, name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Self {
         self.add(name.into(), value.into(), true)
     }
 
-    /// Adds a part that is no member of the body.
+    /// Adds a part that is not a member of the body.
     #[must_use]
     pub fn part(self, name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Self {
         self.add(name.into(), value.into(), false)
     }
 
-    /// The key that the parts make for this tenant and operation, under the store's secret.
+    /// Computes the key for this tenant and operation, with the store's secret.
     ///
-    /// Without the secret nobody can find out by trying which address made a key, and what one
-    /// tenant has seen says nothing about another's.
+    /// Without the secret it is not possible to find the address from which a key was derived by
+    /// trial. The keys of one tenant reveal nothing about the keys of another.
     pub(crate) fn key(
         &self,
         secret: &DerivationSecret,
@@ -100,7 +100,7 @@ impl Derived {
         let scope = [tenant.as_str(), operation.as_str()];
         let parts = self.parts.iter().flat_map(|it| [&*it.name, &*it.value]);
         for part in scope.into_iter().chain(parts) {
-            // Behind its length, so that no two lists of parts are one text.
+            // Preceded by its length, so that different lists of parts are different texts.
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part.as_bytes());
         }
@@ -108,7 +108,7 @@ impl Derived {
         Cow::Owned(format!("{DERIVED_PREFIX}{}", hex(&mac)))
     }
 
-    /// The members that stand in another form in the fingerprint.
+    /// Returns the members whose folded form replaces them in the fingerprint.
     pub(crate) fn folded(&self) -> Vec<(&str, &str)> {
         let folded = self.parts.iter().filter(|part| part.folds);
         folded.map(|part| (&*part.name, &*part.value)).collect()
@@ -120,14 +120,14 @@ impl Derived {
     }
 }
 
-/// How a service derives keys.
+/// A service's function that derives keys.
 pub(crate) type Derive = dyn Fn(&View<'_>) -> Result<Derived, Problem> + Send + Sync;
 
-/// A key without parts would be one key for all: refused before it is used.
+/// Refuses a derivation without parts, whose key would be the same for all requests.
 pub(crate) fn check(derived: &Derived) -> Result<(), Problem> {
     if derived.parts.is_empty() {
         return Err(Problem::internal(
-            "the derivation named no part of the request",
+            "the function given to `derived` returned no parts of the request",
         ));
     }
     Ok(())

@@ -1,18 +1,18 @@
-//! What the fuzzers call, and nobody else: readers that are private here, as they are.
+//! Entry points of the fuzzers to private parsers of this crate.
 //!
-//! It is there where the fuzzers are built (`cargo x fuzz`), and nowhere else.
+//! This module is compiled only for the fuzzers (`cargo x fuzz`).
 
 use hapax::key::{HeaderError, IdempotencyKey, parse_header};
 
 pub use crate::body::fuzz::{Refused, canonical, multipart};
 use crate::header;
 
-/// The key that the value of a header names.
+/// Parses the value of the `Idempotency-Key` header.
 pub fn key(value: &[u8]) -> Result<String, HeaderError> {
     parse_header(value).map(std::borrow::Cow::into_owned)
 }
 
-/// The value of the header that names a key.
+/// Formats a key as the value of the `Idempotency-Key` header.
 pub fn echo(key: &IdempotencyKey) -> Vec<u8> {
     header::echo(key).as_bytes().to_vec()
 }

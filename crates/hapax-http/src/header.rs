@@ -1,8 +1,8 @@
-//! The request headers of the contract, and how they are read.
+//! Headers of the HTTP contract, and how request headers are parsed.
 //!
-//! How the text of `Idempotency-Key` is read is the library's to say
-//! ([`hapax::key::parse_header`]); here it must come once. What does not parse
-//! is refused, never guessed at: two readings of one key would be two effects.
+//! [`hapax::key::parse_header`] parses the text of `Idempotency-Key`; this module checks that the
+//! header occurs only once. A header that does not parse is refused, because two interpretations of
+//! one key would be two effects.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -11,19 +11,19 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::problem::{KEY_INVALID, Problem, REQUEST_TIMEOUT_INVALID};
 
-/// The header that names an intent, on requests and on their answers.
+/// The idempotency key, on requests and responses.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// The header that says how an answer came about: `stored`, `replayed` or `bypassed`.
+/// The header that says where a response comes from: `stored`, `replayed` or `bypassed`.
 pub const IDEMPOTENCY_STATUS: HeaderName = HeaderName::from_static("idempotency-status");
 /// The header that marks a replay in the profile `stripe`.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-/// The headers that are the layer's own word on an answer; a handler's are dropped.
+/// The response headers that only the layer sets. Those of a handler are removed.
 pub(crate) const OWN_HEADERS: [HeaderName; 3] =
     [IDEMPOTENCY_KEY, IDEMPOTENCY_STATUS, IDEMPOTENT_REPLAYED];
-/// The header that says how many milliseconds the client has left.
+/// The header with the number of milliseconds that the client is still willing to wait.
 pub const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
-/// The response headers that a browser's script can read only when CORS exposes them.
+/// The response headers that CORS must expose so that scripts in a browser can read them.
 pub const EXPOSED_HEADERS: [HeaderName; 7] = [
     IDEMPOTENCY_KEY,
     IDEMPOTENCY_STATUS,
@@ -34,10 +34,10 @@ pub const EXPOSED_HEADERS: [HeaderName; 7] = [
     crate::request_id::REQUEST_ID,
 ];
 
-/// Digits of a client's budget: more milliseconds than any request takes.
+/// Maximum number of digits in `X-Request-Timeout`: more milliseconds than any request takes.
 const TIMEOUT_DIGITS_MAX: usize = 12;
 
-/// Reads the key; `None` when the header is absent.
+/// Parses the key. Returns `None` if the header is absent.
 pub(crate) fn key(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, Problem> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else {
@@ -45,13 +45,13 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, Problem> 
     };
     let invalid = |why: String| Problem::new(KEY_INVALID).detail(why);
     if values.next().is_some() {
-        return Err(invalid("the header is given twice".to_owned()));
+        return Err(invalid("the header occurs more than once".to_owned()));
     }
     let read = key::parse_header(value.as_bytes());
     read.map(Some).map_err(|why| invalid(why.to_string()))
 }
 
-/// Reads how much time the client has left; `None` when it does not say.
+/// Parses the time that the client has left. Returns `None` if the header is absent.
 pub(crate) fn budget(headers: &HeaderMap) -> Result<Option<Duration>, Problem> {
     let mut values = headers.get_all(REQUEST_TIMEOUT).iter();
     let Some(value) = values.next() else {
@@ -63,11 +63,11 @@ pub(crate) fn budget(headers: &HeaderMap) -> Result<Option<Duration>, Problem> {
     match text.parse() {
         Ok(millis) if sane && values.next().is_none() => Ok(Some(Duration::from_millis(millis))),
         _ => Err(Problem::new(REQUEST_TIMEOUT_INVALID)
-            .detail("it must be a whole number of milliseconds, given once")),
+            .detail("expected one whole number of milliseconds")),
     }
 }
 
-/// Writes a key as a header value: bare where it can be, quoted where it must be.
+/// Formats a key as a header value: without quotes if possible, otherwise with quotes.
 pub(crate) fn echo(key: &IdempotencyKey) -> HeaderValue {
     HeaderValue::from_str(&key.quoted()).expect("a key is visible ASCII")
 }

@@ -1,4 +1,5 @@
-//! The contract for a whole service: its store, its settings, its cache.
+//! Idempotency of a service: the store, the settings and the replay cache that its operations
+//! share.
 
 use std::{
     future::{Ready, ready},
@@ -32,9 +33,9 @@ use crate::{
     told::Told,
 };
 
-/// The contract over one store: makes the layers of a service's operations.
+/// Idempotency keys of a service in one store: creates the layers of its operations.
 ///
-/// Cloning shares everything.
+/// Clones share the cache and all other state.
 #[derive(Debug)]
 pub struct Idempotency<K: Keys>(Arc<Shared<K>>);
 
@@ -48,12 +49,12 @@ struct Shared<K> {
     quotas: Quotas,
     room: Room,
     phased: Mutex<Vec<Operation>>,
-    /// Read once, by the first request whose key is derived.
+    /// Read from the store once, by the first request whose key is derived.
     secret: OnceCell<DerivationSecret>,
 }
 
 impl<K: Keys> Idempotency<K> {
-    /// The contract over `store`.
+    /// Creates the shared state for operations whose keys are in `store`.
     pub fn new(store: K, settings: Settings) -> Self {
         Self(Arc::new(Shared {
             replays: Replays::new(settings.cache_bytes),
@@ -68,19 +69,21 @@ impl<K: Keys> Idempotency<K> {
         }))
     }
 
-    /// The layer for the operation on the route `template`, such as `/orders/{id}`.
+    /// Creates the layer for the operation on the route `template`, such as `/orders/{id}`.
     ///
-    /// The key is required and the mode atomic, until the layer is told otherwise.
+    /// By default the key is required and the operation is in atomic mode.
     ///
     /// # Panics
-    /// When the template is longer than a scope's part may be, or [`Settings::service`] is no name.
+    /// Panics if the template is too long for a scope, or if [`Settings::service`] is not a valid
+    /// name.
     pub fn operation(&self, template: &str) -> OperationLayer<K> {
         OperationLayer::new(self.clone(), template)
     }
 
-    /// The handler of `POST /idempotency-keys`: makes a key for a client that cannot.
+    /// Returns the handler of `POST /idempotency-keys`, which generates a key for a client that
+    /// cannot generate one.
     ///
-    /// Nothing is stored: a key that is never sent leaves no trace. It takes no query.
+    /// The key is not stored until a request uses it. The handler accepts no query parameters.
     pub fn reserve_handler(
         &self,
     ) -> impl Fn(Uri) -> Ready<Result<Response, Problem>> + Clone + Send + Sync + 'static {
@@ -101,38 +104,38 @@ impl<K: Keys> Idempotency<K> {
         }
     }
 
-    /// Deletes a key, so that its next request runs again: here at once, on other nodes within
-    /// [`PURGES_FRESH`]. False when there was none.
+    /// Deletes a key, so that the next request with it runs again: on this node immediately, on
+    /// other nodes within [`PURGES_FRESH`]. Returns false if the key did not exist.
     ///
-    /// This is the service's own word: it deletes a key in progress too, and one that a live saga was
-    /// started under.
+    /// The deletion is unconditional: it also deletes a key that is in progress, and one under
+    /// which a live saga was started.
     ///
     /// # Errors
-    /// Fails as the store does; the key then still stands.
+    /// Fails if the store fails; the key then still exists.
     pub async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
         let existed = self.0.store.forget(scope).await?;
         self.0.replays.forget(scope);
         Ok(existed)
     }
 
-    /// Deletes a batch of expired keys and counts them; returns how many went.
+    /// Deletes a batch of expired keys, counts them in the metrics, and returns their number.
     ///
-    /// A service calls this in turns with its other purges, at once again while it returns more
-    /// than zero; [`hapax::retention::Retention`] does so.
+    /// A service calls this periodically, and again immediately while it returns more than zero.
+    /// [`hapax::retention::Retention`] does so.
     ///
     /// # Errors
-    /// Fails as the store does.
+    /// Fails if the store fails.
     pub async fn purge(&self) -> Result<u64, StoreError> {
         retention::purge_keys(&self.0.store).await
     }
 
-    /// Counts what every tenant has stored, where a quota bounds it.
+    /// Counts the stored keys and bytes of every tenant. Does nothing if no quota is set.
     ///
-    /// A service calls this in turns, every half minute for instance: between two calls a tenant
-    /// may exceed its quota by what other nodes store for it. The store reads all its keys for it.
+    /// A service calls this periodically, for instance every 30 s. Between two calls a tenant can
+    /// exceed its quota by what other nodes store for it. The count reads all keys of the store.
     ///
     /// # Errors
-    /// Fails as the store does; what was counted last stands.
+    /// Fails if the store fails; the previous counts remain in use.
     pub async fn count_usage(&self) -> Result<(), StoreError> {
         let quotas = &self.0.quotas;
         if !quotas.is_on() {
@@ -144,12 +147,12 @@ impl<K: Keys> Idempotency<K> {
         Ok(())
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
     }
 
-    /// Notes that an operation on a route is phased.
+    /// Registers a phased operation that is on a route.
     pub(crate) fn note_phased(&self, operation: &Operation) {
         let mut phased = self.0.phased.lock().unwrap_or_else(PoisonError::into_inner);
         if !phased.contains(operation) {
@@ -157,13 +160,13 @@ impl<K: Keys> Idempotency<K> {
         }
     }
 
-    /// The phased operations that stand on a route.
+    /// Returns the phased operations that are on a route.
     pub(crate) fn phased(&self) -> Vec<Operation> {
         let phased = self.0.phased.lock();
         phased.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The secret under which this store's services derive keys.
+    /// Returns the secret with which the services of this store derive keys.
     pub(crate) async fn derivation_secret(&self) -> Result<&DerivationSecret, StoreError> {
         let read = || self.0.store.derivation_secret();
         self.0.secret.get_or_try_init(read).await
@@ -173,8 +176,9 @@ impl<K: Keys> Idempotency<K> {
         &self.0.store
     }
 
-    /// The answer that this node has in memory, as long as it knows which keys were purged; where it
-    /// does not, it reads that first.
+    /// Returns the response from the replay cache.
+    ///
+    /// If this node has not read recently enough which keys were purged, it reads that first.
     pub(crate) async fn remembered(&self, scope: &ScopeRef<'_>) -> Option<Arc<Stored>> {
         let stored = self.in_memory(scope)?;
         let purges = &self.0.purges;
@@ -185,31 +189,32 @@ impl<K: Keys> Idempotency<K> {
             self.read_purges_soon();
             return Some(stored);
         }
-        // Boxed, as all that is rare: the future of a replay is copied, and stays small.
+        // Rare paths are boxed: the future of a replay is moved by copying, and should stay small.
         Box::pin(self.wait_for_purges()).await;
         purges.is_fresh().then(|| self.in_memory(scope)).flatten()
     }
 
-    /// The answer that this node has in memory, though its key may have been purged.
+    /// Returns the response from the replay cache, even if its key may have been purged.
     pub(crate) fn in_memory(&self, scope: &ScopeRef<'_>) -> Option<Arc<Stored>> {
         self.0.replays.get(scope, self.0.settings.moment())
     }
 
-    /// To be asked before the store is, for [`Idempotency::remember`].
+    /// Returns the generation of the cache, to be read before the store and then passed to
+    /// [`Idempotency::remember`].
     pub(crate) async fn generation(&self) -> Generation {
-        // What is kept before the first reading is forgotten by it.
+        // The first read of purges empties the cache, so nothing is cached before it.
         if self.0.purges.is_new() && !self.0.replays.is_off() {
             Box::pin(self.wait_for_purges()).await;
         }
         self.0.replays.generation()
     }
 
-    /// Keeps an answer in memory, unless a key was purged since.
+    /// Caches a response, unless a key was purged since `since`.
     pub(crate) fn remember(&self, scope: &Scope, stored: &Arc<Stored>, since: Generation) {
         self.0.replays.keep(scope, stored, since);
     }
 
-    /// Reads in the background which keys were purged, unless somebody does.
+    /// Reads in the background which keys were purged, unless another request is reading it.
     fn read_purges_soon(&self) {
         if let Some(turn) = self.0.purges.try_turn() {
             let this = self.clone();
@@ -217,7 +222,8 @@ impl<K: Keys> Idempotency<K> {
         }
     }
 
-    /// Waits until somebody has read which keys were purged, or has tried to since this was asked.
+    /// Waits until this or another request has read which keys were purged, or has tried to since
+    /// this call began.
     async fn wait_for_purges(&self) {
         let purges = &self.0.purges;
         let arrived = purges.now();
@@ -227,10 +233,10 @@ impl<K: Keys> Idempotency<K> {
         }
     }
 
-    /// Reads which keys were purged, and forgets their answers.
+    /// Reads which keys were purged, and removes their responses from the cache.
     ///
-    /// An answer that was read from the store before its key was purged, and is kept only after this
-    /// has seen the purge, is of an older generation: it is not kept.
+    /// If a response was read from the store before its key was purged, and would be cached after
+    /// this function has seen the purge, its generation is outdated and it is not cached.
     async fn read_purges(&self, turn: Turn) {
         let Shared {
             store,
@@ -252,7 +258,7 @@ impl<K: Keys> Idempotency<K> {
                 if purges.fail() {
                     tracing::warn!(
                         error = error.error_chain(),
-                        "purged keys cannot be read: no answer is replayed from memory"
+                        "cannot read which keys were purged: no response is replayed from memory"
                     );
                 }
             }

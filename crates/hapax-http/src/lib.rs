@@ -1,15 +1,17 @@
 //! `Idempotency-Key` for any axum service: a tower layer in the handler's transaction.
 //!
-//! A client that retries names its intent with a key. The layer claims the key in the transaction
-//! that the handler writes in, so that its rows, its events and its answer are one commit, and
-//! answers every retry with the same bytes. The modules stand in the order in which a request
-//! meets them; the contract itself is the page "The HTTP contract".
+//! The client sends the same key with every attempt of a request. The layer claims the key in the
+//! transaction in which the handler writes, so that the handler's rows, its events and its response
+//! are one commit. Every retry receives the same response, byte for byte. The modules below are
+//! declared in the order in which a request passes through them. The page "The HTTP contract"
+//! specifies the behaviour.
 //!
-//! Where the claim travels with the handler's first statement
-//! ([`OperationLayer::claim_with_first_statement`]) and the key is taken, that statement fails with
-//! [`StoreError::NotClaimed`](hapax::store::StoreError::NotClaimed). This is no failure: the layer
-//! answers by the key, and logs and counts no error. A service that logs or counts the errors of its
-//! handlers leaves out those of which `is_not_claimed` is true.
+//! If an operation pipelines its claim ([`OperationLayer::claim_with_first_statement`]) and the key
+//! is taken, the handler's first statement fails with
+//! [`StoreError::NotClaimed`](hapax::store::StoreError::NotClaimed). This is not a failure: the
+//! layer responds according to the state of the key, and neither logs nor counts an error. A
+//! service that logs or counts the errors of its handlers should ignore those for which
+//! `is_not_claimed` is true.
 //!
 //! ```
 //! use axum::{Router, extract::Request, middleware::{self, Next}, response::Response, routing::post};
@@ -25,7 +27,7 @@
 //!     amount: i64,
 //! }
 //!
-//! /// Atomic: the handler's rows and events and its answer are one commit.
+//! /// Atomic: the handler's rows, its events and its response are one commit.
 //! async fn create_refund(
 //!     mut tx: Tx<hapax_sqlite::Tx>,
 //!     Json(refund): Json<Refund>,
@@ -39,7 +41,7 @@
 //!     Ok((StatusCode::CREATED, Json(refund)))
 //! }
 //!
-//! /// Single-shot: the handler says what it will do, and touches nothing.
+//! /// Single-shot: the handler returns its writes as a plan, and writes nothing itself.
 //! async fn create_note(Json(note): Json<String>) -> Result<Planned<Statement>, Problem> {
 //!     let insert = Statement::new("INSERT INTO note VALUES (?1)", [note.clone().into()]);
 //!     Ok(Planned::new(StatusCode::CREATED)
@@ -47,12 +49,12 @@
 //!         .emit(NewEvent::json("note.created", &note)))
 //! }
 //!
-//! /// Phased: the handler calls a foreign system, and commits what it knows in between.
+//! /// Phased: the handler calls a remote system, and commits its progress between calls.
 //! async fn create_payment(
 //!     mut phased: Phased<hapax_sqlite::Tx>,
 //!     Json(amount): Json<i64>,
 //! ) -> Result<(StatusCode, Json<String>), Problem> {
-//!     // The same key on every attempt, so that the far side charges once.
+//!     // The same key on every attempt, so that the provider charges once.
 //!     let charge = charge_at_the_provider(&phased.provider_key("charge"), amount).await;
 //!     if phased.recovery_point().is_none() {
 //!         let row = (charge.clone(), amount);
@@ -65,7 +67,7 @@
 //! }
 //! # async fn charge_at_the_provider(_: &str, _: i64) -> String { String::new() }
 //!
-//! /// Places the tenant, which is the principal's stable id and never its credential.
+//! /// Sets the tenant: the principal's stable id, never its credential.
 //! async fn authenticate(mut request: Request, next: Next) -> Response {
 //!     request.extensions_mut().insert(Tenant::new("alice").expect("it is short"));
 //!     next.run(request).await

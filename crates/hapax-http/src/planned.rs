@@ -1,8 +1,8 @@
-//! What a single-shot handler returns: a plan, carried out in one go.
+//! Write plans, which single-shot handlers return.
 //!
-//! The handler touches nothing. It says which statements, which events and
-//! which answer; the store runs them with the key in one step and may share a
-//! commit between many such requests. Statements run only if the key was free.
+//! The handler writes nothing itself. It returns statements, events and a response. The store runs
+//! them together with the claim in one step, and may commit many such requests together. Statements
+//! run only if the key was free.
 
 use std::{
     borrow::Cow,
@@ -15,23 +15,23 @@ use hapax::{event::NewEvent, store::StoreError};
 
 use crate::problem::{self, Code, ConflictOn as _, Problem};
 
-/// All that a single-shot request will do, said beforehand.
+/// The write plan of a single-shot request: its statements, its events and its response.
 ///
-/// `S` is the store's statement. Outside an operation marked `single_shot` it is answered with
-/// 500, for nobody would carry it out.
+/// `S` is the store's statement. A handler that returns a plan in an operation that is not marked
+/// `single_shot` responds with 500, because the plan would not be executed.
 pub struct Planned<S> {
-    /// What is written, in this order.
+    /// The statements, in the order in which they run.
     pub statements: Vec<S>,
-    /// The events of the same transaction.
+    /// The events, written in the same transaction.
     pub events: Vec<NewEvent>,
-    /// What is answered once all of it is committed.
+    /// The response after the plan is committed.
     pub answer: Response,
-    /// What is answered instead where a statement violates a constraint: its name, and the code.
+    /// The constraints whose violation is a problem of the service: their names and the codes.
     pub conflicts: Vec<(Cow<'static, str>, Code)>,
 }
 
 impl<S> Planned<S> {
-    /// A plan to answer `answer` and nothing else.
+    /// Creates a plan with the response `answer` and nothing else.
     pub fn new(answer: impl IntoResponse) -> Self {
         Self {
             statements: Vec::new(),
@@ -41,14 +41,14 @@ impl<S> Planned<S> {
         }
     }
 
-    /// Adds a statement; they run in the order in which they are added.
+    /// Adds a statement. Statements run in the order in which they are added.
     #[must_use]
     pub fn statement(mut self, statement: S) -> Self {
         self.statements.push(statement);
         self
     }
 
-    /// Answers with a problem of `code` where a statement violates `constraint`, as
+    /// Responds with a problem of `code` if a statement violates `constraint`, as
     /// [`ConflictOn`](crate::ConflictOn) does in other modes.
     #[must_use]
     pub fn conflict_on(mut self, constraint: impl Into<Cow<'static, str>>, code: Code) -> Self {
@@ -77,7 +77,7 @@ impl<S> fmt::Debug for Planned<S> {
 
 impl<S: Send + 'static> IntoResponse for Planned<S> {
     fn into_response(self) -> Response {
-        let nobody = "the handler returns a plan, and its operation is not marked single_shot";
+        let nobody = "the handler returned a plan, but its operation is not marked single_shot";
         let mut response = problem::unwritten(nobody);
         let carried = Carried(Arc::new(Mutex::new(Some(self))));
         response.extensions_mut().insert(carried);
@@ -85,28 +85,28 @@ impl<S: Send + 'static> IntoResponse for Planned<S> {
     }
 }
 
-/// What is left to do once the plan's answer is split off.
+/// A write plan without its response.
 pub(crate) struct Plan<S> {
     pub(crate) statements: Vec<S>,
     pub(crate) events: Vec<NewEvent>,
     pub(crate) conflicts: Conflicts,
 }
 
-/// Constraints whose violation has an answer.
+/// The constraints whose violation is a problem of the service.
 #[derive(Default)]
 pub(crate) struct Conflicts(Vec<(Cow<'static, str>, Code)>);
 
 impl Conflicts {
-    /// What is answered to a failure.
+    /// Converts a failure of the plan into a problem.
     pub(crate) fn problem(&self, error: StoreError) -> Problem {
         let named = self.0.iter();
         named.fold(Problem::from(error), |problem, (constraint, code)| {
             let conflict = Err::<(), _>(problem).conflict_on(constraint, *code);
-            conflict.expect_err("an error stays one")
+            conflict.expect_err("mapping an error does not make it a success")
         })
     }
 
-    /// Whether a failure violates one of them.
+    /// Whether a failure violates one of these constraints.
     pub(crate) fn knows(&self, error: &StoreError) -> bool {
         let violated = error.constraint();
         violated.is_some_and(|it| self.0.iter().any(|(named, _)| named == it))
@@ -123,7 +123,7 @@ impl<S> Default for Plan<S> {
     }
 }
 
-/// Takes the plan out of a response, with the answer that it plans.
+/// Takes the plan out of a handler's response. Returns it with the response that it contains.
 pub(crate) fn split<S: Send + 'static>(response: Response) -> (Plan<S>, Response) {
     let carried = response.extensions().get::<Carried<S>>().cloned();
     let planned = carried.and_then(|carried| {

@@ -1,11 +1,12 @@
-//! When this node last read which keys were purged.
+//! Freshness of the replay cache: when this node last read which keys were purged.
 //!
-//! A purge on another node, or by an operator, must not be answered from this node's memory for
-//! longer than [`PURGES_FRESH`]. So an answer is replayed from memory only within that time after
-//! the last reading of purges *began*, by a clock that nobody sets. Replays have it read anew: in the
-//! background while it is fresh, and before they are answered when it is not. A node that nobody asks
-//! for replays reads nothing. Where nothing can be read, because the database is away, memory is
-//! passed over and the store is asked; a process that was stopped reads first.
+//! If another node or an operator purges a key, this node must not replay its response from memory
+//! for longer than [`PURGES_FRESH`]. So a response is replayed from memory only within that time
+//! after the last read of purges *began*, measured by a monotonic clock. Replays cause the next
+//! read: in the background while the last read is fresh, and before the replay otherwise. A node
+//! without replays reads nothing. If purges cannot be read because the database is unavailable, the
+//! cache is skipped and the store is asked. After a process was suspended, it reads purges before
+//! it replays.
 
 use std::{
     sync::{
@@ -24,25 +25,25 @@ use tokio::{
     time::Instant,
 };
 
-/// How far this node has read purges, and when.
+/// The progress of this node in reading purges.
 #[derive(Debug)]
 pub(crate) struct Purges {
-    /// What moments are counted from.
+    /// The origin of [`SinceStart`].
     made_at: Instant,
-    /// When the last reading began that came to its end; [`NEVER`] before the first.
+    /// When the last successful read began; [`NEVER`] before the first one.
     read_at: AtomicU64,
-    /// When the last one began.
+    /// When the last read began.
     tried_at: AtomicU64,
-    /// Whether the last one failed.
+    /// Whether the last read failed.
     has_failed: AtomicBool,
-    /// Up to where they were read; whoever holds it reads.
+    /// Up to where purges were read. A request locks it to read.
     mark: Arc<Mutex<Option<PurgeMark>>>,
 }
 
-/// The right to read, of one at a time.
+/// The right to read purges, which one request has at a time.
 pub(crate) type Turn = OwnedMutexGuard<Option<PurgeMark>>;
 
-/// A moment, in microseconds since this was made.
+/// A point in time, in microseconds since [`Purges`] was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SinceStart(u64);
 
@@ -59,7 +60,7 @@ impl Purges {
         }
     }
 
-    /// Whether what was read last still holds.
+    /// Whether the last successful read is recent enough to replay from memory.
     pub(crate) fn is_fresh(&self) -> bool {
         self.is_younger_than(PURGES_FRESH)
     }
@@ -69,12 +70,12 @@ impl Purges {
         !self.is_younger_than(PURGES_DUE)
     }
 
-    /// Whether nothing was ever read.
+    /// Whether no read has ever succeeded.
     pub(crate) fn is_new(&self) -> bool {
         self.read_at.load(Ordering::SeqCst) == NEVER
     }
 
-    /// Whether somebody has begun to read since, with or without success.
+    /// Whether a read has begun since `moment`, successful or not.
     pub(crate) fn was_tried_since(&self, moment: SinceStart) -> bool {
         let tried_at = self.tried_at.load(Ordering::SeqCst);
         tried_at != NEVER && SinceStart(tried_at) >= moment
@@ -85,26 +86,27 @@ impl Purges {
         Arc::clone(&self.mark).lock_owned().await
     }
 
-    /// Takes the right to read, unless somebody has it.
+    /// Takes the right to read. Returns `None` if another request has it.
     pub(crate) fn try_turn(&self) -> Option<Turn> {
         Arc::clone(&self.mark).try_lock_owned().ok()
     }
 
-    /// Says that a reading begins.
+    /// Records the start of a read.
     pub(crate) fn begin(&self) -> SinceStart {
         let now = self.now();
         self.tried_at.store(now.0, Ordering::SeqCst);
         now
     }
 
-    /// What was purged before `began` is forgotten, up to `mark`: memory holds again, from then on.
+    /// Records a successful read, which began at `began` and read up to `mark`. The keys that it
+    /// returned must already be removed from the cache.
     pub(crate) fn end(&self, mut turn: Turn, mark: PurgeMark, began: SinceStart) {
         *turn = Some(mark);
         self.has_failed.store(false, Ordering::SeqCst);
         self.read_at.store(began.0, Ordering::SeqCst);
     }
 
-    /// Says that a reading failed; whether it is the first since one that did not.
+    /// Records a failed read. Returns true if the read before it did not fail.
     pub(crate) fn fail(&self) -> bool {
         !self.has_failed.swap(true, Ordering::SeqCst)
     }
@@ -114,7 +116,7 @@ impl Purges {
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {
-        // Read before the clock is: a reading that ends meanwhile would only make it younger.
+        // Loaded before the clock is read: a read that ends in between only makes the age smaller.
         let read_at = self.read_at.load(Ordering::SeqCst);
         read_at != NEVER && u128::from(self.now().0.saturating_sub(read_at)) <= age.as_micros()
     }
@@ -131,7 +133,7 @@ mod tests {
         let purges = Purges::new();
         assert!(purges.is_new() && purges.is_due() && !purges.is_fresh());
         let (turn, began) = (purges.turn().await, purges.begin());
-        assert!(purges.try_turn().is_none(), "one reads at a time");
+        assert!(purges.try_turn().is_none(), "two reads at the same time");
         advance(PURGES_FRESH / 2).await;
         purges.end(turn, mark(), began);
         assert!(purges.is_fresh() && !purges.is_new());
@@ -149,7 +151,10 @@ mod tests {
         assert!(!purges.was_tried_since(arrived));
         let turn = purges.turn().await;
         purges.begin();
-        assert!(purges.fail() && !purges.fail(), "it is said once");
+        assert!(
+            purges.fail() && !purges.fail(),
+            "only the first failure is logged"
+        );
         drop(turn);
         assert!(purges.was_tried_since(arrived) && !purges.is_fresh());
         advance(Duration::from_millis(1)).await;

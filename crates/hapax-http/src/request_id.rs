@@ -1,9 +1,9 @@
-//! A name for each request, for the person who has to find it in a log.
+//! Request ids, by which an operator finds a request in the log.
 //!
-//! [`RequestIds`] takes the caller's `X-Request-Id` when it is sane, mints one
-//! when it is not, puts it in the request's extensions and on the response, and
-//! writes out the problems that no layer further in has written. Put it
-//! outermost: then every error of the service is a problem with an id.
+//! [`RequestIds`] uses the caller's `X-Request-Id` if it is valid, and generates an id otherwise.
+//! It adds the id to the request's extensions and to the response, and writes the problems that no
+//! inner layer has written. It should be the outermost layer, so that every error of the service is
+//! a problem with an id.
 
 use std::{
     convert::Infallible,
@@ -24,7 +24,8 @@ use crate::problem;
 /// The header that carries a request's id.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Bytes of an id that is taken from a caller: longer than any id, shorter than a log line.
+/// Maximum length in bytes of an id that a caller sends: longer than usual ids, and short enough
+/// for a log line.
 const BYTES_MAX: usize = 128;
 
 /// A request's id: visible ASCII without quotes.
@@ -32,12 +33,12 @@ const BYTES_MAX: usize = 128;
 pub struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         self.0.to_str().unwrap_or_default()
     }
 
-    /// Makes an id that nobody has: 128 random bits in hex.
+    /// Generates a unique id: 128 random bits in hexadecimal.
     pub fn mint(random: &Random) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let bits = (u128::from(random.bits()) << 64) | u128::from(random.bits());
@@ -49,25 +50,26 @@ impl RequestId {
         Self(HeaderValue::from_maybe_shared(text).unwrap_or(HeaderValue::from_static("-")))
     }
 
-    /// The id that the caller sent, if it is sane: 1 to 128 of letters, digits and `- _ . : / + =`.
+    /// Returns the id that the caller sent, if it is valid: 1 to 128 letters, digits and
+    /// `- _ . : / + =`.
     fn sent(headers: &HeaderMap) -> Option<Self> {
         let value = headers.get(REQUEST_ID)?;
         is_sane(value.as_bytes()).then(|| Self(value.clone()))
     }
 }
 
-/// Whether an id from outside may stand in logs, headers and events.
+/// Whether an id that a client sent can be used in logs, headers and events.
 pub(crate) fn is_sane(id: &[u8]) -> bool {
     let allowed = |b: &u8| b.is_ascii_alphanumeric() || b"-_.:/+=".contains(b);
     (1..=BYTES_MAX).contains(&id.len()) && id.iter().all(allowed)
 }
 
-/// The layer that names requests.
+/// The layer that assigns request ids.
 #[derive(Clone, Debug)]
 pub struct RequestIds(Random);
 
 impl RequestIds {
-    /// A layer that mints from `random`.
+    /// Creates a layer that generates ids from `random`.
     pub const fn new(random: Random) -> Self {
         Self(random)
     }
@@ -82,7 +84,7 @@ impl<S> Layer<S> for RequestIds {
     }
 }
 
-/// A service whose requests have names.
+/// A service whose requests have ids.
 #[derive(Clone, Debug)]
 pub struct Named<S> {
     inner: S,

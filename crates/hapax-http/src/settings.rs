@@ -1,4 +1,4 @@
-//! What a service may choose about the contract, and what it gets by default.
+//! Settings of idempotent operations, with their defaults.
 
 use std::time::Duration;
 
@@ -13,21 +13,22 @@ use hapax::{
 use http::{Method, StatusCode};
 use tokio::time::Instant;
 
-/// What a caller is asked to wait when nothing better is known.
+/// The default value of `Retry-After`.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Bytes of a service's name: it shares an operation's with a route's template.
+/// Maximum length of a service's name in bytes. The name is part of the name of each operation,
+/// together with the method and the route template.
 const SERVICE_BYTES_MAX: usize = 64;
 
-/// Longer than any request; where a sum of times would be beyond time itself.
+/// Longer than any request. Used if the end of a wait would overflow.
 const FOREVER: Duration = Duration::from_hours(24 * 365);
 
-/// The moment `wait` after `from`, however long that is.
+/// Returns `from + wait`, or a point far in the future if the sum overflows.
 pub(crate) fn until(from: Instant, wait: Duration) -> Instant {
     from.checked_add(wait).unwrap_or(from + FOREVER)
 }
 
-/// A moment by both clocks.
+/// A point in time by the wall clock and by the stopwatch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moment {
     wall: Timestamp,
@@ -39,7 +40,7 @@ impl Moment {
         Self { wall, reading }
     }
 
-    /// The moment `wait` later by both clocks.
+    /// Returns the moment that is `wait` later by both clocks.
     pub(crate) fn after(self, wait: Duration) -> Self {
         Self {
             wall: self.wall.after(wait),
@@ -47,62 +48,67 @@ impl Moment {
         }
     }
 
-    /// Whether `now` has come to this moment, by either clock: one that is set back does not
-    /// show the time that has passed, nor does one that stands while the machine is suspended.
+    /// Whether this moment has passed by either clock. A single clock can miss time that has
+    /// passed: the wall clock if it is set back, the stopwatch if it stops while the machine is
+    /// suspended.
     pub(crate) fn is_past(self, now: Self) -> bool {
         self.reading <= now.reading || self.wall <= now.wall
     }
 }
 
-/// The settings of an [`crate::Idempotency`]; operations may differ in some of them.
+/// The settings of an [`crate::Idempotency`]. Some of them can be overridden per operation.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the time comes from; the same clock as the store's.
+    /// The clock. It must be the clock of the store.
     pub clock: Clock,
-    /// How the time is measured for which an answer may be replayed from memory: the store says
-    /// for how long, and what is done to this machine's wall clock meanwhile does not count. By
-    /// default the runtime's own.
+    /// The stopwatch that measures how long a response may be replayed from memory. The store
+    /// returns this duration, and changes of this machine's wall clock do not extend it. The
+    /// default is the monotonic clock of the runtime.
     pub stopwatch: Stopwatch,
-    /// Where keys and request ids come from.
+    /// The random numbers for generated keys and request ids.
     pub random: Random,
-    /// How long an answer is remembered.
+    /// How long a response is kept.
     pub retention: Duration,
-    /// How long a duplicate waits for the first request before it is told to come again.
+    /// How long a duplicate waits for the first request before it is refused as in progress.
     pub wait: Duration,
-    /// How long a phased request's key stays its owner's when the owner has died; a live one
-    /// renews it. Give it more than a transaction may take.
+    /// How long the key of a phased request stays with an owner that has died. A live owner renews
+    /// its lease. The lease should be longer than any transaction.
     pub lease: Duration,
-    /// How long a handler may take before it is rolled back.
+    /// The timeout of a handler. Its transaction is then rolled back.
     pub handler_max: Duration,
-    /// What a request gets whose key has expired.
+    /// The response to a request whose key has expired.
     pub on_expired: OnExpired,
-    /// What a request gets while the store cannot be used.
+    /// What happens to a request while the store is unavailable.
     pub on_store_error: OnStoreError,
-    /// What becomes of the key when the handler fails.
+    /// What happens to the key if the handler fails.
     pub on_failure: OnFailure,
-    /// Which names and statuses the answers use.
+    /// Which header names and statuses the responses use.
     pub profile: Profile,
-    /// How much one tenant may have stored; nothing is bounded by default. Whoever bounds it calls
-    /// [`Idempotency::count_usage`](crate::Idempotency::count_usage) in turns.
+    /// The maximum that one tenant may have stored. By default it is unlimited. A service that
+    /// sets a quota must call [`Idempotency::count_usage`](crate::Idempotency::count_usage)
+    /// periodically.
     pub quota: Quota,
-    /// Bytes of completed answers that are kept in memory; 0 keeps none.
+    /// The size of the replay cache in bytes; 0 disables it.
     pub cache_bytes: u64,
-    /// Bytes of request bodies that are in files of the temporary folder at once: bodies that are
-    /// too long for the memory. One for which there is no room is told 503.
+    /// The maximum size in bytes of all request bodies that are in files of the temporary folder at
+    /// the same time, because they are too long for memory. A body for which there is no space is
+    /// refused with 503.
     pub body_file_bytes: u64,
-    /// The tenant of every request, for a service that has only one; none is placed then.
+    /// The tenant of every request, for a service that has only one. Authentication then need not
+    /// set a tenant.
     pub tenant: Option<Tenant>,
-    /// The service's name, where several services with routes of the same template share a database:
-    /// it stands before each operation (`billing:POST /orders`), so that the keys of one are not the
-    /// other's. Without one, services share keys. Keys that were stored under another name, or under
-    /// none, are not found. 1 to 64 letters, digits, `-`, `.` and `_`.
+    /// The service's name, for services that share a database and have routes with the same
+    /// template. It is the prefix of each operation (`billing:POST /orders`), so that each service
+    /// has its own keys. Without names, the services share keys. Keys that were stored under
+    /// another name, or without a name, are not found. The name has 1 to 64 letters, digits, `-`,
+    /// `.` and `_`.
     pub service: Option<String>,
-    /// Whether requests are traced; a `traceparent` that comes in travels on in any case.
+    /// Whether requests are traced. An incoming `traceparent` is passed on in any case.
     pub traces: Traces,
 }
 
 impl Settings {
-    /// The defaults of the contract.
+    /// Creates settings with the defaults.
     pub fn new(clock: Clock, random: Random) -> Self {
         let start = Instant::now();
         Self {
@@ -126,16 +132,16 @@ impl Settings {
         }
     }
 
-    /// Now.
+    /// Returns the current moment.
     pub(crate) fn moment(&self) -> Moment {
         Moment::new(self.clock.now(), self.stopwatch.reading())
     }
 }
 
-/// The name of the operation on a route, with that of the service before it.
+/// Returns the name of the operation on a route, prefixed with the name of the service.
 ///
 /// # Panics
-/// When the service's name is not one.
+/// Panics if the service's name is not valid.
 pub(crate) fn operation_name(service: Option<&str>, method: &Method, template: &str) -> String {
     let Some(service) = service else {
         return format!("{method} {template}");
@@ -148,20 +154,20 @@ pub(crate) fn operation_name(service: Option<&str>, method: &Method, template: &
     format!("{service}:{method} {template}")
 }
 
-/// Whose names and statuses the answers use; the semantics are always the same.
+/// The header names and statuses of responses. The semantics are the same in all profiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// A mismatch is 409.
+    /// A mismatch is 409. This is the default.
     #[default]
     Hapax,
     /// A mismatch is 422, as the IETF draft says.
     Ietf,
-    /// A mismatch is 400 and a replay says `Idempotent-Replayed: true`, as at Stripe.
+    /// A mismatch is 400, and a replay has the header `Idempotent-Replayed: true`, as at Stripe.
     Stripe,
 }
 
 impl Profile {
-    /// The status of a mismatch.
+    /// Returns the status of a mismatch.
     pub(crate) const fn mismatch(self) -> StatusCode {
         match self {
             Self::Hapax => StatusCode::CONFLICT,

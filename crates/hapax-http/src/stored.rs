@@ -1,9 +1,8 @@
-//! An answer in the form in which it goes out again.
+//! Stored responses, ready to be replayed.
 //!
-//! The first answer and every replay are built from the same [`Stored`], so
-//! that they cannot differ in status, stored headers or body. It is made once:
-//! a replay copies a table of reference-counted headers and a handle to the
-//! body.
+//! The first response and every replay are built from the same [`Stored`], so they cannot differ in
+//! status, stored headers or body. A [`Stored`] is created once: a replay copies a table of
+//! reference-counted headers and a handle to the body.
 
 use axum::{
     body::{Body, Bytes},
@@ -46,17 +45,17 @@ const PER_EXCHANGE: [HeaderName; 16] = [
     IDEMPOTENCY_KEY,
     IDEMPOTENCY_STATUS,
     IDEMPOTENT_REPLAYED,
-    // The store's own: it says how an answer is kept.
+    // Written by the store: the encryption of a stored response.
     HeaderName::from_static(ENCRYPTED_UNDER),
 ];
-/// Headers that are made anew from the stored body.
+/// Headers that are not stored, because they are computed from the stored body.
 const REBUILT: [HeaderName; 2] = [CONTENT_LENGTH, TRANSFER_ENCODING];
 
 const REPLAYED: HeaderValue = HeaderValue::from_static("replayed");
 const STORED: HeaderValue = HeaderValue::from_static("stored");
 const TRUE: HeaderValue = HeaderValue::from_static("true");
 
-/// A completed answer, ready to be sent.
+/// A completed response, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) fingerprint: Fingerprint,
@@ -67,7 +66,8 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// Makes `answer` ready; `None` when it holds what HTTP cannot say.
+    /// Prepares `answer` for sending. Returns `None` if its status or a header is not valid in
+    /// HTTP.
     pub(crate) fn new(
         answer: Answer,
         key: &IdempotencyKey,
@@ -94,7 +94,7 @@ impl Stored {
         })
     }
 
-    /// The answer, again.
+    /// Returns the response as a replay.
     pub(crate) fn replay(&self) -> Response {
         if seeded::has(Bug::ReplayReserialised) {
             return self.with_body(reserialised(&self.body));
@@ -109,7 +109,8 @@ impl Stored {
         response
     }
 
-    /// The answer, for the first time: with what belongs to this exchange alone.
+    /// Returns the response for the first request, with the headers and extensions that belong to
+    /// this exchange only.
     pub(crate) fn first(&self, exchange: HeaderMap, extensions: Extensions) -> Response {
         let mut response = self.with_body(self.body.clone());
         let headers = response.headers_mut();
@@ -120,7 +121,7 @@ impl Stored {
         response
     }
 
-    /// About how many bytes of memory it takes.
+    /// Estimates the memory in bytes.
     pub(crate) fn weight(&self) -> u64 {
         let line = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
         let headers: usize = self.headers.iter().map(|pair| line(pair) + 96).sum();
@@ -128,13 +129,14 @@ impl Stored {
     }
 }
 
-/// What a body says, written anew; one that is no JSON as it is.
+/// Parses a JSON body and serializes it again. Other bodies are returned unchanged.
 fn reserialised(body: &Bytes) -> Bytes {
     let said: Result<serde_json::Value, _> = serde_json::from_slice(body);
     said.map_or_else(|_| body.clone(), |said| format!("{said:#}").into())
 }
 
-/// Splits an answer's headers in those that are stored and those of this exchange alone.
+/// Splits the headers of a response into those that are stored and those that belong to this
+/// exchange only.
 pub(crate) fn split(
     headers: HeaderMap,
     per_request: &[HeaderName],
@@ -143,7 +145,7 @@ pub(crate) fn split(
     let (mut stored, mut exchange) = (Vec::with_capacity(headers.len()), HeaderMap::new());
     let mut last = None;
     for (name, value) in headers {
-        // A repeated header comes as one name and several values.
+        // `HeaderMap` yields the name of a repeated header only with its first value.
         let name = name
             .or_else(|| last.clone())
             .expect("the first value of a header has a name");

@@ -1,4 +1,4 @@
-//! What this layer counts, with handles made once per operation.
+//! Metrics of idempotent operations. Their handles are created once per operation.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -35,7 +35,7 @@ impl Outcome {
         Self::StoreError,
     ];
 
-    /// The word that stands in metrics and spans.
+    /// Returns the name in metrics and spans.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -50,7 +50,8 @@ impl Outcome {
     }
 }
 
-/// The handles of one operation, made at its first request: by then an exporter is installed.
+/// The metrics of one operation. The handles are created at its first request, because the exporter
+/// may not be installed earlier.
 #[derive(Debug)]
 pub(crate) struct Counts {
     operation: Operation,
@@ -79,7 +80,7 @@ impl Counts {
         }
     }
 
-    /// Notes how long a duplicate waited.
+    /// Records how long a duplicate waited.
     pub(crate) fn wait(&self, waited: Duration) {
         self.handles().waits.record(waited);
     }

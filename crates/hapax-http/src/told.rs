@@ -1,4 +1,4 @@
-//! What a request is told about a key that is taken.
+//! Outcome of a claim whose key is taken, and the response for it.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use crate::{
     telemetry::Outcome,
 };
 
-/// The word on a key: an answer, or why there is none.
+/// The outcome of a claim whose key is taken: the stored response, or the reason why there is none.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    /// The stored answer, and since when it is known to have stood: it was read from the store, or
-    /// committed, after that.
+    /// The stored response, with a point in time after which it was read from the store or
+    /// committed.
     Replay(Arc<Stored>, Instant),
-    /// Another payload was sent under this key.
+    /// The key was used for a different request.
     Mismatch,
     /// The first request is still running.
     InProgress,
-    /// The key was used and its answer is no longer kept.
+    /// The key was used, and its response is no longer kept.
     Gone,
 }
 
 impl Told {
-    /// How this is counted.
+    /// Returns the outcome for the metrics.
     pub(crate) const fn outcome(&self) -> Outcome {
         match self {
             Self::Replay(..) => Outcome::Replayed,
@@ -38,21 +38,22 @@ impl Told {
         }
     }
 
-    /// The answer that says so.
+    /// Returns the response for this outcome.
     pub(crate) fn into_response(self, profile: Profile, id: &RequestId) -> Response {
         let problem = match self {
             Self::Replay(stored, _) => return stored.replay(),
             Self::Mismatch => Problem::new(PAYLOAD_MISMATCH)
                 .status(profile.mismatch())
                 .detail(
-                    "the first request with this key had another path, query, content type, body \
-                     or condition (If-Match, If-None-Match, If-Unmodified-Since); make a new key",
+                    "the first request with this key had a different path, query, content type, \
+                     body or condition (If-Match, If-None-Match, If-Unmodified-Since); use a new \
+                     key for a different request",
                 ),
             Self::InProgress => Problem::new(IN_PROGRESS)
                 .detail("send the same request again after the time in Retry-After")
                 .retry_after(RETRY_AFTER),
             Self::Gone => {
-                Problem::new(EXPIRED).detail("its answer is no longer kept; make a new key")
+                Problem::new(EXPIRED).detail("its response is no longer kept; use a new key")
             }
         };
         problem::write_out(&problem, id)

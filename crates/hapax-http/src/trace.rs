@@ -1,7 +1,7 @@
-//! A request's place in its trace, from its headers to those of its events.
+//! Trace context of a request, from its headers to the headers of its events.
 //!
-//! What a service has put into the request's extensions as a [`TraceContext`] wins over the
-//! header: a service that traces by other means says so which span its events hang below.
+//! A [`TraceContext`] in the request's extensions has precedence over the header. A service that
+//! traces by other means sets it to choose the parent span of the request's events.
 
 use axum::response::Response;
 use hapax::{
@@ -11,12 +11,12 @@ use hapax::{
 use http::request::Parts;
 use tracing::{Span, debug_span, field::Empty};
 
-/// Where a request stands: below what the caller sent, or at the beginning of a trace.
+/// Returns the span context of a request: a child of the caller's span, or the root of a new trace.
 pub(crate) fn place(traces: &Traces, parts: &Parts) -> Place {
     traces.below(sent(parts))
 }
 
-/// The span of a request on a protected operation.
+/// Creates the span of a request on a protected operation.
 pub(crate) fn request_span(operation: &str, parts: &Parts, place: &Place) -> Span {
     debug_span!(
         "request",
@@ -33,7 +33,7 @@ pub(crate) fn request_span(operation: &str, parts: &Parts, place: &Place) -> Spa
     )
 }
 
-/// The span of a message that is verified.
+/// Creates the span of a verified message.
 pub(crate) fn message_span(consumer: &str, source: &str, id: &str, place: &Place) -> Span {
     debug_span!(
         "accept",
@@ -49,7 +49,7 @@ pub(crate) fn message_span(consumer: &str, source: &str, id: &str, place: &Place
     )
 }
 
-/// Says on a span how its request was answered.
+/// Records the status of the response on its span.
 pub(crate) fn answered(span: &Span, response: &Response) {
     let status = response.status();
     span.record("http.response.status_code", status.as_u16());
@@ -58,9 +58,9 @@ pub(crate) fn answered(span: &Span, response: &Response) {
     }
 }
 
-/// What the events of a request carry of its trace.
+/// Adds the trace context of a request to the headers of its events.
 ///
-/// What is malformed stays behind, and so does a `tracestate` without a `traceparent`.
+/// Malformed headers are left out, and so is a `tracestate` without a `traceparent`.
 pub(crate) fn carry(context: &mut Headers, parts: &Parts, place: Option<&Place>) {
     let own = place.map_or_else(|| sent(parts), Place::context);
     let Some(own) = own else { return };
@@ -78,7 +78,7 @@ fn sent(parts: &Parts) -> Option<TraceContext> {
         return Some(*placed);
     }
     let mut values = parts.headers.get_all(TRACEPARENT).iter();
-    // Of a header that came twice nobody knows which one is meant.
+    // If the header occurs twice, it is unknown which one the caller meant.
     let only = values.next().filter(|_| values.next().is_none())?;
     TraceContext::parse(only.to_str().ok()?)
 }

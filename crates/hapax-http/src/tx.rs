@@ -1,9 +1,8 @@
-//! The open transaction, in the hands of a handler.
+//! The request's transaction, as an extractor for handlers.
 //!
-//! The layer opens it, lends it to the handler through the request's
-//! extensions, and completes it when the handler has answered. A handler that
-//! never asks for it is completed all the same; one that keeps it beyond its
-//! answer is rolled back.
+//! The layer opens the transaction, lends it to the handler through the request's extensions, and
+//! completes it after the handler has responded. It also completes it if the handler does not
+//! extract it. If the handler still holds it when it responds, the transaction is rolled back.
 
 use std::{
     fmt,
@@ -24,21 +23,21 @@ use crate::{
     settings::RETRY_AFTER,
 };
 
-/// The transaction of this request: rows, events and the answer are one commit.
+/// The transaction of this request: rows, events and the response are one commit.
 ///
-/// It dereferences to the store's own transaction. Dropping it ends nothing: the layer commits
-/// or rolls back once the answer is known.
+/// It dereferences to the store's transaction. Dropping it does not end the transaction: the layer
+/// commits or rolls back after the handler has responded.
 pub struct Tx<T: Transaction> {
-    // `None` only after `drop` has begun.
+    // `None` only while it is dropped.
     inner: Option<T>,
     slot: Slot<T>,
 }
 
 impl<T: Transaction> Tx<T> {
-    /// Adds an event; it exists exactly when the request's effect does.
+    /// Emits an event, which is committed or rolled back together with the request's effect.
     ///
     /// # Errors
-    /// Fails when the event could not be carried; the transaction stays usable.
+    /// Fails if the event is not valid, for instance too long. The transaction remains usable.
     pub fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         Transaction::emit(&mut **self, event)
     }
@@ -83,7 +82,7 @@ impl<T: Transaction, S: Sync> FromRequestParts<S> for Tx<T> {
         let slot = parts.extensions.get::<Slot<T>>().cloned();
         let slot = slot.ok_or_else(|| {
             Problem::internal(
-                "the handler asks for a transaction that its route does not open: protect the \
+                "the handler extracts a transaction that its route does not open: protect the \
                  route with Idempotency::operation, and neither as single_shot nor as phased",
             )
         })?;
@@ -91,7 +90,7 @@ impl<T: Transaction, S: Sync> FromRequestParts<S> for Tx<T> {
     }
 }
 
-/// Where the transaction lies while nobody holds it.
+/// Holds the transaction while the handler does not.
 pub(crate) struct Slot<T>(Arc<Mutex<Place<T>>>);
 
 enum Place<T> {
@@ -105,12 +104,12 @@ impl<T> Slot<T> {
         Self(Arc::new(Mutex::new(Place::Here(tx))))
     }
 
-    /// A slot for a request that runs although the store cannot be reached.
+    /// Creates a slot for a request that runs although the store is unavailable.
     pub(crate) fn unreachable() -> Self {
         Self(Arc::new(Mutex::new(Place::Unreachable)))
     }
 
-    /// Takes the transaction for good; `None` when the handler still has it.
+    /// Takes the transaction out permanently. Returns `None` if the handler still holds it.
     pub(crate) fn close(&self) -> Option<T> {
         match std::mem::replace(&mut *self.lock(), Place::Taken) {
             Place::Here(tx) => Some(tx),
@@ -118,7 +117,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Hands the transaction out until the `Tx` is dropped.
+    /// Lends the transaction until the `Tx` is dropped.
     pub(crate) fn lend(&self) -> Result<Tx<T>, Problem>
     where
         T: Transaction,
@@ -134,12 +133,12 @@ impl<T> Slot<T> {
         match std::mem::replace(&mut *place, Place::Taken) {
             Place::Here(tx) => Ok(tx),
             Place::Taken => Err(Problem::internal(
-                "the handler asks for its transaction twice",
+                "the handler extracts its transaction twice",
             )),
             Place::Unreachable => {
                 *place = Place::Unreachable;
                 Err(Problem::new(UNAVAILABLE)
-                    .detail("the store cannot be used now; try again")
+                    .detail("the store is not available now; try again")
                     .retry_after(RETRY_AFTER))
             }
         }

@@ -184,7 +184,7 @@ impl Exporter {
         let answer = match timeout(SEND_MAX, self.client.request(request)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(Failure::passing(error_chain(&error))),
-            Err(_) => return Err(Failure::passing("no answer in time".to_owned())),
+            Err(_) => return Err(Failure::passing("no response in time".to_owned())),
         };
         let (status, body) = (answer.status(), answer.into_body());
         // The body is read to its end, so that the connection can be reused. The status alone
@@ -198,7 +198,7 @@ impl Exporter {
             return Ok(answer::rejected(&said));
         }
         Err(Failure {
-            error_chain: format!("the collector answered {status}"),
+            error_chain: format!("the collector responded with {status}"),
             may_pass: status == StatusCode::TOO_MANY_REQUESTS
                 || matches!(status.as_u16(), 502..=504),
         })
@@ -229,7 +229,7 @@ impl Exporter {
                 error_code = "export",
                 from_state = "exporting",
                 to_state = "failing",
-                "spans cannot be exported: they are dropped until the collector takes them"
+                "spans cannot be exported: they are dropped until the collector accepts them"
             );
         }
         self.is_failing = true;
@@ -276,7 +276,7 @@ fn client() -> Client<HttpsConnector<HttpConnector>, Full<Bytes>> {
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .expect("ring speaks TLS 1.2 and 1.3")
+        .expect("ring supports TLS 1.2 and 1.3")
         .with_root_certificates(roots)
         .with_no_client_auth();
     let mut dial = HttpConnector::new();

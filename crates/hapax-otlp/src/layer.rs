@@ -50,7 +50,7 @@ impl Spans {
     }
 }
 
-/// Whether a span, or a query whether one is enabled, may be about traced work.
+/// Whether a span may belong to traced work. `tracing` also asks this before a span exists.
 fn is_traced(metadata: &Metadata<'_>) -> bool {
     let is_ours = metadata.target().starts_with("hapax");
     metadata.is_span() && (is_ours || metadata.fields().field(TRACEPARENT).is_some())

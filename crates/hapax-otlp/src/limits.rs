@@ -6,19 +6,19 @@ use std::time::Duration;
 pub(crate) const QUEUE_SPANS: usize = 4_096;
 /// Maximum number of spans per request.
 pub(crate) const BATCH_SPANS: usize = 512;
-/// How long a span waits at most for others to share its request.
+/// Maximum time for which a span waits for others to share its request.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 /// Timeout of a request to the collector.
 pub(crate) const SEND_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of attempts to send a batch.
 pub(crate) const TRIES: u32 = 3;
-/// The first wait between two attempts. It doubles.
+/// The first wait between two attempts. Each further wait is twice as long.
 pub(crate) const RETRY: Duration = Duration::from_millis(500);
 /// Maximum size of a response in bytes.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 64 * 1024;
-/// How long the rest of a response is awaited after its status.
+/// Time limit for reading the body of a response.
 pub(crate) const BODY_MAX: Duration = Duration::from_secs(1);
-/// How long the exporter may take to end.
+/// Time limit of the last export when the service ends.
 pub(crate) const END_MAX: Duration = Duration::from_secs(3);
 /// Maximum idle time of a connection to the collector.
 pub(crate) const IDLE: Duration = Duration::from_secs(30);

@@ -1,6 +1,6 @@
 //! Spans: open ones, and finished ones as they are exported.
 //!
-//! Only known fields are exported. So a field that is added by mistake or by a handler never leaves
+//! Only known fields are exported, so a field that is added by mistake or by a handler never leaves
 //! the process.
 
 use std::{
@@ -102,7 +102,7 @@ impl Open {
         }
     }
 
-    /// Whether it has a trace id and a span id.
+    /// Whether the span has a trace id and a span id.
     pub(crate) const fn is_traced(&self) -> bool {
         self.context.is_some()
     }

@@ -1,9 +1,9 @@
-//! Keys of phased requests: entered, renewed, advanced and finished, each in a commit of its own.
+//! Keys of phased requests: entering, renewing, advancing and finishing them, each with a commit.
 //!
-//! An entry takes the advisory lock of its key for the one statement that writes the row, so that
-//! it never comes between a claim and its completion. What an owner does later changes its row
-//! only while epoch and time of entry are still its own; the statement that finds no such row
-//! fails, and the commit that travels behind it fails with it.
+//! An entry takes the advisory lock of its key during the one statement that writes the row, so
+//! that it never comes between a claim and its completion. Later statements of the owner change its
+//! row only if the row still has the owner's epoch and time of entry. A statement that finds no
+//! such row fails, and the commit that is sent after it fails too.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ impl Phases for Postgres {
         let readable = |row| match taken_over(row, self.keyring()) {
             Ok(taken) => Some(taken),
             Err(error) => {
-                // It lapses again, later and later; the others go on.
+                // Its lease expires again, each time later. The other requests continue.
                 tracing::error!(error = %error, "a request cannot be resumed");
                 None
             }
@@ -108,7 +108,7 @@ impl Phases for Postgres {
     }
 }
 
-/// Tries once; `None` while another transaction has the key.
+/// Tries once to enter. Returns `None` while another transaction holds the key.
 async fn try_enter(store: &Postgres, entry: &Entry) -> Result<Option<Entered>, StoreError> {
     if let Some(owned) = write(store, query!("idempotency/enter"), entry).await? {
         return Ok(Some(Entered::Owned(owned)));
@@ -130,7 +130,7 @@ async fn try_enter(store: &Postgres, entry: &Entry) -> Result<Option<Entered>, S
     })
 }
 
-/// Writes the row of an entry; `None` when the statement finds that it is not its turn.
+/// Writes the row of an entry. Returns `None` if the state of the key does not allow the statement.
 async fn write(
     store: &Postgres,
     sql: &'static str,
@@ -168,7 +168,7 @@ async fn write(
     rows.first().map(owned).transpose()
 }
 
-/// The request as its row keeps it.
+/// The request as it is stored in the row: encrypted if there is a key.
 fn kept_request(store: &Postgres, entry: &Entry) -> Result<Option<Bytes>, StoreError> {
     let kept = entry.request.clone().map(|request| {
         let keyring = store.keyring();
@@ -212,7 +212,7 @@ async fn resume(
     rows.first().map(owned).transpose()
 }
 
-/// A transaction of an owned key, as its last flight needs it.
+/// A phase of an owned key: what its last pipeline needs.
 #[derive(Debug)]
 pub(crate) struct Phase {
     pub(crate) owned: Ownership,
@@ -220,7 +220,8 @@ pub(crate) struct Phase {
 }
 
 impl Phase {
-    /// The statement that ends it: with an answer it finishes the key, without one it advances it.
+    /// The statement that ends the phase: it finishes the key if there is a response, and otherwise
+    /// advances it.
     pub(crate) fn sql(answer: Option<&StoredAnswer>) -> &'static str {
         match answer {
             Some(_) if seeded::has(Bug::NoFence) => query!("seeded/finish"),
@@ -230,7 +231,7 @@ impl Phase {
         }
     }
 
-    /// Sends that statement, which fails where the key is no longer its owner's.
+    /// Sends that statement. It fails if the key has another owner by now.
     pub(crate) async fn end(
         &self,
         link: &Link,
@@ -253,7 +254,7 @@ impl Phase {
         link.rows(ready, &[&fence[..], &values].concat()).await
     }
 
-    /// Stores an answer alone, in a transaction of its own.
+    /// Stores a response without an effect, in a separate transaction.
     pub(crate) async fn refuse(self, store: &Postgres, answer: &Answer) -> Result<(), StoreError> {
         let answer = StoredAnswer::of(store.keyring(), &self.owned.scope, answer)?;
         let mut session = Session::open(store).await?;
@@ -288,7 +289,7 @@ pub(crate) fn is_fenced(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::DIVISION_BY_ZERO)
 }
 
-/// Runs a statement that changes the owner's row, says so, and touches no other.
+/// Runs a statement that changes the owner's row, and fails if it changed none.
 async fn fenced(
     store: &Postgres,
     sql: &'static str,
@@ -305,7 +306,7 @@ async fn fenced(
     Ok(())
 }
 
-/// Runs a statement that is a transaction of its own.
+/// Runs a single statement as a transaction.
 pub(crate) async fn commit(
     store: &Postgres,
     sql: &'static str,
@@ -326,7 +327,7 @@ fn taken_over(row: &Row, keyring: &Keyring) -> Result<TakenOver, StoreError> {
     let fingerprint: &[u8] = row.try_get(3).map_err(unreadable)?;
     let fingerprint = fingerprint
         .try_into()
-        .map_err(|_| corrupt("idempotency key: its fingerprint has not 32 bytes"))?;
+        .map_err(|_| corrupt("idempotency key: its fingerprint is not 32 bytes long"))?;
     let request: &[u8] = row.try_get(8).map_err(unreadable)?;
     let scope = Scope {
         tenant: Tenant::new(text(0)?).map_err(bad_part)?,
@@ -349,7 +350,7 @@ fn taken_over(row: &Row, keyring: &Keyring) -> Result<TakenOver, StoreError> {
 
 #[expect(
     clippy::needless_pass_by_value,
-    reason = "it is what `map_err` hands over"
+    reason = "`map_err` passes the error by value"
 )]
 fn unreadable(error: tokio_postgres::Error) -> StoreError {
     corrupt(format!("idempotency key: {error}"))

@@ -1,6 +1,6 @@
-//! The store as its users hold it: open, read, migrate, close.
+//! The store: opening, migrating, reading and closing it.
 //!
-//! A [`Postgres`] is a handle: clones share the pool and the groups.
+//! A [`Postgres`] is a handle. Clones share the pool of connections and the queue of groups.
 
 use std::{
     fmt,
@@ -35,10 +35,10 @@ use crate::{
     value::Moment,
 };
 
-/// Milliseconds within which two clocks are one: what a round trip and their drift may come to.
+/// Milliseconds within which two clocks are considered equal: the length of a round trip and drift.
 const CLOCKS_AGREE: i64 = 1_000;
 
-/// A PostgreSQL database as a store.
+/// A store in a PostgreSQL database.
 #[derive(Clone)]
 pub struct Postgres(Arc<Inner>);
 
@@ -47,14 +47,14 @@ struct Inner {
     settings: Settings,
     notifier: Notifier,
     queue: Queue<Member>,
-    /// Groups that are still to claim first, because one has hoped in vain.
+    /// Number of further groups that claim before they write, after an optimistic claim has failed.
     careful: AtomicU32,
     looks: Looks,
-    /// How many milliseconds the database's clock is ahead of ours, where they differ.
+    /// How far the database's clock is ahead of ours, in milliseconds; 0 if they agree.
     ahead: Arc<AtomicI64>,
 }
 
-/// A store that does not keep itself open.
+/// A weak handle, which does not keep the store open.
 #[derive(Clone)]
 pub(crate) struct Handle(Weak<Inner>);
 
@@ -65,14 +65,14 @@ impl Handle {
 }
 
 impl Postgres {
-    /// Connects to the database and makes, checks or upgrades the store's own tables.
+    /// Connects to the database and creates, checks or upgrades the tables of the store.
     ///
-    /// Where `fsync`, `full_page_writes` or `synchronous_commit` is off, a warning in the log says
-    /// so: what is committed there may be gone after a loss of power.
+    /// Logs a warning if `fsync`, `full_page_writes` or `synchronous_commit` is off, because then
+    /// committed data may be lost in a power failure.
     ///
     /// # Errors
-    /// Fails when the settings are not usable, when the database cannot be reached or is a
-    /// standby, and when its schema is not the one that this version knows.
+    /// Fails if the settings are not usable, if the database cannot be reached or is a standby, and
+    /// if its schema is not the one that this version knows.
     pub async fn open(settings: Settings) -> Result<Self, OpenError> {
         let connections = Connections::of(&settings)?;
         let mut link = connections.take().await.map_err(unreachable)?;
@@ -109,14 +109,15 @@ impl Postgres {
         Ok(Self(inner))
     }
 
-    /// Brings the service's own tables up to date, by the rules of the store's own migrations.
+    /// Migrates the tables of the service, by the same rules as the tables of the store.
     ///
-    /// Migrations are numbered 1, 2, 3 and never change once applied; `namespace` keeps their
-    /// numbers apart from others'. Of many that do this at once, one does it.
+    /// Migrations are numbered 1, 2, 3 and never change after they were applied. `namespace`
+    /// separates their numbers from those of other services. If several processes migrate at the
+    /// same time, one of them does it.
     ///
     /// # Errors
-    /// Fails when the database is newer, when an applied migration is not the one given here,
-    /// and when one fails; then none of those that were missing is applied.
+    /// Fails if the database is newer, if an applied migration differs from the one given here, or
+    /// if a migration fails; then none of the missing migrations is applied.
     pub async fn migrate(
         &self,
         namespace: &str,
@@ -126,10 +127,10 @@ impl Postgres {
         migrations::of(&mut link, namespace, migrations, self.settings().schema).await
     }
 
-    /// Reads the last committed state, outside any transaction of a request.
+    /// Reads the last committed state, outside of the transactions of requests.
     ///
     /// # Errors
-    /// Fails when the statement does, and when the database cannot be reached.
+    /// Fails if the statement fails, or if the database cannot be reached.
     pub async fn read(
         &self,
         sql: &str,
@@ -151,7 +152,7 @@ impl Postgres {
         }
     }
 
-    /// In a transaction, which keeps the pooler from changing the server connection under it.
+    /// Reads in a transaction, during which the pooler keeps the same server connection.
     async fn read_pooled(
         &self,
         sql: &str,
@@ -172,38 +173,39 @@ impl Postgres {
         Ok(read?)
     }
 
-    /// Notifies the relay after each commit of this node that it should read.
+    /// Notifies the relay after each commit of this node that it should read the outbox.
     pub fn notifier(&self) -> Notifier {
         self.0.notifier.clone()
     }
 
-    /// How it was opened.
+    /// The settings with which the store was opened.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
     }
 
-    /// How many single-shot requests wait for their group.
+    /// Number of single-shot requests that wait for a group.
     pub fn queued(&self) -> usize {
         self.0.queue.len()
     }
 
-    /// Takes no more requests and lets the connections go; those in use end what they do.
+    /// Accepts no more requests and closes the connections; those in use finish their work first.
     pub fn close(&self) {
         self.0.queue.close();
         self.0.connections.close();
     }
 
-    /// A connection out of the pool.
+    /// A connection from the pool.
     pub(crate) async fn link(&self) -> Result<Link, StoreError> {
         self.0.connections.take().await
     }
 
-    /// Lets connections go that nobody uses: what they lead to may be no longer what it was.
+    /// Closes the connections that are not in use, which may lead to a server that is no longer the
+    /// primary.
     pub(crate) fn reconnect(&self) {
         self.0.connections.renew();
     }
 
-    /// Whether the next group may hope that all its keys are free.
+    /// Whether the next group may use an optimistic claim.
     pub(crate) fn hopes(&self) -> bool {
         let one_less = |left: u32| left.checked_sub(1);
         let careful = &self.0.careful;
@@ -212,7 +214,7 @@ impl Postgres {
             .is_err()
     }
 
-    /// A group has hoped in vain: the next ones claim first.
+    /// Records that an optimistic claim has failed: the next `groups` groups claim first.
     pub(crate) fn lose_hope(&self, groups: u32) {
         self.0.careful.store(groups, Ordering::Relaxed);
     }
@@ -225,7 +227,7 @@ impl Postgres {
         &self.0.looks
     }
 
-    /// What bounds a transaction where nothing is kept on a connection.
+    /// Statements that set the timeouts of a transaction if nothing is kept on a connection.
     pub(crate) fn bounds(&self) -> String {
         self.0.connections.bounds(self.settings())
     }
@@ -242,7 +244,7 @@ impl Postgres {
         &self.0.settings.keyring
     }
 
-    /// The time as a parameter: null where the database's own clock judges.
+    /// The time as a parameter; null if the database's clock decides.
     pub(crate) fn time(&self) -> Option<Moment> {
         match &self.0.settings.time {
             Time::Database => None,
@@ -250,16 +252,16 @@ impl Postgres {
         }
     }
 
-    /// The database's time, as far as it is known here, as a parameter.
+    /// The estimated time of the database as a parameter.
     pub(crate) fn now(&self) -> Moment {
         Moment(self.database_clock().now())
     }
 
-    /// The database's time, as far as it is known here: what relays on nodes whose clocks differ
-    /// are given, so that one node's schedule is another's.
+    /// A clock that estimates the database's time. Relays use it, so that nodes whose clocks differ
+    /// agree on schedules.
     ///
-    /// It is this node's own time until a relay has shown a first sign of life, and while the two
-    /// are within a second.
+    /// It returns this node's time until a relay has sent its first heartbeat, and as long as the
+    /// two clocks differ by less than a second.
     pub fn database_clock(&self) -> Clock {
         let (ours, ahead) = (self.clock().clone(), Arc::clone(&self.0.ahead));
         Clock::new(move || {
@@ -268,7 +270,7 @@ impl Postgres {
         })
     }
 
-    /// Notes what time it was in the database, which was asked at `asked_at` by our clock.
+    /// Records the database's time `there` from a query that was sent at `asked_at` by our clock.
     pub(crate) fn heard_time(&self, asked_at: Timestamp, there: Timestamp) {
         if matches!(self.0.settings.time, Time::Given(_)) {
             return;
@@ -281,7 +283,7 @@ impl Postgres {
         self.0.ahead.store(ahead, Ordering::Relaxed);
     }
 
-    /// Reads with a statement of our own.
+    /// Runs a statement of this crate and returns its rows.
     pub(crate) async fn ask(
         &self,
         sql: &'static str,
@@ -290,7 +292,7 @@ impl Postgres {
         self.ask_all(async |link| link.ask(sql, params).await).await
     }
 
-    /// Reads with statements of our own, each of them a transaction.
+    /// Runs statements of this crate, each as a separate transaction.
     pub(crate) async fn ask_all<R>(
         &self,
         ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,

@@ -1,8 +1,9 @@
-//! A commit whose answer was lost: it happened, or it did not, and the key knows.
+//! Commit recovery: finding out whether a commit whose response was lost has happened.
 //!
-//! The key is claimed anew on another connection. Whoever gets its lock knows that the old
-//! transaction is over; a row that is there then says that it was committed, or that another
-//! one was. Nothing is assumed: what cannot be reached stays unknown, and the retry finds out.
+//! The key is claimed again on another connection. Once this claim has the key's lock, the old
+//! transaction has ended. If the key then has a row, either the old transaction or another one was
+//! committed. Nothing is assumed: if the database cannot be reached, the outcome stays unknown and
+//! the client's retry finds it out.
 
 use hapax::{
     idempotency::{Answer, Claim, Known},
@@ -17,17 +18,20 @@ use crate::{
     transaction::lost,
 };
 
-/// How long it waits before it asks a database again that cannot be reached.
+/// Pause before the next attempt if the database cannot be reached.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Succeeds when the answer was committed; `Conflict` when it was not, and the request may run
-/// again; `Unavailable` when nobody can say.
+/// Succeeds if the response was committed.
+///
+/// # Errors
+/// `Conflict` if it was not committed and the request may run again; `Unavailable` if the outcome
+/// cannot be determined.
 pub(crate) async fn committed(
     store: &Postgres,
     claim: &Claim,
     answer: &Answer,
 ) -> Result<(), StoreError> {
-    tracing::warn!("the answer to a commit was lost: asking whether it happened");
+    tracing::warn!("the result of a commit was lost: checking whether it happened");
     let end = Instant::now() + store.settings().wait;
     loop {
         match hold(store, claim).await {
@@ -43,7 +47,7 @@ pub(crate) async fn committed(
     }
 }
 
-/// Whether a row that was committed may be gone by the time that its key is asked.
+/// Whether a committed row may already have expired when its key is claimed again.
 fn may_expire(store: &Postgres, claim: &Claim) -> bool {
     let settings = store.settings();
     retention(claim) <= settings.statement_max + settings.wait
@@ -51,17 +55,17 @@ fn may_expire(store: &Postgres, claim: &Claim) -> bool {
 
 async fn told(found: Found, answer: &Answer, may_expire: bool) -> Result<(), StoreError> {
     match found {
-        // The stored answer is the one that goes out, and one effect is committed with it.
+        // The stored response is the one to be returned, and one effect was committed with it.
         Found::Taken(Known::Replay { answer: stored, .. }) if stored == *answer => Ok(()),
         Found::Taken(Known::InProgress) => Err(unavailable(
-            "the answer to a commit was lost, and its transaction is still open",
+            "the result of a commit was lost, and its transaction is still open",
         )),
         Found::Taken(_) => Err(lost("another request has the key")),
         Found::Free(session, row) => {
             session.rollback().await;
             if may_expire || matches!(row, OldRow::Expired) {
                 return Err(unavailable(
-                    "the answer to a commit was lost, and its key may have expired since",
+                    "the result of a commit was lost, and its key may have expired since",
                 ));
             }
             Err(lost("the commit did not happen"))

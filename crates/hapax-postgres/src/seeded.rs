@@ -1,10 +1,12 @@
-//! What seeded bugs do here that nothing else does: events in a transaction of their own.
+//! Seeded bugs of this store: events that are written in a separate transaction.
+//!
+//! Only test builds with a seeded bug call these functions with events.
 
 use hapax::outbox::Sealed;
 
 use crate::{emit::Columns, phases::commit, postgres::Postgres, query};
 
-/// Appends events in a transaction of their own; what fails is lost.
+/// Appends events in a separate transaction. If it fails, the events are lost.
 pub(crate) async fn emit_apart(store: &Postgres, events: &[Sealed]) {
     if events.is_empty() {
         return;
@@ -16,7 +18,7 @@ pub(crate) async fn emit_apart(store: &Postgres, events: &[Sealed]) {
     }
 }
 
-/// Appends events at once, whatever becomes of whoever emits them.
+/// Appends events at once, whether or not the transaction that emits them commits.
 pub(crate) fn publish(store: &Postgres, events: Vec<Sealed>) {
     let store = store.clone();
     tokio::spawn(async move { emit_apart(&store, &events).await });

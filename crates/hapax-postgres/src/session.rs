@@ -1,8 +1,8 @@
-//! A connection with a transaction open on it, and the flights that it makes.
+//! A connection with an open transaction, and the pipelines that are sent on it.
 //!
-//! However a session ends, nothing of it stays: a future that is dropped in the middle leaves the
-//! rollback to a task of its own, and a connection that does not answer is closed, never given
-//! back. What happened to a flight whose answer is lost is not known here; see `resolve`.
+//! However a session ends, no transaction stays open. If a future is dropped while it runs, a
+//! separate task rolls back. A connection that does not respond is closed and never returned to the
+//! pool. If the result of a pipeline is lost, its outcome is not known here; see `resolve`.
 
 use std::{
     borrow::Cow,
@@ -22,26 +22,26 @@ use crate::{
     postgres::Postgres,
 };
 
-/// How long a connection has to take a rollback before it is closed.
+/// How long a rollback may take before the connection is closed.
 const ROLLBACK: Duration = Duration::from_secs(2);
 
-/// One statement on its way.
+/// One statement of a pipeline.
 pub(crate) type Leg<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + Send + 'a>>;
 
-/// A connection on which a transaction is open, or about to be.
+/// A connection on which a transaction is open, or will be opened by the first pipeline.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// `None` only once it has ended.
+    /// `None` only after the session has ended.
     link: Option<Link>,
-    /// What opens the transaction: it travels with the first flight.
+    /// The statement that opens the transaction, until it is sent with the first pipeline.
     begin: Option<Cow<'static, str>>,
-    /// Whether a flight is on the wire.
+    /// Whether a pipeline was sent and has not completed.
     flying: bool,
     max: Duration,
 }
 
-/// A flight that did not land: which leg failed, and why.
+/// A pipeline that failed: the index of the failed statement, and the cause.
 #[derive(Debug)]
 pub(crate) struct Crash {
     pub(crate) leg: usize,
@@ -58,7 +58,7 @@ impl Session {
         })
     }
 
-    /// Opens a transaction with the first flight, and not before.
+    /// Sets the statement that opens the transaction. It is sent with the first pipeline.
     pub(crate) fn begin(&mut self, begin: Cow<'static, str>) {
         self.begin = Some(begin);
     }
@@ -74,7 +74,7 @@ impl Session {
             .expect("a session has its connection until it ends")
     }
 
-    /// Runs something on the connection; dropped in the middle, its query is cancelled.
+    /// Runs a function on the connection. If the future is dropped, its query is cancelled.
     pub(crate) async fn run<R>(
         &mut self,
         run: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
@@ -85,9 +85,10 @@ impl Session {
         self.landed(ran)
     }
 
-    /// Runs something behind legs that are sent first, without waiting for them.
+    /// Sends the statements `ahead` and then runs a function without waiting for their results.
     ///
-    /// A leg ahead that fails is the failure; what comes behind it says for itself what came of it.
+    /// If one of these statements fails, its error is returned. The result of the function is
+    /// returned separately.
     pub(crate) async fn run_behind<'a, R>(
         &'a mut self,
         ahead: impl FnOnce(&'a Link) -> Vec<Leg<'a>>,
@@ -120,17 +121,17 @@ impl Session {
         flown
     }
 
-    /// Makes statements of our own ready, before anything of the next flight is sent.
+    /// Prepares statements of this crate before the next pipeline is sent.
     pub(crate) async fn ready(&mut self, sql: &[&'static str]) -> Result<Vec<Ready>, Flight> {
         self.flying = true;
         let ready = within(self.max, self.link().ready_all(sql)).await;
         self.landed(ready)
     }
 
-    /// Sends all legs at once, in order, and waits for all of them.
+    /// Sends all statements at once, in order, and waits for all of them.
     ///
-    /// A leg that cannot even be sent keeps back those behind it: a commit never overtakes the
-    /// statement it is to commit.
+    /// If a statement cannot be sent, those after it are not sent either: a commit is never sent
+    /// without the statements that it commits.
     pub(crate) async fn fly<'a>(
         &'a mut self,
         legs: impl FnOnce(&'a Link) -> Vec<Leg<'a>>,
@@ -175,19 +176,19 @@ impl Session {
         ran
     }
 
-    /// The transaction is over and well ended: the connection goes back.
+    /// Returns the connection to the pool after its transaction has ended.
     pub(crate) fn end(mut self) {
         drop(self.link.take());
     }
 
-    /// Nobody knows what state the connection is in: it is closed.
+    /// Closes the connection, because its state is not known.
     pub(crate) fn discard(mut self) {
         if let Some(link) = self.link.take() {
             link.discard();
         }
     }
 
-    /// Rolls back and gives the connection back.
+    /// Rolls back and returns the connection to the pool.
     pub(crate) async fn rollback(mut self) {
         let Some(link) = self.link.take() else { return };
         if self.begin.is_none() {
@@ -212,7 +213,7 @@ impl Drop for Session {
     }
 }
 
-/// Ends whatever is open; a connection that does not say so in time is closed.
+/// Rolls back an open transaction. If this takes too long, the connection is closed.
 async fn roll_back(link: Link, flying: bool) {
     if flying {
         return link.abandon(ROLLBACK).await;
@@ -223,7 +224,8 @@ async fn roll_back(link: Link, flying: bool) {
     }
 }
 
-/// Runs something behind what opens its transaction, without waiting in between.
+/// Sends the statement that opens the transaction and then runs a function, without waiting in
+/// between.
 async fn first<R>(
     link: &Link,
     begin: Option<Cow<'static, str>>,
@@ -244,11 +246,11 @@ async fn first<R>(
     ran
 }
 
-/// Legs that are on the wire.
+/// Statements that were sent.
 struct Sent<'a>(Vec<(Leg<'a>, Option<Landed>)>);
 
 impl<'a> Sent<'a> {
-    /// Sends them in order; the first that cannot be sent keeps back the others.
+    /// Sends statements in order, and stops at the first one that cannot be sent.
     async fn of(legs: Vec<Leg<'a>>) -> Result<Self, tokio_postgres::Error> {
         let mut sent = Vec::with_capacity(legs.len());
         for mut leg in legs {
@@ -276,7 +278,7 @@ impl<'a> Sent<'a> {
 type Landings = Result<Vec<Vec<Row>>, tokio_postgres::Error>;
 type Landed = Result<Vec<Row>, tokio_postgres::Error>;
 
-/// Sends a leg; what is known about it at once, if anything is.
+/// Sends a statement. Returns its result if there is one immediately.
 async fn send(leg: &mut Leg<'_>) -> Option<Landed> {
     poll_fn(|context| {
         Poll::Ready(match leg.as_mut().poll(context) {
@@ -312,7 +314,8 @@ async fn fly(begin: Option<Leg<'_>>, legs: Vec<Leg<'_>>) -> Result<Vec<Vec<Row>>
                 let (leg, cause) = (number.saturating_sub(ahead), Flight::Failed(error));
                 crash = Some(Crash { leg, cause });
             }
-            // The one ahead has no rows; what comes behind a failure fails with it.
+            // The statement that opens the transaction has no rows. Statements after a failed one
+            // fail as well.
             Ok(_) | Err(_) => {}
         }
     }

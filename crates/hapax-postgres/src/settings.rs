@@ -1,74 +1,77 @@
-//! What a store needs to be opened: where, and with what clock, chance and bounds.
+//! Settings of a store: its database, clock, source of randomness and limits.
+//!
+//! `Debug` does not print them, because the URL contains a password.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
 use hapax::{Clock, Random, failpoint::Failpoints, keyring::Keyring, limits};
 
-/// How a store is opened.
+/// The settings with which a store is opened.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Settings {
     /// The database, as `postgres://user:password@host:port/database?sslmode=require`.
     pub url: String,
-    /// Certificate authorities (PEM) that the server's certificate is checked against; the web's
-    /// when absent. `sslrootcert` in the URL says the same.
+    /// Certificate authorities (PEM) with which the server's certificate is checked. The public
+    /// authorities of the web by default. Same as `sslrootcert` in the URL.
     pub root_certificates: Option<PathBuf>,
-    /// What events, schedules and deliveries are stamped and judged by.
+    /// The clock for timestamps and due times of events, schedules and deliveries.
     pub clock: Clock,
-    /// What keys and the inbox are judged by.
+    /// The clock for keys and the inbox.
     pub time: Time,
-    /// Where event ids come from.
+    /// The source of randomness, for event ids.
     pub random: Random,
-    /// Whom to tell just before and just after every commit.
+    /// Failpoints that are reached just before and just after every commit.
     pub failpoints: Failpoints,
-    /// What encrypts answers, kept requests and payloads, and decrypts them; nothing by default.
+    /// Encrypts and decrypts stored responses, kept requests and payloads. Empty by default, which
+    /// means that nothing is encrypted.
     pub keyring: Keyring,
-    /// Whether missing tables are made at the start, or asked for.
+    /// Whether missing tables are created when the store is opened.
     pub schema: Schema,
-    /// Whether a transaction-mode pooler stands before the database: nothing is then kept on a
+    /// Whether the store connects through a transaction-mode pooler. If so, nothing is kept on a
     /// connection between two transactions, neither prepared statements nor settings.
     pub pooled: bool,
-    /// The most connections of this node.
+    /// Maximum number of connections of this node.
     pub connections: usize,
-    /// The most single-shot requests that share one commit; one turns groups off.
+    /// Maximum number of single-shot requests that share one commit; 1 disables groups.
     pub group_max: usize,
-    /// How many groups may be on the wire at once. One makes the largest groups and costs the least
-    /// for each request; more are for a database that is far away.
+    /// Maximum number of groups that are sent at the same time. With 1, groups are largest and the
+    /// cost per request is lowest. Higher values are for a database with a long round-trip time.
     pub lanes: usize,
     /// How long a claim waits for the same key's transaction on another node.
     pub wait: Duration,
-    /// How long one statement may run, and one flight may take.
+    /// How long one statement, or one pipeline of statements, may take.
     pub statement_max: Duration,
     /// How long a transaction may wait for its next statement.
     pub idle_max: Duration,
-    /// How long a connection may take to be made, or to come out of the pool.
+    /// How long it may take to connect, or to get a connection from the pool.
     pub connect_max: Duration,
-    /// How often a transaction is run again that lost against another one.
+    /// How often a transaction is run again after a conflict with another one.
     pub reruns_max: u32,
 }
 
-/// Whose time judges keys.
+/// The clock that decides about leases and expiry of keys.
 #[derive(Clone, Debug, Default)]
 pub enum Time {
-    /// The database's own: nodes whose clocks differ decide alike.
+    /// The database's clock: nodes whose clocks differ decide alike.
     #[default]
     Database,
-    /// A clock that a test turns.
+    /// A clock that a test controls.
     Given(Clock),
 }
 
-/// What is done about tables that are missing.
+/// What happens if tables are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schema {
-    /// They are made: the role may create.
+    /// The store creates them. Its role needs the privilege to create tables.
     #[default]
     Apply,
-    /// They are asked for: opening fails and says what to run.
+    /// Opening fails with an error that says which schema has to be migrated.
     Check,
 }
 
 impl Settings {
-    /// The defaults, for the database at `url`.
+    /// Creates the default settings for the database at `url`.
     pub fn new(url: impl Into<String>, clock: Clock, random: Random) -> Self {
         Self {
             url: url.into(),
@@ -94,7 +97,7 @@ impl Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL holds a password.
+        // The URL contains a password.
         f.debug_struct("Settings").finish_non_exhaustive()
     }
 }

@@ -1,10 +1,14 @@
-//! Settling: all that one turn of the relay has to write, in one flight.
+//! Settlements: everything that one round of a relay worker writes, in one transaction and one
+//! pipeline.
 //!
-//! The first statement takes hold of the destination for the epoch and fails for any other, and for
-//! what was read in a history that the database has lost; what was sent behind it fails with it,
-//! and an owner that was replaced, or that a failover has robbed of what it read, changes nothing. A settlement
-//! that comes twice, because nobody heard of its first commit, is the same as written once: what an
-//! operator may change too is changed by the first alone, and the rest says the same again.
+//! The first statement locks the partition for the epoch. It fails if the epoch is not the current
+//! one, or if the events were read in a history that the database has lost. All statements sent
+//! after it then fail too, so an owner that was replaced, or whose events disappeared in a
+//! failover, changes nothing.
+//!
+//! A settlement may be sent twice because the result of its first commit was lost. The second one
+//! has no further effect: what an operator may also change is changed by the first one only, and
+//! the rest is written with the same values.
 
 mod arrivals;
 mod seen;
@@ -32,9 +36,9 @@ use crate::{
 use arrivals::Arrivals;
 use seen::Seen;
 
-/// Writes a settlement down, if its epoch still owns the destination.
+/// Writes a settlement if its epoch still owns the partition.
 ///
-/// Returns the released keys that nothing unfinished stands in the way of.
+/// Returns the released order keys that have no unfinished delivery left.
 pub(crate) async fn settle(
     store: &Postgres,
     settlement: &Settlement,
@@ -78,7 +82,7 @@ pub(crate) async fn settle(
     }
 }
 
-/// Why a settlement was refused: somebody else has the part, or the database was set back.
+/// Why a settlement was refused: the partition has another owner, or the database was set back.
 async fn refused(store: &Postgres, settlement: &Settlement) -> StoreError {
     let Some(follows) = settlement.follows else {
         return StoreError::Fenced;
@@ -88,14 +92,14 @@ async fn refused(store: &Postgres, settlement: &Settlement) -> StoreError {
         Ok(rows) if rows.first().is_some_and(|row| row.get(0)) => StoreError::Fenced,
         Ok(_) => StoreError::SetBack {
             what: format!(
-                "its newest checkpoint is not the one {follows}, or what was read is not in it"
+                "its newest checkpoint is not {follows}, or it does not contain what was read"
             ),
         },
         Err(error) => error,
     }
 }
 
-/// Of a settlement that is written already, what is asked about its keys.
+/// A settlement that only queries the released keys of one that was already written.
 fn keys(settlement: &Settlement) -> Settlement {
     Settlement {
         destination: settlement.destination.clone(),
@@ -106,9 +110,9 @@ fn keys(settlement: &Settlement) -> Settlement {
     }
 }
 
-/// What came of a settlement.
+/// The result of a settlement that was written.
 struct Written {
-    /// The number of its checkpoint, if it had one.
+    /// The number of its checkpoint, if it contained one.
     checkpoint: Option<i64>,
     free: Vec<String>,
 }
@@ -177,7 +181,7 @@ impl Statements {
     }
 }
 
-/// `None` where it is written already.
+/// Sends the settlement. Returns `None` if it was written before.
 async fn write(
     store: &Postgres,
     session: &mut Session,
@@ -216,8 +220,8 @@ async fn write(
         .iter()
         .map(|seen| seen.params(&destination, settlement));
     let seen: Vec<_> = asked.iter().zip(seen).collect();
-    // A checkpoint's leg is behind the epoch's, the question's where there is one, and those about
-    // what was seen.
+    // The statement of the checkpoint comes after that of the epoch, the query whether the
+    // settlement was written before (if it is sent), and the queries for the events that were read.
     let asked = 2 + usize::from(asks) + seen.len();
     let begun: BTreeMap<i64, u32> = settlement.begin.iter().copied().collect();
     let (begun, numbers): (Vec<i64>, Vec<i32>) = begun
@@ -229,7 +233,7 @@ async fn write(
     let parked = parks.params(&destination, &now);
     let ended: [&dyn Param; 3] = [&destination, &settlement.delivered, &now];
     let released: Vec<&str> = settlement.release.iter().map(String::as_str).collect();
-    // What is to wait behind nothing is let go at once.
+    // A delivery that is to be blocked although nothing blocks it is released at once.
     let lowered: Vec<&str> = released.iter().chain(&parks.blocked).copied().collect();
     let release: [&dyn Param; 3] = [&destination, &lowered, &now];
     let held: [&dyn Param; 2] = [&destination, &released];
@@ -264,7 +268,7 @@ async fn write(
         add(!arrivals.is_empty(), &statements.arrival, &noted[..]);
         add(reason.is_some(), &statements.disable, &disabled[..]);
         add(!lowered.is_empty(), &statements.release, &release[..]);
-        // What is still held is asked last: its answer is the one before the commit's.
+        // The keys that are still blocked are queried last, so that their rows come before COMMIT.
         add(!released.is_empty(), &statements.is_held, &held[..]);
         legs.push(Box::pin(link.none("COMMIT")));
         legs
@@ -282,7 +286,8 @@ async fn write(
     }))
 }
 
-/// The frontiers that say in which history this was read; one without a text has read nothing.
+/// The frontiers of the reads, which identify the history. A frontier without a snapshot has read
+/// nothing.
 fn read(settlement: &Settlement) -> (Vec<i64>, Vec<&str>) {
     let checkpoint = settlement.checkpoint.as_ref().map(|it| &it.frontier);
     let instead = checkpoint.filter(|_| settlement.read.is_empty());
@@ -291,7 +296,7 @@ fn read(settlement: &Settlement) -> (Vec<i64>, Vec<&str>) {
         .unzip()
 }
 
-/// What came of a settlement whose first legs, so many, ask whether it may be written.
+/// The error of a settlement. Its first `asked` statements check whether it may be written.
 fn fenced(crash: Crash, asked: usize) -> StoreError {
     if (1..asked).contains(&crash.leg) && is_refused(&crash.cause) {
         return StoreError::Fenced;
@@ -308,12 +313,13 @@ fn free(released: &[String], held: &[Row]) -> Vec<String> {
     free.cloned().collect()
 }
 
-/// A text as a column can hold it: the database knows no zero byte, a far side's error may.
+/// The text with its zero bytes replaced: PostgreSQL cannot store them, and a receiver's error may
+/// contain them.
 pub(crate) fn text(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// A checkpoint as the columns of its row.
+/// The columns of a checkpoint's row.
 pub(crate) struct Moved<'a> {
     destination: &'a str,
     epoch: i64,
@@ -359,7 +365,7 @@ impl<'a> Moved<'a> {
     }
 }
 
-/// Parked deliveries as the columns of `delivery/park`; of two about one event the last holds.
+/// Parked deliveries as the columns of `delivery/park`. Of two for the same event the last is used.
 struct Parks<'a> {
     positions: Vec<i64>,
     states: Vec<&'static str>,
@@ -367,7 +373,7 @@ struct Parks<'a> {
     due: Vec<Moment>,
     keys: Vec<Option<&'a str>>,
     errors: Vec<Option<String>>,
-    /// The keys of those that are to be blocked.
+    /// The order keys of deliveries that are to be blocked.
     blocked: Vec<&'a str>,
 }
 

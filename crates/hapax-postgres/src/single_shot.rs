@@ -1,9 +1,8 @@
-//! A request that says beforehand all that it will write, alone or in a group.
+//! Single-shot requests, whose writes are all known before they run.
 //!
-//! Requests in flight together go as one transaction in one flight (`group`). What that does not
-//! settle (a key that is stored or being used, a statement that fails, an answer that is lost)
-//! goes on alone, here: in one flight of its own, or, where its key is not free, by way of a
-//! claim.
+//! Concurrent requests are written by one transaction in one pipeline (`group`). A request that is
+//! not finished by that (its key is taken, a statement fails, the result of the commit is lost) is
+//! run alone by this module: in one pipeline, or with a regular claim if its key is not free.
 
 use hapax::{
     event::Headers,
@@ -29,7 +28,7 @@ use crate::{
     transaction::Tx,
 };
 
-/// A request on its way through a group.
+/// A request that is a member of a group.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) claim: Claim,
@@ -41,7 +40,7 @@ pub(crate) struct Member {
     reply: oneshot::Sender<Result<Ran, StoreError>>,
 }
 
-/// Runs a request in one go.
+/// Runs a single-shot request.
 pub(crate) async fn run(store: &Postgres, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {
     let SingleShot {
         mut claim,
@@ -78,14 +77,14 @@ pub(crate) async fn run(store: &Postgres, shot: SingleShot<Statement>) -> Result
 }
 
 impl Member {
-    /// Whether anybody still waits for it; asked once, just before it begins.
+    /// Whether the caller still waits for the result. Called once, just before the request starts.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.reply.is_closed() && self.turn.take()
     }
 
-    /// Tells the requester what came of it.
+    /// Sends the outcome to the caller.
     pub(crate) fn answer(self, outcome: Result<Ran, StoreError>) {
-        // A requester that has gone does not need to know.
+        // A caller that has gone does not need the outcome.
         let _gone = self.reply.send(outcome);
     }
 
@@ -96,7 +95,7 @@ impl Member {
     }
 }
 
-/// Runs a request alone, again where it lost against another one.
+/// Runs a request alone, and again if it conflicts with another transaction.
 pub(crate) async fn alone(
     store: &Postgres,
     member: Member,
@@ -111,7 +110,8 @@ pub(crate) async fn alone(
     member.answer(outcome);
 }
 
-/// Finds out what became of a request whose group's answer was lost, and runs it if nothing did.
+/// Finds out whether a request was committed if the result of its group was lost, and runs it if it
+/// was not.
 pub(crate) async fn resolved(store: &Postgres, member: Member) {
     match resolve::committed(store, &member.claim, &member.answer).await {
         Ok(()) => {
@@ -124,9 +124,9 @@ pub(crate) async fn resolved(store: &Postgres, member: Member) {
     }
 }
 
-/// In one flight, in the hope that the key is free.
+/// Runs a request once, in one pipeline with an optimistic claim.
 ///
-/// The lane is given back before anything is waited for but the flight.
+/// The lane is released before this function waits for anything other than the pipeline.
 async fn once(
     store: &Postgres,
     member: &Member,
@@ -164,14 +164,14 @@ async fn once(
     }
 }
 
-/// Whether a seeded bug is in what comes between the statements of one flight.
+/// Whether a seeded bug requires the statements to be sent one by one.
 fn goes_step_by_step() -> bool {
     seeded::has(Bug::CheckThenInsert)
         || seeded::has(Bug::AnswerOutside)
         || seeded::has(Bug::OutboxOutside)
 }
 
-/// The key is stored or being used: claims it as any request does, waiting a while.
+/// Runs a request with a regular claim, which waits for a while if the key is in use.
 async fn by_claim(store: &Postgres, member: &Member) -> Result<Ran, StoreError> {
     let (session, row) = match hold(store, &member.claim).await? {
         Found::Taken(known) => return Ok(Ran::Known(known)),

@@ -1,4 +1,6 @@
-//! A statement of a single-shot request: its text, and values that it owns.
+//! Statements of single-shot requests: their text and the values that they own.
+//!
+//! Statements that take arrays are executed once for all requests of a group.
 
 use std::borrow::Cow;
 
@@ -11,12 +13,12 @@ use crate::value::Value;
 pub struct Statement {
     pub(crate) sql: Cow<'static, str>,
     pub(crate) params: Vec<Value>,
-    /// Whether it takes an array for each parameter.
+    /// Whether each parameter is an array.
     pub(crate) each: bool,
 }
 
 impl Statement {
-    /// The statement `sql`, with the values of `$1`, `$2` and so on.
+    /// Creates the statement `sql` with the values of `$1`, `$2` and so on.
     pub fn new(sql: impl Into<Cow<'static, str>>, params: impl IntoIterator<Item = Value>) -> Self {
         Self {
             sql: sql.into(),
@@ -25,10 +27,10 @@ impl Statement {
         }
     }
 
-    /// A statement that takes an array for each parameter, one element for each request.
+    /// Creates a statement whose parameters are arrays with one element for each request.
     ///
-    /// A group runs it once for all its members, so it must treat each element alike and by
-    /// itself: `INSERT INTO orders SELECT * FROM unnest($1::text[], $2::int8[])`.
+    /// A group executes it once for all its members. It must therefore treat all elements alike and
+    /// independently: `INSERT INTO orders SELECT * FROM unnest($1::text[], $2::int8[])`.
     pub fn each(
         sql: impl Into<Cow<'static, str>>,
         params: impl IntoIterator<Item = Value>,
@@ -40,14 +42,14 @@ impl Statement {
     }
 }
 
-/// A parameter of a statement as it is sent.
+/// A parameter as it is sent: one value, or an array with a value for each request.
 #[derive(Debug)]
 pub(crate) enum Argument<'a> {
     One(&'a Value),
     Each(Vec<&'a Value>),
 }
 
-/// A statement as it is sent: one request's, or that of many requests at once.
+/// A statement as it is sent, for one request or for several at once.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) sql: &'a str,
@@ -62,7 +64,7 @@ impl Argument<'_> {
         }
     }
 
-    /// The type by which it goes where nothing is prepared.
+    /// The type that is sent with it if the statement is not prepared.
     pub(crate) fn of_type(&self) -> Type {
         match self {
             Self::One(value) => value.of_type().unwrap_or(Type::UNKNOWN),
@@ -80,10 +82,11 @@ impl Argument<'_> {
     }
 }
 
-/// The calls that run the statements of all these requests.
+/// The calls that execute the statements of all these requests.
 ///
-/// What takes arrays is run once for each text, where the first of that text stands; unless that
-/// would put it before a statement of its own request that comes first.
+/// A statement that takes arrays is executed once per text, at the position of the first statement
+/// with this text. If an earlier statement of the same request comes after this position, it is
+/// executed again, so that the order within each request is kept.
 pub(crate) fn calls<'a>(requests: impl Iterator<Item = &'a [Statement]>) -> Vec<Call<'a>> {
     let mut calls: Vec<Call<'a>> = Vec::new();
     for statements in requests {

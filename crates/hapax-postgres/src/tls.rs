@@ -1,8 +1,8 @@
-//! What a server has to show before it is spoken to in private.
+//! TLS for connections to the database: rustls with ring.
 //!
-//! One TLS: rustls with ring. With `sslmode=require` the certificate is checked against the given
-//! authorities, or the web's, and has to carry the name that was dialled. With `prefer` anybody's
-//! is taken: that keeps out who only listens, and promises nothing more.
+//! With `sslmode=require` the certificate must be signed by one of the given authorities, or by a
+//! public one if none are given, and must contain the name of the host. With `prefer` every
+//! certificate is accepted: this protects against passive eavesdropping and nothing else.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
     error::OpenError,
 };
 
-/// Makes what connects to the address.
+/// Creates the TLS connector for the address.
 pub(crate) fn connector(address: &Address) -> Result<MakeRustlsConnect, OpenError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -39,7 +39,7 @@ pub(crate) fn connector(address: &Address) -> Result<MakeRustlsConnect, OpenErro
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// Whose certificates are taken.
+/// The certificate authorities that are trusted.
 fn roots(path: Option<&Path>) -> Result<RootCertStore, OpenError> {
     let mut roots = RootCertStore::empty();
     let Some(path) = path else {
@@ -54,12 +54,12 @@ fn roots(path: Option<&Path>) -> Result<RootCertStore, OpenError> {
         added.map_err(|error| broken(error.into()))?;
     }
     if roots.is_empty() {
-        return Err(broken("there is none in the file".into()));
+        return Err(broken("the file contains none".into()));
     }
     Ok(roots)
 }
 
-/// Takes any certificate, where a server without one would be taken as well.
+/// Accepts any certificate, for modes in which a server without TLS is accepted as well.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

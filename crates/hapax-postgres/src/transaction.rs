@@ -1,9 +1,9 @@
-//! The transaction as a handler holds it, and its last flight.
+//! The interactive transaction that a handler uses, and its commit.
 //!
-//! Events are kept until the end: the answer, the events and `COMMIT` travel together. A statement
-//! that fails dooms the transaction: only `rollback`, or an answer without effect, is left to do.
-//! When the connection dies while the commit is on it, the key is asked on another connection
-//! whether it happened; nothing is assumed.
+//! Events are kept in memory until the end: the response, the events and `COMMIT` are sent in one
+//! pipeline. After a statement has failed, the transaction can only be rolled back, or completed
+//! with a response whose effect is dropped. If the connection dies during the commit, the key is
+//! queried on another connection to find out whether the commit happened; nothing is assumed.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use crate::{
     value::Param,
 };
 
-/// An open transaction on a connection of its own.
+/// An open transaction on a connection that nothing else uses.
 #[derive(Debug)]
 pub struct Tx {
     store: Postgres,
@@ -42,23 +42,23 @@ pub struct Tx {
     draft: Draft,
     held: Option<Held>,
     phase: Option<Phase>,
-    /// A claim that has not been made: it travels with the first statement.
+    /// A pipelined claim that was not sent yet: it is sent with the first statement.
     riding: Option<Claim>,
-    /// What is known about the key, when that claim found it taken.
+    /// The outcome of that claim if the key was taken.
     known: Option<Known>,
     doom: Option<Doom>,
-    /// Whether somebody here has something to do once this commits, besides carrying its events.
+    /// Whether to notify this process after the commit even if there are no events.
     notifies: bool,
 }
 
 /// Why a transaction can only be rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doom {
-    /// A statement of it failed.
+    /// A statement failed.
     Failed,
-    /// It lost against another transaction and may run again.
+    /// It conflicted with another transaction and may run again.
     Conflict,
-    /// Its claim, which travelled with the first statement, did not get the key.
+    /// Its pipelined claim did not get the key.
     NotClaimed,
 }
 
@@ -82,7 +82,7 @@ impl Tx {
         }
     }
 
-    /// Whose claim travels with the first statement.
+    /// Creates a transaction with a pipelined claim, which is sent with the first statement.
     pub(crate) fn riding(store: &Postgres, session: Session, draft: Draft, claim: Claim) -> Self {
         Self {
             riding: Some(claim),
@@ -90,7 +90,7 @@ impl Tx {
         }
     }
 
-    /// Of a key that is owned already: it ends only if it still is.
+    /// Creates a transaction of a key that is already owned. It commits only if the key still is.
     pub(crate) fn of_phase(store: &Postgres, session: Session, draft: Draft, phase: Phase) -> Self {
         Self {
             phase: Some(phase),
@@ -102,19 +102,19 @@ impl Tx {
         &self.store
     }
 
-    /// What its request carries.
+    /// The headers that the events of its request carry.
     pub(crate) fn context(&self) -> &Headers {
         self.draft.context()
     }
 
-    /// The key that it runs under.
+    /// The scope of its key.
     pub(crate) fn scope(&self) -> Option<&Scope> {
         let held = self.held.as_ref().map(|held| &held.claim);
         let claimed = held.or(self.riding.as_ref()).map(|claim| &claim.scope);
         claimed.or_else(|| self.phase.as_ref().map(|phase| &phase.owned.scope))
     }
 
-    /// Notifies the relay once this commits, with events or without.
+    /// Notifies the relay after the commit, even if there are no events.
     pub(crate) fn notify_after_commit(&mut self) {
         self.notifies = true;
     }
@@ -122,8 +122,8 @@ impl Tx {
     /// Runs a statement in this transaction and returns its rows.
     ///
     /// # Errors
-    /// Fails when the statement does, and then the transaction is doomed; `Conflict` says that it
-    /// may run again, `NotClaimed` that a claim which travelled with it did not get the key.
+    /// Fails if the statement fails; then the transaction cannot be committed. `Conflict` means
+    /// that it may run again, `NotClaimed` that its pipelined claim did not get the key.
     pub async fn query(
         &mut self,
         sql: &str,
@@ -134,10 +134,10 @@ impl Tx {
             .map(|(rows, _)| rows)
     }
 
-    /// Runs a statement in this transaction; says how many rows it changed.
+    /// Runs a statement in this transaction and returns the number of rows that it changed.
     ///
     /// # Errors
-    /// As [`Tx::query`].
+    /// The same as [`Tx::query`].
     pub async fn execute(
         &mut self,
         sql: &str,
@@ -153,7 +153,7 @@ impl Tx {
         ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
     ) -> Result<R, StoreError> {
         self.check()?;
-        // Whoever drops this in the middle has doomed it.
+        // If this future is dropped, the transaction must not be committed.
         self.doom = Some(Doom::Failed);
         let asked = match self.riding.take() {
             None => self.session.run(ask).await.map_err(StoreError::from),
@@ -174,9 +174,9 @@ impl Tx {
         Err(error)
     }
 
-    /// Opens the transaction, claims the key and runs the first statement in one flight.
+    /// Opens the transaction, claims the key and runs the first statement in one pipeline.
     ///
-    /// What the statement found goes to nobody unless the key was free.
+    /// The result of the statement is returned only if the key was free.
     async fn ride<R>(
         &mut self,
         claim: Claim,
@@ -219,12 +219,12 @@ impl Tx {
             Some(Doom::Failed) => Err(StoreError::Statement {
                 source: "an earlier statement of this transaction failed".into(),
             }),
-            Some(Doom::Conflict) => Err(lost("an earlier statement lost against another")),
+            Some(Doom::Conflict) => Err(lost("an earlier statement caused a conflict")),
             Some(Doom::NotClaimed) => Err(StoreError::NotClaimed),
         }
     }
 
-    /// Commits the events, with the answer where there is a key to store it under.
+    /// Commits the events, and the response if there is a key under which to store it.
     async fn keep(mut self, answer: Option<&Answer>) -> Result<(), StoreError> {
         if let Err(error) = self.check() {
             self.session.rollback().await;
@@ -285,7 +285,7 @@ impl Tx {
         }
     }
 
-    /// Commits the effect, and stores the answer in a transaction that follows.
+    /// Commits the effect and stores the response in a second transaction. This is a seeded bug.
     async fn keep_then_answer(self, held: Held, answer: &Answer) -> Result<(), StoreError> {
         let store = self.store.clone();
         self.keep(None).await?;
@@ -298,10 +298,11 @@ impl Tx {
         tx.keep(Some(answer)).await
     }
 
-    /// Rolls the effect back and stores the answer alone, in a transaction that follows at once.
+    /// Rolls the effect back and stores the response alone, in a second transaction that is sent
+    /// together with the rollback.
     ///
-    /// Between the two the key is free for a moment: whoever takes it then has it, and this
-    /// request runs again and is told.
+    /// Between the two the key is free for a moment. If another request takes it then, this request
+    /// runs again and finds the key taken.
     async fn drop_effect(self, held: Held, answer: &Answer) -> Result<(), StoreError> {
         let Self { store, session, .. } = self;
         let begin = format!("ROLLBACK; {}", begin(&store));
@@ -342,7 +343,7 @@ impl Transaction for Tx {
             return Err(told);
         }
         if self.riding.is_some() {
-            // Nothing was asked of the database yet: the claim travels alone.
+            // No statement was sent yet, so the claim is sent alone.
             self.ask(async |_| Ok(())).await?;
         }
         let stands = match (&self.held, &self.phase) {
@@ -375,7 +376,7 @@ impl Transaction for Tx {
 
     async fn commit(mut self) -> Result<(), StoreError> {
         if self.riding.take().is_some() {
-            // No statement, no answer: there may be events.
+            // There was no statement and there is no response, but there may be events.
             self.session.begin(begin(&self.store));
         }
         self.keep(None).await
@@ -394,7 +395,7 @@ impl Transaction for Tx {
     }
 }
 
-/// What a transaction that lost against another one is told.
+/// The error of a transaction that conflicted with another one.
 pub(crate) fn lost(how: &'static str) -> StoreError {
     StoreError::Conflict { source: how.into() }
 }

@@ -1,8 +1,8 @@
-//! Values on their way into a statement and out of a row.
+//! Conversion of values to parameters of statements and from columns of rows.
 //!
-//! Every parameter knows its own type: behind a transaction-mode pooler nothing is prepared, and
-//! the type has to travel with the value. [`Value`] is what a single-shot statement owns, so that
-//! the values of many requests can be put together as arrays.
+//! Every parameter knows its type: with a transaction-mode pooler no statement is prepared, and the
+//! type has to be sent with the value. A single-shot statement owns its parameters as [`Value`]s,
+//! so that the values of many requests can be combined into arrays.
 
 use std::error::Error;
 
@@ -10,9 +10,9 @@ use bytes::{BufMut, BytesMut};
 use hapax::Timestamp;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
-/// A parameter that says of which type it is.
+/// A parameter that knows its type in the database.
 pub(crate) trait Param: ToSql + Sync {
-    /// Its type in the database.
+    /// The type in the database.
     fn of_type(&self) -> Type;
 }
 
@@ -63,7 +63,7 @@ param! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(pub(crate) Timestamp);
 
-/// Milliseconds from the Unix epoch to the database's, 2000-01-01.
+/// Milliseconds from the Unix epoch to PostgreSQL's epoch, 2000-01-01.
 const EPOCH: i64 = 946_684_800_000;
 
 impl ToSql for Moment {
@@ -80,8 +80,8 @@ impl ToSql for Moment {
 impl<'a> FromSql<'a> for Moment {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         let millis = match i64::from_be_bytes(raw.try_into()?) {
-            // The infinities: as any other number they would go back as moments that no
-            // `timestamptz` can be.
+            // The infinities are kept as they are: converted like other values, they would be sent
+            // back as times outside the range of `timestamptz`.
             end @ (i64::MIN | i64::MAX) => end,
             micros => micros.div_euclid(1000).saturating_add(EPOCH),
         };
@@ -91,19 +91,19 @@ impl<'a> FromSql<'a> for Moment {
     accepts!(TIMESTAMPTZ);
 }
 
-/// A value that a single-shot statement owns.
+/// A parameter of a single-shot statement.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
-    /// SQL's null, of whatever type its place has.
+    /// SQL's null, of the type that the statement expects.
     Null,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// A double.
+    /// A double-precision number.
     Real(f64),
-    /// A text, or JSON.
+    /// Text or JSON.
     Text(String),
     /// Bytes.
     Blob(Vec<u8>),
@@ -137,7 +137,7 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 }
 
 impl Value {
-    /// Its type, where it says one by itself.
+    /// The type of the value; `None` for null.
     pub(crate) fn of_type(&self) -> Option<Type> {
         match self {
             Self::Null => None,
@@ -178,7 +178,7 @@ impl ToSql for Value {
     }
 
     fn accepts(_: &Type) -> bool {
-        // Which value fits which type is known only when both are there.
+        // Whether a value fits a type is known only when both are given, in `to_sql`.
         true
     }
 
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_moment_goes_back_as_it_came_up_to_both_ends_of_time() {
-        // The last two are the last and the first moment that a `timestamptz` can be.
+        // The last two are the latest and the earliest time that a `timestamptz` can hold.
         let ends = [9_223_371_331_199_999_000, -211_813_488_000_000_000];
         for micros in [i64::MIN, i64::MAX, 0, -1_000].into_iter().chain(ends) {
             let raw = micros.to_be_bytes();

@@ -1,9 +1,9 @@
-//! A clock that was ahead and is put right.
+//! Recovery from a clock that was ahead and was corrected.
 //!
-//! Leases, retries and sleeping sagas are stored as moments of this machine's clock. What was stored
-//! while it was ahead would stand until that moment comes, perhaps for days. A store that is opened, and
-//! one that sees its clock go back, brings such moments forward: something is tried too early rather
-//! than too late.
+//! Leases, retries and sleeping sagas are stored as times of this machine's clock. Times that were
+//! stored while the clock was ahead would not be reached for a long time, perhaps days. The store
+//! brings such times forward when it is opened and when it detects that its clock was set back: an
+//! early attempt is better than a late one.
 
 use std::sync::{
     Arc,
@@ -19,12 +19,12 @@ use rusqlite::{Connection, params};
 
 use crate::{query, sqlite::Sqlite};
 
-/// The latest moment that a clock has shown.
+/// The latest time that a clock has shown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latest(Arc<AtomicI64>);
 
 impl Latest {
-    /// The same clock, whose latest moment is known here.
+    /// Returns a clock with the same time, which records its latest time here.
     pub(crate) fn of(&self, clock: Clock) -> Clock {
         let latest = self.clone();
         Clock::new(move || {
@@ -44,20 +44,20 @@ impl Latest {
 }
 
 impl Sqlite {
-    /// Brings forward what waits for a moment that lies too far ahead, if the clock was set back.
+    /// Brings times forward that are too far in the future, if the clock was set back.
     pub(crate) async fn heed_clock(&self) -> Result<(), StoreError> {
         let now = self.clock().now();
         if !self.latest().is_ahead_of(now) {
             return Ok(());
         }
-        tracing::warn!("the clock was set back: what was to wait for a moment of it falls due");
+        tracing::warn!("the clock was set back: leases, retries and sagas are brought forward");
         self.write(move |conn| bring_forward(conn, now)).await?;
         self.latest().forget(now);
         Ok(())
     }
 }
 
-/// Brings forward what waits for a moment that lies too far ahead.
+/// Brings leases, retries and sagas forward whose times are too far in the future.
 pub(crate) fn bring_forward(conn: &Connection, now: Timestamp) -> rusqlite::Result<()> {
     let far = now.after(SLEEP_AHEAD).as_millis();
     let lapses = now.after(LEASE).as_millis();

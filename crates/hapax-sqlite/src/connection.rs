@@ -1,7 +1,7 @@
-//! Connections, and what they may do.
+//! Connections to the database, and their restrictions.
 //!
-//! The writer's connection is watched by a [`Guard`]: while a caller's closure runs it may do
-//! anything but end the transaction that it runs in, and it is interrupted when its time is over.
+//! A [`Guard`] watches the writer's connection. A caller's closure can do anything except end the
+//! transaction in which it runs. Its statements are interrupted at its deadline.
 
 use std::{
     path::Path,
@@ -22,18 +22,18 @@ use crate::{error::OpenError, settings::Settings};
 /// The savepoint that each member of a group runs in.
 pub(crate) const MEMBER: &str = "hapax_member";
 
-/// Distinct statements that a connection keeps prepared: ours and the service's.
+/// The most prepared statements that a connection caches, including those of the service.
 const STATEMENTS: usize = 256;
-/// How long a connection waits for a foreign tool that holds the file.
+/// How long a connection waits while another program has locked the file.
 const BUSY: Duration = Duration::from_secs(2);
-/// Virtual-machine steps between two looks at the deadline: some tens of microseconds.
+/// Virtual-machine steps between two checks of the deadline: some tens of microseconds.
 const STEPS: i32 = 20_000;
-/// Pages of the log that are merged into the database at once: fewer merges, fewer writes of
-/// pages that are changed again and again.
+/// Pages of the log that are merged into the database at once. Fewer merges mean fewer writes of
+/// pages that change often.
 const LOG_PAGES: i64 = 4_000;
-/// KiB of pages that the writer keeps: the upper levels of its indexes.
+/// The writer's page cache in KiB, which holds the upper levels of the indexes.
 const CACHE_KIB: i64 = 16 * 1024;
-/// Bytes that the log file is cut back to after a checkpoint.
+/// The size in bytes to which the log file is truncated after a checkpoint.
 const LOG_BYTES: i64 = 64 * 1024 * 1024;
 
 /// Opens the connection that writes.
@@ -115,7 +115,7 @@ impl Guard {
         }))
     }
 
-    /// Runs a caller's closure; it cannot end the transaction meanwhile, nor write outside it.
+    /// Runs a caller's closure, which can neither end the transaction nor write outside it.
     pub(crate) fn foreign<R>(&self, run: impl FnOnce() -> R) -> R {
         struct Reset<'a>(&'a AtomicBool);
         impl Drop for Reset<'_> {
@@ -128,7 +128,7 @@ impl Guard {
         run()
     }
 
-    /// Sets the moment at which statements are interrupted.
+    /// Sets the time at which statements are interrupted.
     pub(crate) fn until(&self, deadline: Option<Instant>) {
         let micros = deadline.map_or(0, |at| {
             let after = at.saturating_duration_since(self.0.start).as_micros();
@@ -142,8 +142,8 @@ impl Guard {
         conn.authorizer(Some(move |context: AuthContext<'_>| {
             watch.authorize(&context.action)
         }))?;
-        // Where SQLite has rolled the transaction back by itself, a closure that goes on would commit
-        // each of its statements alone.
+        // After some errors SQLite rolls the transaction back by itself. If the closure then
+        // continued, each of its statements would be committed on its own.
         let watch = Arc::clone(&self.0);
         conn.commit_hook(Some(move || watch.foreign.load(Ordering::Relaxed)))?;
         let watch = Arc::clone(&self.0);
@@ -152,7 +152,8 @@ impl Guard {
 }
 
 impl Watch {
-    /// Ending a group would acknowledge, or lose, what belongs to other requests.
+    /// Denies statements that end the group, which would commit or lose the writes of other
+    /// requests.
     fn authorize(&self, action: &AuthAction<'_>) -> Authorization {
         let ends = match action {
             AuthAction::Transaction { .. } => true,

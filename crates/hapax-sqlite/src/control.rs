@@ -1,7 +1,8 @@
-//! What the writer says to begin and to end a group, in words that nobody else uses.
+//! The statements that begin and end a group, with a text that no caller uses.
 //!
-//! SQLite asks what a statement may do when it is prepared, and not when it runs. The connection
-//! keeps statements by their text: a caller who says `COMMIT` must not find the writer's own.
+//! SQLite checks what a statement may do when it is prepared, not when it runs. The connection
+//! caches prepared statements by their text. A caller's `COMMIT` must therefore not have the same
+//! text as the writer's, or it would run the cached statement unchecked.
 
 pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE /* the writer's */";
 pub(crate) const COMMIT: &str = "COMMIT /* the writer's */";

@@ -1,6 +1,7 @@
-//! Dead letters: listed with their whole log, made due again, or given up for good.
+//! Dead letters: list them with their attempts, replay them, or discard them.
 //!
-//! These are an operator's acts, not the owner's: they carry no epoch and ring the relay.
+//! An operator does this, not the owner of the destination: these writes have no epoch, and they
+//! wake the relay.
 
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ pub(crate) fn replay(desk: &mut Desk, destination: &str, position: i64) -> rusql
     Ok(replayed == 1)
 }
 
-/// Gives a dead letter up, and lets go whatever it held up.
+/// Discards a dead letter, and releases the deliveries that it blocked.
 pub(crate) fn discard(
     desk: &mut Desk,
     destination: &str,
@@ -86,7 +87,7 @@ pub(crate) fn discard(
     Ok(true)
 }
 
-/// Reads every attempt at a delivery, in order: the first comes first, if it arrived.
+/// Reads the attempts at a delivery in order, including a first attempt that succeeded.
 pub(crate) fn attempts(
     conn: &Connection,
     destination: &str,
@@ -129,7 +130,7 @@ fn attempt(row: &Row<'_>) -> Result<Attempt, StoreError> {
         started_at: Timestamp::from_millis(row.get(2).map_err(bad)?),
         duration: Duration::from_millis(row.get::<_, i64>(3).map_err(bad)?.unsigned_abs()),
         outcome: AttemptOutcome::parse(&outcome)
-            .ok_or_else(|| corrupt(format!("attempt that ended {outcome:?}")))?,
+            .ok_or_else(|| corrupt(format!("attempt with outcome {outcome:?}")))?,
         status: row.get(5).map_err(bad)?,
         error: row.get(6).map_err(bad)?,
         response_head: Bytes::from(row.get::<_, Vec<u8>>(7).map_err(bad)?),

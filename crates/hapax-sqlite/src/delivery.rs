@@ -1,8 +1,9 @@
-//! Deliveries: who owns a destination, how far it is, and what waits outside its flow.
+//! Deliveries: the owner of a destination, its checkpoint, and its parked deliveries.
 //!
-//! Plain sailing is one checkpoint row for each destination; only what is late, failing, blocked
-//! or dead has a row of its own. Opening a destination fences the owner before it and makes due
-//! what that owner had on the wire. Ended rows stay until retention takes them.
+//! If all deliveries succeed, a destination has a single row, its checkpoint. Only a delivery that
+//! is scheduled, retrying, blocked or dead has a separate row. Opening a destination fences the
+//! previous owner, and makes the deliveries due that it had offered. Finished rows stay until
+//! retention deletes them.
 
 mod due;
 mod lease;
@@ -35,7 +36,7 @@ use crate::{
 
 use due::Found;
 
-/// Events that a backlog is counted by; beyond it positions are subtracted.
+/// The largest backlog that is counted event by event; a larger one is a difference of positions.
 const COUNTED: i64 = 10_000;
 const INTERRUPTED: &str = "the relay ended before the attempt did";
 
@@ -206,7 +207,7 @@ impl Deliveries for Sqlite {
     }
 }
 
-/// The word for a state in its row.
+/// The name of a state in its row.
 pub(crate) fn word(state: ParkedState) -> &'static str {
     match state {
         ParkedState::Scheduled => "scheduled",
@@ -216,7 +217,7 @@ pub(crate) fn word(state: ParkedState) -> &'static str {
     }
 }
 
-/// Writes attempts into the log.
+/// Appends attempts to the log.
 pub(crate) fn log(
     conn: &Connection,
     destination: &str,
@@ -243,7 +244,8 @@ fn open(desk: &Desk, destination: &str) -> Result<Opened, StoreError> {
     open_after(desk, destination, None)
 }
 
-/// Opens a part; what it finds on the wire is written down as that of `owner`, who had it.
+/// Opens a partition. Attempts that it interrupts are recorded as those of `owner`, the previous
+/// node.
 fn open_after(desk: &Desk, destination: &str, owner: Option<&str>) -> Result<Opened, StoreError> {
     let now = desk.now().as_millis();
     let was_disabled = disabled_reason(&desk.conn, destination).map_err(store_error)?;
@@ -300,7 +302,8 @@ fn open_after(desk: &Desk, destination: &str, owner: Option<&str>) -> Result<Ope
     })
 }
 
-/// Parks what was on the wire for the first time when the last owner ended; says which attempts.
+/// Parks the events whose first attempt was unfinished when the last owner ended. Returns these
+/// attempts.
 fn interrupt_offered(
     conn: &Connection,
     destination: &str,
@@ -333,7 +336,8 @@ fn interrupt_offered(
     Ok(cut_off)
 }
 
-/// Makes due again what was on the wire once more when the last owner ended; says which attempts.
+/// Makes the parked deliveries due whose attempt was unfinished when the last owner ended. Returns
+/// these attempts.
 fn interrupt_begun(
     conn: &Connection,
     destination: &str,
@@ -430,7 +434,7 @@ fn find_checkpoint(
     statement.query_row([destination], found).optional()
 }
 
-/// Exact for a short way; for a long one the ids that were skipped are counted too.
+/// Counts the events after a frontier: exactly if there are few; otherwise skipped ids count too.
 fn count_beyond(conn: &Connection, high: i64) -> rusqlite::Result<u64> {
     let mut count = conn.prepare_cached(query!("outbox/count_beyond"))?;
     let counted: i64 = count.query_row(params![high, COUNTED], |row| row.get(0))?;

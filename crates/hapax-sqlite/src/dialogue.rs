@@ -1,9 +1,10 @@
-//! The writer's side of an open transaction.
+//! The writer's side of an interactive transaction.
 //!
-//! A job that claims its key, hands the [`Tx`] out, and serves it until it ends; all inside one
-//! savepoint of the group. It waits on the transaction's own channel, never longer than `tx_max`,
-//! so that a stalled handler cannot hold the writer. Answers that others may act on (a replay,
-//! an end) wait for the group's commit; only the open transaction itself is handed out before.
+//! The job claims the key, sends the [`Tx`] to its caller, and serves it until the transaction
+//! ends. All of this runs inside one savepoint of the group. The job waits for the next request of
+//! the transaction on a channel, never longer than `tx_max`, so that a stalled handler cannot hold
+//! the writer. Only the open [`Tx`] is returned before the commit of the group. Results that a
+//! client may see (a replay, the end of the transaction) wait for that commit.
 
 use std::{
     fmt,
@@ -32,18 +33,18 @@ use crate::{
     writer::Desk,
 };
 
-/// Whose transaction it is.
+/// The kind of a transaction.
 #[derive(Debug)]
 pub(crate) enum Under {
-    /// Nobody's: it has no key.
+    /// It has no key.
     Nothing,
-    /// A request's that claims its key with it.
+    /// It belongs to a request, and claims its key.
     Claim(Claim),
-    /// A request's that owns its key already.
+    /// It belongs to a phased request that already owns its key.
     Phase(Phase),
 }
 
-/// Opens a transaction, with a key or without.
+/// Opens a transaction with or without a key.
 pub(crate) async fn open(
     store: &Sqlite,
     under: Under,
@@ -64,12 +65,12 @@ pub(crate) async fn open(
         .map_err(|_| unavailable("the store is closed"))?
 }
 
-/// Work in a transaction that may be doomed already; false when it failed.
+/// Work in a transaction, which may already be doomed. Returns false if it failed.
 type Work = Box<dyn FnOnce(&Desk, bool) -> bool + Send>;
 
-/// What a transaction asks of the writer.
+/// A request of a transaction to the writer.
 pub(crate) enum Request {
-    /// Run this, unless the transaction is doomed.
+    /// Run the work, unless the transaction is doomed.
     Run(Work),
     /// End the transaction.
     End {
@@ -91,7 +92,7 @@ pub(crate) enum Ending {
 }
 
 impl Request {
-    /// Runs `work` and tells its result at once: it is for this transaction alone.
+    /// Runs `work` and sends its result at once, because only this transaction uses it.
     pub(crate) fn run<R: Send + 'static>(
         work: impl FnOnce(&Desk) -> Result<R, StoreError> + Send + 'static,
         reply: oneshot::Sender<Result<R, StoreError>>,
@@ -99,7 +100,7 @@ impl Request {
         Self::Run(Box::new(move |desk, doomed| {
             let outcome = if doomed { Err(doom()) } else { work(desk) };
             let went_well = outcome.is_ok();
-            // A caller that has gone shows in the channel, at the next request.
+            // If the caller has gone, the channel reports it at the next request.
             let _gone = reply.send(outcome);
             went_well
         }))
@@ -121,11 +122,11 @@ struct Dialogue {
     store: Sqlite,
     under: Under,
     draft: Option<Draft>,
-    /// Who asked; gone once the transaction was handed out.
+    /// The caller of [`open`]; `None` once it has the transaction.
     reply: Option<Reply<Claimed<Tx>>>,
-    /// What is known about a key that was taken, or why that could not be found out.
+    /// The claim outcome of a taken key, or the error of looking it up.
     known: Option<Result<Known, StoreError>>,
-    /// Who ended the transaction, and what came of it.
+    /// The caller that ended the transaction, and the result.
     end: Option<(Reply<()>, Result<(), StoreError>)>,
 }
 
@@ -156,7 +157,7 @@ impl Job for Dialogue {
     }
 
     fn answer(self: Box<Self>, fate: &Fate) {
-        // Whoever has gone does not need to know.
+        // A caller that has gone does not need the result.
         if let Some((reply, outcome)) = self.end {
             let _gone = reply.send(fate.apply(Some(outcome)));
         } else if let Some(reply) = self.reply {
@@ -167,7 +168,7 @@ impl Job for Dialogue {
 }
 
 impl Dialogue {
-    /// Hands the transaction out and does what it asks until it ends.
+    /// Sends the transaction to its caller and runs its requests until it ends.
     fn serve(&mut self, desk: &mut Desk, deadline: Instant) -> Verdict {
         let (requests, asked) = mpsc::channel();
         let (Some(reply), Some(draft)) = (self.reply.take(), self.draft.take()) else {
@@ -268,7 +269,7 @@ impl Dialogue {
     }
 }
 
-/// What a transaction is told in which something has failed before.
+/// The error for a transaction in which an earlier statement failed.
 fn doom() -> StoreError {
     StoreError::Statement {
         source: "an earlier statement of this transaction failed".into(),

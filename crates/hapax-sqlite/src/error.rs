@@ -1,8 +1,8 @@
-//! What can go wrong, as decisions: try again, or change something first.
+//! Errors, classified by what to do: retry, or change something first.
 //!
-//! [`OpenError`] and [`SchemaError`] are met at start and say what to do. Later failures become
-//! [`StoreError`]: `Unavailable` where the same request may succeed later (disk full, read-only,
-//! I/O, corruption, busy), `Statement` where it will not.
+//! [`OpenError`] and [`SchemaError`] occur when the store is opened, and say what to do. Later
+//! failures become a [`StoreError`]: `Unavailable` if the same request may succeed later (disk
+//! full, read-only, I/O, corruption, busy), `Statement` if it will fail again.
 
 use std::path::PathBuf;
 
@@ -13,104 +13,104 @@ use hapax::{
 };
 use rusqlite::ErrorCode;
 
-/// Why a database was not opened.
+/// The reason why a database was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another store has it open: stop that one, or choose another file.
+    /// Another store has the file open: stop that one, or choose another file.
     #[error("database {path:?} is in use: stop the other process or choose another file")]
     InUse {
-        /// Which database.
+        /// The path of the database.
         path: PathBuf,
     },
-    /// The file cannot be reached or written now; what SQLite says of a full disk is a bare number.
+    /// The file cannot be read or written now. For a full disk, SQLite reports only a number.
     #[error(
-        "database {path:?} cannot be opened: see whether its folder may be written to and its disk has room"
+        "database {path:?} cannot be opened: check that its folder is writable and that its disk has room"
     )]
     Unavailable {
-        /// Which database.
+        /// The path of the database.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: BoxError,
     },
-    /// The file is damaged or no database: restore it from a backup or choose another file.
+    /// The file is damaged or not a database: restore it from a backup or choose another file.
     #[error(
-        "database {path:?} is damaged or no SQLite database: restore a backup of it or choose another file"
+        "database {path:?} is damaged or not an SQLite database: restore a backup of it or choose another file"
     )]
     Corrupt {
-        /// Which database.
+        /// The path of the database.
         path: PathBuf,
-        /// What SQLite said.
+        /// The error that SQLite returned.
         source: BoxError,
     },
-    /// The tables are not those that this version knows.
+    /// The schema is not one that this version knows.
     #[error("database {path:?} has another schema")]
     Schema {
-        /// Which database.
+        /// The path of the database.
         path: PathBuf,
-        /// What is different.
+        /// The difference.
         source: SchemaError,
     },
 }
 
-/// Why a schema was refused.
+/// The reason why a schema was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// A later version of the program has been here.
+    /// The schema is from a newer version of the program.
     #[error(
         "schema {namespace:?} is at version {found}, this program knows {known}: run a newer version of it"
     )]
     Newer {
-        /// Whose tables.
+        /// The namespace of the schema.
         namespace: String,
         /// The version that was found.
         found: u32,
         /// The highest version that this program knows.
         known: u32,
     },
-    /// A migration was applied that is not the one this program has under its number.
+    /// An applied migration differs from the one with its number in this program.
     #[error(
         "migration {version} ({name}) of schema {namespace:?} is not the one that was applied: put the applied file back and add a new one"
     )]
     Changed {
-        /// Whose tables.
+        /// The namespace of the schema.
         namespace: String,
-        /// Which migration.
+        /// The number of the migration.
         version: u32,
-        /// Its name here.
+        /// Its name in this program.
         name: String,
     },
     /// A table, index or trigger is missing or was changed by hand.
     #[error("{object} was changed by hand or dropped: restore a backup of the database")]
     Damaged {
-        /// What is not as its migration made it.
+        /// The object that differs from what its migration created.
         object: String,
     },
-    /// Tables of these names are there, but no record of who made them.
+    /// A table with this name exists, but it was not created by a recorded migration.
     #[error("{object} was not made by this program: choose another database file")]
     Foreign {
-        /// What stands in the way.
+        /// The object that exists already.
         object: String,
     },
-    /// The migrations handed over are not numbered 1, 2, 3, or their namespace is taken.
+    /// The given migrations are not numbered 1, 2, 3, or their namespace is not allowed.
     #[error("migrations of schema {namespace:?} are not usable: {problem}")]
     Malformed {
-        /// Whose tables.
+        /// The namespace of the schema.
         namespace: String,
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
     },
     /// A migration failed and was rolled back.
     #[error("migration {version} ({name}) of schema {namespace:?} failed and was rolled back")]
     Failed {
-        /// Whose tables.
+        /// The namespace of the schema.
         namespace: String,
-        /// Which migration.
+        /// The number of the migration.
         version: u32,
         /// Its name.
         name: String,
-        /// What SQLite said.
+        /// The error that SQLite returned.
         source: StoreError,
     },
     /// The database could not be read or written.
@@ -119,7 +119,7 @@ pub enum SchemaError {
 }
 
 impl OpenError {
-    /// Sorts what SQLite said while opening `path`.
+    /// Classifies an error of SQLite that occurred while opening `path`.
     pub(crate) fn of(path: PathBuf, error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Self::Corrupt {
@@ -133,7 +133,7 @@ impl OpenError {
         }
     }
 
-    /// Sorts what was wrong with the schema of `path`.
+    /// Classifies an error of the schema of `path`.
     pub(crate) fn schema(path: PathBuf, error: SchemaError) -> Self {
         match error {
             SchemaError::Store(StoreError::Unavailable { source }) => {
@@ -147,7 +147,7 @@ impl OpenError {
     }
 }
 
-/// Sorts what SQLite said about a statement.
+/// Classifies an error that SQLite returned for a statement.
 pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::OperationInterrupted) => StoreError::TimedOut,
@@ -158,7 +158,8 @@ pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// A statement that fails again; what SQLite itself refused says what kind of refusal it was.
+/// The error of a statement that will fail again. If SQLite itself refused the statement, the error
+/// has its kind.
 fn refused(error: rusqlite::Error) -> StoreError {
     let rusqlite::Error::SqliteFailure(told, message) = &error else {
         return StoreError::Statement {
@@ -199,31 +200,31 @@ fn kind(told: rusqlite::ffi::Error) -> DatabaseErrorKind {
     }
 }
 
-/// A store that cannot do anything now, for a reason of our own.
+/// The error of a store that is unavailable for a reason that does not come from SQLite.
 pub(crate) fn unavailable(reason: &'static str) -> StoreError {
     StoreError::Unavailable {
         source: reason.into(),
     }
 }
 
-/// A stored row that cannot be read.
+/// The error for a stored row that cannot be read.
 pub(crate) fn corrupt(what: impl Into<String>) -> StoreError {
     StoreError::Corrupt { what: what.into() }
 }
 
-/// A row whose text is encrypted and does not decrypt.
+/// The error for a stored value that cannot be decrypted.
 pub(crate) fn encrypted(what: &str) -> impl Fn(KeyringError) -> StoreError {
     move |error| corrupt(format!("{what}: {error}"))
 }
 
-/// A text that cannot be encrypted now.
+/// The error for a value that cannot be encrypted now.
 pub(crate) fn not_encrypted(error: KeyringError) -> StoreError {
     StoreError::Unavailable {
         source: error.into(),
     }
 }
 
-/// Whether the same statement may succeed later, when the disk or the file is well again.
+/// Whether the same statement may succeed later, after the problem with the disk or file is fixed.
 fn passes(code: ErrorCode) -> bool {
     matches!(
         code,

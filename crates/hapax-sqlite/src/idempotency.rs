@@ -1,8 +1,8 @@
-//! The key table: one read to claim, one write to complete.
+//! The key table: one read to claim a key, one write to complete it.
 //!
-//! The writer is alone, so a claim leaves no row behind: whoever is in the savepoint has the key
-//! until it ends. A completed row is written once, whole; a row found at a claim is judged by
-//! [`judge`], and an expired one gives way to the next.
+//! There is only one writer, so a claim writes no row: the job that is in its savepoint owns the
+//! key until the savepoint ends. A completed row is written at once, with all its columns. If a
+//! claim finds a row, [`judge`] evaluates it; an expired row is overwritten.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -34,7 +34,7 @@ use crate::{
 /// One statement of a single-shot request, with its parameters in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statement {
-    /// Its text; the same text is prepared once.
+    /// The text of the statement. A text is prepared only once.
     pub sql: Cow<'static, str>,
     /// The values of `?1`, `?2` and so on.
     pub params: Vec<Value>,
@@ -57,7 +57,7 @@ impl Keys for Sqlite {
     async fn begin(&self, tenant: Option<Tenant>, context: Headers) -> Result<Tx, StoreError> {
         match dialogue::open(self, Under::Nothing, Draft::new(tenant, context)).await? {
             Claimed::Open(tx) => Ok(tx),
-            Claimed::Known(_) => Err(corrupt("an answer to a claim that was not made")),
+            Claimed::Known(_) => Err(corrupt("a claim outcome although no claim was made")),
         }
     }
 
@@ -94,7 +94,7 @@ impl Keys for Sqlite {
         };
         if let Some(kept) = record.answer.take() {
             let answer = self.keyring().decrypt_answer(scope, kept);
-            record.answer = Some(answer.map_err(encrypted("stored answer"))?);
+            record.answer = Some(answer.map_err(encrypted("stored response"))?);
         }
         Ok(Some(record))
     }
@@ -106,10 +106,10 @@ impl Keys for Sqlite {
     }
 
     async fn purged(&self, since: Option<&PurgeMark>) -> Result<Purged, StoreError> {
-        // Behind the last number there is nothing: who has no mark asks for the mark alone.
+        // Without a mark, only the current number is wanted: no purge is after `i64::MAX`.
         let after = since.map_or(i64::MAX, |since| since.number);
         let (number, kept) = self.read(move |conn| purged(conn, after)).await?;
-        // The file is this process's own: while it is open, no other one takes its place.
+        // While this process has the file open, no other database can take its place.
         let history = String::new();
         Ok(Purged::of(since, PurgeMark { history, number }, kept))
     }
@@ -151,7 +151,7 @@ impl Keys for Sqlite {
     }
 }
 
-/// An answer as the row keeps it, made before the writer is asked.
+/// A response as it is stored in the row, encoded before the writer runs the job.
 #[derive(Debug)]
 pub(crate) struct StoredAnswer {
     pub(crate) status: u16,
@@ -177,7 +177,7 @@ impl StoredAnswer {
         })
     }
 
-    /// The word for the key's state once this is stored.
+    /// The name of the key's state after this response is stored.
     pub(crate) fn state(&self) -> &'static str {
         if self.status >= 500 {
             "failed"
@@ -187,12 +187,12 @@ impl StoredAnswer {
     }
 }
 
-/// How long an answer stands: what the claim asks for, within the bound.
+/// The retention of a response: what the claim asks for, up to the bound.
 pub(crate) fn retention(claim: &Claim) -> Duration {
     claim.retention.min(RETENTION_MAX)
 }
 
-/// The word for what becomes of the key once it has expired.
+/// The name of what happens to the key after it has expired.
 pub(crate) fn on_expired(claim: &Claim) -> &'static str {
     match claim.on_expired {
         OnExpired::New => "new",
@@ -200,23 +200,23 @@ pub(crate) fn on_expired(claim: &Claim) -> &'static str {
     }
 }
 
-/// Says what is known about a key, unless it is free.
+/// Returns the claim outcome of a key, or `None` if it is free.
 pub(crate) fn known(desk: &Desk, claim: &Claim) -> Result<Option<Known>, StoreError> {
     let now = desk.now();
     let record = find(&desk.conn, &claim.scope, now)?;
     let known = record.and_then(|record| judge(record, claim, now));
     let known = known.map(|known| desk.keyring.decrypt_known(&claim.scope, known));
-    known.transpose().map_err(encrypted("stored answer"))
+    known.transpose().map_err(encrypted("stored response"))
 }
 
-/// Says what is known about a key before the writer is asked; for a seeded bug alone.
+/// Looks a key up before the writer runs the job; used only by a seeded bug.
 pub(crate) async fn looked(store: &Sqlite, claim: &Claim) -> Result<Option<Known>, StoreError> {
     let now = store.clock().now();
     let record = store.look_up(&claim.scope).await?;
     Ok(record.and_then(|record| judge(record, claim, now)))
 }
 
-/// Stores the answer under a key that this job holds.
+/// Stores the response under a key that this job owns.
 pub(crate) fn complete(
     desk: &Desk,
     claim: &Claim,
@@ -229,7 +229,7 @@ pub(crate) fn complete(
         .map_err(store_error)
 }
 
-/// Stores the answer under a key that is free; false when it is taken.
+/// Stores the response under a key if it is free. Returns false if it is taken.
 pub(crate) fn claim_completed(
     desk: &Desk,
     claim: &Claim,
@@ -264,7 +264,7 @@ fn store(
     ])
 }
 
-/// Reads the row that holds a key; its answer is as it is kept.
+/// Reads the row of a key. Its response is not decrypted.
 pub(crate) fn find(
     conn: &Connection,
     scope: &Scope,
@@ -315,17 +315,17 @@ fn record(row: &Row<'_>, now: Timestamp) -> Result<KeyRecord, StoreError> {
 }
 
 fn answer(row: &Row<'_>) -> Result<Answer, StoreError> {
-    let bad = |error: rusqlite::Error| corrupt(format!("stored answer: {error}"));
+    let bad = |error: rusqlite::Error| corrupt(format!("stored response: {error}"));
     let block: Vec<u8> = row.get(5).map_err(bad)?;
     Ok(Answer {
         status: row.get(4).map_err(bad)?,
         headers: Answer::parse_header_block(&block)
-            .ok_or_else(|| corrupt("stored answer: its header block"))?,
+            .ok_or_else(|| corrupt("stored response: malformed header block"))?,
         body: Bytes::from(row.get::<_, Vec<u8>>(6).map_err(bad)?),
     })
 }
 
-/// Deletes a key and notes that it is gone.
+/// Deletes a key and records the purge.
 fn forget(desk: &Desk, scope: &Scope) -> rusqlite::Result<bool> {
     let parts = [
         scope.tenant.as_str(),
@@ -347,14 +347,15 @@ fn forget(desk: &Desk, scope: &Scope) -> rusqlite::Result<bool> {
     Ok(true)
 }
 
-/// The number of the last purge, and the keys behind a number.
+/// Returns the number of the last purge, and the keys that were purged after a number.
 fn purged(conn: &Connection, after: i64) -> rusqlite::Result<(i64, Vec<Scope>)> {
     let mut statement = conn.prepare_cached(query!("idempotency/purged"))?;
     let (mut number, mut kept) = (0, Vec::new());
     let mut found = statement.query([after])?;
     while let Some(row) = found.next()? {
         number = row.get(0)?;
-        // A row that cannot be read is left out, and missed: then every answer is forgotten.
+        // An unreadable row is left out. The gap in the numbers then makes the replay cache forget
+        // all responses.
         kept.extend(purged_scope(row));
     }
     Ok((number, kept))

@@ -1,6 +1,6 @@
-//! The inbox: a message is taken once, in the transaction of its effect.
+//! The inbox: a message is accepted once, in the transaction of its effect.
 //!
-//! The row is inserted or it is not; there is no moment between looking and taking.
+//! The insert itself decides whether the message is new, so no other request can come in between.
 
 use hapax::{
     inbox::{Acceptance, Message},
@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 
 use crate::{error::store_error, idempotency::rows, query, writer::Desk};
 
-/// Takes a message for its consumer, unless that has it.
+/// Accepts a message for its consumer, unless the consumer has already accepted it.
 pub(crate) fn accept(desk: &Desk, message: &Message) -> Result<Acceptance, StoreError> {
     let accept = || {
         let taken = desk

@@ -1,7 +1,7 @@
-//! What the writer is asked to do: run now, answer after the commit.
+//! Jobs of the writer: they run in a group, and return their results after its commit.
 //!
-//! A [`Job`] says of itself whether its savepoint is kept; what it found out it keeps until the
-//! [`Fate`] of its group is known. A job whose requester has gone before it began does not begin.
+//! A [`Job`] decides whether its savepoint is kept. It holds its result until the [`Fate`] of its
+//! group is known. A job does not run if its caller has gone before it starts.
 
 use std::time::Instant;
 
@@ -15,29 +15,29 @@ use crate::writer::Desk;
 
 /// One member of a group.
 pub(crate) trait Job: Send {
-    /// Whether anybody still waits for it; asked once, just before it begins.
+    /// Whether the caller still waits; called once, directly before the job runs.
     fn is_wanted(&self) -> bool;
 
     /// Does the work, inside a savepoint.
     fn run(&mut self, desk: &mut Desk) -> Verdict;
 
-    /// What went wrong with it, once it has run.
+    /// The error of the job, after it has run.
     fn failure(&self) -> Option<&StoreError>;
 
-    /// Tells the requester what came of it.
+    /// Sends the result to the caller.
     fn answer(self: Box<Self>, fate: &Fate);
 }
 
-/// What becomes of a job's savepoint.
+/// What happens to a job's savepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It stays in the group.
+    /// It is committed with the group.
     Keep,
-    /// It is undone, alone.
+    /// It is rolled back; the rest of the group is not.
     RollBack,
 }
 
-/// A job that is one closure.
+/// A job that consists of one closure.
 pub(crate) struct Brief<F, R> {
     work: Option<F>,
     turn: Turn,
@@ -85,7 +85,7 @@ where
     }
 
     fn answer(self: Box<Self>, fate: &Fate) {
-        // A requester that has gone does not need to know.
+        // A caller that has gone does not need the result.
         let _gone = self.reply.send(fate.apply(self.outcome));
     }
 }

@@ -1,13 +1,13 @@
 //! The embedded store of Hapax: keys, outbox, inbox and deliveries in one SQLite file.
 //!
-//! One thread owns the only connection that writes. What is asked of it while it works shares
-//! its next commit: each request runs in a savepoint of its own, one commit makes all of them
-//! durable (WAL, `synchronous = FULL`), and nobody is answered before that. Readers have
-//! connections of their own and never wait for the writer.
+//! One thread, the writer, owns the only connection that writes. Requests that arrive while it
+//! works share its next commit: each runs in its own savepoint, one commit makes all of them
+//! durable (WAL, `synchronous = FULL`), and no request gets a response before that commit. Readers
+//! have separate connections and never wait for the writer.
 //!
-//! The store promises that an acknowledged write outlives a crash at any instant, and that ids
-//! in the outbox rise in commit order. It refuses a second opener of its file, and a schema that
-//! is newer, foreign or changed, by name.
+//! The store guarantees that an acknowledged write survives a crash at any time, and that the ids
+//! in the outbox increase in commit order. It refuses a file that another process has open, and a
+//! schema that is newer, foreign or changed; the error names the reason.
 //!
 //! ```
 //! use hapax::{Clock, Random, delivery::{Frontier, Shards}, event::{Headers, NewEvent}};
@@ -69,7 +69,7 @@ pub use settings::Settings;
 pub use sqlite::Sqlite;
 pub use transaction::Tx;
 
-/// A query's text, without the comment that says why it is there.
+/// The text of a query file, without the comment at its top.
 macro_rules! query {
     ($name:literal) => {
         const {
@@ -84,7 +84,7 @@ macro_rules! query {
 }
 pub(crate) use query;
 
-/// Skips the comment lines on top: the text is what the statement cache hashes on every call.
+/// Skips the comment lines at the top: the statement cache hashes the text on every call.
 const fn statement_of(text: &'static str) -> &'static str {
     let bytes = text.as_bytes();
     let mut start = 0;

@@ -1,8 +1,8 @@
-//! One process, one store: the lock that a second opener meets.
+//! The lock file that keeps a second process from opening the store.
 //!
-//! SQLite would let two processes write in turn, but ids, groups and claims are kept in order by
-//! a single writer thread. The operating system holds the lock, so it ends with its process
-//! however that ends; the file itself stays, because deleting it would race with the next opener.
+//! SQLite would let two processes write in turn, but ids, groups and claims rely on a single writer
+//! thread. The operating system holds the lock, so it is released when the process ends, even after
+//! a crash. The file itself stays, because deleting it would race with the next process.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -16,7 +16,7 @@ use crate::error::OpenError;
 pub(crate) struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File);
 
 impl Lock {
-    /// Takes the lock beside `database`, or says at once that another has it.
+    /// Locks the file beside `database`, and fails at once if another store holds the lock.
     pub(crate) fn take(database: &Path) -> Result<Self, OpenError> {
         let unavailable = |source: std::io::Error| OpenError::Unavailable {
             path: database.to_owned(),
@@ -36,8 +36,9 @@ impl Lock {
     }
 }
 
-/// The file that a path leads to: whoever comes to it by a link meets the same lock, and so does
-/// who comes by one that leads to no file yet. An empty file is a database with nothing in it.
+/// Resolves the links in a path, so that all paths to a database lead to the same lock. If the file
+/// does not exist, it is created, so that a link to it resolves as well: an empty file is a valid
+/// empty database.
 fn named(database: &Path) -> std::io::Result<PathBuf> {
     match fs::canonicalize(database) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -48,8 +49,9 @@ fn named(database: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
-/// For writing, and made when missing, for its owner alone: stored answers and payloads are in the
-/// database in the clear. SQLite makes the log and the index beside a database as it finds that.
+/// Options that open a file for writing and create it if it is missing. Only its owner may read the
+/// file: stored responses and payloads are in the database in the clear. SQLite gives the log and
+/// the index beside a database the same permissions as the database.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false);

@@ -1,8 +1,9 @@
-//! Migrations: numbered files, applied once, checked by their hash ever after.
+//! Migrations: numbered files that are applied once and then checked by their hash.
 //!
-//! The record stands in `hapax_migration`, by namespace, so that a service keeps its own tables
-//! by the same rules. A database that is newer, foreign or changed is refused by name; nothing is
-//! repaired by guessing. Several migrations are one transaction: all of them, or none.
+//! Applied migrations are recorded in `hapax_migration` by namespace, so that a service can manage
+//! its own tables by the same rules. A schema that is newer, foreign or changed is refused with an
+//! error that says what differs; nothing is repaired by guessing. All missing migrations are
+//! applied in one transaction.
 
 use hapax::{
     Timestamp,
@@ -15,7 +16,7 @@ use crate::{
     writer::Desk,
 };
 
-/// One migration: its number from 1, its name, and its SQL.
+/// One migration: its number, starting at 1, its name, and its SQL.
 pub type Migration<'a> = (u32, &'a str, &'a str);
 
 const NAMESPACE: &str = "hapax";
@@ -69,7 +70,7 @@ const RECORD: &str = "CREATE TABLE hapax_migration (
     PRIMARY KEY (namespace, version)
 ) WITHOUT ROWID";
 
-/// Makes, checks or upgrades the store's own tables.
+/// Creates, checks or upgrades the store's own tables.
 pub(crate) fn apply_own(conn: &mut Connection, now: Timestamp) -> Result<(), SchemaError> {
     let tx = conn.unchecked_transaction().map_err(failed)?;
     let plan = Plan {
@@ -84,7 +85,7 @@ pub(crate) fn apply_own(conn: &mut Connection, now: Timestamp) -> Result<(), Sch
     tx.commit().map_err(failed)
 }
 
-/// A namespace's migrations, ready to be applied.
+/// The migrations of a namespace.
 #[derive(Debug)]
 pub(crate) struct Plan {
     namespace: String,
@@ -100,7 +101,7 @@ struct Step {
 }
 
 impl Plan {
-    /// Takes a service's migrations, numbered without gaps.
+    /// Checks that a service's migrations are numbered without gaps.
     pub(crate) fn new(namespace: &str, migrations: &[Migration<'_>]) -> Result<Self, SchemaError> {
         let malformed = |problem| SchemaError::Malformed {
             namespace: namespace.to_owned(),
@@ -123,11 +124,11 @@ impl Plan {
         })
     }
 
-    /// Applies what is missing, in the writer's savepoint.
+    /// Applies the missing migrations in the writer's savepoint.
     pub(crate) fn apply_in(&self, desk: &Desk) -> Result<(), SchemaError> {
         let mut outcome = Ok(());
         let ran = desk.foreign(|conn| {
-            // The savepoint is the caller's: undo what was applied of a plan that failed.
+            // The caller keeps its savepoint, so a plan that fails half-way is undone here.
             conn.execute_batch("SAVEPOINT hapax_migration")?;
             outcome = self.apply(conn, desk.now());
             if outcome.is_err() {
@@ -146,7 +147,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The steps that the database does not have; what it has must be what it was.
+    /// Returns the steps that are not applied. Fails if an applied step has changed.
     fn missing(&self, conn: &Connection) -> Result<Vec<&Step>, SchemaError> {
         self.check_known(conn)?;
         let mut missing = Vec::new();
@@ -229,7 +230,7 @@ fn step((version, name, sql): &Migration<'_>) -> Step {
     }
 }
 
-/// Makes the record in a database that has none of our tables; refuses others' tables.
+/// Creates the table of applied migrations. Fails if other tables with the prefix exist already.
 fn make_record(conn: &Connection) -> Result<(), SchemaError> {
     let found = object(conn, "table", "hapax_migration").map_err(failed)?;
     if let Some(sql) = found {
@@ -253,7 +254,7 @@ fn make_record(conn: &Connection) -> Result<(), SchemaError> {
     }
 }
 
-/// Holds every object against the one that the migrations make.
+/// Compares every object of the schema with the one that the migrations create.
 fn check_objects(conn: &Connection) -> Result<(), SchemaError> {
     let pristine = Connection::open_in_memory().map_err(failed)?;
     for (_, _, sql) in OWN {

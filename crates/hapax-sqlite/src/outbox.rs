@@ -1,7 +1,7 @@
-//! The outbox: events are appended by the one writer, so commit order is id order.
+//! The outbox. Only the writer appends events, so their ids increase in commit order.
 //!
-//! An event is sealed and put into the words of its row before the writer is asked, and gets its
-//! position from the writer's counter.
+//! An event is built and encoded before the writer runs the job. It gets its position from the
+//! writer's counter.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,7 +25,8 @@ use crate::{
     writer::Desk,
 };
 
-/// Events that one look passes over for those of some shards: a reader is not held for longer.
+/// The most events that one read visits to find those of its shards, which bounds how long it holds
+/// a connection.
 const LOOK_EVENTS: usize = 10_000;
 
 impl Source for Sqlite {
@@ -65,7 +66,7 @@ impl Outbox for Sqlite {
         let millis = |age: Duration| i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
         let age = millis(retention);
         let messages_before = now.saturating_sub(millis(inbox_retention));
-        // Looking past all that is parked takes time, which is the readers' and not the writer's.
+        // Finding the events takes time if many are parked, so a reader does it, not the writer.
         let known = self.known();
         let look = move |conn: &Connection| {
             let absences = Absences::look(conn, &known, now, age)?;
@@ -76,7 +77,7 @@ impl Outbox for Sqlite {
             ))
         };
         let (passed, has_notes) = self.read(look).await?;
-        // Somebody may have come to know or to open a destination since.
+        // A relay may have learned of a destination or opened one since.
         let known = self.known();
         let purge = move |desk: &mut Desk| {
             let (mut events, conn) = (0, &desk.conn);
@@ -97,7 +98,7 @@ impl Outbox for Sqlite {
     }
 }
 
-/// Appends sealed events to the outbox.
+/// Appends events to the outbox.
 pub(crate) fn append(desk: &mut Desk, events: &[Sealed]) -> Result<(), StoreError> {
     if events.is_empty() {
         return Ok(());
@@ -113,7 +114,7 @@ pub(crate) fn append(desk: &mut Desk, events: &[Sealed]) -> Result<(), StoreErro
     insert().map_err(store_error)
 }
 
-/// Appends events in a transaction of their own; for a seeded bug alone.
+/// Appends events in a separate transaction; used only by a seeded bug.
 pub(crate) async fn append_apart(store: &Sqlite, events: Vec<Sealed>) -> Result<(), StoreError> {
     store.submit(move |desk| append(desk, &events)).await
 }
@@ -136,12 +137,12 @@ fn insert(emit: &mut Statement<'_>, position: i64, sealed: &Sealed) -> rusqlite:
     Ok(())
 }
 
-/// What one look at the outbox found.
+/// The result of one read of the outbox.
 struct Step {
     events: Vec<Arc<OutboxEvent>>,
-    /// Up to where it was looked.
+    /// The last position that was read.
     high: i64,
-    /// Whether nothing lies beyond.
+    /// Whether there are no events after it.
     is_last: bool,
 }
 
@@ -175,7 +176,7 @@ fn read(
     let count = events.len();
     let events = until_unreadable(events)?;
     if let Some(last) = events.last().filter(|_| events.len() < count) {
-        // Behind it lies what cannot be read.
+        // The event after it is unreadable.
         high = last.position;
     }
     Ok(Step {
@@ -185,8 +186,8 @@ fn read(
     })
 }
 
-/// The shard of an event: that of what it is about, or one of its own. Never changed: what a part
-/// has passed would be another's.
+/// Returns the shard of an event, from its aggregate, or from its id if it has none. This function
+/// must never change: an event would move to a partition that has already passed its position.
 fn shard(row: &Row<'_>) -> rusqlite::Result<u8> {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -204,7 +205,7 @@ fn shard(row: &Row<'_>) -> rusqlite::Result<u8> {
         }
         _ => add(row.get_ref(1)?.as_bytes()?),
     }
-    // The low bits of this hash are those of the last bytes; all of it is folded into them.
+    // The low bits of this hash depend mostly on the last bytes, so all bits are folded into them.
     let folded = hash ^ hash >> 32;
     let folded = folded ^ folded >> 16;
     let folded = folded ^ folded >> 8;
@@ -212,7 +213,7 @@ fn shard(row: &Row<'_>) -> rusqlite::Result<u8> {
     Ok(folded.to_le_bytes()[0] % SHARDS)
 }
 
-/// What comes before the first row that cannot be read; its error, when nothing does.
+/// Returns the rows before the first unreadable one, or its error if it is the first.
 pub(crate) fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Vec<R>, StoreError> {
     let mut readable = Vec::with_capacity(rows.len());
     for row in rows {
@@ -225,7 +226,7 @@ pub(crate) fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Ve
     Ok(readable)
 }
 
-/// How many bytes an event is stored in: its payload, its headers and its names.
+/// The stored size of an event in bytes: its payload, its headers and its names.
 pub(crate) fn stored_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
     let mut bytes = 0;
     for column in [2, 3, 4, 5, 7, 8] {
@@ -283,12 +284,12 @@ fn columns(row: &Row<'_>, position: i64, keyring: &Keyring) -> Result<OutboxEven
     Ok(OutboxEvent { position, event })
 }
 
-/// Finds a batch of events up to `frontier` that were written before `before`, and that nobody needs:
-/// once so, always so, unless a destination is seen for the first time.
+/// Finds a batch of events up to `frontier` that were written before `before` and that no delivery
+/// needs. Such events stay unneeded, unless a new destination appears.
 ///
-/// Events are written in the order of their ids. A stamp beyond `now` is wrong, because the clock
-/// was ahead when it was written: such an event is as old as the next one that has a stamp of the
-/// past.
+/// Events are written in the order of their ids. A timestamp after `now` is wrong, because the
+/// clock was ahead when the event was written. Such an event counts as old as the next event with a
+/// timestamp in the past.
 fn passed(conn: &Connection, frontier: i64, before: i64, now: i64) -> rusqlite::Result<Vec<i64>> {
     let mut list = conn.prepare_cached(query!("outbox/passed"))?;
     let mut rows = list.query([frontier])?;
@@ -309,7 +310,7 @@ fn passed(conn: &Connection, frontier: i64, before: i64, now: i64) -> rusqlite::
     Ok(passed)
 }
 
-/// Deletes those of the batch that are still passed, with what is known of their deliveries.
+/// Deletes the events of the batch up to `frontier`, with their finished deliveries and attempts.
 fn purge(conn: &Connection, passed: &[i64], frontier: i64) -> rusqlite::Result<u64> {
     let mut gone = 0;
     for position in passed.iter().filter(|position| **position <= frontier) {
@@ -325,13 +326,13 @@ fn purge(conn: &Connection, passed: &[i64], frontier: i64) -> rusqlite::Result<u
     Ok(gone)
 }
 
-/// Says for which destinations events are no longer kept, where events were deleted.
+/// Logs the destinations for which events are no longer kept, if events were deleted.
 fn tell_gone(gone: &[String], events: u64) {
     for destination in gone.iter().filter(|_| events > 0) {
         tracing::warn!(
             destination,
-            "nobody has carried this destination for longer than events are kept: what it has not \
-             read goes unread; carry it again if its events are wanted"
+            "no relay has served this destination for longer than events are kept: events that it \
+             has not read are deleted; configure it in a relay again if it needs its events"
         );
     }
 }

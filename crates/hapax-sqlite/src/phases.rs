@@ -1,8 +1,8 @@
-//! Keys of phased requests: entered, renewed, advanced and finished, each in a commit of its own.
+//! Keys of phased requests: claimed, renewed, advanced and finished, each in a separate commit.
 //!
-//! The writer is alone, so an entry reads the row, judges it and writes it in one savepoint. What
-//! an owner does later changes its row only while epoch and time of entry are still its own;
-//! where no row changes, the savepoint is rolled back and the owner is fenced.
+//! There is only one writer, so a claim reads the row, evaluates it and writes it in one savepoint.
+//! Later statements of an owner change its row only if the epoch and the creation time are still
+//! the owner's. If no row changes, the savepoint is rolled back and the owner is fenced.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -66,7 +66,7 @@ impl Phases for Sqlite {
         };
         match dialogue::open(self, Under::Phase(phase), draft).await? {
             Claimed::Open(tx) => Ok(tx),
-            Claimed::Known(_) => Err(corrupt("an answer to a claim that was not made")),
+            Claimed::Known(_) => Err(corrupt("a claim outcome although no claim was made")),
         }
     }
 
@@ -95,7 +95,7 @@ impl Phases for Sqlite {
     }
 }
 
-/// A transaction of an owned key, as the writer needs it.
+/// A phase: a transaction of a request that owns its key.
 #[derive(Debug)]
 pub(crate) struct Phase {
     pub(crate) owned: Ownership,
@@ -103,13 +103,13 @@ pub(crate) struct Phase {
 }
 
 impl Phase {
-    /// Writes the recovery point, if the key is still its owner's.
+    /// Writes the recovery point, if the request still owns its key.
     pub(crate) fn advance(&self, desk: &Desk) -> Result<(), StoreError> {
         let sql = query!("idempotency/advance");
         fenced(desk, &unfenced(sql), &self.owned, &[&self.recovery_point])
     }
 
-    /// Stores the answer, if the key is still its owner's.
+    /// Stores the response, if the request still owns its key.
     pub(crate) fn finish(&self, desk: &Desk, answer: &StoredAnswer) -> Result<(), StoreError> {
         let now = desk.now();
         let values: [&dyn ToSql; 6] = [
@@ -125,7 +125,7 @@ impl Phase {
     }
 }
 
-/// The statement as it is; without its fence where that bug is seeded.
+/// Returns the statement, without its fence if that bug is seeded.
 fn unfenced(sql: &'static str) -> Cow<'static, str> {
     const FENCE: &str = "epoch = ?4 AND created_at = ?5 AND state = 'in_progress'";
     if seeded::has(Bug::NoFence) {
@@ -136,7 +136,7 @@ fn unfenced(sql: &'static str) -> Cow<'static, str> {
     sql.into()
 }
 
-/// Runs a statement that changes the owner's row and no other.
+/// Runs a statement that changes only the row of this owner.
 fn fenced(
     desk: &Desk,
     sql: &str,
@@ -175,7 +175,7 @@ fn enter(desk: &Desk, entry: Entry) -> Result<Entered, StoreError> {
             let known = desk.keyring.decrypt_known(&scope, known);
             known
                 .map(Entered::Known)
-                .map_err(encrypted("stored answer"))
+                .map_err(encrypted("stored response"))
         }
         Found::New => begin(desk, sql, entry, now).map(Entered::Owned),
         Found::Resume => resume(desk, entry, now).map(Entered::Owned),
@@ -261,7 +261,7 @@ fn take_over(desk: &Desk, operations: &str, lapsed: Lapsed) -> Result<Vec<TakenO
     let readable = |taken| match taken {
         Ok(taken) => Some(taken),
         Err(error) => {
-            // It lapses again, later and later; the others go on.
+            // Its lease expires again, each time later. The other requests are resumed.
             tracing::error!(error = %error, "a request cannot be resumed");
             None
         }
@@ -295,7 +295,8 @@ fn taken_over(row: &Row<'_>, keyring: &Keyring) -> Result<TakenOver, StoreError>
     Ok(TakenOver { ownership, request })
 }
 
-/// How long the answer was asked to stand: the row says it in its first expiry.
+/// The retention of the response, which is the difference between the row's first expiry and its
+/// creation.
 fn between(created_at: i64, expires_at: i64) -> Duration {
     Timestamp::from_millis(expires_at).since(Timestamp::from_millis(created_at))
 }

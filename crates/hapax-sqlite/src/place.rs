@@ -1,11 +1,11 @@
-//! Whether a path still leads to the database that was opened.
+//! Checks whether a path still leads to the database that was opened.
 //!
-//! Whoever puts another file in its place, or deletes it, leaves this process with one that has no
-//! name: what it writes there is gone when it ends. So it writes nothing more.
+//! If another program replaces or deletes the file, this process keeps a file without a name, whose
+//! contents are lost when the process ends. The writer therefore stops writing.
 
 use std::{fs, io, path::PathBuf};
 
-/// A file, and the path that led to it.
+/// A path and the file that it led to when the store was opened.
 #[derive(Debug)]
 pub(crate) struct Place {
     path: PathBuf,
@@ -24,7 +24,7 @@ impl Place {
         Ok(Self { path, id })
     }
 
-    /// Whether the path still leads to it.
+    /// Whether the path still leads to that file.
     pub(crate) fn is_there(&self) -> bool {
         match id(&self.path) {
             Ok(id) => id == self.id,
@@ -40,7 +40,7 @@ fn id(path: &PathBuf) -> io::Result<Id> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Elsewhere a file that is open cannot be replaced.
+/// On other systems an open file cannot be replaced.
 #[cfg(not(unix))]
 fn id(path: &PathBuf) -> io::Result<Id> {
     fs::metadata(path).map(drop)

@@ -1,7 +1,7 @@
 //! Readers: connections that see the last commit and never wait for the writer.
 //!
-//! A read runs on a blocking thread with a connection to itself; when all are taken it waits for
-//! one. The connections cannot write, whatever the closure says.
+//! A read runs on a blocking thread and has a connection to itself. If all connections are in use,
+//! it waits for one. The connections are read-only.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -41,7 +41,7 @@ impl Readers {
         })
     }
 
-    /// Runs `read` on a connection of its own.
+    /// Runs `read` on an idle connection.
     pub(crate) async fn read<R: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<R, StoreError> + Send + 'static,
@@ -55,7 +55,7 @@ impl Readers {
         ran.map_err(|_| closed())?
     }
 
-    /// Closes the connections once the reads that have begun are over.
+    /// Closes the connections after the running reads have ended.
     pub(crate) async fn close(&self) {
         if self.permits.acquire_many(self.count).await.is_ok() {
             self.permits.close();
@@ -76,7 +76,8 @@ fn run<R>(
     let conn = taken.ok_or_else(closed)?;
     let outcome = catch_unwind(AssertUnwindSafe(|| read(&conn)));
     if !conn.is_autocommit() {
-        // Left open, its snapshot would be what the next read sees, and hold the log.
+        // An open transaction would show its old snapshot to the next read, and keep the log from
+        // being merged.
         let _ended = conn.execute_batch("ROLLBACK");
     }
     idle.lock()

@@ -1,30 +1,32 @@
-//! What a store needs to be opened: where, and with what clock, chance and bounds.
+//! Settings of a store: its file, clock, randomness and bounds.
 
 use std::{path::PathBuf, time::Duration};
 
 use hapax::{Clock, Random, failpoint::Failpoints, keyring::Keyring, limits};
 
-/// How a store is opened.
+/// The settings with which a store is opened.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The database file; made when it is missing. Beside it stand `-wal`, `-shm` and `.lock`.
+    /// The database file, which is created if it is missing. The files `-wal`, `-shm` and `.lock`
+    /// are beside it.
     pub path: PathBuf,
-    /// The only clock that leases, expiries and schedules are judged by.
+    /// The only clock for leases, expiries and schedules.
     pub clock: Clock,
-    /// Where event ids come from.
+    /// The source of event ids.
     pub random: Random,
-    /// Whom to tell just before and just after every commit.
+    /// Called directly before and after every commit.
     pub failpoints: Failpoints,
-    /// What encrypts answers, kept requests and payloads, and decrypts them; nothing by default.
+    /// Encrypts and decrypts stored responses, kept requests and payloads. Empty by default, which
+    /// stores them in the clear.
     pub keyring: Keyring,
-    /// The most requests that share one commit; one turns groups off.
+    /// The most requests that share one commit; 1 turns groups off.
     pub group_max: usize,
     /// How long a transaction may hold the writer before it is rolled back.
     pub tx_max: Duration,
-    /// How many connections read.
+    /// The number of connections that read.
     pub readers: usize,
-    /// The most pages that the file may grow to; none means as many as the disk holds.
+    /// The most pages that the file may have; `None` means as many as the disk holds.
     pub pages_max: Option<u32>,
 }
 

@@ -1,8 +1,8 @@
-//! Settling: all that one turn of the relay has to write, in one savepoint.
+//! Settlements: everything that one round of the relay writes, in one savepoint.
 //!
-//! The epoch is read first, on the connection that writes: an owner that was replaced changes
-//! nothing, and is told so. Beside it stands which settlement was the last: one that comes again is
-//! not written again.
+//! The writer first reads the checkpoint's epoch. If another relay has taken the partition since,
+//! the settlement is fenced and changes nothing. The checkpoint also has the number of the last
+//! settlement, so that a repeated settlement is not written twice.
 
 use hapax::{
     delivery::{Checkpoint, CheckpointId, Park, ParkedState, Settlement, positions},
@@ -18,9 +18,9 @@ use crate::{
     writer::Desk,
 };
 
-/// Writes a settlement down, if its epoch still owns the destination.
+/// Writes a settlement, if its epoch still owns the destination.
 ///
-/// Returns the released keys that nothing unfinished stands in the way of.
+/// Returns the released order keys that have no unfinished deliveries.
 pub(crate) fn settle(desk: &Desk, settlement: &Settlement) -> Result<Vec<String>, StoreError> {
     let newest = newest(&desk.conn, &settlement.destination).map_err(store_error)?;
     if !seeded::has(Bug::NoFence) {
@@ -37,8 +37,8 @@ pub(crate) fn settle(desk: &Desk, settlement: &Settlement) -> Result<Vec<String>
     written.map_err(store_error)
 }
 
-/// Refuses a settlement of whoever owns the destination no longer, or whose store was set back to an
-/// earlier state under it: another program can restore a copy into the file.
+/// Rejects a settlement if the relay no longer owns the destination, or if the store was set back
+/// to an earlier state: another program can restore a backup into the file.
 fn check_owner(newest: Option<CheckpointId>, settlement: &Settlement) -> Result<(), StoreError> {
     let Settlement { epoch, number, .. } = *settlement;
     let Some(follows) = settlement.follows else {
@@ -58,7 +58,7 @@ fn check_owner(newest: Option<CheckpointId>, settlement: &Settlement) -> Result<
     }
 }
 
-/// The checkpoint of a destination, and the number of the settlement that wrote it.
+/// Returns the id of a destination's checkpoint.
 fn newest(conn: &Connection, destination: &str) -> rusqlite::Result<Option<CheckpointId>> {
     let mut statement = conn.prepare_cached(query!("delivery/epoch"))?;
     let newest = |row: &Row<'_>| {
@@ -95,7 +95,7 @@ fn write(conn: &Connection, settlement: &Settlement, now: i64) -> rusqlite::Resu
     Ok(free)
 }
 
-/// Lets go of order keys, and returns those of which nothing is left.
+/// Releases order keys, and returns those that have no unfinished deliveries.
 fn release_all(
     conn: &Connection,
     destination: &str,
@@ -111,7 +111,8 @@ fn release_all(
     Ok(free)
 }
 
-/// Lets the first delivery behind an order key fall due; true when nothing is left of the key.
+/// Makes the first blocked delivery of an order key due. Returns true if the key has no unfinished
+/// deliveries.
 pub(crate) fn release(
     conn: &Connection,
     destination: &str,
@@ -127,7 +128,8 @@ pub(crate) fn release(
     Ok(!held)
 }
 
-/// Parks all of them first: what stands before a blocked one may come later in the list.
+/// Parks deliveries. All rows are written before any is unblocked, because a delivery that blocks
+/// another may come later in the list.
 fn park(conn: &Connection, destination: &str, parks: &[Park], now: i64) -> rusqlite::Result<()> {
     for park in parks {
         write_park(conn, destination, park, now)?;

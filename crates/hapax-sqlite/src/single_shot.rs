@@ -1,7 +1,7 @@
-//! A request that is one job: claim, statements, events and answer in a row, with no hops.
+//! Single-shot requests: one job runs the claim, the statements, the events and the response.
 //!
-//! The finished key row goes in first and says whether the key was free. Statements of many such
-//! requests share one commit; a failing one rolls back its own savepoint.
+//! The job first inserts the completed key row, which shows whether the key was free. Many requests
+//! share one commit; a request that fails only rolls back its own savepoint.
 
 use hapax::{
     idempotency::{Claim, SingleShot},
@@ -18,7 +18,7 @@ use crate::{
     writer::Desk,
 };
 
-/// Runs a request in one go.
+/// Runs a single-shot request.
 pub(crate) async fn run(store: &Sqlite, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {
     let SingleShot {
         mut claim,
@@ -92,7 +92,7 @@ fn execute(desk: &Desk, statement: &Statement) -> Result<(), StoreError> {
                 .execute(params_from_iter(&statement.params))
                 .map(drop);
         }
-        // A statement that returns rows is run to its end; nobody reads them.
+        // A statement that returns rows only runs to its end if they are read.
         let mut rows = prepared.query(params_from_iter(&statement.params))?;
         while rows.next()?.is_some() {}
         Ok(())

@@ -1,7 +1,7 @@
-//! The store as its users hold it: open, read, write, migrate, close.
+//! The store's handle: open, read, write, migrate, close.
 //!
-//! A [`Sqlite`] is a handle: clones share the one writer and the readers. Dropping the last one
-//! finishes what was queued; [`Sqlite::close`] does the same and says when it is done.
+//! Clones of a [`Sqlite`] share one writer and the readers. Dropping the last clone finishes the
+//! queued writes; [`Sqlite::close`] does the same and returns when it is done.
 
 use std::{
     collections::BTreeSet,
@@ -50,16 +50,16 @@ struct Inner {
     latest: Latest,
     random: Random,
     keyring: Keyring,
-    /// What the relays of this process know that have no node name.
+    /// The destinations known to relays of this process that have no node name.
     relays: Mutex<Vec<Weak<KnownDestinations>>>,
 }
 
 impl Sqlite {
-    /// Opens the database, making or migrating it as needed, and starts its writer.
+    /// Opens the database, creates or migrates it as needed, and starts the writer.
     ///
     /// # Errors
-    /// Fails when another store has the file, when it cannot be written, and when it is damaged
-    /// or has a schema that this version does not know.
+    /// Fails if another store has the file open, if the file cannot be written, and if it is
+    /// damaged or has a schema that this version does not know.
     pub fn open(settings: Settings) -> Result<Self, OpenError> {
         let lock = Lock::take(&settings.path)?;
         let guard = Guard::new();
@@ -117,7 +117,7 @@ impl Sqlite {
         })))
     }
 
-    /// Notifies the relay after each commit that it should read.
+    /// The notifier that wakes the relay after a commit.
     pub fn notifier(&self) -> Notifier {
         self.0.notifier.clone()
     }
@@ -125,7 +125,7 @@ impl Sqlite {
     /// Reads the last committed state.
     ///
     /// # Errors
-    /// Fails when the closure does, and when the store is closed.
+    /// Fails if the closure fails, and if the store is closed.
     pub async fn read<R: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<R> + Send + 'static,
@@ -133,11 +133,11 @@ impl Sqlite {
         self.look(move |conn| read(conn).map_err(store_error)).await
     }
 
-    /// Writes in a savepoint of its own, which shares a commit with whatever else is waiting.
+    /// Writes in a separate savepoint, which shares a commit with the other waiting requests.
     ///
     /// # Errors
-    /// Fails when the closure does, and then nothing of it is written; and when the store is
-    /// closed or cannot write.
+    /// Fails if the closure fails, and then none of its writes are kept; and if the store is closed
+    /// or cannot write.
     pub async fn write<R: Send + 'static>(
         &self,
         write: impl FnOnce(&Connection) -> rusqlite::Result<R> + Send + 'static,
@@ -145,14 +145,14 @@ impl Sqlite {
         self.submit(move |desk| desk.foreign(write)).await
     }
 
-    /// Brings the service's own tables up to date, by the rules of the store's own migrations.
+    /// Brings the service's tables up to date, by the same rules as the store's own migrations.
     ///
-    /// Migrations are numbered 1, 2, 3 and never change once applied; `namespace` keeps their
-    /// numbers apart from others'.
+    /// Migrations are numbered 1, 2, 3 and never change once they are applied. Each `namespace` has
+    /// its own numbers.
     ///
     /// # Errors
-    /// Fails when the database is newer, when an applied migration is not the one given here,
-    /// and when one fails; then none of those that were missing is applied.
+    /// Fails if the database is newer, if an applied migration differs from the one given here, and
+    /// if a migration fails. In each case none of the missing migrations is applied.
     pub async fn migrate(
         &self,
         namespace: &str,
@@ -168,10 +168,10 @@ impl Sqlite {
         outcome.map_err(SchemaError::Store)?
     }
 
-    /// Finishes what is queued, merges the log into the database and lets the file go.
+    /// Finishes the queued writes, merges the log into the database and releases the file.
     ///
     /// # Errors
-    /// Fails when the writer did not end well.
+    /// Fails if the writer thread panicked.
     pub async fn close(&self) -> Result<(), StoreError> {
         self.0.jobs.close();
         self.0.readers.close().await;
@@ -181,11 +181,11 @@ impl Sqlite {
         let joined = tokio::task::spawn_blocking(move || thread.join()).await;
         match joined {
             Ok(Ok(())) => Ok(()),
-            _ => Err(unavailable("the writer did not end well")),
+            _ => Err(unavailable("the writer thread panicked")),
         }
     }
 
-    /// How many writes wait for the writer.
+    /// The number of writes that wait for the writer.
     pub fn queued(&self) -> usize {
         self.0.jobs.len()
     }
@@ -206,7 +206,7 @@ impl Sqlite {
         &self.0.keyring
     }
 
-    /// Remembers what a relay of this process knows, for as long as it runs.
+    /// Registers the destinations that a relay of this process knows, for as long as it runs.
     pub(crate) fn follow_relay(&self, known: Weak<KnownDestinations>) {
         lock(&self.0.relays).push(known);
     }
@@ -219,7 +219,7 @@ impl Sqlite {
         known.flat_map(|relay| relay.names()).collect()
     }
 
-    /// Runs `work` on the writer and answers once it is on disk.
+    /// Runs `work` on the writer and returns its result after the commit.
     pub(crate) async fn submit<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Desk) -> Result<R, StoreError> + Send + 'static,
@@ -227,7 +227,7 @@ impl Sqlite {
         self.submit_by(None, work).await
     }
 
-    /// As [`Self::submit`], but work that has not begun by `deadline` never begins.
+    /// Like [`Self::submit`], but does not run `work` if it has not started by `deadline`.
     pub(crate) async fn submit_by<R: Send + 'static>(
         &self,
         deadline: Option<Instant>,
@@ -239,7 +239,7 @@ impl Sqlite {
         group::answered(&self.0.jobs, job, &turn, answer, deadline, closed).await
     }
 
-    /// Hands a job to the writer, waiting when its queue is full.
+    /// Adds a job to the writer's queue, and waits while the queue is full.
     pub(crate) async fn enqueue(&self, job: Box<dyn Job>) -> Result<(), StoreError> {
         if self.0.jobs.push(job).await {
             Ok(())
@@ -248,7 +248,7 @@ impl Sqlite {
         }
     }
 
-    /// Reads with a connection of its own.
+    /// Runs `read` on a connection of the readers.
     pub(crate) async fn look<R: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<R, StoreError> + Send + 'static,
@@ -267,7 +267,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.jobs.close();
         let thread = lock(&self.thread).take();
-        // A job may hold the last handle; the writer cannot wait for itself.
+        // If a job held the last handle, this runs on the writer, which cannot join itself.
         if let Some(thread) = thread.filter(|it| it.thread().id() != thread::current().id()) {
             let _ended = thread.join();
         }

@@ -1,10 +1,10 @@
-//! The transaction as a handler holds it.
+//! The handler's side of an interactive transaction.
 //!
-//! The writer serves it, and nobody else, until it ends: by `complete`, `commit`, `rollback`,
-//! by being dropped, or by taking longer than `tx_max`. A closure that fails dooms it: only
-//! `rollback`, or an answer without effect, is left to do. Another write to the same store,
-//! awaited while a transaction is open, waits for its end. Whose claim rides with the first
-//! statement holds up nobody before it.
+//! The writer serves only this transaction until it ends: by `complete`, `commit`, `rollback`, by
+//! being dropped, or by taking longer than `tx_max`. If a closure fails, the transaction is doomed:
+//! it can only be rolled back, or completed with a response without its effect. Any other write to
+//! the same store waits until the transaction ends. A transaction with a pipelined claim does not
+//! hold the writer before its first statement.
 
 use std::{
     sync::mpsc,
@@ -37,21 +37,21 @@ use crate::{
 pub struct Tx {
     store: Sqlite,
     draft: Draft,
-    /// The way to the writer: none before a claim that rides, and none when that was lost.
+    /// The connection to the writer. `None` before a pipelined claim is made, and if it failed.
     line: Option<Line>,
-    /// A claim that has not been made: it travels with the first statement.
+    /// A pipelined claim that is not yet made: it is sent with the first statement.
     riding: Option<Claim>,
-    /// What is known about the key, when that claim found it taken.
+    /// The claim outcome, if that claim found the key taken.
     known: Option<Known>,
 }
 
-/// A transaction's way to the writer that serves it.
+/// A transaction's connection to the writer.
 #[derive(Debug)]
 struct Line {
     requests: mpsc::Sender<Request>,
-    /// How long its answer will stand.
+    /// How long its response is kept.
     retention: Duration,
-    /// The key that its answer will stand under.
+    /// The key under which its response is stored.
     scope: Option<Scope>,
     deadline: Instant,
 }
@@ -80,7 +80,8 @@ impl Tx {
         }
     }
 
-    /// Whose claim travels with the first statement: until then the writer serves others.
+    /// A transaction whose claim is sent with its first statement. Until then the writer serves
+    /// other requests.
     pub(crate) fn riding(store: &Sqlite, draft: Draft, claim: Claim) -> Self {
         Self {
             store: store.clone(),
@@ -91,12 +92,13 @@ impl Tx {
         }
     }
 
-    /// Runs `work` in this transaction, on the writer's thread: many statements, one hop.
+    /// Runs `work` in this transaction, on the writer's thread. All its statements need only one
+    /// switch between threads. The closure cannot end the transaction.
     ///
     /// # Errors
-    /// Fails when the closure does, and then the transaction is doomed; and when the transaction
-    /// is over. `NotClaimed` says that a claim which travelled with it did not get the key, and that
-    /// the closure did not run. The closure cannot end the transaction.
+    /// Fails if the closure fails, and then the transaction is doomed; and if the transaction has
+    /// ended. `NotClaimed` means that the pipelined claim did not get the key, and that the closure
+    /// did not run.
     pub async fn with<R: Send + 'static>(
         &mut self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<R> + Send + 'static,
@@ -104,12 +106,12 @@ impl Tx {
         self.ask(move |desk| desk.foreign(work)).await
     }
 
-    /// What its request carries.
+    /// The trace context of its request.
     pub(crate) fn context(&self) -> &Headers {
         self.draft.context()
     }
 
-    /// The key that it runs under.
+    /// The key of its request.
     pub(crate) fn scope(&self) -> Option<&Scope> {
         let riding = self.riding.as_ref().map(|claim| &claim.scope);
         riding.or_else(|| self.line.as_ref()?.scope.as_ref())
@@ -136,7 +138,7 @@ impl Tx {
         answer.await.map_err(|_| self.over())?
     }
 
-    /// Makes the claim that has been riding so far.
+    /// Makes the pipelined claim, if it is not yet made.
     async fn claim(&mut self) -> Result<(), StoreError> {
         let Some(claim) = self.riding.take() else {
             return Ok(());
@@ -157,11 +159,11 @@ impl Tx {
         line.requests.send(request).map_err(|_| self.over())
     }
 
-    /// Why the writer does not serve this transaction any more.
+    /// The reason why the writer no longer serves this transaction.
     fn over(&self) -> StoreError {
         match &self.line {
             Some(line) if Instant::now() >= line.deadline => StoreError::TimedOut,
-            _ => unavailable("the transaction was lost with its group"),
+            _ => unavailable("the transaction was rolled back because its group failed"),
         }
     }
 }
@@ -187,7 +189,7 @@ impl Transaction for Tx {
     }
 
     async fn complete(mut self, answer: &Answer, effect: Effect) -> Result<Duration, StoreError> {
-        // Where nothing was asked of the writer yet, the claim travels alone.
+        // If the handler ran no statement, the claim is sent on its own.
         self.claim().await?;
         let retention = self
             .line
@@ -206,7 +208,7 @@ impl Transaction for Tx {
     }
 
     async fn rollback(self) {
-        // However this ends, nothing of the transaction is left.
+        // Even if this fails, the writer rolls the transaction back.
         let _over = self.end(Ending::Rollback).await;
     }
 

@@ -1,9 +1,9 @@
-//! The writer: one thread, one connection, one commit for whatever is waiting.
+//! The writer: one thread and one connection that write all waiting jobs in one commit.
 //!
-//! It sleeps until the first job, runs it, then takes what has queued up meanwhile, bounded in
-//! number and in age, and commits once. No member of a group is answered before that commit: a
-//! group that is lost answers `Unavailable` to all, and the writer goes on, even where it was lost
-//! to a panic. It sets no timers.
+//! The writer sleeps until the first job and runs it. Then it takes the jobs that were queued
+//! meanwhile, up to a number and an age, and commits once. No member of a group gets its result
+//! before that commit. If the commit fails or the writer panics, all members get `Unavailable`, and
+//! the writer continues with the next group. It sets no timers.
 
 use std::{
     cell::Cell,
@@ -32,22 +32,22 @@ use crate::{
     place::Place,
 };
 
-/// How old a group may grow: the price of a neighbour, a fraction of a commit on a slow disk.
+/// The maximum age of a group. It delays the first member by a fraction of a commit on a slow disk.
 const GROUP_AGE: Duration = Duration::from_millis(5);
 
-/// What a job works with: the connection, inside a savepoint of its own.
+/// The writer context: what a job uses inside its savepoint.
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) conn: Connection,
     pub(crate) clock: Clock,
     /// How long one job may hold the writer.
     pub(crate) tx_max: Duration,
-    /// What decrypts what a job reads.
+    /// Decrypts the values that a job reads.
     pub(crate) keyring: Keyring,
     guard: Guard,
-    /// The last position given to an event; it may skip, but it never goes back.
+    /// The last position given to an event. It never decreases; positions may be skipped.
     position: i64,
-    /// Whether this group holds something that the relay should look at.
+    /// Whether the relay is woken after the commit of this group.
     notifies: Cell<bool>,
 }
 
@@ -88,7 +88,8 @@ impl Desk {
         self.notifies.set(true);
     }
 
-    /// Runs a caller's closure, which can neither end the transaction nor take the thread down.
+    /// Runs a caller's closure, which can neither end the transaction nor stop the thread by a
+    /// panic.
     pub(crate) fn foreign<R>(
         &self,
         run: impl FnOnce(&Connection) -> rusqlite::Result<R>,
@@ -107,17 +108,17 @@ impl Desk {
         self.guard.until(deadline);
     }
 
-    /// Undoes what this job has written so far.
+    /// Rolls back the writes of this job so far.
     pub(crate) fn rewind(&self) -> Result<(), StoreError> {
         self.run(control::REWIND)
     }
 
-    /// Whether the transaction is over although nobody here ended it.
+    /// Whether SQLite has ended the transaction by itself.
     pub(crate) fn is_lost(&self) -> bool {
         self.conn.is_autocommit()
     }
 
-    /// Commits what its group has written so far, in the middle of a job; for seeded bugs alone.
+    /// Commits the writes of the group in the middle of a job; used only by seeded bugs.
     pub(crate) fn commit_early(&self) -> Result<(), StoreError> {
         self.run(control::RELEASE)?;
         self.run(control::COMMIT)?;
@@ -131,17 +132,17 @@ impl Desk {
     }
 }
 
-/// The thread's state.
+/// The state of the writer thread.
 pub(crate) struct Writer {
     pub(crate) desk: Desk,
     pub(crate) jobs: Waiting<Box<dyn Job>>,
     pub(crate) failpoints: Failpoints,
     pub(crate) notifier: Notifier,
-    /// Whether this group's failure is in the log already.
+    /// Whether the failure of this group is already logged.
     pub(crate) logged: bool,
-    /// Where the database is: what was put elsewhere is not written to.
+    /// The database file. If it was moved or replaced, the writer refuses to commit.
     pub(crate) place: Place,
-    /// Held until the last write is on disk.
+    /// Released after the last write is on disk.
     pub(crate) lock: Lock,
 }
 
@@ -166,8 +167,9 @@ impl Writer {
     fn run_group(&mut self, first: Box<dyn Job>, group: &mut Vec<Box<dyn Job>>) {
         self.desk.notifies.set(false);
         self.logged = false;
-        // Requests that panic are rolled back by themselves; what is left is a mistake of ours, and a
-        // store that has lost its only writer over it would refuse everything from then on.
+        // A panic in a request only rolls back that request. Any other panic is a bug of the
+        // writer. It must not end the thread, because a store without its writer refuses all
+        // writes.
         let wrote = catch_unwind(AssertUnwindSafe(|| self.write_group(first, group)));
         let wrote = wrote.unwrap_or_else(|panic| {
             let source = panic_message(&*panic).into();
@@ -211,8 +213,8 @@ impl Writer {
         self.failpoints.hit("sqlite.commit.before");
         if !self.place.is_there() {
             return Err(unavailable(
-                "its file was replaced or deleted while it was open: what is written to it now would \
-                 be lost; restart to use the file that is there",
+                "the database file was replaced or deleted while it was open: further writes would \
+                 be lost; restart to use the file that is at its path now",
             ));
         }
         self.desk.run(control::COMMIT)?;
@@ -220,7 +222,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Runs one job in its savepoint; only what loses the whole group is an error here.
+    /// Runs one job in its savepoint. Returns an error only if the whole group has failed.
     fn write_member(&mut self, job: &mut dyn Job) -> Result<(), StoreError> {
         self.desk.run(control::SAVEPOINT)?;
         let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut self.desk)));
@@ -237,7 +239,7 @@ impl Writer {
         }
         if self.desk.is_lost() {
             return Err(unavailable(
-                "the transaction ended under one of its requests",
+                "the transaction ended while one of its requests ran",
             ));
         }
         if verdict == Verdict::RollBack {
@@ -246,10 +248,10 @@ impl Writer {
         self.desk.run(control::RELEASE)
     }
 
-    /// Rolls a lost group back.
+    /// Rolls back a group that has failed.
     ///
-    /// A constraint that is only checked at the commit spoils it for everybody; alone, the
-    /// request that breaks it is told so.
+    /// A violated constraint that is only checked at the commit fails the whole group. If the group
+    /// has one member, that request gets the violation as its error.
     fn lose(&mut self, error: StoreError, members: usize) -> Fate {
         if !self.desk.is_lost()
             && let Err(error) = self.desk.run(control::ROLLBACK)
@@ -276,7 +278,7 @@ impl Writer {
         }
     }
 
-    /// Says why nothing can be written, once for a group.
+    /// Logs why nothing can be written, once per group.
     fn log(&mut self, error: &StoreError) {
         if !self.logged {
             tracing::error!(
@@ -289,7 +291,7 @@ impl Writer {
     }
 }
 
-/// A group that cannot begin is nobody's fault in it, whatever the database says.
+/// Turns the error of a group that cannot begin into one that may be retried: no member caused it.
 fn again(error: StoreError) -> StoreError {
     match error {
         StoreError::Statement { source } => StoreError::Unavailable { source },
@@ -297,7 +299,7 @@ fn again(error: StoreError) -> StoreError {
     }
 }
 
-/// What a person looks for in the log when nothing can be written.
+/// The reason in a few words, for an operator who reads the log.
 fn word_for(error: &StoreError) -> &'static str {
     let StoreError::Unavailable { source } = error else {
         return "transaction ended early";
@@ -311,7 +313,7 @@ fn word_for(error: &StoreError) -> &'static str {
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => "database is read-only",
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => "database is damaged",
         Some(ErrorCode::CannotOpen) => "database cannot be opened",
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "another program has it",
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "locked by another program",
         _ => "database failed",
     }
 }

@@ -1,4 +1,4 @@
-//! What is checked of a package: that it is whole, and that what was unpacked does what it should.
+//! Checks of a package: its content, and that the unpacked files work.
 
 use std::{
     fs,
@@ -10,10 +10,10 @@ use anyhow::{Context as _, ensure};
 
 use super::{Plan, asked, root, units};
 
-/// Folders that files may stand in.
+/// Folders that may contain files of the package.
 const PLACES: [&str; 2] = ["./etc/hapax/", "./usr/"];
 
-/// Checks the archive, and what it unpacks to.
+/// Checks the archive and the unpacked files.
 pub(super) fn all(plan: &Plan, file: &Path) -> anyhow::Result<()> {
     let info = asked(Command::new("dpkg-deb").arg("--info").arg(file))?;
     let contents = asked(Command::new("dpkg-deb").arg("--contents").arg(file))?;
@@ -30,31 +30,31 @@ pub(super) fn all(plan: &Plan, file: &Path) -> anyhow::Result<()> {
     let mut lintian = Command::new("lintian");
     lintian
         .args(["--allow-root", "--fail-on", "error", "--suppress-tags"])
-        // An archive's business, and there is none.
+        // This tag concerns packages that are uploaded to the Debian archive.
         .arg("initial-upload-closes-no-bugs")
         .arg(file);
     print!("{}", asked(&mut lintian)?);
     Ok(())
 }
 
-/// Fields, paths, modes and owners.
+/// Checks fields, paths, modes and owners.
 fn whole(info: &str, contents: &str) -> anyhow::Result<()> {
     for field in ["Package: hapax", "libc6 (>= ", "conffiles"] {
-        ensure!(
-            info.contains(field),
-            "the package says nothing of `{field}`: {info}"
-        );
+        ensure!(info.contains(field), "the package has no `{field}`: {info}");
     }
     for line in contents.lines() {
         let mut words = line.split_whitespace();
         let (mode, owner) = (words.next().unwrap_or_default(), words.next());
         let path = words.nth(3).unwrap_or_default();
-        ensure!(owner == Some("root/root"), "{path} is not root's: {line}");
+        ensure!(
+            owner == Some("root/root"),
+            "{path} is not owned by root: {line}"
+        );
         ensure!(
             PLACES
                 .iter()
                 .any(|place| path.starts_with(place) || place.starts_with(path)),
-            "{path} stands outside of the package's folders"
+            "{path} is outside of the folders of the package"
         );
         let expected = match path {
             "./usr/bin/hapax" => "-rwxr-xr-x",
@@ -88,13 +88,13 @@ fn whole(info: &str, contents: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was unpacked says its version, and can work with the settings that came with it.
+/// Checks that the unpacked binary prints its version and accepts the settings of the package.
 fn runs(plan: &Plan, root: &Path, binary: &Path) -> anyhow::Result<()> {
     let said = asked(Command::new(binary).arg("--version"))?;
     let expected = format!("hapax {}", plan.version);
     ensure!(
         said.trim() == expected,
-        "it says {said:?}, not {expected:?}"
+        "`hapax --version` prints {said:?}, expected {expected:?}"
     );
     let mut check = Command::new(binary);
     check
@@ -110,7 +110,7 @@ fn runs(plan: &Plan, root: &Path, binary: &Path) -> anyhow::Result<()> {
     asked(&mut check).map(drop)
 }
 
-/// Every verb has a page, and every page can be set without a warning.
+/// Checks that every command has a manual page, and that groff prints no warning about the pages.
 fn pages(plan: &Plan, root: &Path, verbs: &[String]) -> anyhow::Result<()> {
     let folder = plan.folder.join("pages");
     fs::create_dir_all(&folder)?;
@@ -124,7 +124,7 @@ fn pages(plan: &Plan, root: &Path, verbs: &[String]) -> anyhow::Result<()> {
     }
     for verb in verbs {
         let page = folder.join(format!("hapax-{verb}.1"));
-        ensure!(page.exists(), "`hapax {verb}` has no page");
+        ensure!(page.exists(), "`hapax {verb}` has no manual page");
     }
     let mut groff = Command::new("groff");
     groff.args(["-man", "-Tutf8", "-ww", "-z"]).args(&pages);
@@ -132,12 +132,12 @@ fn pages(plan: &Plan, root: &Path, verbs: &[String]) -> anyhow::Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success() && said.is_empty(),
-        "groff says: {said}"
+        "groff reports: {said}"
     );
     Ok(())
 }
 
-/// Every shell that is there can read its completions, and they know every verb.
+/// Checks that the completions contain every command, and that the installed shells accept them.
 fn completions(root: &Path, verbs: &[String]) -> anyhow::Result<()> {
     for (shell, path) in root::COMPLETIONS {
         let path = root.join(path);
@@ -152,7 +152,7 @@ fn completions(root: &Path, verbs: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The verbs that a help text lists.
+/// The commands that a help text lists.
 fn verbs(help: &str) -> Vec<String> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let listed = listed.take_while(|line| line.starts_with("  "));
@@ -200,15 +200,15 @@ mod tests {
             let error_chain = whole(info, contents).unwrap_err().to_string();
             assert!(error_chain.contains(why), "{error_chain}");
         };
-        refused("", &contents(""), "says nothing of `Package: hapax`");
+        refused("", &contents(""), "has no `Package: hapax`");
         let lacks = contents("").replace("copyright", "copy");
         refused(INFO, &lacks, "lacks [\"./usr/share/doc/hapax/copyright\"]");
         let open = contents("").replace("drwx------", "drwxr-xr-x");
         refused(INFO, &open, "./etc/hapax/secrets/ has the mode drwxr-xr-x");
         let more = "-rw-r--r-- root/root 0 2026-11-21 12:00 ./opt/hapax\n";
-        refused(INFO, &contents(more), "./opt/hapax stands outside");
+        refused(INFO, &contents(more), "./opt/hapax is outside");
         let more = "-rw-r--r-- ann/ann 0 2026-11-21 12:00 ./usr/share/x\n";
-        refused(INFO, &contents(more), "is not root's");
+        refused(INFO, &contents(more), "is not owned by root");
     }
 
     #[test]

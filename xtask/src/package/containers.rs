@@ -1,7 +1,7 @@
-//! The Containerfile and the composition beside it, as far as they can be judged without building an image.
+//! Checks of the Containerfile and of `compose.yml` that do not need to build an image.
 //!
-//! Keys and values are those that the two formats have; nothing is a secret in the clear, nothing is
-//! published to the network; and the probes are run, against a port where nobody listens.
+//! The keys and values must exist in the two formats, no secret may be in plain text, and no port
+//! may be published to the network. The health probes run against a port on which nothing listens.
 
 use std::{
     fs,
@@ -17,9 +17,9 @@ use crate::{contract, port::free_port};
 const CONTAINERFILE: &str = "packaging/Containerfile";
 const COMPOSE: &str = "packaging/compose.yml";
 const EXAMPLE: &str = "packaging/.env.example";
-/// How `hapax send` ends when no answer came.
+/// The exit status of `hapax send` if no response was received.
 const NO_ANSWER: i32 = 16;
-/// The keys of a service that are used here, and are spelt so.
+/// The keys of a service that the file uses, spelled correctly.
 const SERVICE: &[&str] = &[
     "build",
     "cap_drop",
@@ -43,7 +43,7 @@ const CONDITIONS: [&str; 3] = [
     "service_completed_successfully",
 ];
 
-/// Checks both.
+/// Checks both files.
 pub(super) fn check(project: &Path, binary: &Path) -> anyhow::Result<()> {
     let read = |file: &str| fs::read_to_string(project.join(file)).with_context(|| file.to_owned());
     let containerfile = read(CONTAINERFILE)?;
@@ -62,7 +62,7 @@ pub(super) fn check(project: &Path, binary: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What stands against the Containerfile.
+/// The findings in the Containerfile.
 fn images(text: &str, cargo: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let stages = stages(text);
@@ -87,7 +87,7 @@ fn images(text: &str, cargo: &str) -> Vec<String> {
     };
     if !user.is_some_and(is_number) {
         findings.push(format!(
-            "{CONTAINERFILE}: no USER that is a number and not root"
+            "{CONTAINERFILE}: USER must be a number other than root's"
         ));
     }
     let rust = cargo
@@ -95,20 +95,18 @@ fn images(text: &str, cargo: &str) -> Vec<String> {
         .find_map(|line| line.strip_prefix("rust-version = "));
     let rust = rust.unwrap_or_default().trim_matches('"');
     if !text.contains(&format!("/rust:{rust}-")) {
-        findings.push(format!(
-            "{CONTAINERFILE}: builds with another Rust than {rust}"
-        ));
+        findings.push(format!("{CONTAINERFILE}: does not build with Rust {rust}"));
     }
     findings
 }
 
-/// The stages: what each begins with, and what it is called.
+/// The stages: the base image and the name of each.
 fn stages(text: &str) -> Vec<(&str, &str)> {
     let stages = text.lines().filter_map(|line| line.strip_prefix("FROM "));
     stages.filter_map(|line| line.split_once(" AS ")).collect()
 }
 
-/// What stands against the composition.
+/// The findings in `compose.yml`.
 fn composition(yaml: &Value, containerfile: &str, example: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let empty = serde_json::Map::new();
@@ -126,7 +124,7 @@ fn composition(yaml: &Value, containerfile: &str, example: &str) -> Vec<String> 
         for (other, how) in service["depends_on"].as_object().unwrap_or(&empty) {
             let condition = how["condition"].as_str().unwrap_or_default();
             if !services.contains_key(other) || !CONDITIONS.contains(&condition) {
-                found(format!("depends on `{other}` by `{condition}`"));
+                found(format!("depends on `{other}` with `{condition}`"));
             }
         }
         if let Some(stage) = service["build"]["target"].as_str()
@@ -134,16 +132,16 @@ fn composition(yaml: &Value, containerfile: &str, example: &str) -> Vec<String> 
                 .iter()
                 .any(|(_, known)| *known == stage)
         {
-            found(format!("`{stage}` is no stage of {CONTAINERFILE}"));
+            found(format!("`{stage}` is not a stage of {CONTAINERFILE}"));
         }
         for (variable, value) in service["environment"].as_object().unwrap_or(&empty) {
             let secret = ["PASSWORD", "DATABASE", "SECRET", "TOKEN", "URL"];
             let secret = secret.iter().any(|word| variable.contains(word));
             let value = value.as_str().unwrap_or_default();
-            // A name is no secret.
+            // Names are not secret.
             let is_named = variable.ends_with("_DB") || variable.ends_with("_USER");
             if secret && !is_named && !value.contains(":?") {
-                found(format!("{variable} stands in the clear"));
+                found(format!("{variable} is in plain text"));
             }
         }
         for port in texts(&service["ports"]).filter(|port| !port.starts_with("127.0.0.1:")) {
@@ -192,11 +190,11 @@ fn probes(text: &str) -> anyhow::Result<Vec<Vec<String>>> {
     let commands = commands.filter(|(line, _)| line.starts_with("HEALTHCHECK "));
     let lists = commands.filter_map(|(_, next)| next.trim_start().strip_prefix("CMD "));
     lists
-        .map(|list| serde_json::from_str(list).context("a probe is no list"))
+        .map(|list| serde_json::from_str(list).context("a probe is not a list"))
         .collect()
 }
 
-/// Runs a probe with the binary that is there, against a port where nobody listens.
+/// Runs a probe with the built binary, against a port on which nothing listens.
 fn ask(probe: &[String], binary: &Path) -> anyhow::Result<ExitStatus> {
     let free = free_port();
     let words = probe.iter().map(|word| match word.as_str() {
@@ -205,7 +203,7 @@ fn ask(probe: &[String], binary: &Path) -> anyhow::Result<ExitStatus> {
         word => word.to_owned(),
     });
     let words: Vec<_> = words.collect();
-    let (program, arguments) = words.split_first().context("a probe is a program")?;
+    let (program, arguments) = words.split_first().context("a probe is empty")?;
     let output = Command::new(program).args(arguments).env_clear().output();
     Ok(output
         .with_context(|| format!("cannot run {probe:?}"))?
@@ -255,9 +253,13 @@ mod tests {
         check(
             "/services/relay/depends_on/db/condition",
             json!("healthy"),
-            "by `healthy`",
+            "with `healthy`",
         );
-        check("/services/relay/build/target", json!("relay"), "no stage");
+        check(
+            "/services/relay/build/target",
+            json!("relay"),
+            "not a stage",
+        );
         check(
             "/services/relay/ports/0",
             json!("9464:9464"),
@@ -265,7 +267,7 @@ mod tests {
         );
         check("/volumes", json!({}), "not declared");
         let clear = json!({"HAPAX__DATABASE__URL": "postgres://a:secret@db/a"});
-        check("/services/relay/environment", clear, "in the clear");
+        check("/services/relay/environment", clear, "in plain text");
         let unknown = json!({"A": "${OTHER:?x}"});
         check("/services/relay/environment", unknown, "has no OTHER");
     }

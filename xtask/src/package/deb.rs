@@ -1,4 +1,4 @@
-//! The archive: control files, dependencies, and `dpkg-deb`.
+//! Builds the archive with `dpkg-deb`: control files, dependencies and files.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use super::{Plan, asked, root};
 
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// Makes the archive of what stands below `root`.
+/// Builds the archive from the files below `root`.
 pub(super) fn build(plan: &Plan, root: &Path) -> anyhow::Result<PathBuf> {
     let changelog = fs::read_to_string(plan.packaging("debian/changelog"))?;
     let version = version(&changelog, &plan.version)?;
@@ -58,20 +58,21 @@ pub(super) fn build(plan: &Plan, root: &Path) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// The version of the package: that of the workspace, and which package of it this is.
+/// The version of the package: the version of the workspace and the revision of the package.
 fn version<'a>(changelog: &'a str, workspace: &str) -> anyhow::Result<&'a str> {
     let first = changelog.lines().next().unwrap_or_default();
     let version = first
         .strip_prefix("hapax (")
         .and_then(|rest| rest.split_once(')'));
-    let (version, _) = version.context("packaging/debian/changelog begins with no version")?;
+    let (version, _) =
+        version.context("packaging/debian/changelog does not start with a version")?;
     if version.rsplit_once('-').map(|(upstream, _)| upstream) != Some(workspace) {
-        bail!("packaging/debian/changelog is about {version}, and the workspace is {workspace}");
+        bail!("packaging/debian/changelog is for {version}, but the workspace is {workspace}");
     }
     Ok(version)
 }
 
-/// When the changelog was last written, which every file of the package is said to be from.
+/// The time of the last changelog entry, which is the time of every file of the package.
 fn changed_at(plan: &Plan) -> anyhow::Result<String> {
     let mut parse = Command::new("dpkg-parsechangelog");
     parse
@@ -80,11 +81,11 @@ fn changed_at(plan: &Plan) -> anyhow::Result<String> {
     Ok(asked(&mut parse)?.trim().to_owned())
 }
 
-/// What the binary is linked with, as Debian's packages.
+/// The Debian packages with the libraries of the binary.
 fn depends(plan: &Plan, root: &Path) -> anyhow::Result<String> {
     let folder = plan.folder.join("shlibs");
     fs::create_dir_all(folder.join("debian"))?;
-    // It asks for a source package, and looks at nothing of it.
+    // `dpkg-shlibdeps` requires a source package, but does not use its content.
     let source = "Source: hapax\n\nPackage: hapax\nArchitecture: any\n";
     fs::write(folder.join("debian/control"), source)?;
     let mut shlibs = Command::new("dpkg-shlibdeps");
@@ -94,10 +95,12 @@ fn depends(plan: &Plan, root: &Path) -> anyhow::Result<String> {
         .current_dir(&folder);
     let said = asked(&mut shlibs)?;
     let depends = said.trim().strip_prefix("shlibs:Depends=");
-    Ok(depends.context("dpkg-shlibdeps names nothing")?.to_owned())
+    Ok(depends
+        .context("dpkg-shlibdeps prints no dependencies")?
+        .to_owned())
 }
 
-/// The files below `root`, and their bytes.
+/// The files below `root`, and their total size in bytes.
 fn files(root: &Path) -> anyhow::Result<(Vec<String>, u64)> {
     let mut find = Command::new("find");
     find.args(["usr", "-type", "f", "-printf", "%s %p\\n"])
@@ -106,7 +109,7 @@ fn files(root: &Path) -> anyhow::Result<(Vec<String>, u64)> {
     let mut files = Vec::new();
     let mut bytes = 0;
     for line in listed.lines() {
-        let (size, path) = line.split_once(' ').context("find said something else")?;
+        let (size, path) = line.split_once(' ').context("unexpected output of find")?;
         bytes += size.parse::<u64>()?;
         files.push(path.to_owned());
     }
@@ -124,7 +127,7 @@ mod tests {
         assert_eq!(version(changelog, "0.1.0").unwrap(), "0.1.0-2");
         let error_chain = version(changelog, "0.2.0").unwrap_err().to_string();
         assert!(
-            error_chain.ends_with("is about 0.1.0-2, and the workspace is 0.2.0"),
+            error_chain.ends_with("is for 0.1.0-2, but the workspace is 0.2.0"),
             "{error_chain}"
         );
         assert!(version("", "0.1.0").is_err());

@@ -1,7 +1,7 @@
-//! `cargo x package`: the Debian package of the binary, made with plain `dpkg-deb`, and what is checked of it.
+//! `cargo x package`: builds the Debian package of the binary with plain `dpkg-deb`, and checks it.
 //!
-//! The gate makes the same package of the binary that it has built anyway, hardly compressed: what is
-//! checked is what stands where, what the pages and units say, and that what was unpacked runs.
+//! The gate builds the same package from its debug build, with little compression. It checks the
+//! paths, the manual pages and the units, and that the unpacked binary runs.
 
 mod root;
 mod deb;
@@ -22,7 +22,7 @@ use crate::{
     tool::{self, Tool},
 };
 
-/// What makes the package and what looks at it.
+/// The programs that build and check the package.
 const TOOLS: &[Tool] = &[
     Tool {
         probe: "dpkg-shlibdeps --version",
@@ -46,25 +46,25 @@ const TOOLS: &[Tool] = &[
     },
 ];
 
-/// A package that is to be made.
+/// The package to build.
 #[derive(Debug)]
 struct Plan {
     /// The root of the project.
     project: PathBuf,
     binary: PathBuf,
-    /// Where all of it is written.
+    /// The output folder.
     folder: PathBuf,
     /// The version of the workspace.
     version: String,
     compression: [&'static str; 2],
 }
 
-/// Makes the package of an optimised build, and checks it; or does what the gate does.
+/// Builds and checks the package of an optimised build, or with `--check` does what the gate does.
 pub(crate) fn package(project: &Path, arguments: &[String]) -> anyhow::Result<()> {
     match arguments {
         [] => {}
         [only] if only == "--check" => return check(project),
-        _ => bail!("`cargo x package` takes --check, or nothing"),
+        _ => bail!("`cargo x package` takes no argument except --check"),
     }
     tool::require(TOOLS)?;
     call("cargo build --release --locked --package hapax-server")?;
@@ -74,7 +74,7 @@ pub(crate) fn package(project: &Path, arguments: &[String]) -> anyhow::Result<()
     Ok(())
 }
 
-/// Makes and checks the package of the build that is there.
+/// Builds and checks the package of the existing debug build, and checks the containers.
 pub(crate) fn check(project: &Path) -> anyhow::Result<()> {
     tool::require(TOOLS)?;
     let plan = Plan::new(project, "debug", "package-check", ["-Zgzip", "-z1"])?;
@@ -103,7 +103,7 @@ impl Plan {
         let version = packages
             .filter(|package| package["name"] == "hapax-server")
             .find_map(|package| package["version"].as_str())
-            .context("there is no package hapax-server")?;
+            .context("cargo metadata names no package hapax-server")?;
         let binary = target.join(profile).join("hapax");
         if !binary.exists() {
             bail!("{} is not built", binary.display());
@@ -122,7 +122,7 @@ impl Plan {
     }
 }
 
-/// What a command writes; it has to succeed.
+/// Runs a command, which must succeed, and returns its output.
 fn asked(command: &mut Command) -> anyhow::Result<String> {
     let output = command
         .output()

@@ -1,4 +1,4 @@
-//! What stands where once the package is installed.
+//! The files of the package and their paths.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use anyhow::Context as _;
 
 use super::{Plan, asked};
 
-/// Completions: the shell, and where Debian looks for them.
+/// Completions: the shell, and the path at which Debian looks for them.
 pub(super) const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/hapax"),
     ("zsh", "usr/share/zsh/vendor-completions/_hapax"),
@@ -26,18 +26,18 @@ const SYSUSERS: &str = "usr/lib/sysusers.d/hapax.conf";
 const DOCS: &str = "usr/share/doc/hapax";
 const OVERRIDES: &str = "usr/share/lintian/overrides/hapax";
 
-/// What is said before the settings.
+/// The comment at the start of the settings file.
 const SETTINGS_HEAD: &str = "\
-# The settings of hapax, as hapax-relay.service reads them. What is commented out is a default or an
-# example; the environment (HAPAX__SECTION__NAME) goes over this file.
+# Settings of hapax, read by hapax-relay.service. Lines that are commented out are defaults or
+# examples. Environment variables (HAPAX__SECTION__NAME) override this file.
 #
-# The URL of the database is a secret, and the service has it from /etc/hapax/secrets/database-url:
-# what stands here under [database] url is not looked at. Other secrets stand in files of their own
-# there, with a LoadCredential= each in `systemctl edit hapax-relay`, and here as
+# The URL of the database is a secret. The service reads it from /etc/hapax/secrets/database-url and
+# ignores [database] url in this file. Store each further secret in a separate file in that folder,
+# add a LoadCredential= line for it with `systemctl edit hapax-relay`, and refer to it here as
 # { file = \"/run/credentials/hapax-relay.service/NAME\" }.
 ";
 
-/// Lays out the root of the package, and returns it.
+/// Creates the root folder of the package with all files, and returns its path.
 pub(super) fn lay_out(plan: &Plan) -> anyhow::Result<PathBuf> {
     let root = plan.folder.join("root");
     drop(fs::remove_dir_all(&plan.folder));
@@ -92,7 +92,7 @@ pub(super) fn lay_out(plan: &Plan) -> anyhow::Result<PathBuf> {
     Ok(root)
 }
 
-/// The units, by name.
+/// The systemd units: name and text, sorted by name.
 pub(super) fn units(plan: &Plan) -> anyhow::Result<Vec<(String, String)>> {
     let mut units = Vec::new();
     for entry in fs::read_dir(plan.packaging("systemd"))? {
@@ -106,8 +106,8 @@ pub(super) fn units(plan: &Plan) -> anyhow::Result<Vec<(String, String)>> {
     Ok(units)
 }
 
-/// The file of defaults, with every default commented out: what is not said stays the default,
-/// of the next version too.
+/// The file of defaults, with every default commented out. So a setting that the operator does not
+/// change has the default of the installed version, also after an upgrade.
 fn settings(defaults: &str) -> String {
     let body = defaults.split_once("\n\n").map_or("", |(_, body)| body);
     let mut text = SETTINGS_HEAD.to_owned() + "\n";
@@ -121,7 +121,7 @@ fn settings(defaults: &str) -> String {
     text
 }
 
-/// The copyright file, with the licence whose text Debian does not have.
+/// The copyright file, with the text of the one licence that Debian does not provide.
 fn copyright(plan: &Plan) -> anyhow::Result<String> {
     let licence = fs::read_to_string(plan.project.join("LICENSE-MIT"))?;
     let indented = licence.trim_end().lines().map(|line| match line.trim() {
@@ -133,14 +133,14 @@ fn copyright(plan: &Plan) -> anyhow::Result<String> {
     Ok(text.replace("@EXPAT@", &indented.join("\n")))
 }
 
-/// The libraries of others that are linked in: name, version, licence.
+/// The third-party libraries in the binary: name, version and licence.
 fn libraries() -> anyhow::Result<String> {
     let mut tree = Command::new("cargo");
     tree.args(["tree", "--locked", "--package", "hapax-server"])
         .args(["--edges", "normal", "--prefix", "none", "--no-dedupe"])
         .args(["--format", "{p}\t{l}"]);
     let listed = asked(&mut tree)?;
-    // What has a path is of this project.
+    // Packages with a path belong to this project.
     let mut lines: Vec<_> = listed
         .lines()
         .filter(|line| !line.contains(" (/"))
@@ -151,12 +151,12 @@ fn libraries() -> anyhow::Result<String> {
 }
 
 fn make_folder_of(file: &Path) -> anyhow::Result<()> {
-    let folder = file.parent().context("a file lies in a folder")?;
+    let folder = file.parent().context("the file has no parent folder")?;
     fs::create_dir_all(folder)?;
     Ok(())
 }
 
-/// Compresses files in place, without the time and name that would make each build another.
+/// Compresses files in place, without time and name, so that builds are reproducible.
 fn compress(files: &[PathBuf]) -> anyhow::Result<()> {
     asked(Command::new("gzip").args(["-9", "-n"]).args(files)).map(drop)
 }

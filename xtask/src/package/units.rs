@@ -1,4 +1,4 @@
-//! The units of systemd: that it understands them, how much they are exposed, and what they start.
+//! Checks of the systemd units: their syntax, their exposure, and the commands that they start.
 
 use std::{fs, path::Path, process::Command};
 
@@ -6,10 +6,10 @@ use anyhow::{Context as _, bail, ensure};
 
 use super::{Plan, asked, root};
 
-/// How much a unit may be exposed, in tenths of `systemd-analyze security`.
+/// Maximum exposure of a unit: tenths of the level that `systemd-analyze security` prints.
 const EXPOSURE_MAX: &str = "--threshold=20";
 
-/// Checks every unit, with the binary where it was unpacked.
+/// Checks every unit with the unpacked binary.
 pub(super) fn check(plan: &Plan, binary: &Path) -> anyhow::Result<()> {
     let folder = plan.folder.join("units");
     fs::create_dir_all(&folder)?;
@@ -33,19 +33,19 @@ pub(super) fn check(plan: &Plan, binary: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What it warns of is a mistake, though it ends well.
+/// Fails if `systemd-analyze verify` prints a warning, even if it succeeds.
 fn verify(file: &Path) -> anyhow::Result<()> {
     let mut verify = Command::new("systemd-analyze");
     let output = verify.args(["verify", "--man=no"]).arg(file).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success() && said.is_empty(),
-        "systemd says: {said}"
+        "systemd-analyze reports: {said}"
     );
     Ok(())
 }
 
-/// The verb that a unit starts.
+/// The command of `hapax` that a unit starts.
 fn verb<'a>(unit: &'a str, binary: &str) -> anyhow::Result<&'a str> {
     let start = unit
         .lines()
@@ -53,7 +53,7 @@ fn verb<'a>(unit: &'a str, binary: &str) -> anyhow::Result<&'a str> {
     let mut words = start.unwrap_or_default().split_whitespace();
     match (words.next(), words.next()) {
         (Some(program), Some(verb)) if program == binary => Ok(verb),
-        _ => bail!("it starts no verb of {binary}"),
+        _ => bail!("ExecStart does not start a command of {binary}"),
     }
 }
 

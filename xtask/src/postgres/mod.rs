@@ -1,4 +1,4 @@
-//! PostgreSQL for the chores: one that a chore starts for itself, or a server that is there.
+//! PostgreSQL for the tasks: a server that the task starts, or one that is running.
 
 mod programs;
 mod server;
@@ -11,14 +11,15 @@ use std::{
 pub(crate) use programs::{Programs, asked};
 pub(crate) use server::Server;
 
-/// What names the server that the tests use.
+/// The environment variable with the URL of the server for the tests.
 pub(crate) const NAME: &str = "HAPAX_TEST_POSTGRES";
 const USUAL: ([u8; 4], u16) = ([127, 0, 0, 1], 5432);
 
-/// Starts a server for the tests, unless one is named; it ends with the value.
+/// Starts a server for the tests, unless the environment names one. The server ends when the value
+/// is dropped.
 ///
-/// It does not wait for the disk, and what runs beside the tests has no part in them. Where the
-/// programs are missing, the server on the usual port will do.
+/// Such a server does not sync to disk, and no other program uses it. If PostgreSQL is not
+/// installed, the tests use the server on the usual port.
 pub(crate) fn for_tests() -> anyhow::Result<Option<Server>> {
     if std::env::var_os(NAME).is_some() {
         return Ok(None);
@@ -28,11 +29,12 @@ pub(crate) fn for_tests() -> anyhow::Result<Option<Server>> {
         Err(_) if answers() => return Ok(None),
         Err(missing) => return Err(missing),
     };
-    println!("    starting a PostgreSQL for these tests");
+    println!("    starting PostgreSQL for these tests");
     Server::start(&programs).map(Some)
 }
 
-/// What tells the tests where this server is, and has them write beside its files: in memory, as a rule.
+/// The environment of the tests: the URL of this server, and a temporary folder next to its files,
+/// usually in memory.
 pub(crate) fn environment(server: Option<&Server>) -> Vec<(&'static str, String)> {
     let Some(server) = server else {
         return Vec::new();

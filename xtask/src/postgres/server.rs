@@ -1,4 +1,4 @@
-//! A server for a chore, with TLS, which ends with its value or with the chore.
+//! A PostgreSQL server for a task, with TLS. It ends when the value is dropped or the task ends.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use super::programs::Programs;
 use crate::port::free_port;
 
-/// Nothing of it outlives the chore: neither the disk nor a crash has a part in this.
+/// Configuration of the server. Its data is deleted with the task, so nothing is synced to disk.
 const CONFIGURATION: &str = "
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
@@ -24,12 +24,13 @@ ssl = on
 ssl_cert_file = '../server.pem'
 ssl_key_file = '../server.key'
 ";
-/// Ends the server when the chore's side of its input closes, and leaves nothing of it.
+/// Ends the server and removes its files when the task closes the input or dies.
 const GUARD: &str = "( { read -r _; kill -QUIT $$; while kill -0 $$ 2>&-; do sleep 0.1; done; \
     rm -rf \"$FOLDER\"; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
-/// Files in memory. To make them is most of what a fresh database costs, and every test has one.
+/// A file system in memory. Creating files is most of the cost of a fresh database, and every test
+/// creates one.
 const MEMORY: &str = "/dev/shm";
-/// What has to be free there, in MiB: several times what a run of all the tests takes.
+/// Minimum free space in memory, in MiB: several times what a run of all tests uses.
 const PLENTY: u64 = 4096;
 const SCRATCH: &str = "scratch";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -43,11 +44,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Makes a server of this version and starts it; returns when it takes connections.
+    /// Creates a server of this version, starts it, and waits until it accepts connections.
     pub(crate) fn start(programs: &Programs) -> anyhow::Result<Self> {
         let folder = place().join(format!("hapax-chore-{}", std::process::id()));
         let _left = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).context("cannot make a folder for a server")?;
+        fs::create_dir(&folder).context("cannot create a folder for a server")?;
         if is_root()? {
             succeed(Command::new("chown").arg("postgres").arg(&folder))?;
         }
@@ -91,7 +92,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Its address, as a superuser.
+    /// The URL of the server, as a superuser.
     pub(crate) fn url(&self) -> String {
         self.database("postgres")
     }
@@ -100,7 +101,7 @@ impl Server {
         format!("postgres://postgres@localhost:{}/{name}", self.port)
     }
 
-    /// Has every database that is made from now on begin with the tables of Hapax.
+    /// Adds the tables of Hapax to the template of new databases.
     pub(crate) fn stock(&self, hapax: &Path) -> anyhow::Result<()> {
         let template = self.database("template1");
         let mut migrate = Command::new(hapax);
@@ -108,26 +109,27 @@ impl Server {
         succeed(migrate.stdout(Stdio::null()))
     }
 
-    /// A folder for what its tests write, beside its own and gone with it: anybody may write there.
+    /// A folder for the files of the tests. Every user may write to it, and it is removed with the
+    /// server.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.folder.join(SCRATCH)
     }
 
-    /// The authority of its certificate.
+    /// The certificate of the authority that signed the server's certificate.
     pub(crate) fn root(&self) -> PathBuf {
         self.folder.join("ca.pem")
     }
 
     fn ready(&self) -> anyhow::Result<()> {
         let began = Instant::now();
-        // The server writes down how far it is.
+        // The server writes its state to this file.
         let state = self.folder.join("data/postmaster.pid");
         while !fs::read_to_string(&state).is_ok_and(|text| text.contains("\nready")) {
             if began.elapsed() > PATIENCE {
                 let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
                 bail!("the server did not start: {log}");
             }
-            #[expect(clippy::disallowed_methods, reason = "there is nothing to wait on")]
+            #[expect(clippy::disallowed_methods, reason = "the server signals nothing")]
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
@@ -142,8 +144,8 @@ impl Drop for Server {
     }
 }
 
-/// Where a server's files go: to memory, where there is plenty of it and programs may run from it, as
-/// some that tests make do.
+/// The parent folder of the server's files. It is in memory if enough memory is free and programs
+/// may be executed from there, which some tests do.
 fn place() -> PathBuf {
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     if !may_run(&mounts) {
@@ -159,19 +161,19 @@ fn place() -> PathBuf {
     }
 }
 
-/// Whether `/proc/mounts` lets programs run from memory.
+/// Whether, according to `/proc/mounts`, programs may be executed from memory.
 fn may_run(mounts: &str) -> bool {
     let fields = mounts.lines().map(|line| line.split(' '));
     let mut options = fields.filter_map(|mut it| (it.nth(1)? == MEMORY).then(|| it.nth(1))?);
     options.any(|it| it.split(',').all(|option| option != "noexec"))
 }
 
-/// What `df` says is free: a number below its heading.
+/// Parses the output of `df`: a number below a heading.
 fn free(said: &str) -> Option<u64> {
     said.lines().nth(1)?.trim().parse().ok()
 }
 
-/// Makes an authority, and a certificate for `localhost`.
+/// Creates an authority and a certificate for `localhost`.
 fn certify(folder: &Path) -> anyhow::Result<()> {
     let configuration = "[req]\ndistinguished_name = name\nprompt = no\n[name]\nCN = matrix\n\
         [ca]\nbasicConstraints = critical, CA:TRUE\n\
@@ -205,7 +207,8 @@ fn certify(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A call of a program as somebody whom PostgreSQL takes: it refuses to run as root.
+/// A command that runs as the user `postgres` if this process is root: PostgreSQL refuses to run as
+/// root.
 fn as_user(program: &Path) -> anyhow::Result<Command> {
     if !is_root()? {
         return Ok(Command::new(program));

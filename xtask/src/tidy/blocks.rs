@@ -1,11 +1,12 @@
-//! What stands in a page's blocks is compiled, run or read by somebody, or says that it is text.
+//! Rules for the code blocks of pages: each block is checked somewhere or is marked as text.
 //!
-//! Rust is compiled by `docs/pages.rs`, TOML read and commands parsed by the tests of the binary, shell lines run by
-//! the walkthrough or parsed, JSON parsed here. The other languages are short excerpts of what the tests run.
+//! `docs/pages.rs` compiles Rust. The tests of the binary parse TOML and commands. The walkthrough
+//! runs or parses shell commands. JSON is parsed here. Blocks in other languages are short excerpts
+//! of code that the tests run.
 
 use super::Tree;
 
-/// Languages whose blocks somebody looks at, and those that are shown.
+/// The allowed languages of blocks.
 const LANGUAGES: [&str; 12] = [
     "rust",
     "rust,no_run",
@@ -20,21 +21,21 @@ const LANGUAGES: [&str; 12] = [
     "python",
     "yaml",
 ];
-/// Rust that is shown and not compiled: why stands beside it.
+/// Pages with Rust that is not compiled, with the reason.
 const SHOWN: [(&str, &str); 3] = [
     ("docs/reference/limits.md", "the file itself is included"),
     (
         "crates/hapax-postgres/README.md",
-        "its migration is not there; docs/guides/postgres-roles.md compiles the rest",
+        "its migration does not exist; docs/guides/postgres-roles.md compiles the rest",
     ),
     (
         "crates/hapax-sqlite/README.md",
-        "its migration is not there; README.md compiles the rest",
+        "its migration does not exist; README.md compiles the rest",
     ),
 ];
 const COMPILED: &str = "docs/pages.rs";
 
-/// Every block of a page names a language that is looked at; every page of the book with Rust is compiled.
+/// Every block of a page has an allowed language, and every page of the book with Rust is compiled.
 pub(super) fn checked(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     let compiled = tree.text(COMPILED).unwrap_or_default();
@@ -44,15 +45,15 @@ pub(super) fn checked(tree: &Tree) -> Vec<String> {
             has_rust |= language.starts_with("rust") && language != "rust,ignore";
             if language == "rust,ignore" {
                 if !SHOWN.iter().any(|(page, _)| *page == path) {
-                    findings.push(format!("{path}:{number}: Rust that nobody compiles"));
+                    findings.push(format!("{path}:{number}: Rust that is not compiled"));
                 }
             } else if !LANGUAGES.contains(&language) {
-                findings.push(format!("{path}:{number}: nobody looks at `{language}`"));
+                findings.push(format!("{path}:{number}: unknown language `{language}`"));
             }
             let is_json =
                 language != "json" || serde_json::from_str::<serde_json::Value>(&body).is_ok();
             if !is_json {
-                findings.push(format!("{path}:{number}: is no JSON"));
+                findings.push(format!("{path}:{number}: is not valid JSON"));
             }
         }
         let page = path.strip_prefix("docs/");
@@ -79,7 +80,7 @@ fn blocks(text: &str) -> Vec<(&str, String, usize)> {
                 blocks.push((language, String::new(), number));
             }
             None if open => {
-                let body = &mut blocks.last_mut().expect("an open block was begun").1;
+                let body = &mut blocks.last_mut().expect("an open block exists").1;
                 body.push_str(line);
                 body.push('\n');
             }
@@ -107,10 +108,10 @@ mod tests {
         assert_eq!(
             checked(&tree),
             [
-                "docs/guides/a.md:4: nobody looks at ``",
-                "docs/guides/a.md:10: is no JSON",
-                "docs/guides/a.md:13: Rust that nobody compiles",
-                "docs/guides/a.md:16: nobody looks at `cobol`",
+                "docs/guides/a.md:4: unknown language ``",
+                "docs/guides/a.md:10: is not valid JSON",
+                "docs/guides/a.md:13: Rust that is not compiled",
+                "docs/guides/a.md:16: unknown language `cobol`",
                 "docs/guides/b.md: its Rust is not compiled: name it in docs/pages.rs",
             ]
         );

@@ -1,11 +1,11 @@
-//! Who may know whom: the invariants that are kept as absences.
+//! Rules for dependencies: which crate may use which other crate.
 //!
-//! The library knows no SQL, no HTTP, no environment, no clock and no global.
-//! Stores know no sink and sinks no store; only `wiring.rs` sees both.
+//! The library contains no SQL, no HTTP, no global, and no access to environment or clock. Stores
+//! do not use sinks and sinks do not use stores; only `wiring.rs` uses both.
 
 use super::{Tree, source};
 
-/// Which crates of the project each crate may depend on, tests apart.
+/// The crates of the project that each crate may depend on, except in tests.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("hapax", &[]),
     ("hapax-client", &["hapax"]),
@@ -42,12 +42,9 @@ const NETWORK: &[&str] = &[
 ];
 const DATABASES: &[&str] = &["rusqlite", "sqlx", "tokio-postgres"];
 
-/// What the library must not hold, and why.
+/// What the library must not contain, with the reason.
 const ABSENCES: &[(&str, &str)] = &[
-    (
-        "std::env",
-        "the environment is read by the configuration alone",
-    ),
+    ("std::env", "only the configuration reads the environment"),
     ("SystemTime::now", "time is passed in"),
     ("std::time::Instant", "time is passed in"),
     ("thread_local!", "a global"),
@@ -59,17 +56,17 @@ const ABSENCES: &[(&str, &str)] = &[
     ("DELETE FROM", "SQL belongs to a store"),
 ];
 
-/// The library's one global: which bugs a build with seeded bugs has.
+/// The only global of the library: the active bugs of a build with seeded bugs.
 const SEEDED: &str = "crates/hapax/src/seeded.rs";
 
-/// Each crate depends only on those that the flow puts before it.
+/// Each crate depends only on the crates that `DIRECTIONS` lists for it.
 pub(super) fn crates(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in tree.within("crates/", "/Cargo.toml") {
         let name = path.split('/').nth(1).unwrap_or_default();
         let Some((_, allowed)) = DIRECTIONS.iter().find(|(known, _)| *known == name) else {
             findings.push(format!(
-                "{path}: `{name}` has no line among the directions of tidy"
+                "{path}: `{name}` has no entry in the directions of tidy"
             ));
             continue;
         };
@@ -77,7 +74,7 @@ pub(super) fn crates(tree: &Tree) -> Vec<String> {
             let ours = dependency == "hapax" || dependency.starts_with("hapax-");
             if ours && !allowed.contains(&dependency) || foreign(name, dependency) {
                 findings.push(format!(
-                    "{path}:{number}: {name} must not know `{dependency}`"
+                    "{path}:{number}: {name} must not depend on `{dependency}`"
                 ));
             }
         }
@@ -85,7 +82,7 @@ pub(super) fn crates(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// Whether a crate of the world is out of bounds for one of ours.
+/// Whether a crate of this project must not depend on a third-party crate.
 fn foreign(name: &str, dependency: &str) -> bool {
     let network = NETWORK.contains(&dependency);
     let database = DATABASES.contains(&dependency);
@@ -97,7 +94,7 @@ fn foreign(name: &str, dependency: &str) -> bool {
     }
 }
 
-/// The names under `[dependencies]`, each with its line.
+/// The names in `[dependencies]`, each with its line number.
 fn dependencies(manifest: &str) -> Vec<(&str, usize)> {
     let mut within = false;
     let mut names = Vec::new();
@@ -112,7 +109,7 @@ fn dependencies(manifest: &str) -> Vec<(&str, usize)> {
     names
 }
 
-/// The library holds none of what it must not know.
+/// The library contains nothing of `ABSENCES` and no global.
 pub(super) fn absences(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in tree.under("crates/hapax/src/") {
@@ -131,7 +128,7 @@ pub(super) fn absences(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// Whether `word` stands in `line` and is not the end of a longer word.
+/// Whether `line` contains `word`, and not as the end of a longer word.
 fn stands_in(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         !line[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_')
@@ -146,7 +143,7 @@ fn declares_global(line: &str) -> bool {
     line.starts_with("static ")
 }
 
-/// Only `wiring.rs` sees a store and a sink together.
+/// Only `wiring.rs` uses both a store and a sink.
 pub(super) fn wiring(tree: &Tree) -> Vec<String> {
     tree.ending(".rs")
         .filter(|(path, _)| path.contains("/src/") && !path.starts_with("xtask/"))
@@ -159,7 +156,7 @@ pub(super) fn wiring(tree: &Tree) -> Vec<String> {
             };
             (sees("hapax_sqlite") || sees("hapax_postgres")) && sees("hapax_sinks")
         })
-        .map(|(path, _)| format!("{path}: sees a store and a sink: that is for wiring.rs"))
+        .map(|(path, _)| format!("{path}: uses a store and a sink, which only wiring.rs may do"))
         .collect()
 }
 
@@ -178,9 +175,9 @@ mod tests {
         assert_eq!(
             crates(&tree),
             [
-                "crates/hapax-odd/Cargo.toml: `hapax-odd` has no line among the directions of tidy",
-                "crates/hapax-sqlite/Cargo.toml:5: hapax-sqlite must not know `hapax-sinks`",
-                "crates/hapax-sqlite/Cargo.toml:6: hapax-sqlite must not know `http`",
+                "crates/hapax-odd/Cargo.toml: `hapax-odd` has no entry in the directions of tidy",
+                "crates/hapax-sqlite/Cargo.toml:5: hapax-sqlite must not depend on `hapax-sinks`",
+                "crates/hapax-sqlite/Cargo.toml:6: hapax-sqlite must not depend on `http`",
             ]
         );
     }
@@ -212,7 +209,7 @@ mod tests {
         ]);
         assert_eq!(
             wiring(&tree),
-            ["examples/shop/src/orders.rs: sees a store and a sink: that is for wiring.rs"]
+            ["examples/shop/src/orders.rs: uses a store and a sink, which only wiring.rs may do"]
         );
     }
 }

@@ -1,10 +1,11 @@
-//! Links between the pages lead somewhere: to a file of the project, and to a heading in it.
+//! Rules for links between pages: the file and the heading that a link names must exist.
 //!
-//! Links to the world are not followed, for a gate must not depend on it; but they have to be addresses.
+//! External links are not followed, because the gate must not depend on other servers. They only
+//! have to be valid URLs.
 
 use super::Tree;
 
-/// Every relative link leads to a file, and to a heading where it names one.
+/// Every relative link names an existing file and, if it names a heading, an existing heading.
 pub(super) fn lead_somewhere(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending(".md") {
@@ -17,8 +18,7 @@ pub(super) fn lead_somewhere(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// Every link to the world is an address: a scheme that is encrypted, unless it is an example on the machine or a
-/// name that stands for one; a host; and nothing that is no part of an address.
+/// Every external link is a valid https URL. Only links to the local machine may use http.
 pub(super) fn shaped(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending(".md") {
@@ -27,7 +27,7 @@ pub(super) fn shaped(tree: &Tree) -> Vec<String> {
             .filter(|(it, _)| it.contains("://"))
         {
             if !is_address(target) {
-                findings.push(format!("{path}:{number}: `{target}` is no https address"));
+                findings.push(format!("{path}:{number}: `{target}` is not an https URL"));
             }
         }
     }
@@ -46,7 +46,7 @@ fn is_address(target: &str) -> bool {
     legal && ((scheme == "https" && is_name) || (scheme == "http" && may_be_plain))
 }
 
-/// What is wrong with a link on the page `path`.
+/// The problem with a link on the page `path`, if any.
 fn problem(tree: &Tree, path: &str, target: &str) -> Option<&'static str> {
     if ["https://", "http://", "mailto:"]
         .iter()
@@ -64,14 +64,14 @@ fn problem(tree: &Tree, path: &str, target: &str) -> Option<&'static str> {
         }
     };
     if !tree.holds(&file) {
-        return Some("leads nowhere");
+        return Some("does not exist");
     }
     let text = tree.text(&file).unwrap_or_default();
     let known = heading.is_empty() || headings(text).any(|known| known == heading);
-    (!known).then_some("names no heading of that page")
+    (!known).then_some("names a heading that does not exist")
 }
 
-/// The path that `target` names when it stands on the page `path`; `None` outside the project.
+/// The path that the link `target` on the page `path` names; `None` outside the project.
 fn resolve(path: &str, target: &str) -> Option<String> {
     if target.starts_with('/') {
         return None;
@@ -90,7 +90,7 @@ fn resolve(path: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The lines of a page that are prose, with their numbers.
+/// The lines of a page outside of code blocks, with their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (&str, usize)> {
     let mut fenced = false;
     text.lines().zip(1..).filter(move |(line, _)| {
@@ -111,7 +111,7 @@ fn targets(text: &str) -> Vec<(&str, usize)> {
                 targets.push((&target[..end], number));
             }
         }
-        // A definition, `[name]: target`, and an address by itself, `<https://...>`.
+        // A definition, `[name]: target`, and a URL alone, `<https://...>`.
         let definition = line
             .strip_prefix('[')
             .and_then(|rest| rest.split_once("]: "));
@@ -124,13 +124,13 @@ fn targets(text: &str) -> Vec<(&str, usize)> {
     targets
 }
 
-/// The anchors of a page's headings, as GitHub and mdBook make them.
+/// The anchors of the headings of a page, as GitHub and mdBook generate them.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let mut seen: Vec<String> = Vec::new();
     let lines = prose(text).filter(|(line, _)| line.starts_with('#'));
     lines.map(move |(line, _)| {
         let anchor = anchor(line.trim_start_matches('#').trim());
-        // The second of a name gets a number.
+        // A repeated heading gets a number.
         let before = seen.iter().filter(|it| **it == anchor).count();
         seen.push(anchor.clone());
         match before {
@@ -160,7 +160,7 @@ mod tests {
             [f]: https://exa mple.org\n<http://example.org/>\n";
         let found = shaped(&Tree::of(&[("a.md", page)]));
         let wrong =
-            |line: usize, target: &str| format!("a.md:{line}: `{target}` is no https address");
+            |line: usize, target: &str| format!("a.md:{line}: `{target}` is not an https URL");
         assert_eq!(
             found,
             [
@@ -182,8 +182,8 @@ mod tests {
         assert_eq!(
             lead_somewhere(&tree),
             [
-                "a.md:2: `c.md` leads nowhere",
-                "a.md:3: `b.md#x-2` names no heading of that page",
+                "a.md:2: `c.md` does not exist",
+                "a.md:3: `b.md#x-2` names a heading that does not exist",
             ]
         );
     }
@@ -204,8 +204,8 @@ mod tests {
         assert_eq!(
             lead_somewhere(&tree),
             [
-                "docs/a.md:3: `c.md` leads nowhere",
-                "docs/a.md:4: `../b.md#lost` names no heading of that page",
+                "docs/a.md:3: `c.md` does not exist",
+                "docs/a.md:4: `../b.md#lost` names a heading that does not exist",
                 "docs/a.md:4: `../../x.md` leads out of the project",
             ]
         );

@@ -1,8 +1,7 @@
-//! The conventions that no other tool knows.
+//! `cargo x tidy`: checks conventions of the project that no other tool checks.
 //!
-//! Each rule reads the whole tree as text and says what stands against it, as
-//! `path:line: what is wrong`. A rule is a function of the tree alone, so that
-//! its tests hand it a tree of a few lines.
+//! Each rule reads the whole tree as text and returns findings in the form `path:line: what is
+//! wrong`. A rule depends only on the tree, so that its tests can pass a tree of a few lines.
 
 mod tree;
 mod text;
@@ -20,7 +19,7 @@ use anyhow::bail;
 
 pub(crate) use self::tree::Tree;
 
-/// What a rule says about a tree: one line each, sorted by place.
+/// A rule: returns its findings in a tree, one line each, sorted by path.
 type Rule = fn(&Tree) -> Vec<String>;
 
 const RULES: &[Rule] = &[

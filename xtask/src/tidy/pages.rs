@@ -1,10 +1,10 @@
-//! What holds for the pages: a changelog for the next release, numbered decisions, one summary.
+//! Rules for pages: a changelog for the next release, numbered decisions, and a complete summary.
 
 use super::Tree;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// The changelog says what the next release brings.
+/// The changelog has a section for the next release.
 pub(super) fn changelog(tree: &Tree) -> Vec<String> {
     match tree.text("CHANGELOG.md") {
         None => vec!["CHANGELOG.md: is missing".to_owned()],
@@ -15,22 +15,22 @@ pub(super) fn changelog(tree: &Tree) -> Vec<String> {
     }
 }
 
-/// Decisions are numbered without a gap, in their names and in their titles.
+/// Decisions are numbered without gaps, in file names and titles.
 pub(super) fn decisions(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for ((path, text), number) in tree.within("docs/decisions/", ".md").zip(1..) {
         let number = format!("{number:04}");
         if !path.starts_with(&format!("docs/decisions/{number}-")) {
-            findings.push(format!("{path}: its number should be {number}"));
+            findings.push(format!("{path}: the number must be {number}"));
         }
         if !text.starts_with(&format!("# {number}: ")) {
-            findings.push(format!("{path}:1: should begin with `# {number}: `"));
+            findings.push(format!("{path}:1: must start with `# {number}: `"));
         }
     }
     findings
 }
 
-/// Every page of the book stands in its summary.
+/// Every page of the book is in its summary.
 pub(super) fn summary(tree: &Tree) -> Vec<String> {
     let Some(summary) = tree.text(SUMMARY) else {
         return vec![format!("{SUMMARY}: is missing")];
@@ -39,7 +39,7 @@ pub(super) fn summary(tree: &Tree) -> Vec<String> {
         .map(|(path, _)| path)
         .filter(|path| *path != SUMMARY)
         .filter(|path| !summary.contains(&format!("]({})", &path["docs/".len()..])))
-        .map(|path| format!("{path}: does not stand in {SUMMARY}"))
+        .map(|path| format!("{path}: is not in {SUMMARY}"))
         .collect()
 }
 
@@ -69,8 +69,8 @@ mod tests {
         assert_eq!(
             decisions(&tree),
             [
-                "docs/decisions/0003-b.md: its number should be 0002",
-                "docs/decisions/0003-c.md:1: should begin with `# 0003: `",
+                "docs/decisions/0003-b.md: the number must be 0002",
+                "docs/decisions/0003-c.md:1: must start with `# 0003: `",
             ]
         );
     }
@@ -85,7 +85,7 @@ mod tests {
         ]);
         assert_eq!(
             summary(&tree),
-            ["docs/guides/b.md: does not stand in docs/SUMMARY.md"]
+            ["docs/guides/b.md: is not in docs/SUMMARY.md"]
         );
     }
 }

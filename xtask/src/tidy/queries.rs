@@ -1,16 +1,16 @@
-//! What holds for every SQL file: one statement, a reason on top, named columns, a known noun.
+//! Rules for SQL files: one statement, a comment at the top, named columns, a known folder.
 
 use std::collections::BTreeSet;
 
 use super::Tree;
 
-/// A query is one statement, and begins with the reason for it; a migration begins with its own, and so do the
-/// rows that a test or a measurement plants.
+/// Every SQL file starts with a comment that gives the reason. A query is one statement; a
+/// migration may have several, and so may the rows that a test or a benchmark inserts.
 pub(super) fn one_statement(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending(".sql") {
         if !text.starts_with("-- ") {
-            findings.push(format!("{path}:1: begins without `-- ` and a reason"));
+            findings.push(format!("{path}:1: must start with `-- ` and a reason"));
         }
         let count = statements(text);
         let may_be_many = ["/migrations/", "/tests/", "/plant/"]
@@ -25,16 +25,16 @@ pub(super) fn one_statement(tree: &Tree) -> Vec<String> {
                 .iter()
                 .any(|all| line.contains(all))
             {
-                findings.push(format!("{path}:{number}: columns are named one by one"));
+                findings.push(format!("{path}:{number}: columns must be listed by name"));
             }
         }
     }
     findings
 }
 
-/// How many statements stand in the text.
+/// The number of statements in the text.
 fn statements(text: &str) -> usize {
-    // The body of an anonymous block is one statement to whoever sends it.
+    // An anonymous block is one statement, even if its body contains several.
     let bare = bare(text);
     let outside: String = bare.split("$$").step_by(2).collect();
     outside
@@ -43,7 +43,7 @@ fn statements(text: &str) -> usize {
         .count()
 }
 
-/// The text without comments and without what stands in quotes; line breaks stay.
+/// The text without comments and quoted strings, with its line breaks.
 fn bare(text: &str) -> String {
     let mut bare = String::with_capacity(text.len());
     for line in text.lines() {
@@ -62,7 +62,8 @@ fn bare(text: &str) -> String {
     bare
 }
 
-/// A folder of queries is named for a noun of the library, but for what one store alone needs.
+/// A folder of queries has the name of a module of the library, except for queries that only one
+/// store needs.
 pub(super) fn columns(tree: &Tree) -> Vec<String> {
     let mut findings = BTreeSet::new();
     for (path, text) in tree.within("crates/", ".sql") {
@@ -75,14 +76,14 @@ pub(super) fn columns(tree: &Tree) -> Vec<String> {
         let noun = query.split('/').next().unwrap_or_default();
         let file = format!("crates/hapax/src/{noun}.rs");
         if !tree.holds(&file) && !tree.holds(&format!("crates/hapax/src/{noun}/mod.rs")) {
-            findings.insert(format!("{path}: the library has no noun `{noun}`"));
+            findings.insert(format!("{path}: the library has no module `{noun}`"));
         }
     }
     findings.into_iter().collect()
 }
 
-/// Two stores have the same queries, and so has a service that runs on both; what only one of them
-/// needs says `Only here:` on top, and why.
+/// Two stores have the same queries, and so has a service that runs on both. A query that only one
+/// of them needs contains `Only here:` and the reason in the comment at its top.
 pub(super) fn twins(tree: &Tree) -> Vec<String> {
     let pairs = [
         (
@@ -100,7 +101,9 @@ pub(super) fn twins(tree: &Tree) -> Vec<String> {
         if ones.is_empty() || others.is_empty() {
             continue;
         }
-        let lacks = |folder: &str, name: &&str| format!("{folder}: has no {name}, its twin has");
+        let lacks = |folder: &str, name: &&str| {
+            format!("{folder}: lacks {name}, which the other store has")
+        };
         findings.extend(ones.difference(&others).map(|name| lacks(other, name)));
         findings.extend(others.difference(&ones).map(|name| lacks(one, name)));
     }
@@ -114,7 +117,7 @@ fn names<'a>(tree: &'a Tree, folder: &'a str) -> BTreeSet<&'a str> {
         .collect()
 }
 
-/// Whether the comment on top says why there is no twin.
+/// Whether the comment at the top says that only one store needs the query.
 fn is_alone(text: &str) -> bool {
     let mut reason = text.lines().take_while(|line| line.starts_with("--"));
     reason.any(|line| line.contains("Only here: "))
@@ -148,9 +151,9 @@ mod tests {
         assert_eq!(
             one_statement(&tree),
             [
-                "s/queries/outbox/b.sql:1: begins without `-- ` and a reason",
+                "s/queries/outbox/b.sql:1: must start with `-- ` and a reason",
                 "s/queries/outbox/b.sql: 2 statements, one is allowed",
-                "s/queries/outbox/b.sql:1: columns are named one by one",
+                "s/queries/outbox/b.sql:1: columns must be listed by name",
                 "s/queries/outbox/none.sql: 0 statements, one is allowed",
             ]
         );
@@ -171,7 +174,7 @@ mod tests {
         ]);
         assert_eq!(
             columns(&tree),
-            ["crates/hapax-sqlite/queries/jobs/read.sql: the library has no noun `jobs`"]
+            ["crates/hapax-sqlite/queries/jobs/read.sql: the library has no module `jobs`"]
         );
     }
 
@@ -194,8 +197,8 @@ mod tests {
         assert_eq!(
             twins(&tree),
             [
-                "crates/hapax-postgres/queries/: has no outbox/emit.sql, its twin has",
-                "crates/hapax-sqlite/queries/: has no outbox/look.sql, its twin has",
+                "crates/hapax-postgres/queries/: lacks outbox/emit.sql, which the other store has",
+                "crates/hapax-sqlite/queries/: lacks outbox/look.sql, which the other store has",
             ]
         );
     }

@@ -1,13 +1,13 @@
-//! The references are complete: what the code can say, the pages explain.
+//! Rules for reference pages: they explain every code, metric and flag of the code, and no others.
 
 use std::collections::BTreeSet;
 
 use super::{Tree, source};
 
-/// What marks a name among the literals of a file.
+/// Whether a literal of a file is a name.
 type IsName = fn(&str) -> bool;
 
-/// Where names are given, what marks one, and the page that must explain it.
+/// The files that define names, how to recognize a name, and the page that must explain it.
 const NAMES: [(&str, IsName, &str); 7] = [
     (
         "crates/hapax-http/src/problem/code.rs",
@@ -41,10 +41,10 @@ const NAMES: [(&str, IsName, &str); 7] = [
         "docs/reference/errors.md",
     ),
 ];
-/// Where metrics have their names.
+/// The file that defines the names of metrics.
 const METRICS: &str = "crates/hapax/src/telemetry.rs";
 
-/// Every code, metric and flag stands in its reference.
+/// Every code, metric and flag is explained in its reference.
 pub(super) fn complete(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (file, is_name, page) in NAMES {
@@ -59,7 +59,8 @@ pub(super) fn complete(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// No reference explains what the code cannot say any more: the first column of its tables is looked at.
+/// No reference explains a name that the code does not have. Only the first column of tables is
+/// checked.
 pub(super) fn no_more(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     let pages: BTreeSet<&str> = NAMES.iter().map(|(_, _, page)| *page).collect();
@@ -79,7 +80,7 @@ pub(super) fn no_more(tree: &Tree) -> Vec<String> {
             for span in spans.filter(|span| is_name(span)) {
                 let name = span.split(' ').next().unwrap_or_default();
                 if !known.contains(name) && !OTHERS.contains(&name) {
-                    findings.push(format!("{page}:{number}: nothing says `{name}`"));
+                    findings.push(format!("{page}:{number}: `{name}` is not in the code"));
                 }
             }
         }
@@ -87,10 +88,10 @@ pub(super) fn no_more(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// What is said elsewhere: by a flag that is no setting.
+/// Names that are defined elsewhere: a flag that is not a setting.
 const OTHERS: [&str; 1] = ["--config"];
 
-/// What stands in quotes, line by line, comments apart.
+/// The quoted strings of each line that is not a comment.
 fn literals(code: &str) -> impl Iterator<Item = &str> {
     code.lines()
         .filter(|line| !line.trim_start().starts_with("//"))
@@ -132,9 +133,9 @@ mod tests {
         assert_eq!(
             no_more(&tree),
             [
-                "docs/reference/configuration.md:2: nothing says `--liston`",
-                "docs/reference/metrics.md:2: nothing says `hapax_b_total`",
-                "docs/reference/metrics.md:3: nothing says `hapax_b_total`",
+                "docs/reference/configuration.md:2: `--liston` is not in the code",
+                "docs/reference/metrics.md:2: `hapax_b_total` is not in the code",
+                "docs/reference/metrics.md:3: `hapax_b_total` is not in the code",
             ]
         );
     }

@@ -1,4 +1,4 @@
-//! What holds for every Rust file: short, documented, named for what it is.
+//! Rules for Rust files: length, module docs, names, and tests that wait for conditions.
 
 use super::Tree;
 
@@ -7,18 +7,18 @@ const NO_NAMES: &[&str] = &[
     "util", "utils", "common", "manager", "helper", "helpers", "misc", "data", "info", "process",
 ];
 
-/// Whether the file holds tests and nothing else.
+/// Whether the file contains only tests.
 pub(super) fn is_test(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
-/// The file without its module of tests, which stands last.
+/// The file without its test module, which is at the end.
 pub(super) fn without_tests(text: &str) -> &str {
     text.find("#[cfg(test)]\nmod tests {")
         .map_or(text, |at| &text[..at])
 }
 
-/// No file is longer than a reader's patience, tests apart.
+/// No file is longer than `LINES_MAX`, not counting tests.
 pub(super) fn short(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending(".rs").filter(|(path, _)| !is_test(path)) {
@@ -32,40 +32,40 @@ pub(super) fn short(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// Every file says first what it is for.
+/// Every file starts with a module doc.
 pub(super) fn documented(tree: &Tree) -> Vec<String> {
     tree.ending(".rs")
         .filter(|(_, text)| !text.starts_with("//! "))
-        .map(|(path, _)| format!("{path}:1: begins without `//!`: what is it for?"))
+        .map(|(path, _)| format!("{path}:1: must start with a module doc, `//! `"))
         .collect()
 }
 
-/// No file or module has a name that says nothing.
+/// No file or module has a name that says nothing about its content.
 pub(super) fn named(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending(".rs") {
         for part in path.trim_end_matches(".rs").split('/') {
             if NO_NAMES.contains(&part) {
-                findings.push(format!("{path}: `{part}` says nothing: name what it holds"));
+                findings.push(format!("{path}: `{part}` is too general: name the content"));
             }
         }
         for (line, number) in text.lines().zip(1..) {
             if let Some(name) = declared(line).filter(|name| NO_NAMES.contains(name)) {
-                findings.push(format!("{path}:{number}: `mod {name}` says nothing"));
+                findings.push(format!("{path}:{number}: `mod {name}` is too general"));
             }
         }
     }
     findings
 }
 
-/// The module that a line declares with its body.
+/// The name of the module that a line declares with its body.
 fn declared(line: &str) -> Option<&str> {
     let (before, after) = line.split_once("mod ")?;
     let declares = before.trim().is_empty() || before.trim_start().starts_with("pub");
     declares.then(|| after.trim_end_matches([' ', '{', '}']))
 }
 
-/// Tests wait for conditions, and all of them run.
+/// Tests wait for conditions, and no test is ignored.
 pub(super) fn tests_do_not_wait(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending(".rs") {
@@ -77,13 +77,11 @@ pub(super) fn tests_do_not_wait(tree: &Tree) -> Vec<String> {
         let above = text[..text.len() - tests.len()].lines().count();
         for (line, number) in tests.lines().zip(above + 1..) {
             if line.trim_start().starts_with("#[ignore") {
-                findings.push(format!(
-                    "{path}:{number}: a test that is ignored is no test"
-                ));
+                findings.push(format!("{path}:{number}: a test must not be ignored"));
             }
             if sleeps(line) {
                 findings.push(format!(
-                    "{path}:{number}: a test waits for a condition, not a time"
+                    "{path}:{number}: a test must wait for a condition, not for a time"
                 ));
             }
         }
@@ -91,7 +89,7 @@ pub(super) fn tests_do_not_wait(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// Whether a line calls one of the functions that sleep, however it came by its name.
+/// Whether a line calls one of the functions that sleep, with or without a path.
 fn sleeps(line: &str) -> bool {
     ["sleep(", "sleep_until(", "park_timeout("]
         .iter()
@@ -132,7 +130,7 @@ mod tests {
         let tree = Tree::of(&[("a.rs", "//! The key.\n"), ("b.rs", "use std::fmt;\n")]);
         assert_eq!(
             documented(&tree),
-            ["b.rs:1: begins without `//!`: what is it for?"]
+            ["b.rs:1: must start with a module doc, `//! `"]
         );
     }
 
@@ -150,9 +148,9 @@ mod tests {
         assert_eq!(
             named(&tree),
             [
-                "src/common/mod.rs: `common` says nothing: name what it holds",
-                "src/lib.rs:2: `mod helper` says nothing",
-                "src/util.rs: `util` says nothing: name what it holds",
+                "src/common/mod.rs: `common` is too general: name the content",
+                "src/lib.rs:2: `mod helper` is too general",
+                "src/util.rs: `util` is too general: name the content",
             ]
         );
     }
@@ -180,8 +178,8 @@ mod tests {
         assert_eq!(
             tests_do_not_wait(&tree),
             [
-                "a/src/lib.rs:5: a test waits for a condition, not a time",
-                "a/tests/it/main.rs:1: a test that is ignored is no test",
+                "a/src/lib.rs:5: a test must wait for a condition, not for a time",
+                "a/tests/it/main.rs:1: a test must not be ignored",
             ]
         );
     }

@@ -1,8 +1,8 @@
-//! What holds for every text: clean lines, and no path that only one machine knows.
+//! Rules for every text file: clean line ends, and no path of a home folder.
 
 use super::Tree;
 
-/// Lines end without spaces, files with one line break.
+/// Lines must not end with white space, and files must end with one line break.
 pub(super) fn clean(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in tree.iter().filter(|(_, text)| !text.is_empty()) {
@@ -20,21 +20,23 @@ pub(super) fn clean(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// Nothing names a person's own folders.
+/// No file contains a path in a home folder.
 pub(super) fn no_homes(tree: &Tree) -> Vec<String> {
     let homes = ["home", "root", "Users"].map(|folder| format!("/{folder}/"));
     let mut findings = Vec::new();
     for (path, text) in tree.iter() {
         for (line, number) in text.lines().zip(1..) {
             if homes.iter().any(|home| begins_in(line, home)) {
-                findings.push(format!("{path}:{number}: names a folder of one machine"));
+                findings.push(format!(
+                    "{path}:{number}: contains the path of a home folder"
+                ));
             }
         }
     }
     findings
 }
 
-/// Whether a path in `line` begins with `folder`.
+/// Whether `line` contains a path that starts with `folder`.
 fn begins_in(line: &str, folder: &str) -> bool {
     line.match_indices(folder)
         .any(|(at, _)| !line[..at].ends_with(|before: char| before.is_alphanumeric()))
@@ -69,6 +71,9 @@ mod tests {
     fn a_folder_of_one_machine_is_found() {
         let home = format!("see /{}/ann/notes\n", "home");
         let tree = Tree::of(&[("a.md", &home), ("b.md", "see docs/home/page\n")]);
-        assert_eq!(no_homes(&tree), ["a.md:1: names a folder of one machine"]);
+        assert_eq!(
+            no_homes(&tree),
+            ["a.md:1: contains the path of a home folder"]
+        );
     }
 }

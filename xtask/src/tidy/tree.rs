@@ -1,7 +1,7 @@
-//! The project's files, read once.
+//! The files of the project, read once.
 //!
-//! Build output, databases and hidden folders other than the project's own are
-//! left out. A file that is no text is known by its path alone.
+//! Build output, databases, and hidden folders that do not belong to the project are left out. Only
+//! the path of a binary file is kept.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -13,7 +13,7 @@ const TEXT: &[&str] = &[
     "rs", "md", "toml", "sql", "sh", "py", "js", "mjs", "run", "yml", "json",
 ];
 
-/// Paths relative to the root, with `/`, and what stands in them.
+/// The text of each file, by its path relative to the root, with `/`.
 #[derive(Debug, Default)]
 pub(crate) struct Tree(BTreeMap<String, String>);
 
@@ -32,7 +32,7 @@ impl Tree {
         Self(files.iter().map(own).collect())
     }
 
-    /// How many files there are.
+    /// The number of files.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -42,18 +42,18 @@ impl Tree {
         self.0.get(path).map(String::as_str)
     }
 
-    /// Whether there is such a file or folder.
+    /// Whether a file or folder exists.
     pub(crate) fn holds(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
         self.0.contains_key(path) || self.0.keys().any(|file| file.starts_with(&folder))
     }
 
-    /// Files whose path ends so, with their text, in the order of their paths.
+    /// Files whose path ends with `end`, with their text, sorted by path.
     pub(crate) fn ending<'a>(&'a self, end: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.iter().filter(move |(path, _)| path.ends_with(end))
     }
 
-    /// Files under a folder whose path ends so, with their text.
+    /// Files in a folder whose path ends with `end`, with their text.
     pub(crate) fn within<'a>(
         &'a self,
         folder: &'a str,
@@ -63,13 +63,13 @@ impl Tree {
             .filter(move |(path, _)| path.ends_with(end))
     }
 
-    /// Files under a folder, with their text.
+    /// Files in a folder, with their text.
     pub(crate) fn under<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.iter()
             .filter(move |(path, _)| path.starts_with(folder))
     }
 
-    /// Every file, with its text.
+    /// All files, with their text.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()

@@ -1,7 +1,7 @@
 //! graphile_worker (Rust) draining jobs that do nothing, with the settings of its own benchmark.
 //!
-//! `fill URL JOBS` makes the schema and the jobs; `drain URL JOBS QUEUES` prints
-//! `{"seconds": ...}`. Measured is from the first fetch until every job is done and written down.
+//! `fill URL JOBS` creates the schema and the jobs; `drain URL JOBS QUEUES` prints
+//! `{"seconds": ...}`: the time from the first fetch until every job is done and committed.
 
 use std::{
     env,
@@ -23,7 +23,7 @@ type Anyhow<T> = Result<T, Box<dyn std::error::Error>>;
 
 const FILL: u64 = 10_000;
 const CONNECTIONS: u32 = 20;
-/// As its own benchmark has them.
+/// The settings of the library's own benchmark.
 const CONCURRENCY: usize = 500;
 const LOCAL_QUEUE: usize = 5_000;
 const BATCH_DELAY: Duration = Duration::from_millis(5);
@@ -115,7 +115,7 @@ async fn drain(pool: PgPool, jobs: u64, queues: usize) -> Anyhow<()> {
     while done.0.load(Ordering::Relaxed) < jobs {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Every job was run; the last completions are written down as it shuts down.
+    // Every job has run. The shutdown commits the last completions.
     worker.request_shutdown();
     running.await??;
     let seconds = start.elapsed().as_secs_f64();

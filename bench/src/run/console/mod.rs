@@ -1,7 +1,8 @@
-//! What the pages of the web console take, on the database of a service that is not small.
+//! Response times of the pages of the web console, with a large database.
 //!
-//! A console is served by this process, on PostgreSQL; each page is asked for over the loopback
-//! interface, one request after the other, and timed from its first byte out to its last byte in.
+//! This process serves the console, on PostgreSQL. Each page is requested over loopback, one
+//! request after the other, and timed from the first byte of the request to the last byte of the
+//! response.
 
 mod plant;
 mod pages;
@@ -21,19 +22,19 @@ use pages::{Kind, Page};
 use plant::Planted;
 use served::Served;
 
-/// What a page may take, in milliseconds.
+/// Target for the response time of a page, in milliseconds.
 const BOUND: f64 = 100.0;
 
-/// How much there is to look at, and how often that is done.
+/// The size of the database, and the number of requests.
 #[derive(Clone, Debug)]
 pub(super) struct Sizes {
-    /// Events; all else is there in proportion.
+    /// Number of events. All other rows are in proportion.
     events: i64,
-    /// Requests of each page that are timed.
+    /// Number of timed requests for each page.
     requests: usize,
 }
 
-/// What came of a page.
+/// The result of a page.
 struct Timed {
     page: Page,
     bytes: usize,
@@ -41,11 +42,11 @@ struct Timed {
 }
 
 impl Sizes {
-    /// As the harness was told.
+    /// The sizes for the flags of the harness.
     pub(super) fn new(quick: bool, rounds: usize, events: Option<u64>) -> anyhow::Result<Self> {
         let events = events.unwrap_or(if quick { 300_000 } else { 10_000_000 });
         Ok(Self {
-            events: i64::try_from(events).context("so many events have no numbers")?,
+            events: i64::try_from(events).context("--events is too large")?,
             requests: rounds * 20,
         })
     }
@@ -61,7 +62,7 @@ impl Timed {
     }
 }
 
-/// Plants the rows, serves the console, asks for every page.
+/// Inserts the rows, serves the console and requests every page.
 pub(super) async fn console(bench: &Bench) -> anyhow::Result<Section> {
     let sizes = &bench.console;
     let database = bench.server().await?.database().await?;
@@ -70,11 +71,11 @@ pub(super) async fn console(bench: &Bench) -> anyhow::Result<Section> {
     let client = connect(&url).await?;
     let planted = Planted::of(sizes.events);
     planted.until_lately(&client).await?;
-    // What autovacuum and the checkpointer would do by and by.
+    // The work of autovacuum and the checkpointer is done now, so that it disturbs no measurement.
     client.batch_execute("VACUUM ANALYZE").await?;
     client.batch_execute("CHECKPOINT").await?;
     planted.lately(&client).await?;
-    say("  the rows are planted\n");
+    say("  the rows are inserted\n");
     let mut timed = Vec::new();
     for page in pages::every(&client, &planted).await? {
         if let Some(one) = served.time(page, sizes.requests).await? {
@@ -95,21 +96,18 @@ fn section(planted: &Planted, requests: usize, timed: &[Timed]) -> Section {
     let verdicts = vec![
         slowest(
             Kind::Overview,
-            "p99 of the overview, and of what shows its figures",
+            "p99 of the overview and of pages with its figures",
         ),
-        slowest(
-            Kind::List,
-            "p99 of a list, the slowest of all with their filters",
-        ),
-        slowest(Kind::One, "p99 of a page of one thing, the slowest"),
+        slowest(Kind::List, "p99 of the slowest list, with any filter"),
+        slowest(Kind::One, "p99 of the slowest page of one item"),
     ];
     Section {
-        title: "Pages: what each takes the server".to_owned(),
+        title: "Pages: response times".to_owned(),
         how: format!(
-            "{planted} A page is timed from the request to its last byte, over loopback, by one client \
-             on one connection: {requests} requests after {} that are not counted, or as many as \
-             fit into {:?}. The figures of the overview are looked at once every two seconds for \
-             everybody: what is timed is that look, but in the line that says otherwise.",
+            "{planted} A page is timed from the request to its last byte, over loopback, by one \
+             client on one connection: {requests} requests after {} of warm-up, or as many as fit \
+             into {:?}. The console reads the figures of the overview at most once every two \
+             seconds; the times include that query, except in the line that says otherwise.",
             served::WARM_UP,
             served::PATIENCE,
         ),
@@ -119,7 +117,7 @@ fn section(planted: &Planted, requests: usize, timed: &[Timed]) -> Section {
     }
 }
 
-/// What the console is measured by.
+/// The measurements of the console.
 pub(super) fn every(bench: &Bench) -> Vec<(&'static str, super::Measurement<'_>)> {
     vec![("console", Box::pin(console(bench)))]
 }

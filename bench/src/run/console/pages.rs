@@ -1,45 +1,45 @@
-//! The pages that are asked for: each list as it opens, its second page, and with filters that fit
-//! much, little and nothing.
+//! The pages that are measured: each list without a filter, its second page, and with filters that
+//! match many rows, few rows and none.
 
 use tokio_postgres::Client;
 
 use super::plant::Planted;
 
-/// What is promised of a page.
+/// The kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It shows the figures of the overview.
+    /// Shows the figures of the overview.
     Overview,
-    /// It lists rows.
+    /// Lists rows.
     List,
-    /// It is about one thing, or about nothing that is stored.
+    /// Shows one item, or static text.
     One,
 }
 
-/// A page, and how it is asked for.
+/// A page and how it is requested.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) kind: Kind,
     pub(super) name: &'static str,
-    /// The filter, or what else tells it from others of its name.
+    /// The filter, or another text that distinguishes pages with the same name.
     pub(super) asked: String,
     pub(super) place: Place,
-    /// What it answers.
+    /// The expected status.
     pub(super) status: u16,
-    /// Whether every request is to look anew at the figures of the overview.
+    /// Whether the console must read the figures of the overview for every request.
     pub(super) is_a_look: bool,
 }
 
-/// Where a page is.
+/// The location of a page.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// There.
+    /// At this path.
     At(String),
-    /// Behind the last row of the page that is there.
+    /// The page after the one at this path.
     After(String),
 }
 
-/// Rows that pages are about, out of the middle of what is there.
+/// Rows from the middle of the data that pages show.
 struct Known {
     key: String,
     tenant: String,
@@ -53,10 +53,10 @@ struct Known {
 /// An id that no event has.
 const NOBODY: &str = "0190c2f4-0000-7000-8000-000000000000";
 
-/// A list: its path, and the filters that it is asked with.
+/// A list: its name, its path and its filters.
 type List<'a> = (&'static str, &'static str, &'a [&'a str]);
 
-/// Every page, those first whose requests turn the clock on.
+/// All pages. The first ones are those whose requests move the clock on.
 pub(super) async fn every(client: &Client, planted: &Planted) -> anyhow::Result<Vec<Page>> {
     let known = Known::of(client, planted).await?;
     let mut all = figures();
@@ -90,7 +90,7 @@ WHERE id = $3::bigint";
     }
 }
 
-/// What shows the figures of the overview.
+/// Pages with the figures of the overview.
 fn figures() -> Vec<Page> {
     let page = |name, asked: &str, path: &str, is_a_look| Page {
         kind: Kind::Overview,
@@ -103,7 +103,7 @@ fn figures() -> Vec<Page> {
     vec![
         page("Overview", "", "/console", true),
         page(
-            "Overview, within two seconds of a look",
+            "Overview, with figures that are still fresh",
             "",
             "/console",
             false,
@@ -120,7 +120,7 @@ fn figures() -> Vec<Page> {
     ]
 }
 
-/// Lists of events and of where they go.
+/// Lists of events and deliveries.
 fn of_events(known: &Known) -> Vec<Page> {
     let about = format!("about:order/o-{}", known.order);
     let id = format!("id:{}", known.event);
@@ -184,7 +184,7 @@ fn of_events(known: &Known) -> Vec<Page> {
     lists.iter().flat_map(list).collect()
 }
 
-/// Every other list.
+/// All other lists.
 fn of_requests(known: &Known) -> Vec<Page> {
     let id = format!("id:{}", known.event);
     let key = format!("key:{}", known.key);
@@ -251,7 +251,7 @@ fn of_requests(known: &Known) -> Vec<Page> {
     lists.iter().flat_map(list).collect()
 }
 
-/// A list as it opens, its second page, and what its filters fit.
+/// A list without a filter, its second page, and the list with each filter.
 fn list((name, path, filters): &List<'_>) -> Vec<Page> {
     let page = |asked: &str, place| Page {
         kind: Kind::List,
@@ -270,7 +270,7 @@ fn list((name, path, filters): &List<'_>) -> Vec<Page> {
     [first, second].into_iter().chain(filtered).collect()
 }
 
-/// Pages of one thing, and what is asked before an act is done.
+/// Pages of one item, and the confirmation pages of actions.
 fn things(known: &Known) -> Vec<Page> {
     let Known {
         key,
@@ -313,7 +313,7 @@ fn things(known: &Known) -> Vec<Page> {
         ),
         page(
             "Event",
-            "an id that nobody has",
+            "an unknown id",
             format!("/console/events/{NOBODY}"),
             404,
         ),
@@ -331,7 +331,7 @@ fn things(known: &Known) -> Vec<Page> {
         ),
         page(
             "Timeline",
-            "of no key",
+            "of an unknown key",
             "/console/timeline?key=nothing".to_owned(),
             404,
         ),
@@ -362,7 +362,7 @@ fn things(known: &Known) -> Vec<Page> {
     ]
 }
 
-/// A filter as it stands in an address.
+/// A filter, escaped for a URL.
 fn escaped(filter: &str) -> String {
     let mut text = String::new();
     for letter in filter.chars() {

@@ -1,4 +1,4 @@
-//! A console that this process serves, and a browser that asks it for pages.
+//! Serves a console in this process, and requests its pages.
 
 use std::{
     net::SocketAddr,
@@ -25,23 +25,24 @@ use crate::{
     sources::{clock, now, random},
 };
 
-/// Requests of a page that are not counted.
+/// Number of warm-up requests for each page, which are not counted.
 pub(super) const WARM_UP: usize = 5;
-/// How long one page is asked for at most.
+/// Time limit for all requests for a page.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// Longer than the console holds a look to be fresh.
+/// Longer than the time for which the console keeps the figures of the overview.
 const STALE_MS: u64 = 2_500;
 
-/// A console that listens.
+/// A running console.
 pub(super) struct Served {
     address: SocketAddr,
-    /// By how much its clock is ahead: a look that is two seconds old is not shown again. Pages that
-    /// show no look are asked for at their own time, for they are filtered by it.
+    /// How far the clock of the console is ahead. It is moved on between requests, so that the
+    /// console reads the figures of the overview for each request. For lists it is not ahead,
+    /// because their filters depend on the time.
     ahead_ms: Arc<AtomicU64>,
     task: JoinHandle<std::io::Result<()>>,
 }
 
-/// What a page answered.
+/// The response of a page.
 struct Answer {
     status: u16,
     bytes: usize,
@@ -49,7 +50,7 @@ struct Answer {
 }
 
 impl Served {
-    /// Makes the tables, and serves a console over them for whoever is on this machine.
+    /// Creates the tables, and serves a console for them on loopback.
     pub(super) async fn start(url: &str) -> anyhow::Result<Self> {
         let settings = hapax_postgres::Settings::new(url, clock(), random());
         let store = Postgres::open(settings).await;
@@ -69,7 +70,8 @@ impl Served {
         })
     }
 
-    /// Asks for a page again and again; nothing where the list that it follows has no more.
+    /// Requests a page repeatedly. Returns `None` if the page is the second of a list with only
+    /// one.
     pub(super) async fn time(&self, page: Page, requests: usize) -> anyhow::Result<Option<Timed>> {
         let mut connection = Connection::open(self.address).await?;
         if page.kind != Kind::Overview {
@@ -96,7 +98,7 @@ impl Served {
             let Answer { status, .. } = answer;
             ensure!(
                 status == page.status,
-                "{path} answers {status}, not {}",
+                "{path} returned status {status}, expected {}",
                 page.status
             );
             bytes = answer.bytes;
@@ -114,7 +116,7 @@ impl Served {
         let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.address);
         let start = Instant::now();
         let head = connection.exchange(request.as_bytes()).await;
-        let head = head.with_context(|| format!("cannot ask for {path}"))?;
+        let head = head.with_context(|| format!("cannot request {path}"))?;
         Ok(Answer {
             status: head.status,
             bytes: head.body,
@@ -129,7 +131,7 @@ impl Drop for Served {
     }
 }
 
-/// Where the next page of a list is.
+/// The path of the next page of a list.
 fn older(html: &str) -> Option<String> {
     let (before, _) = html.split_once("\" rel=\"next\"")?;
     let (_, path) = before.rsplit_once("href=\"")?;

@@ -1,13 +1,13 @@
-//! The table of the pages, as it is written down.
+//! Table of the pages for the report.
 
 use std::fmt::Write as _;
 
 use super::{BOUND, Timed};
 
-/// A line for each page.
+/// The table, with a row for each page.
 pub(super) fn of(timed: &[Timed]) -> String {
     let mut text = String::from(
-        "| page | asked for | bytes | requests | p50 | p99 | max | |\n\
+        "| page | filter or variant | bytes | requests | p50 | p99 | max | |\n\
          |---|---|---:|---:|---:|---:|---:|---|\n",
     );
     for one in timed {
@@ -16,7 +16,7 @@ pub(super) fn of(timed: &[Timed]) -> String {
     text
 }
 
-/// One line of it.
+/// One row of the table.
 pub(super) fn row(one: &Timed) -> String {
     let word = if one.p99() < BOUND {
         "PASS"

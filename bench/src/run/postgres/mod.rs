@@ -1,4 +1,4 @@
-//! What is measured on PostgreSQL alone; what both stores are measured by is beside this folder.
+//! Measurements of PostgreSQL only. Those of both stores are in the parent module.
 
 mod server;
 mod side;

@@ -1,7 +1,8 @@
-//! Growth: two shops on one database against one.
+//! Growth: two shops on one database, compared with one.
 //!
-//! On a machine that one shop fills there is nothing to win; what is to be seen is what the
-//! second one costs: groups are smaller, and keys are judged by the database for both.
+//! One shop already uses the whole machine, so a second one cannot increase the rate. The
+//! measurement shows what the second one costs: commit groups are smaller, and claims of both shops
+//! are evaluated by the database.
 
 use anyhow::ensure;
 use tokio::try_join;
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::load::{self, Tally};
 
-/// Runs one shop and two in turns.
+/// Runs one shop and two shops alternately.
 pub(in crate::run) async fn nodes(bench: &Bench) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "postgres-nodes")?;
     let mut one = Series::new("POST /orders, one shop", Unit::PerSecond);
@@ -26,7 +27,7 @@ pub(in crate::run) async fn nodes(bench: &Bench) -> anyhow::Result<Section> {
         for turn in 0..2 {
             let place = |name| Folder::make(folder.path(), name);
             let first = Shop::bare(bench, Store::Postgres, place("first")?, &[]).await?;
-            // Whoever goes first goes last the next time.
+            // Every second round has the reverse order.
             if (round + turn) % 2 == 0 {
                 let plan = plan(bench, first.address(), bench.connections, 5);
                 one.push(rate(&load::run(&plan).await?)?);
@@ -45,8 +46,8 @@ pub(in crate::run) async fn nodes(bench: &Bench) -> anyhow::Result<Section> {
     Ok(Section {
         title: "Growth: two shops on one database".to_owned(),
         how: format!(
-            "`POST /orders` with a fresh key each time over {} connections, to one shop or half \
-             of them to each of two; {} rounds of {:?} after {:?} of warm-up, each on new \
+            "`POST /orders` with a new key each time over {} connections, to one shop, or half \
+             of them to each of two shops; {} rounds of {:?} after {:?} of warm-up, each on new \
              processes with an empty database, on the same cores.",
             bench.connections, bench.rounds, bench.window, bench.warm_up
         ),

@@ -1,6 +1,6 @@
-//! Target 2: a database that is one millisecond away.
+//! Target 2: a database with a round trip of one millisecond.
 //!
-//! Round trips are what a remote database costs, so the atomic write is held against the bare
+//! The cost of a remote database is its round trips. The atomic write is compared with the bare
 //! transaction that its handler would have opened anyway: begin, insert, commit in turn.
 
 use std::{
@@ -25,37 +25,38 @@ use super::{
     side::{posted, start},
 };
 
-/// Microseconds to the database and back.
+/// Round trip to the database in microseconds.
 const ROUND_TRIP_US: u64 = 1_000;
-/// So few that nothing waits for a core or a connection.
+/// Few connections, so that no request waits for a core or a database connection.
 const CONNECTIONS: usize = 4;
-/// The reference.
+/// The reference service.
 const BARE: &str = "postgres-transaction";
-/// Connections of either pool.
+/// Connections of each pool.
 const POOL: usize = 8;
-/// Statements that the wire itself is judged by.
+/// Number of statements with which the delay itself is measured.
 const PINGS: usize = 200;
-/// How long the wire may take to be there.
+/// Time limit for the proxy to start.
 const READY: Duration = Duration::from_secs(10);
 
-/// Runs both in turns through one wire.
+/// Runs the services alternately through the proxy.
 pub(in crate::run) async fn round_trip(bench: &Bench) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "postgres-round-trip")?;
     let answer = Recorded::of(bench, &folder).await?;
-    let mut wire = Series::new("a statement through the wire: p50", Unit::Millis);
+    let mut wire = Series::new("a statement through the proxy: p50", Unit::Millis);
     let mut atomic = Speed::new("axum + Hapax, an arbitrary handler");
-    let mut riding = Speed::new("the same, the claim rides");
+    let mut riding = Speed::new("the same, pipelined claim");
     let mut bare = Speed::new("axum + begin, insert, commit");
     for round in 0..bench.rounds {
         for turn in 0..3 {
-            // A database each: a key that another side has stored would be replayed.
+            // Each has a new database, because a key that another service has stored would be
+            // replayed.
             let database = bench.server().await?.database().await?;
             let address = free_address()?;
             let _wire = lay(address, &database.address(), &folder).await?;
             let url = database.url();
             let url = url.replace(&database.address(), &address.to_string());
             wire.push(ping(&url).await?);
-            // Each goes first in its turn.
+            // Each service is the first in every third round.
             let (kind, speed) = match (round + turn) % 3 {
                 0 => ("postgres-atomic", &mut atomic),
                 1 => (BARE, &mut bare),
@@ -63,7 +64,7 @@ pub(in crate::run) async fn round_trip(bench: &Bench) -> anyhow::Result<Section>
             };
             let service = start(&answer, folder.path(), kind, &url, POOL).await?;
             let tally = posted(bench, service.address, CONNECTIONS).await?;
-            // The bare one says what was recorded, a replay's headers included.
+            // The bare service sends the recorded headers, which are those of a replay.
             let fresh = kind == BARE || tally.replayed == 0;
             ensure!(fresh, "a fresh key was replayed");
             speed.push(&tally);
@@ -72,7 +73,7 @@ pub(in crate::run) async fn round_trip(bench: &Bench) -> anyhow::Result<Section>
     }
     let name = "p50 of an arbitrary handler / p50 of begin, insert, commit";
     let ratio = Series::ratio(name, &atomic.median, &bare.median);
-    let rides = "p50 of the same, the claim rides / p50 of begin, insert, commit";
+    let rides = "p50 of the same, pipelined claim / p50 of begin, insert, commit";
     let rides = Series::ratio(rides, &riding.median, &bare.median);
     let verdicts = vec![Verdict::at_most("2", &ratio, 1.0)];
     let latencies = [&atomic, &riding, &bare]
@@ -82,10 +83,10 @@ pub(in crate::run) async fn round_trip(bench: &Bench) -> anyhow::Result<Section>
     Ok(Section {
         title: "Target 2: a database one millisecond away".to_owned(),
         how: format!(
-            "An order with a fresh key each time over {CONNECTIONS} connections, through `bench \
-             delay` with {ROUND_TRIP_US} microseconds there and back; {} rounds of {:?} after \
-             {:?} of warm-up, each on new processes with an empty database. The wire is timed \
-             too: a `SELECT 1` through it and back.",
+            "An order with a new key each time over {CONNECTIONS} connections, through `bench \
+             delay` with a round trip of {ROUND_TRIP_US} microseconds; {} rounds of {:?} after \
+             {:?} of warm-up, each on new processes with an empty database. The duration of a \
+             `SELECT 1` through the proxy is shown too.",
             bench.rounds, bench.window, bench.warm_up
         ),
         series: series.collect(),
@@ -94,7 +95,7 @@ pub(in crate::run) async fn round_trip(bench: &Bench) -> anyhow::Result<Section>
     })
 }
 
-/// Starts the wire and waits until it is there.
+/// Starts the proxy and waits until it listens.
 async fn lay(address: SocketAddr, to: &str, folder: &Folder) -> anyhow::Result<Running> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["delay", "--listen", &address.to_string(), "--to", to]);
@@ -110,9 +111,9 @@ async fn lay(address: SocketAddr, to: &str, folder: &Folder) -> anyhow::Result<R
     Ok(running)
 }
 
-/// What a statement that does nothing takes, in milliseconds.
+/// The median duration of a statement that does nothing, in milliseconds.
 async fn ping(url: &str) -> anyhow::Result<f64> {
-    let client = connect(url).await.context("through the wire")?;
+    let client = connect(url).await.context("through bench delay")?;
     let statement = client.prepare("SELECT 1").await?;
     let mut took = Vec::new();
     for _ in 0..PINGS {

@@ -1,7 +1,8 @@
-//! The PostgreSQL server that is measured on: one of our own, or one that is named.
+//! The PostgreSQL server for the measurements: one that the harness starts, or that of
+//! `--postgres`.
 //!
-//! Ours runs the installed programs with the settings that PostgreSQL comes with, durable, on the
-//! disk that is measured. Whatever it is, what matters of its settings stands in the report.
+//! The harness starts the installed programs with PostgreSQL's default settings, durable, in the
+//! folder of `--dir`. The report lists the important settings of the server in both cases.
 
 use std::{fmt, path::Path};
 
@@ -9,21 +10,21 @@ use anyhow::Context as _;
 use hapax_testkit::postgres::{Cluster, Database};
 use tokio_postgres::NoTls;
 
-/// Where a private server departs from the testkit's small one: back to what PostgreSQL says.
+/// Settings that the testkit changes for its small server, set back to PostgreSQL's defaults.
 const STOCK: [(&str, &str); 4] = [
     ("shared_buffers", "128MB"),
     ("max_wal_size", "1GB"),
     ("deadlock_timeout", "1s"),
     ("dynamic_shared_memory_type", "posix"),
 ];
-/// What figures depend on.
+/// Reads the settings that affect the figures.
 const TOLD: &str = "\
 SELECT name, current_setting(name) FROM unnest(ARRAY[
     'fsync', 'synchronous_commit', 'full_page_writes', 'wal_sync_method', 'shared_buffers',
     'max_wal_size', 'checkpoint_timeout', 'autovacuum', 'max_connections', 'jit'
 ]) WITH ORDINALITY AS told (name, place) ORDER BY place";
 
-/// A server, and what it said of itself.
+/// A server with its version and settings.
 #[derive(Debug)]
 pub(in crate::run) struct Server {
     url: String,
@@ -33,7 +34,7 @@ pub(in crate::run) struct Server {
 }
 
 impl Server {
-    /// Starts a private server below `dir`, unless there is one at `url`.
+    /// Starts a private server below `dir`, or uses the one at `url`.
     pub(in crate::run) async fn start(dir: &Path, url: Option<&str>) -> anyhow::Result<Self> {
         let cluster = match url {
             Some(_) => None,
@@ -57,8 +58,8 @@ impl Server {
         Ok(server)
     }
 
-    /// An empty database, with everything before it written to disk: whoever is measured next
-    /// does not pay for whoever was measured last.
+    /// Creates an empty database after a checkpoint, so that writes of the previous measurement do
+    /// not slow down the next.
     pub(in crate::run) async fn database(&self) -> anyhow::Result<Database> {
         let database = Database::on(&self.url).await;
         let client = connect(&self.url).await?;
@@ -70,15 +71,15 @@ impl Server {
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whose = match self.cluster {
-            Some(_) => "started for this",
-            None => "that was there",
+            Some(_) => "started by the harness",
+            None => "given by --postgres",
         };
         let settings = self.settings.join(", ");
         writeln!(f, "- PostgreSQL {}, {whose}: {settings}", self.version)
     }
 }
 
-/// Connects, and leaves the connection to a task.
+/// Connects, and runs the connection in a task.
 pub(in crate::run) async fn connect(url: &str) -> anyhow::Result<tokio_postgres::Client> {
     let connected = tokio_postgres::connect(url, NoTls).await;
     let (client, connection) = connected.context("cannot connect to PostgreSQL")?;
@@ -86,13 +87,13 @@ pub(in crate::run) async fn connect(url: &str) -> anyhow::Result<tokio_postgres:
     Ok(client)
 }
 
-/// The one number that a statement returns.
+/// The number that a statement returns.
 pub(in crate::run) async fn count(url: &str, sql: &str) -> anyhow::Result<i64> {
     let client = connect(url).await?;
     Ok(client.query_one(sql, &[]).await?.try_get(0)?)
 }
 
-/// Ciphers are no part of what is measured, on either side.
+/// Turns TLS off, because the cost of encryption is not measured.
 fn without_tls(url: &str) -> String {
     match url.split_once('?') {
         Some((_, query)) if query.contains("sslmode=") => url.to_owned(),

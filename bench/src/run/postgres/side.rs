@@ -1,4 +1,4 @@
-//! A reference on PostgreSQL, and how large its pool is best.
+//! Reference services on PostgreSQL, and the best size of their connection pools.
 
 use std::{net::SocketAddr, path::Path};
 
@@ -13,10 +13,10 @@ use super::super::{
 };
 use crate::load::{self, Keys, Plan, Request, Tally};
 
-/// Pools that a reference may have; it gets the one that suits it best.
+/// Pool sizes that are tried; the fastest is used.
 const POOLS: [usize; 3] = [8, 16, 32];
 
-/// A service of ours on a database of its own.
+/// A reference service on a separate database.
 #[derive(Debug)]
 pub(in crate::run) struct Reference {
     pub(in crate::run) service: Service,
@@ -50,7 +50,7 @@ pub(in crate::run) async fn start(
     reference::serve(answer, folder, &arguments.map(Into::into)).await
 }
 
-/// The pool with which `kind` answers most, by a short look at each.
+/// The pool size with the highest rate of `kind`, measured in a short run with each.
 pub(in crate::run) async fn fastest_pool(
     bench: &Bench,
     of: (&Recorded, &Folder),
@@ -67,7 +67,7 @@ pub(in crate::run) async fn fastest_pool(
     Ok(best.1)
 }
 
-/// Posts orders under fresh keys, for one round.
+/// Posts orders with new keys for one round.
 pub(super) async fn posted(
     bench: &Bench,
     address: SocketAddr,
@@ -78,7 +78,7 @@ pub(super) async fn posted(
     Ok(tally)
 }
 
-/// Fresh keys of the sequence `seed`, for one round.
+/// A plan for one round with new keys of the sequence `seed`.
 pub(super) fn plan(bench: &Bench, address: SocketAddr, connections: usize, seed: u64) -> Plan {
     Plan {
         address,

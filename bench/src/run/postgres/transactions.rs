@@ -1,7 +1,7 @@
-//! Targets 10 and 13: what an event costs its producer, and the inbox a consumer.
+//! Targets 10 and 13: the cost of an event for its producer, and of the inbox for a consumer.
 //!
-//! Three kinds of business transaction, in the store's own way and without HTTP: an order alone,
-//! an order with one event, an order behind one accepted message.
+//! Three kinds of business transaction are compared, with the store and without HTTP: an order, an
+//! order with one event, and an order after one accepted message.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ use super::super::{
 };
 use crate::transact::Transacted;
 
-/// How many want a transaction at once, and what they share.
+/// The number of tasks, and the connections that they share.
 const TASKS: usize = 64;
 const CONNECTIONS: usize = 16;
 
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// Runs the three in turns.
+/// Runs the three kinds alternately.
 pub(in crate::run) async fn transactions(bench: &Bench) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "postgres-transactions")?;
     let mut kinds = [
@@ -51,7 +51,7 @@ pub(in crate::run) async fn transactions(bench: &Bench) -> anyhow::Result<Sectio
     ];
     for round in 0..bench.rounds {
         for turn in 0..kinds.len() {
-            // Whoever goes first goes last the next time.
+            // Every second round has the reverse order.
             let turn = if round % 2 == 0 { turn } else { 2 - turn };
             let kind = &mut kinds[turn];
             let Transacted { rate, median, tail } = transact(bench, &folder, kind.name).await?;
@@ -64,7 +64,7 @@ pub(in crate::run) async fn transactions(bench: &Bench) -> anyhow::Result<Sectio
     let [effect, emit, accept] = &kinds;
     let ratios = [
         Series::ratio("with an event / without", emit.rate(), effect.rate()),
-        Series::ratio("behind a message / without", accept.rate(), effect.rate()),
+        Series::ratio("with a message / without", accept.rate(), effect.rate()),
     ];
     let verdicts = vec![
         Verdict::at_least("10", &ratios[0], 0.85),
@@ -73,11 +73,11 @@ pub(in crate::run) async fn transactions(bench: &Bench) -> anyhow::Result<Sectio
     let rates = kinds.iter().map(|kind| kind.rate().clone());
     let latencies = kinds.iter().flat_map(|kind| kind.figures[1..].to_vec());
     Ok(Section {
-        title: "Targets 10 and 13: an event, and a message, in a transaction".to_owned(),
+        title: "Targets 10 and 13: an event and a message in a transaction".to_owned(),
         how: format!(
-            "`bench transact`: {TASKS} tasks begin, insert an order and commit, each awaited, in \
-             the store's own way over {CONNECTIONS} connections; with one `emit`, with one \
-             `accept` before the insert, or with neither. {} rounds of {:?} after {:?} of \
+            "`bench transact`: {TASKS} tasks begin, insert an order and commit, each awaited, \
+             with the store over {CONNECTIONS} connections; with one `emit`, with one `accept` \
+             before the insert, or with neither. {} rounds of {:?} after {:?} of \
              warm-up, each in a new process with an empty database, after a checkpoint.",
             bench.rounds, bench.window, bench.warm_up
         ),

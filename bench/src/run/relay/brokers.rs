@@ -1,4 +1,4 @@
-//! Target 11: what the sinks of brokers make of their clients.
+//! Target 11: the sinks of brokers, compared with their clients alone.
 
 use std::{
     net::TcpStream,
@@ -22,10 +22,10 @@ use super::{
     turns,
 };
 
-/// How long a broker may take to be there.
+/// Time limit for a broker to start.
 const READY: Duration = Duration::from_secs(10);
 
-/// One broker, and what came of it.
+/// A broker with its results.
 struct Broker {
     name: &'static str,
     url: String,
@@ -40,7 +40,7 @@ impl Broker {
     }
 }
 
-/// Runs them in turns.
+/// Runs client, sink and relay alternately.
 pub(in crate::run) async fn broker_sinks(bench: &Bench) -> anyhow::Result<Section> {
     let given = &bench.relay;
     let folder = Folder::make(&bench.dir, "broker-sinks")?;
@@ -101,12 +101,13 @@ fn section(bench: &Bench, brokers: [Broker; 2]) -> Section {
         title: "Target 11: brokers".to_owned(),
         how: format!(
             "{} events of about 100 bytes, a thousand at a time, every acknowledgement awaited \
-             before the next thousand: by the client alone, with the id that the far side \
-             dedupes by, and by the sink on the same client, as CloudEvents; {} rounds in turns. \
-             The relay carries the same from PostgreSQL, several batches at once. NATS is a \
-             server of its own, its stream in files on the disk that is measured; RabbitMQ is the \
-             one at --amqp, a durable queue and persistent messages. The place is made anew each \
-             time, and must hold every event at the end.",
+             before the next thousand: by the client alone, with the id by which the broker \
+             deduplicates, and by the sink with the same client, as CloudEvents; {} rounds \
+             alternately. The relay delivers the same events from PostgreSQL, several batches at \
+             once. NATS is a private server with its stream in files in the folder of --dir. \
+             RabbitMQ is the server of --amqp, with a durable queue and persistent messages. \
+             Stream and queue are created again each time, and must contain every event at the \
+             end.",
             many(given.messages),
             given.rounds
         ),
@@ -116,7 +117,7 @@ fn section(bench: &Bench, brokers: [Broker; 2]) -> Section {
     }
 }
 
-/// Starts a server of its own, with its streams in `folder`.
+/// Starts a private NATS server, with its streams in `folder`.
 async fn start_nats(folder: &Path) -> anyhow::Result<(Running, String)> {
     let address = free_address()?;
     let mut command = Command::new("nats-server");

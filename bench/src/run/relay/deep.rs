@@ -1,4 +1,4 @@
-//! A deep backlog, which several measurements look at: it is filled and drained once for all.
+//! Deep backlog that several measurements share: it is filled and drained only once.
 
 use hapax_testkit::postgres::Database;
 use tokio_postgres::Client;
@@ -9,29 +9,29 @@ use super::{
 };
 use crate::relay::Drained;
 
-/// Drains of the deep backlog: each takes about a minute.
+/// Number of drains of the deep backlog. Each takes about a minute.
 const DRAINS: usize = 3;
 
-/// Bytes of the outbox, and of all else that the store keeps.
+/// Size of the outbox, and of everything else in the store, in mebibytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Space {
     pub(super) outbox: f64,
     pub(super) rest: f64,
 }
 
-/// What came of the deep backlog.
+/// The results of the deep backlog.
 #[derive(Debug)]
 pub(in crate::run) struct Deep {
     pub(super) events: u64,
     pub(super) drained: Vec<Drained>,
-    /// Filled, drained, recycled.
+    /// The sizes after filling, after draining and after purging.
     pub(super) space: [Space; 3],
-    /// What was deleted, and the seconds that it took.
+    /// The number of purged events, and the duration of the purge in seconds.
     pub(super) purged: (u64, f64),
 }
 
 impl Deep {
-    /// Fills a database, drains it to several destinations in turn, and deletes what is done.
+    /// Fills a database, drains it to several destinations in turn, and purges it.
     pub(in crate::run) async fn of(bench: &Bench) -> anyhow::Result<Self> {
         let events = bench.relay.deep;
         let folder = Folder::make(&bench.dir, "relay-deep")?;
@@ -51,7 +51,7 @@ impl Deep {
         let said = parts::run(folder.path(), &["relay", "purge", "--database", &url]).await?;
         let figures: Vec<&str> = said.split_whitespace().collect();
         let [rows, seconds] = figures[..] else {
-            anyhow::bail!("a purge said {said:?}");
+            anyhow::bail!("cannot parse the output of relay purge: {said:?}");
         };
         let recycled = Space::of(&client).await?;
         Ok(Self {
@@ -64,7 +64,7 @@ impl Deep {
 }
 
 impl Space {
-    /// What the tables and indexes of the store hold now, in mebibytes.
+    /// The current size of the tables and indexes of the store.
     pub(super) async fn of(client: &Client) -> anyhow::Result<Self> {
         const SPACE: &str = "\
 SELECT coalesce(sum(pg_relation_size(oid)) FILTER (WHERE name LIKE 'outbox_event%'), 0)::float8,

@@ -1,7 +1,8 @@
-//! Target 6: how fast a backlog is carried away, against the queues that one would use instead.
+//! Target 6: speed of draining a backlog, compared with other queues on PostgreSQL.
 //!
-//! Everybody stands on the same server, gets their jobs by the quickest way they offer, outside
-//! the measured time, and does nothing with them. What suits each best is tried beforehand.
+//! All of them use the same server. Their jobs are inserted in the fastest way that they offer, and
+//! this time is not measured. The jobs do nothing. The best parallelism of each is found
+//! beforehand.
 
 use std::path::Path;
 
@@ -17,15 +18,15 @@ use super::{
     turns,
 };
 
-/// Workers that the queue of deleted rows may have.
+/// Numbers of workers of the queue table.
 const WORKERS: [u32; 2] = [1, 4];
 
-/// Whose turn it is.
+/// A side of the comparison.
 enum Who {
     Hapax,
-    /// Rows that are deleted, by so many workers.
+    /// The queue table with this number of workers.
     Queue(u32),
-    /// A program of others, with what suits it best.
+    /// Another queue library with its best parallelism.
     Peer(Peer, u32),
 }
 
@@ -34,7 +35,7 @@ struct Side {
     rate: Series,
 }
 
-/// Drains them in turns.
+/// Drains with each side alternately.
 pub(in crate::run) async fn drain(bench: &Bench) -> anyhow::Result<Section> {
     let given = &bench.relay;
     let folder = Folder::make(&bench.dir, "relay-drain")?;
@@ -96,7 +97,7 @@ impl Side {
     }
 }
 
-/// A program of others, once it is known what suits it.
+/// Another queue library, after its best parallelism was found.
 async fn others(bench: &Bench, folder: &Folder, name: &str) -> anyhow::Result<Side> {
     let peer = match name.split_once(' ') {
         Some(("graphile-worker", _)) => peers::node(&bench.dir, "graphile-worker", [1, 2])?,
@@ -111,7 +112,7 @@ async fn others(bench: &Bench, folder: &Folder, name: &str) -> anyhow::Result<Si
             best = (rate, choice);
         }
     }
-    super::super::say(&format!("  {name}: {} suits it\n", best.1));
+    super::super::say(&format!("  {name}: x {} is the fastest\n", best.1));
     let title = format!("{name} (x {})", best.1);
     Ok(Side::new(title, Who::Peer(peer, best.1)))
 }
@@ -154,18 +155,18 @@ fn section(bench: &Bench, sides: &[Side], fastest: &Series, raw: &Series) -> Sec
     }
     let rates = sides.iter().map(|side| side.rate.clone());
     Section {
-        title: "Target 6: a backlog is carried away".to_owned(),
+        title: "Target 6: draining a backlog".to_owned(),
         how: format!(
-            "Hapax carries {} events of 1,000 aggregates to a sink that takes a thousand at a \
-             time and keeps nothing, in a process of its own, to a new destination each time; \
-             the queue of rows deletes as many, a thousand at a time. The three others do {} jobs \
-             that do nothing, as many as their own benchmarks have: graphile-worker and \
-             graphile_worker (Rust) with the settings of those benchmarks, pg-boss with batches \
-             of 1,000 and no pause; how many processes, local queues or workers (x) suit each \
-             best was tried beforehand. Payloads are the same. {} rounds in turns, the others \
-             and the rows on a new database each time; after VACUUM ANALYZE and a checkpoint. \
-             Measured is from the first fetch until everything is done and written down; what \
-             starts a process is not.",
+            "Hapax delivers {} events of 1,000 aggregates to a sink that takes batches of a \
+             thousand and keeps nothing, in a separate process, to a new destination each time. \
+             The queue table deletes as many rows, a thousand at a time. The three libraries run \
+             {} jobs that do nothing, which is the number of their own benchmarks: \
+             graphile-worker and graphile_worker (Rust) with the settings of those benchmarks, \
+             pg-boss with batches of 1,000 and no pause. The best number of processes, local \
+             queues or workers (x) was found beforehand. Payloads are the same. {} rounds \
+             alternately, the libraries and the queue table on a new database each time, after \
+             VACUUM ANALYZE and a checkpoint. The time is measured from the first fetch until \
+             everything is done and committed, without the start of processes.",
             many(given.events),
             many(given.jobs),
             given.rounds

@@ -1,4 +1,4 @@
-//! What an event costs as the backlog grows, and two relays against one.
+//! Cost of an event as the backlog grows, and two relays compared with one.
 
 use std::{
     fs,
@@ -21,9 +21,9 @@ use super::{
     turns,
 };
 
-/// Events of the smallest backlog.
+/// Number of events in the smallest backlog.
 const LEAST: u64 = 10_000;
-/// Parts that the relays share, with one relay as well.
+/// Number of partitions, for one relay as well as for two.
 const PARTS: &str = "4";
 
 /// Drains backlogs of several sizes, and one with two relays.
@@ -39,7 +39,7 @@ pub(in crate::run) async fn growth(bench: &Bench) -> anyhow::Result<Section> {
         parts::fill(folder.path(), &database.url(), events).await?;
         databases.push((database, events));
     }
-    let mut relays = ["one relay, 4 parts", "two relays, 4 parts"]
+    let mut relays = ["one relay, 4 partitions", "two relays, 4 partitions"]
         .map(|name| Series::new(format!("drained, {name}"), Unit::PerSecond));
     for round in 0..given.rounds {
         for turn in turns(2, round) {
@@ -64,12 +64,12 @@ pub(in crate::run) async fn growth(bench: &Bench) -> anyhow::Result<Section> {
     }
     let ratio = Series::ratio("two relays / one", &relays[1], &relays[0]);
     Ok(Section {
-        title: "Growth: what an event costs, and two relays".to_owned(),
+        title: "Growth: cost of an event, and two relays".to_owned(),
         how: format!(
-            "Drains as in target 6, {} rounds in turns; the deepest backlog is that of target 7. \
-             Two relays share the parts of one destination, on the cores of one: what is to be \
-             seen is what sharing costs. They are timed from the start of their processes until \
-             the last event is with the sink.",
+            "Drains as in target 6, {} rounds alternately; the deepest backlog is that of \
+             target 7. Two relays share the partitions of one destination, on the same cores as \
+             one relay, so this shows the cost of sharing. The time is measured from the start \
+             of their processes until the last event is delivered.",
             given.rounds
         ),
         series: costs
@@ -86,7 +86,8 @@ fn micros(drained: &crate::relay::Drained, events: u64) -> f64 {
     drained.seconds * 1e6 / to_f64(events)
 }
 
-/// Has so many relays carry the parts of one destination; returns the seconds that it took.
+/// Lets several relays deliver the partitions of one destination, and returns the duration in
+/// seconds.
 async fn shared(
     folder: &Path,
     url: &str,
@@ -123,9 +124,12 @@ async fn shared(
     };
     let mut delivered = 0;
     for (relay, told) in running {
-        // One that found nothing left may still be starting.
+        // A relay that found no event left may still be starting.
         while !told.exists() {
-            ensure!(start.elapsed() < PATIENCE * 5, "a relay does not start");
+            ensure!(
+                start.elapsed() < PATIENCE * 5,
+                "a relay did not start in time"
+            );
             sleep(Duration::from_millis(2)).await;
         }
         delivered += relay.told_to_end().await?.trim().parse::<u64>()?;
@@ -137,7 +141,7 @@ async fn shared(
     Ok(took.as_secs_f64())
 }
 
-/// What a relay wrote down that it has delivered.
+/// The number of delivered events that a relay has written to its file.
 fn taken(told: &Path) -> u64 {
     let told = fs::read(told).ok();
     let told = told.and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());

@@ -1,8 +1,8 @@
-//! Target 8: from the commit until a webhook has the event, at a fixed pace.
+//! Target 8: delay from the commit until the receiver of a webhook has the event, at a fixed rate.
 //!
-//! The writer is the harness, the relay and the receiver are processes of their own. While a
-//! transaction stays open that has written an event, everybody else's events must come as before,
-//! and its own once it has committed.
+//! The harness writes the events; relay and receiver are separate processes. While a transaction
+//! that has written an event stays open, the events of all other transactions must arrive as
+//! before. Its own event must arrive after its commit.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ use crate::histogram::Histogram;
 
 /// Events per second.
 const PACE: f64 = 500.0;
-/// Events before anything is counted: connections are opened, statements are prepared.
+/// Number of events before counting starts, while connections are opened and statements prepared.
 const WARM_UP: u64 = 200;
-/// Shares of what the relay can do, in percent.
+/// Shares of the relay's maximum rate, in percent.
 const SHARES: [u64; 3] = [10, 50, 90];
-/// How long the last event may take.
+/// Time limit for the arrival of the last event.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A relay that carries to one receiver, warm.
+/// A producer, a relay and a receiver after their warm-up.
 pub(super) struct Line {
     pub(super) receiver: Receiver,
     pub(super) producer: Producer,
@@ -42,7 +42,7 @@ pub(super) struct Line {
     database: Database,
 }
 
-/// Half of the delays, and 99 of 100 of them.
+/// Median and 99th percentile of the delay.
 struct Delay {
     median: Series,
     tail: Series,
@@ -64,7 +64,7 @@ impl Delay {
 }
 
 impl Line {
-    /// Starts them on an empty database and has the first events arrive.
+    /// Starts them on an empty database and waits until the first events have arrived.
     pub(super) async fn lay(
         bench: &Bench,
         folder: &Folder,
@@ -89,12 +89,12 @@ impl Line {
         })
     }
 
-    /// Its database.
+    /// The URL of the database.
     pub(super) fn url(&self) -> String {
         self.database.url()
     }
 
-    /// Emits at a pace for a while; returns how late each event came.
+    /// Emits `count` events at a fixed rate and returns their delays.
     pub(super) async fn paced(&mut self, per_second: f64, count: u64) -> anyhow::Result<Histogram> {
         let commits = self.producer.paced(self.next, count, per_second).await?;
         self.next += count;
@@ -103,7 +103,7 @@ impl Line {
     }
 }
 
-/// Runs both in turns, and then a share of the capacity.
+/// Runs with and without an open writer alternately, and then at shares of the maximum rate.
 pub(in crate::run) async fn latency(bench: &Bench) -> anyhow::Result<Section> {
     let given = &bench.relay;
     let folder = Folder::make(&bench.dir, "relay-latency")?;
@@ -141,14 +141,14 @@ pub(in crate::run) async fn latency(bench: &Bench) -> anyhow::Result<Section> {
     let delays = [alone, beside].into_iter().chain(shares);
     let delays = delays.flat_map(|delay| [delay.median, delay.tail]);
     Ok(Section {
-        title: "Target 8: from the commit until a webhook has it".to_owned(),
+        title: "Target 8: from the commit to the webhook".to_owned(),
         how: format!(
-            "One event of about 100 bytes to a transaction, {PACE} a second for {:?}, over 8 \
-             connections, after {WARM_UP} that are not counted; {} rounds in turns, each on new \
-             processes with an empty database. A delay is from the moment when the writer hears \
-             of its commit until the receiver has read the request; every event must have come, \
-             under one id. Then what the relay carries with all its connections to the receiver, \
-             and 10, 50 and 90 % of that at a fixed pace.",
+            "One event of about 100 bytes per transaction, {PACE} per second for {:?}, over 8 \
+             connections, after {WARM_UP} events of warm-up; {} rounds alternately, each on new \
+             processes with an empty database. A delay is measured from the time at which the \
+             writer knows that its commit has succeeded until the receiver has read the request. \
+             Every event must arrive, always under the same id. After that, the maximum rate of \
+             the relay with all its connections, and 10, 50 and 90 % of it at a fixed rate.",
             given.window, given.rounds
         ),
         series: delays.chain([own, capacity]).collect(),
@@ -157,20 +157,20 @@ pub(in crate::run) async fn latency(bench: &Bench) -> anyhow::Result<Section> {
     })
 }
 
-/// What the relay can do, one event to a transaction, and the delays at a part of that.
+/// The maximum rate of the relay with one event per transaction, and the delays at shares of it.
 async fn growing(bench: &Bench, folder: &Folder) -> anyhow::Result<(Series, [Delay; 3])> {
     let given = &bench.relay;
     let mut capacity = Series::new("capacity, one event to a transaction", Unit::PerSecond);
     let mut delays = SHARES.map(|share| Delay::new(&format!("commit to delivered, at {share} %")));
     for round in 0..given.rounds.min(3) {
         let some = given.webhooks / 4;
-        // Room for whatever a machine can do.
+        // Enough numbers for any rate below the limit that is checked below.
         let most = some + counted(20_000.0, given.window) * SHARES.len() as u64;
         let mut line = Line::lay(bench, folder, most, None).await?;
         let rate = capacity_of(&mut line, some).await?;
         ensure!(
             rate < 20_000.0,
-            "{rate} a second is more than was thought of"
+            "{rate} events per second is more than the benchmark supports"
         );
         capacity.push(rate);
         for (share, delay) in SHARES.into_iter().zip(&mut delays) {

@@ -1,4 +1,4 @@
-//! Target 12, the relay's half on PostgreSQL: memory under a deep backlog, and from its start
+//! Target 12 for the relay on PostgreSQL: memory with a deep backlog, and the time from its start
 //! until it is ready.
 
 use std::{fs, process::Command};
@@ -13,10 +13,10 @@ use super::{
     many,
 };
 
-/// Starts that are timed.
+/// Number of timed starts.
 const STARTS: usize = 9;
 
-/// Looks at the deep backlog's drains, and starts `hapax relay`.
+/// Reads the memory of the deep drains, and measures starts of `hapax relay`.
 pub(in crate::run) async fn memory(bench: &Bench) -> anyhow::Result<Section> {
     let deep = bench.deep().await?;
     let name = format!("relay's memory, backlog of {}", many(deep.events));
@@ -46,12 +46,12 @@ pub(in crate::run) async fn memory(bench: &Bench) -> anyhow::Result<Section> {
         Verdict::below("12", &again, 150.0),
     ];
     Ok(Section {
-        title: "Target 12: the relay's memory, and its start, on PostgreSQL".to_owned(),
+        title: "Target 12: memory and start of the relay on PostgreSQL".to_owned(),
         how: format!(
-            "Memory is VmHWM, the most that the process ever held, of the drains of a backlog of \
-             {} in target 7. `hapax relay` with one destination is started {STARTS} times, the \
-             first time on a database without tables, and killed; start to ready is until \
-             `/readyz` says 200.",
+            "Memory is VmHWM, the peak of the process, in the drains of a backlog of {} in \
+             target 7. `hapax relay` with one destination is started {STARTS} times and killed, \
+             the first time on a database without tables. Start to ready is measured until \
+             `/readyz` returns 200.",
             many(deep.events)
         ),
         series: vec![peak, new, again, idle],

@@ -1,5 +1,5 @@
-//! What the relay is measured by, on PostgreSQL: relay, producer and receiver in processes of
-//! their own, on the cores that they share with the database.
+//! Measurements of the relay on PostgreSQL. Relay, producer and receiver are separate processes,
+//! which share their cores with the database.
 
 mod parts;
 mod producer;
@@ -29,29 +29,29 @@ pub(super) use stress::stress;
 pub(super) use tenants::tenants;
 pub(super) use webhooks::webhooks;
 
-/// How much the relay is given to do.
+/// The amount of work of the measurements.
 #[derive(Clone, Debug)]
 pub(super) struct Sizes {
-    /// Rounds of what takes long.
+    /// Number of rounds.
     rounds: usize,
-    /// Events of a drain.
+    /// Number of events of a drain.
     events: u64,
-    /// Jobs of a drain of the others.
+    /// Number of jobs of a drain by another queue library.
     jobs: u64,
-    /// Events of the deep backlog.
+    /// Number of events in the deep backlog.
     deep: u64,
-    /// Webhooks that are delivered end to end.
+    /// Number of webhooks that are delivered end to end.
     webhooks: u64,
-    /// Messages that a broker takes.
+    /// Number of messages to a broker.
     messages: u64,
-    /// How long a pace is kept.
+    /// Duration of a run at a fixed rate.
     window: Duration,
-    /// Leaves the other programs out.
+    /// Whether the other queue libraries are left out.
     alone: bool,
 }
 
 impl Sizes {
-    /// As the harness was told.
+    /// The sizes for the flags of the harness.
     pub(super) fn new(
         quick: bool,
         alone: bool,
@@ -64,7 +64,7 @@ impl Sizes {
         Self {
             rounds: if quick { rounds.min(2) } else { rounds },
             events: all.min(deep),
-            // What the others' own benchmarks have: more of them would only slow them down.
+            // The number of the libraries' own benchmarks. More jobs would only slow them down.
             jobs: if quick { 20_000 } else { 200_000 }.min(deep),
             deep,
             webhooks: if quick { 5_000 } else { 40_000 }.min(deep),
@@ -75,7 +75,7 @@ impl Sizes {
     }
 }
 
-/// Whoever goes first goes last the next time.
+/// The order of the sides in a round; every second round has the reverse order.
 fn turns(sides: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..sides).map(move |turn| {
         if round.is_multiple_of(2) {
@@ -86,7 +86,7 @@ fn turns(sides: usize, round: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A number of events as it is spoken.
+/// A number of events as text, such as `10 M`.
 fn many(events: u64) -> String {
     match events {
         _ if events > 0 && events.is_multiple_of(1_000_000) => {

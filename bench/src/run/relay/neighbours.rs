@@ -1,4 +1,4 @@
-//! What a destination that is down costs its neighbour, and how soon it catches up.
+//! Delay at one destination while another is down, and the time in which that one catches up.
 
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,11 @@ use super::{
 
 /// Events per second.
 const PACE: f64 = 200.0;
-/// Events before anything is counted.
+/// Number of events before counting starts.
 const WARM_UP: u64 = 50;
 const SIDES: [&str; 2] = ["A healthy", "A down"];
 
-/// Runs both in turns.
+/// Runs with a healthy and with an unavailable destination alternately.
 pub(in crate::run) async fn neighbours(bench: &Bench) -> anyhow::Result<Section> {
     let given = &bench.relay;
     let folder = Folder::make(&bench.dir, "neighbours")?;
@@ -37,8 +37,11 @@ pub(in crate::run) async fn neighbours(bench: &Bench) -> anyhow::Result<Section>
         )
     };
     let mut sides = SIDES.map(|side| ["p50", "p99"].map(|at| figure(side, at)));
-    let mut most = Series::new("A has half of what it missed, after it is up", Unit::Millis);
-    let mut all = Series::new("A has all of it", Unit::Millis);
+    let mut most = Series::new(
+        "A has half of the missed events, after its start",
+        Unit::Millis,
+    );
+    let mut all = Series::new("A has all of them", Unit::Millis);
     for round in 0..rounds {
         for turn in turns(SIDES.len(), round) {
             let database = bench.server().await?.database().await?;
@@ -90,13 +93,13 @@ pub(in crate::run) async fn neighbours(bench: &Bench) -> anyhow::Result<Section>
     let [healthy, down] = &sides;
     let ratio = Series::ratio("p99 at B, A down / A healthy", &down[1], &healthy[1]);
     Ok(Section {
-        title: "Neighbours: a destination that is down".to_owned(),
+        title: "Neighbours: an unavailable destination".to_owned(),
         how: format!(
-            "Two webhooks, A and B, are owed every event, {PACE} a second for {:?}; at A nobody \
-             listens until the last event has come to B, or somebody does all along. {rounds} \
-             rounds in turns, each on new processes with an empty database. A failed event is \
-             offered again after a second, an open breaker looks every ten: what A is owed when \
-             it comes up waits for the next look. It misses {} events.",
+            "Two webhooks, A and B, receive every event, {PACE} per second for {:?}. The \
+             receiver of A runs all the time, or starts only after the last event has arrived at \
+             B. {rounds} rounds alternately, each on new processes with an empty database. A \
+             failed event is retried after a second, and an open breaker tries every ten seconds, \
+             so A waits for the next try after its start. It misses {} events.",
             given.window,
             to_f64(WARM_UP + count)
         ),

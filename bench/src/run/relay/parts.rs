@@ -1,23 +1,23 @@
-//! Parts of this program that run beside the harness.
+//! Parts of this program that the harness starts as processes.
 
 use std::{path::Path, process::Command};
 
 use super::super::{postgres::connect, service::Running};
 use crate::relay::Drained;
 
-/// Starts a part of this program; `name` is its log's.
+/// Starts a part of this program, with its output in the file `name.log`.
 pub(super) fn start(folder: &Path, name: &str, arguments: &[&str]) -> anyhow::Result<Running> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments);
     Running::start(command, &folder.join(format!("{name}.log")))
 }
 
-/// Runs a part of this program to its end and returns what it said.
+/// Runs a part of this program to its end and returns its output.
 pub(super) async fn run(folder: &Path, arguments: &[&str]) -> anyhow::Result<String> {
     start(folder, "part", arguments)?.ended().await
 }
 
-/// Fills the outbox of a database with so many events, and has PostgreSQL look at them.
+/// Fills the outbox of a database with `events` events, and runs VACUUM and a checkpoint.
 pub(super) async fn fill(folder: &Path, url: &str, events: u64) -> anyhow::Result<()> {
     let events = events.to_string();
     let fill = ["relay", "fill", "--database", url, "--events", &events];
@@ -25,14 +25,15 @@ pub(super) async fn fill(folder: &Path, url: &str, events: u64) -> anyhow::Resul
     settle(url).await
 }
 
-/// What autovacuum and the checkpointer would do by and by: nobody pays for it who comes later.
+/// Does the work of autovacuum and the checkpointer now, so that it does not slow down a later
+/// measurement.
 pub(super) async fn settle(url: &str) -> anyhow::Result<()> {
     let client = connect(url).await?;
     client.batch_execute("VACUUM ANALYZE").await?;
     Ok(client.batch_execute("CHECKPOINT").await?)
 }
 
-/// Carries the events of a database to a destination that was never seen before.
+/// Delivers the events of a database to a new destination.
 pub(super) async fn drain(
     folder: &Path,
     url: &str,

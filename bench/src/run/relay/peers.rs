@@ -1,4 +1,4 @@
-//! The programs of others, as they are installed: below the folder that is measured in.
+//! Other queue libraries: they are installed below the folder of `--dir`.
 
 use std::{
     ffi::OsStr,
@@ -12,11 +12,11 @@ use serde::Deserialize;
 
 use super::super::service::Running;
 
-/// A program that drains a queue of its own.
+/// A program that drains the queue of another library.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     command: Vec<PathBuf>,
-    /// What it calls its jobs' worth of parallelism, and how much of it may suit it.
+    /// The degrees of parallelism to try: processes, workers or local queues.
     pub(super) choices: [u32; 2],
 }
 
@@ -25,7 +25,7 @@ struct Said {
     seconds: f64,
 }
 
-/// Installs a program of the node package manager, unless that was done for this very list.
+/// Installs a program with npm, unless its current list of packages is installed already.
 pub(super) fn node(dir: &Path, name: &str, choices: [u32; 2]) -> anyhow::Result<Peer> {
     let (from, to) = (sources(name), dir.join("peers").join(name));
     fs::create_dir_all(&to)?;
@@ -46,7 +46,7 @@ pub(super) fn node(dir: &Path, name: &str, choices: [u32; 2]) -> anyhow::Result<
     })
 }
 
-/// Builds a program of its own workspace.
+/// Builds a program that is a separate workspace.
 pub(super) fn cargo(dir: &Path, name: &str, choices: [u32; 2]) -> anyhow::Result<Peer> {
     fs::create_dir_all(dir.join("peers"))?;
     let target = dir.join("peers").canonicalize()?.join("target");
@@ -68,14 +68,14 @@ pub(super) fn cargo(dir: &Path, name: &str, choices: [u32; 2]) -> anyhow::Result
 }
 
 impl Peer {
-    /// Makes its schema and its jobs in an empty database.
+    /// Creates its schema and its jobs in an empty database.
     pub(super) async fn fill(&self, folder: &Path, url: &str, jobs: u64) -> anyhow::Result<()> {
         let jobs = jobs.to_string();
         self.run(folder, &["fill", url, &jobs]).await?;
         super::parts::settle(url).await
     }
 
-    /// Does them; returns the seconds that it took.
+    /// Runs the jobs and returns the duration in seconds.
     pub(super) async fn drain(
         &self,
         folder: &Path,
@@ -86,13 +86,13 @@ impl Peer {
         let (jobs, choice) = (jobs.to_string(), choice.to_string());
         let said = self.run(folder, &["drain", url, &jobs, &choice]).await?;
         let said: Said = serde_json::from_str(said.trim())
-            .with_context(|| format!("no figure of a drain: {said}"))?;
+            .with_context(|| format!("cannot parse the output of a drain: {said}"))?;
         Ok(said.seconds)
     }
 
     async fn run(&self, folder: &Path, arguments: &[&str]) -> anyhow::Result<String> {
         let [program, more @ ..] = &self.command[..] else {
-            anyhow::bail!("a peer without a program");
+            anyhow::bail!("the peer has no program");
         };
         let mut command = Command::new(program);
         command.args(more).args(arguments.iter().map(OsStr::new));

@@ -1,4 +1,4 @@
-//! Events that are emitted while somebody carries them.
+//! Producer: emits events while a relay delivers them.
 
 use std::{
     sync::{
@@ -23,15 +23,15 @@ use crate::{
     sources::{clock, random},
 };
 
-/// Writers that keep a pace.
+/// Number of writers at a fixed rate.
 const WRITERS: u64 = 8;
 
-/// A writer of events, on connections of its own.
+/// A writer of events, with its own connections.
 #[derive(Clone, Debug)]
 pub(super) struct Producer(Postgres);
 
 impl Producer {
-    /// Connects.
+    /// Opens the store.
     pub(super) async fn open(url: &str) -> anyhow::Result<Self> {
         let mut settings = Settings::new(url, clock(), random());
         settings.connections = 32;
@@ -39,7 +39,7 @@ impl Producer {
         Ok(Self(store.context("cannot open the store")?))
     }
 
-    /// Emits one event in a transaction; returns when its commit was heard of.
+    /// Emits one event in a transaction, and returns the time after its commit.
     pub(super) async fn one(&self, number: u64, tenant: Option<&Tenant>) -> anyhow::Result<u64> {
         self.some(number..number + 1, tenant).await
     }
@@ -58,8 +58,8 @@ impl Producer {
         Ok(nanoseconds())
     }
 
-    /// Emits `count` events from number `first` on at a fixed pace, one to a transaction; returns
-    /// each number with the moment of its commit.
+    /// Emits `count` events from number `first` on at a fixed rate, one per transaction. Returns
+    /// each number with the time after its commit.
     pub(super) async fn paced(
         &self,
         first: u64,
@@ -92,8 +92,8 @@ impl Producer {
         Ok(all)
     }
 
-    /// Emits `count` events from number `first` on as fast as `writers` can, `size` to a
-    /// transaction.
+    /// Emits `count` events from number `first` on as fast as possible, with `writers` tasks and
+    /// `size` events per transaction.
     pub(super) async fn burst(
         &self,
         first: u64,
@@ -121,7 +121,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Begins a transaction with one event, and leaves it open.
+    /// Begins a transaction, emits one event and leaves the transaction open.
     pub(super) async fn hold_open(&self, number: u64) -> anyhow::Result<Open> {
         let client = super::super::postgres::connect(&self.0.settings().url).await?;
         client.batch_execute("BEGIN").await?;
@@ -134,26 +134,26 @@ impl Producer {
     }
 }
 
-/// A transaction that wrote an event and is open still; it is rolled back when dropped.
+/// An open transaction that has written an event. It is rolled back when dropped.
 #[derive(Debug)]
 pub(super) struct Open(tokio_postgres::Client);
 
 impl Open {
-    /// Commits it; returns when that was heard of.
+    /// Commits it, and returns the time after the commit.
     pub(super) async fn commit(self) -> anyhow::Result<u64> {
         self.0.batch_execute("COMMIT").await?;
         Ok(nanoseconds())
     }
 }
 
-/// A snapshot that is kept for as long as this lives: nothing that it shows can be vacuumed away.
+/// A snapshot that is kept until this is dropped. VACUUM cannot remove rows that it can see.
 #[derive(Debug)]
 pub(super) struct Pinned(
-    #[expect(dead_code, reason = "it is its being there")] tokio_postgres::Client,
+    #[expect(dead_code, reason = "it keeps the snapshot")] tokio_postgres::Client,
 );
 
 impl Pinned {
-    /// Takes it.
+    /// Takes a snapshot.
     pub(super) async fn take(url: &str) -> anyhow::Result<Self> {
         let client = super::super::postgres::connect(url).await?;
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_snapshot()";

@@ -1,4 +1,4 @@
-//! A webhook receiver beside the harness, and what it saw.
+//! Starts `bench receive` and reads what it has received.
 
 use std::{
     net::SocketAddr,
@@ -16,26 +16,26 @@ use crate::{
     load::{Connection, Request},
 };
 
-/// Between two looks at what came.
+/// Poll interval of the receiver.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// `bench receive`, in a process of its own.
+/// `bench receive` in a separate process.
 #[derive(Debug)]
 pub(super) struct Receiver {
     service: Service,
 }
 
-/// What a receiver saw.
+/// The counts of a receiver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// Different events.
+    /// Number of different events.
     pub(super) events: u64,
-    /// Deliveries, repeated ones included.
+    /// Number of deliveries, including repeated ones.
     pub(super) deliveries: u64,
 }
 
 impl Receiver {
-    /// Starts one that knows the numbers below `events`.
+    /// Starts a receiver for events with numbers below `events`.
     pub(super) async fn start(
         folder: &Path,
         events: u64,
@@ -44,7 +44,7 @@ impl Receiver {
         Self::start_on(free_address()?, folder, events, per_second).await
     }
 
-    /// Starts one on a given address.
+    /// Starts a receiver on a given address.
     pub(super) async fn start_on(
         address: SocketAddr,
         folder: &Path,
@@ -62,24 +62,24 @@ impl Receiver {
         Ok(Self { service })
     }
 
-    /// What a relay is told, for a destination of this name.
+    /// The value of `--webhook` for a destination of this name.
     pub(super) fn named(&self, name: &str) -> String {
         named(name, self.service.address)
     }
 
-    /// What came so far; fails when an event came under two ids, or two under one.
+    /// The counts so far. Fails if an event arrived under two ids, or two events under one.
     pub(super) async fn seen(&self) -> anyhow::Result<Seen> {
         let body = self.ask("/seen").await?;
         let figures = str::from_utf8(&body)?.split(' ').map(str::parse);
         let figures: Vec<u64> = figures.collect::<Result<_, _>>()?;
         let [events, deliveries, ids] = figures[..] else {
-            bail!("the receiver said {figures:?}");
+            bail!("cannot parse the response of the receiver: {figures:?}");
         };
-        ensure!(ids == events, "{events} events came under {ids} ids");
+        ensure!(ids == events, "{events} events arrived under {ids} ids");
         Ok(Seen { events, deliveries })
     }
 
-    /// Waits until so many different events came; says how long that took.
+    /// Waits until `events` different events have arrived, and returns how long it waited.
     pub(super) async fn until(&self, events: u64, most: Duration) -> anyhow::Result<Duration> {
         let start = Instant::now();
         loop {
@@ -88,13 +88,16 @@ impl Receiver {
                 return Ok(start.elapsed());
             }
             if start.elapsed() > most {
-                bail!("after {most:?} {} events of {events} had come", seen.events);
+                bail!(
+                    "after {most:?} {} events of {events} had arrived",
+                    seen.events
+                );
             }
             sleep(LOOK).await;
         }
     }
 
-    /// When each event came, by its number; 0 where it did not.
+    /// The arrival time of each event, by its number; 0 if it has not arrived.
     pub(super) async fn arrivals(&self) -> anyhow::Result<Vec<u64>> {
         let body = self.ask("/arrivals").await?;
         let eight = body.chunks_exact(8).map(<[u8; 8]>::try_from);
@@ -106,24 +109,28 @@ impl Receiver {
         let mut connection = Connection::open(self.service.address).await?;
         let head = connection.exchange(Request::get(path, None).bytes()).await;
         let head = head.with_context(|| format!("GET {path}"))?;
-        ensure!(head.status == 200, "GET {path} is answered {}", head.status);
+        ensure!(
+            head.status == 200,
+            "GET {path}: expected status 200, got {}",
+            head.status
+        );
         Ok(connection.body().to_vec())
     }
 }
 
-/// What a relay is told of a destination.
+/// The value of `--webhook` for a destination.
 pub(super) fn named(name: &str, address: SocketAddr) -> String {
     format!("{name}=http://{address}/")
 }
 
-/// How long after its commit each event came; fails where one did not come.
+/// The delay between the commit and the arrival of each event. Fails if an event has not arrived.
 pub(super) fn delays(commits: &[(u64, u64)], arrivals: &[u64]) -> anyhow::Result<Histogram> {
     let mut delays = Histogram::new();
     for (number, committed) in commits {
         let place = usize::try_from(*number)?;
         let arrived = arrivals.get(place).copied().unwrap_or(0);
-        ensure!(arrived > 0, "event {number} did not come");
-        // The far side may have it before its writer hears of its commit.
+        ensure!(arrived > 0, "event {number} did not arrive");
+        // The receiver may have the event before the writer knows that its commit has succeeded.
         delays.record(Duration::from_nanos(arrived.saturating_sub(*committed)));
     }
     Ok(delays)

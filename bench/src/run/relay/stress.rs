@@ -1,7 +1,7 @@
-//! Target 7: what a deep backlog, a pinned snapshot and an open writer do to the relay's speed.
+//! Target 7: the speed of the relay with a deep backlog, a pinned snapshot and an open writer.
 //!
-//! Queues on PostgreSQL slow down under each of them: rows that are dead and cannot be removed lie
-//! in the way of those that are alive.
+//! Usual queues on PostgreSQL slow down under each of them, because their queries have to read past
+//! dead rows that cannot be removed.
 
 use super::{
     super::{
@@ -19,7 +19,7 @@ use crate::relay::Drained;
 
 const SIDES: [&str; 3] = ["idle", "a snapshot pinned", "a writer open"];
 
-/// The speed of one side, and how it changed within the run.
+/// The speed of one side, and its change within the run.
 struct Speed {
     rate: Series,
     decline: Series,
@@ -39,7 +39,7 @@ impl Speed {
     }
 }
 
-/// Drains them in turns.
+/// Drains under each condition alternately.
 pub(in crate::run) async fn stress(bench: &Bench) -> anyhow::Result<Section> {
     let given = &bench.relay;
     let folder = Folder::make(&bench.dir, "relay-stress")?;
@@ -125,11 +125,11 @@ fn section(
     Section {
         title: "Target 7: a deep backlog, a pinned snapshot, an open writer".to_owned(),
         how: format!(
-            "As in target 6, {} events, in {} rounds; with a snapshot that is kept, or a \
-             transaction that has written an event and stays open, for as long as the drain \
-             takes. A backlog of {} is drained {} times. The speed of the last tenth is held \
-             against that of the second: the first one opens connections. Sizes are of tables \
-             and their indexes; recycled is after `purge_events` with no retention.",
+            "As in target 6, {} events, in {} rounds. During the drain a snapshot is kept, or a \
+             transaction that has written an event stays open. A backlog of {} is drained {} \
+             times. The speed of the last tenth is compared with that of the second, because \
+             connections are opened in the first. Sizes include tables and their indexes; \
+             \"recycled\" is after `purge_events` without retention.",
             many(given.events),
             given.rounds,
             many(deep.events),

@@ -1,4 +1,4 @@
-//! What one tenant's flood does to another tenant's single events.
+//! Delay of a tenant's single events while another tenant floods the destination.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use super::{
 };
 use crate::{histogram::Histogram, receive::nanoseconds};
 
-/// What the receiver takes per second, of everybody together.
+/// Maximum rate of the receiver, for all tenants together.
 const SPEED: u32 = 5_000;
-/// Between two events of the small tenant.
+/// Interval between two events of the small tenant.
 const BETWEEN: Duration = Duration::from_millis(100);
 const SIDES: [&str; 2] = ["alone", "beside a flood"];
 
-/// Runs both in turns.
+/// Runs with and without a flood alternately.
 pub(in crate::run) async fn tenants(bench: &Bench) -> anyhow::Result<Section> {
     let given = &bench.relay;
     let folder = Folder::make(&bench.dir, "tenants")?;
@@ -39,7 +39,7 @@ pub(in crate::run) async fn tenants(bench: &Bench) -> anyhow::Result<Section> {
     };
     let mut sides = SIDES.map(|side| ["p50", "p99", "max"].map(|at| figure(side, at)));
     let mut waiting = Series::new(
-        "events that had not come at the end, beside a flood",
+        "events that had not arrived at the end, beside a flood",
         Unit::Count,
     );
     for round in 0..rounds {
@@ -67,13 +67,13 @@ pub(in crate::run) async fn tenants(bench: &Bench) -> anyhow::Result<Section> {
     let [alone, beside] = &sides;
     let ratio = Series::ratio("p99 beside a flood / alone", &beside[1], &alone[1]);
     Ok(Section {
-        title: "Tenants: one floods, another has a single event now and then".to_owned(),
+        title: "Tenants: one floods, another emits single events".to_owned(),
         how: format!(
-            "A receiver that takes {SPEED} a second is owed {} events of one tenant, which were \
-             committed at once; another tenant then emits one every {BETWEEN:?} for {window:?}. \
-             An event that has not come as long after counts as late as it is then, so that such a \
-             figure means that it waits for the whole flood. {rounds} rounds in \
-             turns, each on new processes with an empty database.",
+            "One tenant has committed {} events at once for a receiver that takes {SPEED} per \
+             second. Another tenant then emits one event every {BETWEEN:?} for {window:?}. If an \
+             event has not arrived after as long again, its delay until then is counted; such a \
+             figure means that the event waits for the whole flood. {rounds} rounds alternately, \
+             each on new processes with an empty database.",
             many(flood)
         ),
         series: sides
@@ -85,8 +85,8 @@ pub(in crate::run) async fn tenants(bench: &Bench) -> anyhow::Result<Section> {
     })
 }
 
-/// Emits the small tenant's events; says how late they came, and how many did not within as long
-/// again.
+/// Emits the events of the small tenant. Returns their delays, and how many had not arrived after
+/// as long again.
 async fn small(line: &Line, count: u64, window: Duration) -> anyhow::Result<(Histogram, u64)> {
     let tenant = Tenant::new("small")?;
     let mut commits = Vec::new();

@@ -1,4 +1,4 @@
-//! Target 9: webhooks end to end, from the first `emit` until the receiver has said 2xx to all.
+//! Target 9: webhooks end to end, from the first `emit` until the receiver has accepted all.
 
 use std::time::Instant;
 
@@ -14,14 +14,14 @@ use super::{
     turns,
 };
 
-/// Writers that emit at once.
+/// Number of concurrent writers.
 const WRITERS: u64 = 32;
-/// Events of one transaction.
+/// Number of events per transaction.
 const SIZES: [u64; 2] = [100, 1];
 /// Events per second of the paced run.
 const PACE: f64 = 500.0;
 
-/// Runs them in turns.
+/// Runs the transaction sizes alternately.
 pub(in crate::run) async fn webhooks(bench: &Bench) -> anyhow::Result<Section> {
     let given = &bench.relay;
     let folder = Folder::make(&bench.dir, "webhooks")?;
@@ -59,14 +59,14 @@ pub(in crate::run) async fn webhooks(bench: &Bench) -> anyhow::Result<Section> {
     Ok(Section {
         title: "Target 9: webhooks end to end".to_owned(),
         how: format!(
-            "{} events of about 100 bytes are emitted by {WRITERS} writers as fast as they can, \
-             100 or one to a transaction, and carried over 32 connections to a receiver in a \
-             process of its own, signed; {} rounds in turns, each on new processes with an empty \
-             database. Measured is from the first `emit` until the receiver has every event, \
-             which it knows by number and by id; it checks the first hundred signatures and one \
-             in a thousand after them. A target of 8,000/s is 8 times the 1,000 to 1,180/s that \
-             are known of svix-server 1.100 on such a machine (memory queue, 32 clients; p50 4.1 \
-             ms, p99 7.6 ms); it is not measured here.",
+            "{} events of about 100 bytes are emitted by {WRITERS} writers as fast as possible, \
+             100 or one per transaction, and delivered, signed, over 32 connections to a receiver \
+             in a separate process; {} rounds alternately, each on new processes with an empty \
+             database. The time is measured from the first `emit` until the receiver has every \
+             event, by number and by id. It verifies the first hundred signatures and one in a \
+             thousand after them. The target of 8,000/s is 8 times the 1,000 to 1,180/s that are \
+             known of svix-server 1.100 on such a machine (memory queue, 32 clients; p50 4.1 ms, \
+             p99 7.6 ms); svix-server is not measured here.",
             many(events),
             given.rounds
         ),

@@ -1,7 +1,7 @@
-//! An axum service on Hapax with an arbitrary handler: one INSERT, one event, an answer.
+//! An axum service on Hapax with an arbitrary handler: one INSERT, one event, one response.
 //!
-//! The handler gets a transaction and does with it what it likes, so nothing is shared between
-//! requests; the key, the order, the event and the answer are one commit.
+//! The handler receives a transaction and may do anything with it, so requests do not share
+//! commits. The key, the order, the event and the response are written in one commit.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use http::{HeaderName, header};
 use super::{Flags, ORDER_INSERT, Order, Stated, TENANT, make_tables};
 use crate::{serve::answer::Answer, sources};
 
-/// What the handler says of itself; the rest is the layer's.
+/// The headers of the handler; the layer adds the others.
 const OWN: [HeaderName; 3] = [header::CONTENT_TYPE, header::ETAG, header::LOCATION];
 
-/// The service; where its claim rides, it travels with the INSERT.
+/// The service. If `rides` is set, the claim is pipelined with the INSERT.
 pub(in crate::serve) async fn orders(
     flags: Flags,
     answer: Answer,

@@ -1,6 +1,6 @@
-//! What people write first: one bare INSERT, prepared, a commit of its own.
+//! The simplest reference service: one bare INSERT, prepared, with a commit for each request.
 //!
-//! No key, no stored answer, no event: a retry makes a second order.
+//! It has no key, no stored response and no event, so a retry creates a second order.
 
 use axum::{
     Json,
@@ -11,7 +11,7 @@ use deadpool_postgres::Pool;
 use super::{ORDER_INSERT, Order, Stated, answered, run};
 use crate::serve::answer::Answer;
 
-/// The route that writes.
+/// The route that writes an order.
 pub(super) fn orders(pool: Pool, answer: Answer) -> MethodRouter {
     post(move |Json(stated): Json<Stated>| {
         let (pool, answer) = (pool.clone(), answer.clone());

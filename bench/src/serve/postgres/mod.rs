@@ -1,7 +1,7 @@
-//! The services on PostgreSQL that the shop is held against.
+//! The reference services on PostgreSQL.
 //!
-//! They write the shop's own table, parse the order as the shop does, prepare what they send and
-//! share a pool of connections. Nobody speaks TLS, the shop included.
+//! They write to the table of the shop, parse the order like the shop, prepare their statements and
+//! use a connection pool. Neither they nor the shop use TLS.
 
 mod insert;
 mod transaction;
@@ -25,28 +25,28 @@ use crate::sources;
 
 pub(super) use atomic::orders as atomic;
 
-/// The shop's tables, from the shop itself: the same effect is the same rows.
+/// The migration of the shop, so that all services write the same rows.
 const SHOP: &str = include_str!("../../../../examples/shop/migrations/postgres/0001_shop.sql");
-/// One order, as whoever knows no groups writes it.
+/// Inserts one order.
 pub(crate) const ORDER_INSERT: &str = "\
 INSERT INTO shop_order
     (tenant, id, customer_id, amount, currency, note, version, created_at, updated_at)
 VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $7)";
-/// Whose orders they are.
+/// The tenant of the orders.
 const TENANT: &str = "bench";
 
-/// Which database, and how many connections to it.
+/// The database and the size of the connection pool.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
-    /// The database, as postgres://USER@HOST:PORT/NAME; the tables are made when missing
+    /// The database, as postgres://USER@HOST:PORT/NAME; missing tables are created
     #[arg(long, value_name = "URL")]
     database: String,
-    /// Connections
+    /// Size of the connection pool
     #[arg(long, default_value_t = 16)]
     pool: usize,
 }
 
-/// Which of the services.
+/// A service with a connection pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Insert,
@@ -56,7 +56,7 @@ pub(super) enum Kind {
 }
 
 impl Flags {
-    /// The route that does it.
+    /// The route of the service.
     pub(super) async fn orders(self, kind: Kind, answer: Answer) -> anyhow::Result<MethodRouter> {
         make_tables(&self.database).await?;
         let pool = self.pool()?;
@@ -77,7 +77,7 @@ impl Flags {
     }
 }
 
-/// Makes the shop's tables where there are none.
+/// Creates the tables of the shop if they are missing.
 pub(crate) async fn make_tables(url: &str) -> anyhow::Result<()> {
     let (client, connection) = tokio_postgres::connect(url, NoTls)
         .await
@@ -86,12 +86,12 @@ pub(crate) async fn make_tables(url: &str) -> anyhow::Result<()> {
     let there = "SELECT to_regclass('shop_order') IS NOT NULL";
     if !client.query_one(there, &[]).await?.get::<_, bool>(0) {
         let made = client.batch_execute(SHOP).await;
-        made.context("cannot make the shop's tables")?;
+        made.context("cannot create the tables of the shop")?;
     }
     Ok(())
 }
 
-/// An order as its creator states it.
+/// An order as the client sends it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stated {
@@ -101,7 +101,7 @@ pub(crate) struct Stated {
     note: Option<String>,
 }
 
-/// An order as it is written: what was stated, under an id that rises with time.
+/// An order as it is stored, with an id that increases with time.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) id: String,
@@ -146,7 +146,7 @@ async fn run(
     client.execute(&statement, params).await
 }
 
-/// The answer, once what came before it is done.
+/// The recorded response if the work succeeded, otherwise the error.
 fn answered(done: anyhow::Result<()>, answer: &Answer) -> Response {
     match done {
         Ok(()) => answer.respond(),

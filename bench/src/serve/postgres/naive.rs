@@ -1,7 +1,7 @@
 //! The idempotent write as it is usually written by hand: six statements in turn.
 //!
-//! Begin, claim by inserting the key, the order, the event, the stored answer, commit. Its tables
-//! hold what is needed and no more: a key, an answer and an event, with a primary key each.
+//! The statements are: begin, claim by inserting the key, insert the order, insert the event, store
+//! the response, commit. The tables contain only what is needed, and have only a primary key each.
 
 use axum::{
     Json,
@@ -27,10 +27,10 @@ INSERT INTO naive_key (tenant, key, fingerprint) VALUES ($1, $2, $3) ON CONFLICT
 const EMIT: &str = "\
 INSERT INTO naive_event (type, aggregate_id, payload) VALUES ('order.created', $1, $2)";
 const COMPLETE: &str = "UPDATE naive_key SET status = $3, body = $4 WHERE tenant = $1 AND key = $2";
-/// As long as a fingerprint is; nobody compares it here.
+/// A constant with the length of a fingerprint; it is never compared.
 const FINGERPRINT: &str = "c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00";
 
-/// The route that writes.
+/// The route that writes an order.
 pub(super) async fn orders(pool: Pool, answer: Answer) -> anyhow::Result<MethodRouter> {
     pool.get().await?.batch_execute(TABLES).await?;
     Ok(post(
@@ -58,8 +58,8 @@ async fn in_turn(pool: &Pool, key: &str, order: &Order, answer: &Answer) -> anyh
     let body = answer.body().as_ref();
     let tx = client.transaction().await?;
     let claimed = tx.execute(&claim, &[&TENANT, &key, &FINGERPRINT]).await?;
-    // The load asks with a fresh key each time.
-    anyhow::ensure!(claimed == 1, "the key was used");
+    // The load generator sends a new key with each request.
+    anyhow::ensure!(claimed == 1, "the key is already taken");
     tx.execute(&insert, &order.row()).await?;
     let payload = str::from_utf8(body)?;
     tx.execute(&emit, &[&order.id, &payload]).await?;

@@ -1,7 +1,7 @@
-//! A bare primary-key SELECT for each request: what a replay without a cache costs at the least.
+//! Reference service for a replay without a cache: one primary-key SELECT per request.
 //!
-//! The table maps keys to bodies; a key that is not there yet is written before the answer, so
-//! that the load generator fills the table by its first pass.
+//! The table maps keys to bodies. A key that is missing is inserted before the response, so the
+//! load generator fills the table with its first pass.
 
 use axum::{
     http::HeaderMap,
@@ -19,7 +19,7 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS answer (key text PRIMARY KEY, bo
 const SELECT: &str = "SELECT body FROM answer WHERE key = $1";
 const INSERT: &str = "INSERT INTO answer VALUES ($1, $2) ON CONFLICT DO NOTHING";
 
-/// The route that reads its answer.
+/// The route that reads its response.
 pub(super) async fn orders(pool: Pool, answer: Answer) -> anyhow::Result<MethodRouter> {
     pool.get().await?.batch_execute(TABLE).await?;
     Ok(post(move |headers: HeaderMap| {

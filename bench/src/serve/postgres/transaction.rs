@@ -1,6 +1,6 @@
-//! The bare transaction: begin, insert, commit, each awaited before the next.
+//! Reference service with a bare transaction: begin, insert, commit, each awaited before the next.
 //!
-//! What a handler of one statement costs anybody who opens a transaction for it.
+//! This is the cost of a handler with one statement that opens a transaction.
 
 use axum::{
     Json,
@@ -11,7 +11,7 @@ use deadpool_postgres::Pool;
 use super::{ORDER_INSERT, Order, Stated, answered};
 use crate::serve::answer::Answer;
 
-/// The route that writes.
+/// The route that writes an order.
 pub(super) fn orders(pool: Pool, answer: Answer) -> MethodRouter {
     post(move |Json(stated): Json<Stated>| {
         let (pool, answer) = (pool.clone(), answer.clone());

@@ -48,12 +48,12 @@ pub enum SendError {
     Journal(#[source] BoxError),
     /// According to the journal, the operation is unfinished under another key than the given one.
     /// Nothing was sent.
-    #[error("the operation is unfinished under another key, by the journal")]
+    #[error("according to the journal, the operation is unfinished under another key")]
     OtherKey,
     /// According to the journal, the operation has been unfinished for so long that the service may
     /// have deleted the key and would execute the operation again. Nothing was sent.
     #[error(
-        "the operation is unfinished under key {}, {}: a service may have forgotten that key by now",
+        "the operation is unfinished under key {}, {}: the service may have deleted it by now",
         key.quoted(), since(*age)
     )]
     Stale {
@@ -63,7 +63,7 @@ pub enum SendError {
         age: Option<Duration>,
     },
     /// No response was received.
-    #[error("no answer came")]
+    #[error("no response was received")]
     NoAnswer {
         /// The key of the operation.
         key: Option<IdempotencyKey>,
@@ -75,7 +75,7 @@ pub enum SendError {
         source: BoxError,
     },
     /// The response is too long. It is final and is not requested again.
-    #[error("the answer is longer than {max} bytes")]
+    #[error("the response is longer than {max} bytes")]
     TooLarge {
         /// The status.
         status: StatusCode,
@@ -90,8 +90,8 @@ pub enum SendError {
 
 fn since(age: Option<Duration>) -> String {
     match age {
-        Some(age) => format!("begun {} s ago", age.as_secs()),
-        None => "begun at a moment that is still to come by this machine's clock".to_owned(),
+        Some(age) => format!("started {} s ago", age.as_secs()),
+        None => "started at a time that is in the future by this machine's clock".to_owned(),
     }
 }
 
@@ -113,7 +113,7 @@ pub(super) fn code(headers: &HeaderMap, body: &[u8]) -> Option<String> {
 /// What a final response says about its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The outcome is known, whichever attempt caused it. The key can be removed from the journal.
+    /// The outcome of the operation is known. The key can be removed from the journal.
     Known,
     /// This attempt had no effect. The key can be removed if there was no other attempt.
     Nothing,
@@ -123,10 +123,10 @@ pub(super) enum Fate {
 
 /// What a final response says about its key.
 ///
-/// A 401 or a 404 says nothing about an attempt whose response was lost, in this run or in another
-/// one. Only a success, or a response of the protected operation itself, does. If no earlier
-/// attempt is `in_doubt`, such a response says that this attempt had no effect. A server error does
-/// not even say that, because a proxy may have given up on a request that is still running.
+/// A 401 or a 404 says nothing about an earlier attempt whose response was lost, in this run or in
+/// another one. Only a success, or a response of the protected operation itself, settles that. If
+/// no earlier attempt is `in_doubt`, a 401 or a 404 means that this attempt had no effect. A server
+/// error does not mean that, because a proxy may have given up on a request that is still running.
 pub(super) fn fate(
     status: StatusCode,
     headers: &HeaderMap,

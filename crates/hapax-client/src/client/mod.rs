@@ -145,9 +145,9 @@ impl Client {
 #[non_exhaustive]
 pub enum ClientError {
     /// The certificate is not valid PEM.
-    #[error("certificate to trust is no PEM")]
+    #[error("certificate to trust is not PEM")]
     NotPem,
     /// The settings cannot be used.
-    #[error("client cannot be made")]
+    #[error("HTTP client cannot be created")]
     Unusable(#[source] reqwest::Error),
 }

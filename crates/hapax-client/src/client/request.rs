@@ -116,8 +116,8 @@ impl Request {
     /// Discards an unfinished run of this operation from the journal and sends the request under a
     /// new key.
     ///
-    /// The service then executes the operation once more, whatever the outcome of the earlier run
-    /// was. Find that out first.
+    /// The service then executes the operation once more, even if the earlier run succeeded. Find
+    /// out first whether it did.
     #[must_use]
     pub fn anew(mut self) -> Self {
         self.is_anew = true;
@@ -164,9 +164,9 @@ impl Request {
 #[non_exhaustive]
 pub enum RequestError {
     /// The URL is not an `http` or `https` URL.
-    #[error("{0:?} is no http or https address")]
+    #[error("{0:?} is not an http or https URL")]
     Url(String),
     /// The header is not valid, or the client sets it itself.
-    #[error("{0:?} is no header that can be sent")]
+    #[error("{0:?} is not a header that can be set")]
     Header(String),
 }

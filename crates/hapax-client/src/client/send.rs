@@ -133,7 +133,7 @@ async fn strike_out(client: &Client, intent: &Intent, key: &IdempotencyKey, fate
     if let Err(error) = struck {
         tracing::warn!(
             error = &*error,
-            "a finished key stays in the journal: the same request gets the same answer again"
+            "finished key stays in the journal: the same request will get the same response again"
         );
     }
 }
@@ -193,7 +193,7 @@ struct Missing {
     source: BoxError,
 }
 
-/// What was observed, the code of the problem, and the note of the attempt.
+/// Returns what was observed, the code of the problem, and the note of the attempt.
 fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<String>, String) {
     match came {
         Ok(came) => {
@@ -206,7 +206,7 @@ fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<St
             let code = came.body.as_ref();
             let code = code.and_then(|body| answer::code(&came.headers, body));
             let note = match (&came.body, retry_after) {
-                (None, _) => "the answer is too long".to_owned(),
+                (None, _) => "the response is too long".to_owned(),
                 (_, Some(wait)) => format!("retry after {} s", wait.as_secs()),
                 _ => String::new(),
             };
@@ -270,7 +270,7 @@ async fn attempt(
         Ok(Err(error)) => Err(Missing::from(error)),
         Err(_) => Err(Missing {
             was_sent: true,
-            source: format!("no answer within {} ms", at_most.as_millis()).into(),
+            source: format!("no response within {} ms", at_most.as_millis()).into(),
         }),
     }
 }

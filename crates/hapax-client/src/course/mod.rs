@@ -1,8 +1,8 @@
-//! The decisions of one operation, from its first attempt to its end.
+//! Retry decisions of one operation, from its first attempt to its end.
 //!
 //! This module neither waits nor sends. The caller asks it before and after each attempt. A retry
-//! is subtracted from the budget when it is sent, not when it is decided: otherwise the budget
-//! would not hold in every time window.
+//! is subtracted from the budget when it is sent, not when it is decided: otherwise more retries
+//! than the budget allows could be sent in one time window.
 
 use std::{sync::Arc, time::Duration};
 
@@ -52,7 +52,7 @@ impl Stopped {
 pub(crate) enum Step {
     /// Wait, then ask whether to send again.
     Wait(Duration),
-    /// Do nothing.
+    /// Do not send again.
     Stop(Stopped),
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Step {
 pub(crate) struct Course {
     shared: Arc<Shared>,
     account: Arc<str>,
-    /// The name of its destination in metrics.
+    /// The name of the destination in metrics.
     label: Arc<str>,
     repeatable: bool,
     attempts: Attempts,
@@ -97,7 +97,7 @@ impl Course {
         self.total = self.total.min(most);
     }
 
-    /// The remaining time, and the part of it that one attempt may take. It is never zero, because
+    /// The remaining time, and the time that one attempt may take. Neither is ever zero, because
     /// the caller is about to send.
     pub(crate) fn time(&mut self, elapsed: Duration) -> (Duration, Duration) {
         self.sent_at = elapsed;

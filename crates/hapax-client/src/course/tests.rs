@@ -23,7 +23,7 @@ fn shared(policy: Policy, clock: &ManualClock, seed: u64) -> Arc<Shared> {
     Arc::new(Shared::new(policy, clock.clock(), seeded_random(seed)))
 }
 
-/// An operation on a clock that stands still.
+/// An operation on a stopped clock.
 fn course(policy: Policy, repeatable: bool) -> Course {
     let shared = shared(policy, &ManualClock::new(), 1);
     Course::begin(&shared, "http://a:80".into(), repeatable)
@@ -225,7 +225,7 @@ fn without_a_budget_an_outage_multiplies_the_load() {
     let sent = outage(policy(Budget::unbounded()), 100, 30_000, 7);
     assert!(
         sent.retries.len() > 5 * sent.firsts.len(),
-        "the outage bites"
+        "the outage multiplies the load"
     );
 }
 

@@ -48,7 +48,7 @@ impl Intent {
     }
 }
 
-/// The key of an operation that starts or continues.
+/// The key of an operation that starts or is continued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
     /// The key.
@@ -91,8 +91,8 @@ pub trait Journal: Debug + Send + Sync + 'static {
         key: &'a IdempotencyKey,
     ) -> BoxFuture<'a, Result<(), BoxError>>;
 
-    /// Removes an operation that had no effect as far as this run knows, unless another run has
-    /// continued under its key, whose outcome is not known.
+    /// Removes an operation that had no effect as far as this run knows. If another run has
+    /// continued under the key, its outcome is not known, and the operation is kept.
     fn withdraw<'a>(
         &'a self,
         intent: &'a Intent,

@@ -3,8 +3,9 @@
 //! A line is a JSON object: `open` with the operation that is about to be sent, or `done` with a
 //! key. A second `open` with the same key says that another run has continued under it. A last line
 //! without a line break, or with zero bytes in it, was not written completely because the process
-//! died or the power failed. Nothing was sent for it, or it only says that a key is done, so it is
-//! ignored. Any other line that is not valid is an error.
+//! died or the power failed. It is ignored: if it was an `open`, nothing was sent for it, and if it
+//! was a `done`, the operation only counts as unfinished. Any other line that is not valid is an
+//! error.
 
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ impl Open {
 impl Record {
     /// The line with its line break.
     pub(super) fn line(&self) -> String {
-        let mut line = serde_json::to_string(self).expect("a record is plain strings and numbers");
+        let mut line = serde_json::to_string(self).expect("a record is strings and numbers");
         line.push('\n');
         line
     }
@@ -64,7 +65,7 @@ impl Record {
 
 /// The line is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {0} of the journal is no record")]
+#[error("line {0} of the journal is not a valid record")]
 pub(super) struct NoRecord(usize);
 
 /// The unfinished operations, and the length of the complete lines in bytes.
@@ -72,7 +73,7 @@ pub(super) struct NoRecord(usize);
 pub(super) struct Unfinished {
     pub(super) open: Vec<Open>,
     pub(super) whole: usize,
-    /// The latest timestamp of any line. The current time is later.
+    /// The latest timestamp of any line, which the current time cannot precede.
     newest_ms: i64,
 }
 
@@ -105,7 +106,7 @@ impl Unfinished {
         })
     }
 
-    /// The first line according to which an operation is unfinished.
+    /// The first line of an unfinished operation.
     pub(super) fn first_of(&self, intent: &Intent) -> Option<&Open> {
         self.open.iter().find(|open| open.is_for(intent))
     }

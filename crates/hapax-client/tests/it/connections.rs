@@ -1,4 +1,4 @@
-//! What becomes of an operation whose connections fail.
+//! Operations whose connections fail.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn a_reset_before_and_in_the_middle_of_an_answer_is_survived() {
     assert_eq!((answer.status.as_u16(), answer.attempts.len()), (200, 3));
     assert_eq!(
         answer.attempts[1].status, None,
-        "an answer that broke off is none"
+        "a response that broke off does not count"
     );
     assert_eq!(listener.requests(), 3);
 }
@@ -67,7 +67,7 @@ async fn nobody_listening_is_before_any_byte_and_so_also_a_post_without_a_key_is
 
 #[tokio::test]
 async fn a_server_that_comes_back_gets_the_request_that_waited_for_it() {
-    // A port that no connection of others is given meanwhile.
+    // A port that the system gives to no other connection meanwhile.
     let down = HttpReceiver::start_at(([127, 0, 0, 1], free_port()).into()).await;
     let down = down.unwrap();
     let (address, url) = (down.address(), down.url("/orders"));
@@ -103,7 +103,7 @@ async fn a_silent_server_costs_one_attempts_time_and_not_the_operations() {
         .await;
     let answer = answer.unwrap();
     assert_eq!((answer.status.as_u16(), answer.attempts.len()), (200, 2));
-    assert_eq!(answer.attempts[0].notes, "no answer within 2000 ms");
+    assert_eq!(answer.attempts[0].notes, "no response within 2000 ms");
 }
 
 #[tokio::test]

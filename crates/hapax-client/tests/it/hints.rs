@@ -1,4 +1,4 @@
-//! What a server asks for, and how it is heeded.
+//! `Retry-After` and the remaining time in the requests.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ async fn seconds_are_a_minimum() {
 
 #[tokio::test]
 async fn a_date_is_measured_against_the_answers_own_date() {
-    // A server whose clock is years behind.
+    // The clock of this server is years slow.
     let reply = HttpReply::status(429)
         .header("date", "Tue, 14 Nov 2023 22:13:20 GMT")
         .header("retry-after", "Tue, 14 Nov 2023 22:13:21 GMT");

@@ -1,4 +1,4 @@
-//! Keys that outlive their client.
+//! Keys in a journal, which survive the client.
 
 use std::{
     path::Path,
@@ -16,7 +16,7 @@ use hapax_testkit::{
 
 use crate::stage::{clock, post, settings};
 
-/// A client as a process of its own would make it.
+/// A client as another process would create it.
 fn client(journal: impl Journal, seed: u64) -> Client {
     let mut settings = settings();
     settings.random = seeded_random(seed);
@@ -50,7 +50,10 @@ async fn a_client_that_gave_up_or_died_goes_on_under_the_same_key() {
         "{keys:?}"
     );
     let next = kept(folder.path(), 4).send(post(&receiver)).await.unwrap();
-    assert!(!next.is_resumed && next.key != last.key, "it was done");
+    assert!(
+        !next.is_resumed && next.key != last.key,
+        "the key was finished"
+    );
 }
 
 #[tokio::test]
@@ -74,21 +77,21 @@ async fn another_request_has_another_key_and_so_has_the_same_by_another_name() {
 async fn an_answer_that_says_nothing_about_a_lost_one_does_not_strike_the_key_out() {
     let (receiver, folder) = (HttpReceiver::start().await, tempfile::tempdir().unwrap());
     let client = kept(folder.path(), 1);
-    // The first attempt may have had its effect; then the token has expired.
+    // The first attempt may have had an effect. The token expires before the second.
     receiver.reply_next(HttpReply::closed());
     receiver.reply_next(HttpReply::status(401));
     let refused = client.send(post(&receiver)).await.unwrap();
     assert_eq!(refused.status, 401);
     let again = client.send(post(&receiver)).await.unwrap();
     assert_eq!((again.key, again.is_resumed), (refused.key, true));
-    // Alone, a 401 is about this request, and nothing happened.
+    // Without a lost attempt, a 401 means that the request had no effect.
     receiver.reply_next(HttpReply::status(401));
     let refused = client.send(post(&receiver)).await.unwrap();
     let next = client.send(post(&receiver)).await.unwrap();
     assert!(!next.is_resumed && next.key != refused.key);
 }
 
-/// Who stands before the server gives up on it, and it may have done what it was asked all the same.
+/// A proxy may have given up on a server that executes the request nevertheless.
 #[tokio::test]
 async fn a_servers_error_that_is_final_does_not_strike_the_key_out() {
     for status in [507, 520, 524] {
@@ -125,7 +128,7 @@ async fn what_cannot_be_written_down_is_not_sent() {
     assert!(receiver.received().is_empty());
 }
 
-/// Notes what had arrived when it was asked to write, and when to strike out.
+/// A journal that records how many requests had arrived at each call.
 #[derive(Clone, Debug)]
 struct Witness(Arc<HttpReceiver>, Arc<Mutex<Vec<(&'static str, usize)>>>);
 
@@ -195,7 +198,7 @@ async fn a_key_that_is_older_than_a_service_remembers_is_not_sent() {
     manual.advance(Duration::from_secs(24 * 3_600 - 1));
     let again = kept(2, day).send(post(&receiver)).await.unwrap();
     assert_eq!((&again.key, again.is_resumed), (&first.key, true));
-    // What is left of the day is all that the operation has.
+    // The operation may only take the rest of the day.
     let last = receiver.received().pop().unwrap();
     let left: u64 = last.header("x-request-timeout").unwrap().parse().unwrap();
     assert!(left <= 1_000, "{left} ms");
@@ -206,7 +209,7 @@ async fn a_key_that_is_older_than_a_service_remembers_is_not_sent() {
         panic!("{refused:?}");
     };
     assert_eq!((Some(key), *age), (first.key.as_ref(), Some(day)));
-    // A clock that was set back by hours says nothing about the age.
+    // After the clock was set back by hours, the age is not known.
     let began = hapax::Timestamp::from_millis(manual.now().as_millis() - 30 * 3_600_000);
     manual.set(began);
     let refused = kept(4, day).send(post(&receiver)).await.unwrap_err();
@@ -215,8 +218,8 @@ async fn a_key_that_is_older_than_a_service_remembers_is_not_sent() {
         "{refused:?}"
     );
     assert_eq!(receiver.received().len(), sent, "nothing was sent");
-    // Whoever knows that the service keeps keys for longer says so; whoever knows what became of it
-    // begins anew.
+    // A caller may allow more time if the service keeps keys longer, or start again under a new
+    // key.
     manual.advance(Duration::from_hours(31));
     let again = kept(5, 2 * day).send(post(&receiver)).await.unwrap();
     assert_eq!(again.key, first.key);

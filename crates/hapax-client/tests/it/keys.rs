@@ -1,4 +1,4 @@
-//! One key for each operation, and the same bytes under it.
+//! One key per operation, and the same bytes in every attempt.
 
 use std::collections::HashSet;
 
@@ -29,7 +29,7 @@ async fn every_attempt_sends_the_same_key_and_the_same_bytes() {
         assert_eq!(request.headers.get_all("idempotency-key").iter().count(), 1);
         assert_eq!(request.header("x-more"), Some("value"));
         assert_eq!(request.header("content-type"), Some("application/json"));
-        assert!(request.body == body, "another body");
+        assert!(request.body == body, "the bodies differ");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The policy as a tower layer, around hyper's client.
+//! The tower layer around hyper's client.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn a_key_that_stands_on_the_request_stays() {
 #[tokio::test]
 async fn nobody_listening_is_known_to_be_before_any_byte() {
     let url = format!("http://127.0.0.1:{}/", free_port());
-    // A method that nothing is known about has no key, and is repeated only while nothing left.
+    // An unknown method gets no key, so the request is repeated only if nothing was sent.
     let method = Method::from_bytes(b"BREW").unwrap();
     let error = send(quick(), request(method.clone(), &url))
         .await

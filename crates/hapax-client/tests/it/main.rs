@@ -1,9 +1,6 @@
 //! The retry client against real sockets.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot go on says so by failing"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 #![cfg(all(feature = "reqwest", feature = "tower"))]
 
 mod stage;

@@ -1,4 +1,4 @@
-//! What the client reports.
+//! Metrics of the client.
 
 use hapax::retry::Budget;
 use hapax_client::Client;
@@ -28,7 +28,7 @@ async fn operations_and_attempts_are_counted_by_destination_and_outcome() {
     ] {
         assert!(page.contains(&line), "{line}\n{page}");
     }
-    // An outage: five retries are there to be spent, and an operation spends four.
+    // An outage: the budget allows five retries, and an operation needs four.
     receiver.reply_with(|_| HttpReply::status(503));
     for _ in 0..3 {
         let _failed = client.send(post(&receiver)).await;

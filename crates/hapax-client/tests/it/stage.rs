@@ -1,4 +1,4 @@
-//! A client with quick waits, and a listener that does to a connection what it is told.
+//! A client with short waits, and a listener that treats each connection as the test says.
 
 use std::{
     net::SocketAddr,
@@ -21,7 +21,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Waits of a millisecond and attempts enough.
+/// A policy with waits of a few milliseconds and an unlimited budget.
 pub(crate) fn quick() -> Policy {
     let backoff = Backoff {
         base: Duration::from_millis(1),
@@ -35,7 +35,7 @@ pub(crate) fn quick() -> Policy {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test has the time of day")]
+#[expect(clippy::disallowed_methods, reason = "the tests pass the time in")]
 pub(crate) fn clock() -> Clock {
     Clock::new(std::time::SystemTime::now)
 }
@@ -56,20 +56,20 @@ pub(crate) fn post(receiver: &HttpReceiver) -> Request {
         .json(r#"{"amount":500}"#)
 }
 
-/// What to do with a connection, once the head and body of a request were read.
+/// What to do with a connection after the head and body of a request were read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Deed {
-    /// Reset it before an answer.
+    /// Reset it before a response.
     Reset,
-    /// Begin an answer of 100 bytes and reset it after three.
+    /// Start a response of 100 bytes and reset the connection after three.
     BreakOff,
-    /// Say nothing, and keep it.
+    /// Send nothing and keep it open.
     Silence,
-    /// Answer 200.
+    /// Respond with 200.
     Answer,
 }
 
-/// A listener that does one deed for each connection, and the last one again and again.
+/// A listener that performs one deed per connection, and repeats the last one.
 pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
     seen: Arc<AtomicUsize>,
@@ -101,7 +101,7 @@ impl Listener {
         format!("http://{}/orders", self.address)
     }
 
-    /// How many requests came.
+    /// The number of requests received.
     pub(crate) fn requests(&self) -> usize {
         self.seen.load(Ordering::SeqCst)
     }

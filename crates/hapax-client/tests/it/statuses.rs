@@ -1,4 +1,4 @@
-//! Which answers are asked for again.
+//! Statuses after which the client retries.
 
 use hapax_client::Stopped;
 use hapax_testkit::http::{HttpReceiver, HttpReply};

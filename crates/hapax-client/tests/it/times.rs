@@ -52,7 +52,7 @@ async fn a_spent_budget_fails_fast_with_the_last_answer() {
         );
         retries += answer.attempts.len() - 1;
     }
-    // One to begin with; then what 99 first attempts pay in, for the first found it full.
+    // One retry at the start, and what 99 first attempts add; the first one found the budget full.
     assert_eq!(retries, 10);
     assert_eq!(receiver.received().len(), 110);
 }

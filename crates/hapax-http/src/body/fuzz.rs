@@ -61,5 +61,5 @@ pub fn multipart(chunks: Vec<Bytes>, content_type: &[u8]) -> Option<BodyHash> {
             return hash.ok();
         }
     }
-    panic!("the body has ended and it still waits");
+    panic!("the hash is pending after the end of the body");
 }

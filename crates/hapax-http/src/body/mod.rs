@@ -56,7 +56,7 @@ pub(crate) enum Kept {
     File(File, u64, OnDisk),
 }
 
-/// The reservation of a file, released when the file is no longer read.
+/// The reservation of disk space for a file, released after the last read.
 #[derive(Clone, Debug)]
 pub(crate) struct OnDisk(#[expect(dead_code, reason = "it is held")] Arc<Place>);
 
@@ -305,10 +305,10 @@ fn canonical_hash(json: &[u8], folded: &[(&str, &str)]) -> Result<BodyHash, Json
     Ok(Sha256::digest(canonical::canonical(json, folded)?).into())
 }
 
-/// The same on a separate thread. The number of concurrent calls is limited.
+/// Computes [`canonical_hash`] on a separate thread. The number of concurrent calls is limited.
 ///
-/// The thread ends with the call. The threads of the runtime's blocking pool stay, there can be
-/// hundreds of them, and the allocator would keep the memory of a body for each.
+/// The thread ends with the call. The threads of the runtime's blocking pool would live longer,
+/// there can be hundreds of them, and the allocator would keep the memory of a body for each.
 async fn hash_apart(
     json: Bytes,
     folded: &[(&str, &str)],
@@ -327,7 +327,7 @@ async fn hash_apart(
             .map(|(name, value)| (&**name, &**value))
             .collect();
         let hash = canonical_hash(&json, &folded);
-        // Held to the end, even if the client has left meanwhile and nothing receives the hash.
+        // Held to the end, even if the client has disconnected and nothing receives the hash.
         drop(turn);
         let _received = send.send(hash);
     };
@@ -348,7 +348,7 @@ fn too_large(max: u64, json: bool) -> Problem {
 
 fn no_thread(error: io::Error) -> Problem {
     Problem::new(UNAVAILABLE)
-        .detail("no thread could be started for the body; nothing was changed, try again")
+        .detail("the body could not be processed; nothing was changed, try again")
         .retry_after(RETRY_AFTER)
         .caused_by(error)
 }
@@ -360,7 +360,7 @@ fn incomplete(error: axum::Error) -> Problem {
 fn unwritable(error: io::Error) -> Problem {
     Problem::new(UNAVAILABLE)
         .detail(
-            "the body could not be kept while it was received (the disk for it may be full); \
+            "the body could not be written to a temporary file (its disk may be full); \
              nothing was changed, try again",
         )
         .retry_after(RETRY_AFTER)

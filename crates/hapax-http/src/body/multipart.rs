@@ -25,6 +25,10 @@ use crate::problem::{MULTIPART_INVALID, Problem};
 /// The version of this format.
 const VERSION: u8 = 1;
 
+/// Computes the hash of a multipart body.
+///
+/// # Errors
+/// 400 if the body is not valid multipart, or a part has no name.
 pub(super) async fn hash<S, E>(body: S, content_type: &[u8]) -> Result<BodyHash, Problem>
 where
     S: Stream<Item = Result<Bytes, E>> + Send,
@@ -33,7 +37,7 @@ where
     let boundary = std::str::from_utf8(content_type).ok();
     let boundary = boundary.and_then(|text| multer::parse_boundary(text).ok());
     let boundary = boundary.ok_or_else(|| {
-        Problem::new(MULTIPART_INVALID).detail("the content type names no boundary")
+        Problem::new(MULTIPART_INVALID).detail("the content type has no boundary")
     })?;
     let ahead = Ahead::default();
     let mut multipart = Multipart::new(ahead.bounding(body), boundary);
@@ -46,8 +50,8 @@ where
             return Err(Problem::new(MULTIPART_INVALID)
                 .detail(format!("it has more than {MULTIPART_PARTS_MAX} parts")));
         }
-        // If a part has no head, the parser takes the beginning of its content for one, and what it
-        // drops would not be hashed.
+        // If a part has no head, the parser interprets the beginning of its content as the head.
+        // The bytes that it drops would not be hashed.
         if field.name().is_none() {
             return Err(Problem::new(MULTIPART_INVALID).detail("a part has no name"));
         }
@@ -91,7 +95,7 @@ impl Ahead {
             let chunk = chunk.map_err(Into::into)?;
             // A body that is already in memory arrives as one chunk.
             if read.fetch_add(chunk.len(), Ordering::Relaxed) > BODY_BYTES_IN_MEMORY {
-                return Err("the head of a part does not end".into());
+                return Err("the head of a part is too long".into());
             }
             Ok(chunk)
         })
@@ -132,7 +136,7 @@ mod tests {
             Ok::<_, Infallible>(Bytes::from_static(chunk.as_bytes()))
         });
         let refused = hash(endless, b"multipart/form-data; boundary=b").now_or_never();
-        let refused = refused.expect("nothing is waited for").unwrap_err();
+        let refused = refused.expect("the body is never pending").unwrap_err();
         assert_eq!(refused.code(), MULTIPART_INVALID);
         let held = read.load(Ordering::Relaxed) * HEAD.len();
         assert!(held <= 2 * BODY_BYTES_IN_MEMORY, "{held}");
@@ -157,7 +161,7 @@ mod tests {
         let body = Bytes::from(format!("--b\r\n{part}\r\n--b--"));
         let body = stream::iter([Ok::<_, Infallible>(body)]);
         let hash = hash(body, b"multipart/form-data; boundary=b").now_or_never();
-        hash.expect("nothing is waited for")
+        hash.expect("the body is never pending")
     }
 
     const HEAD: &str = match std::str::from_utf8(&[b'x'; 64 * 1024]) {

@@ -1,16 +1,15 @@
-//! Objects by the names of their members, and in no other shape.
+//! Deserializer that accepts structs only as objects.
 //!
-//! Serde also reads a struct from an array of its members in order. A body may
-//! not say it that way: a refusal could not name its member, and one member
-//! more would change what an old body means. An array where a struct is wanted
-//! is refused, as deep as structs, maps, arrays and options go; what stands in
-//! an enum is serde's own affair.
+//! Serde also deserializes a struct from an array of its members in order. This deserializer
+//! refuses that in bodies: an error could not name the member, and adding a member to the struct
+//! would change the meaning of existing bodies. It refuses an array in place of a struct at any
+//! depth of structs, maps, arrays and options, but not inside enums.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// A part of serde's reading that takes a struct from an object alone.
+/// A wrapper for serde's deserializers, visitors and seeds that accepts structs only as objects.
 pub(super) struct ByName<T>(pub(super) T);
 
 macro_rules! read_as {

@@ -1,4 +1,4 @@
-//! JSON bodies into types, with refusals that name the member.
+//! Extractor for JSON bodies, whose refusals name the invalid member.
 
 use axum::{
     body::Bytes,
@@ -15,10 +15,10 @@ use crate::{
     problem::{BODY_TOO_LARGE, CONTENT_TYPE as UNSUPPORTED, JSON_INVALID, Problem},
 };
 
-/// A JSON body, on the way in and on the way out.
+/// A JSON body, as an extractor and as a response.
 ///
-/// On the way in another content type is 415, a body that is no JSON is 400
-/// `VALIDATION.json`, and one that does not fit `T` is 400 `VALIDATION.member`.
+/// The extractor refuses another content type with 415, a body that is not JSON with 400
+/// `VALIDATION.json`, and a body that does not fit `T` with 400 `VALIDATION.member`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json<T>(pub T);
 
@@ -27,7 +27,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         if !request.headers().get(CONTENT_TYPE).is_some_and(is_json) {
-            return Err(Problem::new(UNSUPPORTED).detail("the body must be application/json"));
+            return Err(
+                Problem::new(UNSUPPORTED).detail("the content type must be application/json")
+            );
         }
         let body = Bytes::from_request(request, state).await;
         let body = body.map_err(|rejection| match rejection.status() {
@@ -50,10 +52,10 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// Reads `body` as a `T`; a struct is an object and never an array.
+/// Deserializes `body`. Structs are accepted as objects only, never as arrays.
 ///
 /// # Errors
-/// 400 `VALIDATION.json` when it is no JSON, 400 `VALIDATION.member` when it does not fit.
+/// 400 `VALIDATION.json` if it is not JSON, 400 `VALIDATION.member` if it does not fit `T`.
 pub fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value: T =
@@ -68,7 +70,7 @@ fn refusal(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     let inner = error.inner();
     let place = format!("line {}, column {}", inner.line(), inner.column());
     if inner.classify() != Category::Data {
-        return Problem::new(JSON_INVALID).detail(format!("the body is not JSON at {place}"));
+        return Problem::new(JSON_INVALID).detail(format!("the body is not valid JSON at {place}"));
     }
     let path = error.path().to_string();
     let text = inner.to_string();
@@ -76,8 +78,8 @@ fn refusal(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     Problem::invalid(member(&path, text), text.to_owned())
 }
 
-/// The member that an error is about: serde knows the path, and of a member that is missing or
-/// unknown only the text knows the name.
+/// Returns the member that an error is about. Serde reports its path, but the name of a missing or
+/// unknown member is only in the text of the error.
 pub(super) fn member(path: &str, text: &str) -> String {
     let named = ["missing field `", "unknown field `", "duplicate field `"]
         .iter()

@@ -1,8 +1,8 @@
 //! Extractors whose refusals are problems.
 //!
-//! They stand in for axum's own of the same names: what they refuse is 400 and
-//! names the member, where axum answers a line of text. Unknown members are
-//! refused by types with `#[serde(deny_unknown_fields)]`.
+//! They replace axum's extractors of the same names. They refuse an invalid request with a 400 that
+//! names the member, where axum responds with a line of text. To refuse unknown members, use a type
+//! with `#[serde(deny_unknown_fields)]`.
 
 mod json;
 mod by_name;

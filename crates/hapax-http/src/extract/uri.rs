@@ -1,4 +1,4 @@
-//! Path and query parameters into types.
+//! Extractors for path and query parameters.
 
 use axum::extract::{FromRequestParts, Path as AxumPath, Query as AxumQuery};
 use http::{Uri, request::Parts};
@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 use super::json::member;
 use crate::problem::{Problem, REQUEST_INVALID};
 
-/// The query, as a type; what does not fit is 400 and names the parameter.
+/// The query parameters. A query that does not fit `T` is refused with 400, which names the
+/// parameter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query<T>(pub T);
 
@@ -19,7 +20,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// The path's parameters, as a type; what does not fit is 404, for nothing stands there.
+/// The path parameters. A path that does not fit `T` is refused with 404, because no such resource
+/// exists.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Path<T>(pub T);
 
@@ -40,7 +42,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
     }
 }
 
-/// Reads the query of `uri` as a `T`.
+/// Deserializes the query of `uri`.
 pub(crate) fn read_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     match AxumQuery::try_from_uri(uri) {
         Ok(AxumQuery(value)) => Ok(value),

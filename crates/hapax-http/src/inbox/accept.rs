@@ -24,7 +24,7 @@ use crate::{
     visit::{Finished, Inner, Run},
 };
 
-/// How late a seeded bug commits.
+/// The delay of the commit in a seeded bug.
 const WRITE_BEHIND: Duration = Duration::from_millis(50);
 
 /// Accepts the message and runs its handler in the same transaction.
@@ -56,7 +56,7 @@ fn taken_before<K>(inbox: &Inbox<K>, acceptance: Acceptance, id: &RequestId) -> 
     if acceptance == Acceptance::Mismatch {
         count(&inbox.consumer, "mismatch");
         let problem = Problem::new(INBOX_MISMATCH)
-            .detail("this source's webhook-id was taken before, with another payload");
+            .detail("this source has sent this webhook-id before with a different payload");
         return problem::write_out(&problem, id);
     }
     count(&inbox.consumer, "duplicate");
@@ -85,7 +85,7 @@ async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) 
     run.parts.extensions.insert(slot.clone());
     let ((), finished) = run.finish(|response| ((), response)).await;
     let Some(tx) = slot.close() else {
-        let kept = "the handler kept its transaction beyond its answer; it is rolled back";
+        let kept = "the handler still held its transaction when it responded; it was rolled back";
         return problem::write_out(&Problem::internal(kept), &id);
     };
     if !takes(&finished) {
@@ -114,7 +114,7 @@ fn unaccepted(error: StoreError) -> Problem {
     match error {
         StoreError::TimedOut => error.into(),
         error => Problem::new(UNAVAILABLE)
-            .detail("the message cannot be taken now; try again")
+            .detail("the message cannot be accepted now; try again")
             .retry_after(RETRY_AFTER)
             .caused_by(error),
     }

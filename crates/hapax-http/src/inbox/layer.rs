@@ -106,7 +106,7 @@ async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Reques
         Err(problem) => return problem::write_out(&problem, &id),
     };
     parts.extensions.insert(message.clone());
-    // The trace is followed only after verification: before, anybody could have sent the message.
+    // The trace context is used only after verification, because before that the sender is unknown.
     let place = trace::place(&inbox.traces, &parts);
     let span = trace::message_span(
         &message.consumer,
@@ -137,7 +137,7 @@ impl<K: Keys> Inbox<K> {
             None => source_of_path(parts).await,
         };
         let source = source.ok_or_else(|| {
-            Problem::internal("the route has no parameter `source`, and the layer was given none")
+            Problem::internal("the route has no parameter `source`, and the layer sets no source")
         })?;
         match (self.sources)(&source) {
             Some(keys) => Ok((source, keys)),
@@ -180,7 +180,7 @@ impl<K: Keys> Inbox<K> {
 /// message.
 fn whole(kept: &Kept) -> Result<&Bytes, Problem> {
     kept.bytes()
-        .ok_or_else(|| Problem::new(BODY_TOO_LARGE).detail("a message fits in memory"))
+        .ok_or_else(|| Problem::new(BODY_TOO_LARGE).detail("the message is too long"))
 }
 
 async fn source_of_path(parts: &mut Parts) -> Option<String> {

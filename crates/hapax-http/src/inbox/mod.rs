@@ -60,7 +60,7 @@ impl<K: Keys> WebhookLayer<K> {
         }))
     }
 
-    /// Sets the only source, whatever the path says.
+    /// Sets the only source. A parameter `source` of the path is then ignored.
     #[must_use]
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.change().source = Some(source.into());

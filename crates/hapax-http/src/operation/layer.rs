@@ -66,7 +66,7 @@ where
             Place::default()
         };
         let span = trace::request_span(act.operation.as_str(), &parts, &place);
-        // The service that is ready has to be called; the clone takes its place.
+        // The service on which `poll_ready` was called has to be used; the clone takes its place.
         let ready = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, ready);
         let visit = visit::answer(act, inner, Request::from_parts(parts, body));

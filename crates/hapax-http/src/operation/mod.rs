@@ -84,10 +84,10 @@ impl<K: Keys> OperationLayer<K> {
         self.change(|it| it.terms.policy = Policy::Issued)
     }
 
-    /// Derives the key of requests without one from the parts that `derive` names.
+    /// Derives the key of requests without one from the parts that `derive` returns.
     ///
-    /// `derive` is also called for requests with a key, because the parts are folded in the
-    /// fingerprint.
+    /// `derive` is also called for requests with a key, because the parts in their folded form are
+    /// part of the fingerprint.
     #[must_use]
     pub fn derived(
         self,
@@ -113,11 +113,11 @@ impl<K: Keys> OperationLayer<K> {
     /// reading their request, or only what may be repeated without harm. The data in the database
     /// is as safe as without it.
     ///
-    /// That first statement fails with [`StoreError::NotClaimed`](hapax::store::StoreError::NotClaimed),
-    /// and the layer replaces the handler's response by that of the key. A handler that returns the
-    /// error as a [`Problem`] is not logged as failed. A handler that logs or counts its errors itself
-    /// should ignore those for which
-    /// [`is_not_claimed`](hapax::store::StoreError::is_not_claimed) is true.
+    /// That first statement fails with
+    /// [`StoreError::NotClaimed`](hapax::store::StoreError::NotClaimed), and the layer replaces the
+    /// handler's response by that of the key. A handler that returns the error as a [`Problem`] is
+    /// not logged as failed. A handler that logs or counts its errors itself should ignore those
+    /// for which [`is_not_claimed`](hapax::store::StoreError::is_not_claimed) is true.
     #[must_use]
     pub fn claim_with_first_statement(self) -> Self {
         self.change(|it| it.terms.rides = true)
@@ -142,9 +142,9 @@ impl<K: Keys> OperationLayer<K> {
         self.change(|it| it.terms.bounds.max = bytes)
     }
 
-    /// Sets the maximum length of JSON bodies in bytes. The default is 1 MiB, whatever
-    /// [`body_max`](Self::body_max) is. JSON is completely in memory, and needs twice its size more
-    /// while its members are sorted.
+    /// Sets the maximum length of JSON bodies in bytes. The default is 1 MiB and does not depend on
+    /// [`body_max`](Self::body_max). JSON is kept in memory as a whole, and needs another two times
+    /// its size while its members are sorted.
     #[must_use]
     pub fn json_max(self, bytes: u64) -> Self {
         self.change(|it| it.terms.bounds.json_max = bytes)
@@ -215,7 +215,7 @@ impl<K: Phases> OperationLayer<K> {
     /// is for handlers that call remote systems.
     ///
     /// A key is always required, even if the operation is [`optional`](Self::optional). A failure
-    /// leaves the key in progress, whatever [`on_failure`](Self::on_failure) says.
+    /// leaves the key in progress; [`on_failure`](Self::on_failure) has no effect.
     #[must_use]
     pub fn phased(self) -> Self {
         self.change(|it| {
@@ -239,7 +239,7 @@ impl<K: Phases> OperationLayer<K> {
             let names = names.into_iter().inspect(|name| {
                 assert!(
                     !is_credential(name),
-                    "{name} is a credential and is not kept"
+                    "{name} is a credential and cannot be kept"
                 );
             });
             if let Some(phasing) = &mut it.phasing {

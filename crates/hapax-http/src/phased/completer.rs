@@ -28,7 +28,7 @@ use crate::idempotency::Idempotency;
 /// The shortest and the longest poll interval.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// Resumes requests that have no owner any more.
+/// Resumes requests whose owner has died.
 pub struct Completer<K: Phases, S> {
     idempotency: Idempotency<K>,
     service: S,
@@ -87,7 +87,7 @@ where
         taken.await.unwrap_or_else(|error| {
             tracing::warn!(
                 error = error.error_chain(),
-                "cannot look for requests to resume"
+                "cannot read which requests to resume"
             );
             Vec::new()
         })
@@ -114,18 +114,18 @@ where
             Some(response.status().as_u16())
         }
     };
-    // The request did not take the key: the route is gone, or refused the request before its key.
+    // If the key is still here, the route no longer exists, or refused the request before its
+    // claim.
     let Some(ownership) = handover.take() else {
         tracing::info!(operation, status, "resumed a request whose owner died");
         return;
     };
-    tracing::warn!(
-        operation,
-        status,
-        "a request cannot be resumed as it was kept"
-    );
+    tracing::warn!(operation, status, "a stored request could not be resumed");
     if let Err(error) = idempotency.store().give_back(&ownership).await {
-        tracing::warn!(error = error.error_chain(), "a key was not given back");
+        tracing::warn!(
+            error = error.error_chain(),
+            "cannot release the lease of a key"
+        );
     }
 }
 

@@ -127,8 +127,8 @@ impl<T: Transaction, S: Sync> FromRequestParts<S> for Phased<T> {
         let lent = parts.extensions.remove::<Lent<T>>();
         lent.map(|Lent(owner)| Self(owner)).ok_or_else(|| {
             Problem::internal(
-                "the handler asks for phases that its route does not have, or twice: mark its \
-                 operation as phased",
+                "the handler extracts `Phased`, but its operation is not marked as phased, or \
+                 extracts it twice",
             )
         })
     }

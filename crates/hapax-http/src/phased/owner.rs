@@ -155,7 +155,7 @@ impl<T: Transaction> Owner<T> {
             return refused(error.into());
         }
         if self.reached().last.is_some() {
-            return refused("the last phase is open already".into());
+            return refused("the last phase is already open".into());
         }
         let context = self.context.clone();
         let opened = self.store.phase(&self.owned, name, context).await;
@@ -202,7 +202,10 @@ impl<T: Transaction> Owner<T> {
                 let renewed = owner.heed(owner.store.renew(&owner.owned, lease).await);
                 drop(turn);
                 if let Err(error) = renewed {
-                    tracing::warn!(error = error.error_chain(), "a key's lease was not renewed");
+                    tracing::warn!(
+                        error = error.error_chain(),
+                        "cannot renew the lease of a key"
+                    );
                 }
             }
         }))
@@ -214,8 +217,8 @@ impl<T: Transaction> Owner<T> {
         drop(self.committing.lock().await);
     }
 
-    /// Waits for a renewal in progress. It may itself wait for an open phase, of which there is
-    /// none any more.
+    /// Waits for a renewal in progress. A renewal may wait for an open phase, so no phase may be
+    /// open.
     pub(crate) async fn renewed(&self) {
         drop(self.renewal.lock().await);
     }

@@ -102,7 +102,7 @@ pub const METHOD: Code = Code::new(
 );
 /// The object does not exist, or belongs to another tenant.
 pub const NOT_FOUND: Code = Code::new("NOT_FOUND", 404, "There is nothing here");
-/// There is no authentication.
+/// The request has no credential.
 pub const AUTH_MISSING: Code = Code::new("AUTH.missing", 401, "Authentication is needed");
 /// The credential is unknown.
 pub const AUTH_INVALID: Code = Code::new("AUTH.invalid", 401, "The credential is not valid");
@@ -166,7 +166,7 @@ pub const STATEMENT: Code = Code::new(
 pub const ANSWER_TOO_LARGE: Code = Code::new(
     "TRANSIENT.answer_too_large",
     500,
-    "The answer is too large to be remembered",
+    "The response is too large to be stored",
 );
 
 /// The code of an error response that has none.

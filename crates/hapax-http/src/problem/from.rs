@@ -11,13 +11,13 @@ impl From<StoreError> for Problem {
         match &error {
             StoreError::Unavailable { .. } | StoreError::Conflict { .. } | StoreError::Fenced => {
                 Self::new(UNAVAILABLE)
-                    .detail("the store cannot be used now; try again")
+                    .detail("the store is not available now; try again")
                     .retry_after(RETRY_AFTER)
                     .caused_by(error)
             }
-            // The layer puts the key's answer in its place.
+            // The layer replaces this problem by the response of the key.
             StoreError::NotClaimed => Self::new(IN_PROGRESS)
-                .detail("the key was not claimed; the request is answered by the key")
+                .detail("the key was not claimed; the response of the key replaces this one")
                 .caused_by(error),
             StoreError::TimedOut => Self::new(TIMEOUT)
                 .detail("the transaction took too long and was rolled back")
@@ -37,7 +37,7 @@ impl Problem {
             return self;
         }
         Self::new(INTERNAL)
-            .detail("what this request has done is kept; a retry goes on where it stopped")
+            .detail("what this request has committed is kept; a retry continues from there")
             .caused_by(self.into_source())
     }
 }
@@ -92,7 +92,7 @@ impl<T> ConflictOn<T> for Result<T, Problem> {
 impl From<EventError> for Problem {
     fn from(error: EventError) -> Self {
         Self::new(INTERNAL)
-            .detail("an event of this request could not be carried; nothing was changed")
+            .detail("an event of this request could not be emitted; nothing was changed")
             .caused_by(error)
     }
 }

@@ -163,7 +163,7 @@ fn log(problem: &Problem, id: &RequestId) {
     };
     let error_chain = error_chain(source.as_ref());
     let (error_code, request_id) = (inner.code.name(), id.as_str());
-    // A key that was not claimed is not a failure, whatever the handler has returned.
+    // A key that was not claimed is not a failure, even if the handler has returned an error.
     if inner.status.is_server_error() && !is_not_claimed(source.as_ref()) {
         tracing::error!(
             error_code,
@@ -176,12 +176,12 @@ fn log(problem: &Problem, id: &RequestId) {
             error_code,
             request_id,
             error = error_chain,
-            "the request is refused"
+            "the request was refused"
         );
     }
 }
 
-/// Whether a claim that did not get its key lies behind `error`.
+/// Whether the cause of `error` is a claim that did not get its key.
 fn is_not_claimed(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

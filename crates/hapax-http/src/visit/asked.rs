@@ -1,4 +1,4 @@
-//! What a request asks: its key, whose it is, its fingerprint, its time.
+//! Parsing of a request: its key, its tenant, its fingerprint and its deadline.
 
 use std::borrow::Cow;
 
@@ -29,30 +29,31 @@ use crate::{
     request_id::RequestId,
 };
 
-/// The version of the fingerprint's format: a change makes every stored key a mismatch.
+/// The version of the fingerprint's format. A change makes every repetition of a stored request a
+/// mismatch.
 const FINGERPRINT_VERSION: u8 = 1;
-/// The request headers that take part in the fingerprint where they are sent: under another
-/// condition it is another request.
+/// The conditional headers, which are part of the fingerprint if they are sent. With a different
+/// condition, it is a different request.
 pub(crate) const CONDITIONS: [HeaderName; 3] = [IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE];
 
-/// A request, read to its end.
+/// A parsed request, whose body has been read.
 pub(super) struct Asked<'a> {
     pub(super) tenant: &'a Tenant,
-    /// `None` where the operation runs unprotected without one.
+    /// `None` if the request runs without a key.
     pub(super) key: Option<Cow<'a, str>>,
     pub(super) fingerprint: Fingerprint,
     pub(super) kept: Kept,
     pub(super) deadline: Option<Instant>,
 }
 
-/// Why a request goes no further.
+/// The refusal of a request that could not be parsed.
 pub(super) struct Refusal {
     problem: Problem,
     key: Option<HeaderValue>,
 }
 
 impl Refusal {
-    /// The answer, with the key where it was parsed.
+    /// Returns the response, with the key if it was parsed.
     pub(super) fn into_response(self, id: &RequestId) -> Response {
         let mut response = problem::write_out(&self.problem, id);
         if let Some(key) = self.key {
@@ -63,7 +64,7 @@ impl Refusal {
 }
 
 impl<'a> Asked<'a> {
-    /// Reads a request; nothing has any effect before this is done.
+    /// Reads and parses a request. This has no effect in the store.
     pub(super) async fn read<K: Keys>(
         act: &'a Act<K>,
         parts: &'a Parts,
@@ -88,9 +89,8 @@ impl<'a> Asked<'a> {
     ) -> Result<Self, Problem> {
         let budget = header::budget(&parts.headers)?;
         if sent.is_none() && needs_key(act) {
-            return Err(Problem::new(KEY_MISSING).detail(
-                "send a key of your own making, one per intent, and repeat it on a retry",
-            ));
+            return Err(Problem::new(KEY_MISSING)
+                .detail("generate a key for each intent, and send the same key with every retry"));
         }
         let tenant = tenant(act, parts)?;
         let deadline = budget.map(|budget| Instant::now() + budget);
@@ -99,7 +99,8 @@ impl<'a> Asked<'a> {
         let reading = body::read(body, &parts.headers, bounds, room);
         let (mut kept, raw) = match deadline {
             None => reading.await?,
-            // Boxed, as all that is rare: the future of a replay is copied, and stays small.
+            // Rare paths are boxed: the future of a replay is moved by copying, and should stay
+            // small.
             Some(deadline) => {
                 let reading = Box::pin(timeout_at(deadline, reading));
                 reading.await.map_err(|_| late())??
@@ -129,7 +130,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Refuses a body of a type that the operation does not take, before any of it is read.
+/// Refuses a body whose media type the operation does not accept, before it is read.
 fn check_media_type(taken: &[MediaType], headers: &HeaderMap, body: &Body) -> Result<(), Problem> {
     let sent = headers.get(CONTENT_TYPE);
     let is_without = sent.is_none() && body.size_hint().exact() == Some(0);
@@ -140,11 +141,11 @@ fn check_media_type(taken: &[MediaType], headers: &HeaderMap, body: &Body) -> Re
     if taken.is_empty() || is_without || taken.iter().any(is_sent) {
         return Ok(());
     }
-    let detail = format!("this operation takes {}", taken.join(", "));
+    let detail = format!("this operation accepts {}", taken.join(", "));
     Err(Problem::new(problem::CONTENT_TYPE).detail(detail))
 }
 
-/// Whether a request without a key is refused: phases have nothing to stand on without one.
+/// Whether a request without a key is refused. A phased operation always requires a key.
 fn needs_key<K: Keys>(act: &Act<K>) -> bool {
     match act.terms.policy {
         Policy::Required => true,
@@ -153,6 +154,7 @@ fn needs_key<K: Keys>(act: &Act<K>) -> bool {
     }
 }
 
+/// Returns the tenant that authentication has set, or that of the settings.
 pub(super) fn tenant<'a, K: Keys>(
     act: &'a Act<K>,
     parts: &'a Parts,
@@ -160,9 +162,9 @@ pub(super) fn tenant<'a, K: Keys>(
     let placed = parts.extensions.get::<Tenant>();
     let tenant = placed.or(act.idempotency.settings().tenant.as_ref());
     tenant.ok_or_else(|| {
-        let why = "no tenant was placed on the request: authentication must put a \
-                   hapax::key::Tenant in its extensions, in front of this layer";
-        Problem::internal(why).detail("the service does not know whose request this is")
+        let why = "the request has no tenant: authentication must put a hapax::key::Tenant in its \
+                   extensions before this layer";
+        Problem::internal(why).detail("the service has not set the tenant of this request")
     })
 }
 
@@ -175,7 +177,8 @@ fn derive<K: Keys>(act: &Act<K>, parts: &Parts, kept: &Kept) -> Result<Option<De
     Ok(Some(derived))
 }
 
-/// The key of a request that came without one; `None` where the request runs without.
+/// Issues or derives the key of a request that was sent without one. Returns `None` if the request
+/// runs without a key.
 async fn made<'a, K: Keys>(
     act: &Act<K>,
     tenant: &Tenant,
@@ -201,7 +204,7 @@ async fn made<'a, K: Keys>(
     };
     match secret {
         Ok(secret) => Ok(Some(derived.key(secret, tenant, &act.operation))),
-        // Without the secret there is no key, and without a key it runs unprotected.
+        // Without the secret no key can be derived, so the request runs unprotected.
         Err(_) if settings.on_store_error == OnStoreError::Open && act.phasing.is_none() => {
             Ok(None)
         }
@@ -209,18 +212,18 @@ async fn made<'a, K: Keys>(
     }
 }
 
-/// The key that the client sent. The keys that are derived here are not for clients to send: who
-/// sent one could take the key of somebody else's request.
+/// Returns the key that the client sent. A client must not send a derived key, because it could
+/// claim the key of another client's request.
 fn sent(parts: &Parts) -> Result<Option<Cow<'_, str>>, Problem> {
     let key = header::key(&parts.headers)?;
     let is_derived = key
         .as_deref()
         .is_some_and(|it| it.starts_with(DERIVED_PREFIX));
-    // A completer resumes a request under the key that was derived for it.
+    // A completer may: it resumes a request with the key that was derived for it.
     if is_derived && parts.extensions.get::<Handover>().is_none() {
         return Err(Problem::new(KEY_INVALID).detail(
-            "keys that begin with \"derived:\" are made by the service; send none, or one of your \
-             own making",
+            "keys that begin with \"derived:\" are reserved for the service; send no key, or a key \
+             that you have generated",
         ));
     }
     Ok(key)
@@ -230,7 +233,7 @@ fn fingerprint(operation: &Operation, parts: &Parts, body: &BodyHash) -> Fingerp
     if seeded::has(Bug::NoFingerprint) {
         return Fingerprint::from_bytes([0; 32]);
     }
-    // A nested router strips its prefix, and a prefix may hold a parameter.
+    // A nested router removes its prefix from the URI, but the prefix may contain a parameter.
     let original = parts.extensions.get::<OriginalUri>();
     let uri = original.map_or(&parts.uri, |original| &original.0);
     let content_type = parts.headers.get(CONTENT_TYPE);
@@ -251,9 +254,10 @@ fn fingerprint(operation: &Operation, parts: &Parts, body: &BodyHash) -> Fingerp
     with_conditions(built, &parts.headers).finish()
 }
 
-/// Adds the conditional headers that were sent, each as its name and its value.
+/// Adds the conditional headers that were sent, each with its name and its value.
 ///
-/// A request without any hashes as it always has: keys that were stored before still replay.
+/// The fingerprint of a request without them is the same as in older versions, which did not
+/// include them. So keys that were stored by older versions still replay.
 fn with_conditions(built: FingerprintBuilder, headers: &HeaderMap) -> FingerprintBuilder {
     CONDITIONS.iter().fold(built, |built, name| {
         let values: Vec<&[u8]> = headers
@@ -264,7 +268,7 @@ fn with_conditions(built: FingerprintBuilder, headers: &HeaderMap) -> Fingerprin
         if values.is_empty() {
             return built;
         }
-        // A list in several lines is the same list in one.
+        // A list in several header lines is equal to the same list in one line.
         built
             .part(name.as_str().as_bytes())
             .part(&values.join(&b", "[..]))
@@ -272,5 +276,5 @@ fn with_conditions(built: FingerprintBuilder, headers: &HeaderMap) -> Fingerprin
 }
 
 fn late() -> Problem {
-    Problem::new(TIMEOUT).detail("the client's time ran out while its body was read")
+    Problem::new(TIMEOUT).detail("the X-Request-Timeout ran out while the body was read")
 }

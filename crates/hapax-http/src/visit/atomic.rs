@@ -1,4 +1,4 @@
-//! The atomic mode: the key, the handler's rows, its events and its answer are one commit.
+//! Atomic mode: the key, the handler's rows, its events and its response are one commit.
 
 use axum::response::Response;
 use hapax::{
@@ -19,15 +19,17 @@ use crate::{
     tx::Slot,
 };
 
-/// Claims the key, runs the handler in its transaction, and completes or releases.
+/// Claims the key, runs the handler in the transaction, and completes or releases the key.
 ///
-/// A transaction that lost against another one has committed nothing: the request runs again.
+/// If the transaction conflicts with another one, it has committed nothing, and the request runs
+/// again.
 pub(super) async fn atomic<K: Keys, S: Inner>(
     mut visit: Visit<K, S>,
     mut held: Held<K>,
 ) -> Response {
     let end = visit.end();
-    // Whoever has lost once waits for the key before the handler begins.
+    // After a conflict, the claim is no longer pipelined: the next run claims before the handler
+    // starts.
     let mut rides = visit.act.terms.rides;
     for rerun in 1..=RERUNS {
         let again = match Box::pin(visit.again()).await {
@@ -50,7 +52,7 @@ pub(super) async fn atomic<K: Keys, S: Inner>(
     }
 }
 
-/// A run whose transaction lost against another one.
+/// A run whose transaction conflicted with another one.
 struct Lost<K: Keys> {
     held: Held<K>,
     error: StoreError,
@@ -73,7 +75,7 @@ async fn once<K: Keys, S: Inner>(
         }
         Ok(Ok(Claimed::Known(known))) => {
             if known == Known::InProgress {
-                // Another instance has it, and the store has waited for that one.
+                // Another node has the key, and the store has waited for it.
                 held.act.counts.wait(asked.elapsed());
             }
             Ok(held.known(known))
@@ -81,7 +83,7 @@ async fn once<K: Keys, S: Inner>(
         Ok(Err(error @ StoreError::Conflict { .. })) => Err(Lost { held, error }),
         Ok(Err(error)) => Ok(without_the_key(visit, held, error).await),
         Err(_) => {
-            let problem = Problem::new(TIMEOUT).detail("the time ran out before the key was taken");
+            let problem = Problem::new(TIMEOUT).detail("the time ran out before the claim");
             let answer = problem::write_out(&problem, &held.id);
             Ok(held.released(answer))
         }
@@ -108,7 +110,7 @@ async fn in_transaction<K: Keys, S: Inner>(
     let run = visit.into_run(end);
     let ((), finished) = run.finish(|response| ((), response)).await;
     let Some(mut tx) = slot.close() else {
-        let kept = "the handler kept its transaction beyond its answer; it is rolled back";
+        let kept = "the handler still held its transaction when it responded; it was rolled back";
         let answer = problem::write_out(&Problem::internal(kept), &held.id);
         return Ok(held.released(answer));
     };
@@ -118,7 +120,7 @@ async fn in_transaction<K: Keys, S: Inner>(
     }
     if tx.has_conflict() {
         tx.rollback().await;
-        let source = "a statement lost against another transaction".into();
+        let source = "a statement conflicted with another transaction".into();
         let error = StoreError::Conflict { source };
         return Err(Lost { held, error });
     }
@@ -141,7 +143,8 @@ async fn complete<K: Keys>(
     let (answer, exchange, extensions) = finished.split(&held.act.terms.per_request);
     match tx.complete(&answer, effect).await {
         Ok(fresh_for) => Ok(held.stored(answer, fresh_for, exchange, extensions)),
-        // A handler without a statement claims here: the next run claims before the handler.
+        // The pipelined claim of a handler without a statement is sent here. The next run claims
+        // before the handler starts.
         Err(error @ (StoreError::Conflict { .. } | StoreError::NotClaimed)) => {
             Err(Lost { held, error })
         }
@@ -149,18 +152,19 @@ async fn complete<K: Keys>(
     }
 }
 
-/// The key could not be taken: refuses, or runs unprotected where the service wants that.
+/// Handles a claim that failed: refuses the request, or runs it unprotected if the service is
+/// configured to.
 async fn without_the_key<K: Keys, S: Inner>(
     visit: Visit<K, S>,
     held: Held<K>,
     error: StoreError,
 ) -> Response {
-    // Of a key whose row cannot be read the store says that it is taken: it may have had its effect.
+    // If the row of a key exists but cannot be read, its request may have had its effect.
     let is_taken = matches!(error, StoreError::Corrupt { .. });
     match visit.act.idempotency.settings().on_store_error {
-        // The key is held on this node until then: duplicates here still meet.
+        // `held` is kept until the end, so that duplicates on this node still join.
         OnStoreError::Open if !is_taken => match held.remembered() {
-            // It may have been purged since; to run without a key would be worse.
+            // The key may have been purged since, but running without a key would be worse.
             Some(told) => held.told(told),
             None => unprotected::without_store(visit, &error).await,
         },

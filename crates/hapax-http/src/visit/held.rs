@@ -1,7 +1,8 @@
-//! A key in the hands of the request that leads, and the ways to let it go.
+//! The leader's hold on a key, and the ways in which it ends.
 //!
-//! Each way counts the request, tells or frees those that wait, and makes the
-//! answer. Dropping it frees them too: a panic here leaves nobody waiting.
+//! Each way counts the request, passes the outcome to the followers or lets the next one lead, and
+//! creates the response. Dropping a [`Held`] also lets the next follower lead, so that a panic
+//! leaves no follower waiting.
 
 use std::sync::Arc;
 
@@ -32,9 +33,9 @@ pub(super) struct Held<K: Keys> {
     pub(super) claim: Claim,
     pub(super) id: RequestId,
     joined: Joined,
-    /// Before the store was asked: what it says of time counts from then at the latest.
+    /// A moment before the store was asked. The duration for which a response is fresh starts here.
     asked_at: Moment,
-    /// Whether the quota knows of the key already.
+    /// Whether the key is already counted in the quota.
     is_counted: bool,
 }
 
@@ -54,13 +55,14 @@ impl<K: Keys> Held<K> {
         }
     }
 
-    /// The key stands for this request: others with another payload need not wait.
+    /// Confirms that the key belongs to this request, so that requests with another fingerprint
+    /// need not wait.
     pub(super) fn confirm(&self) {
         self.joined.lead.confirm();
     }
 
-    /// The key itself is committed, with so many bytes of its request: it counts from now on, unless
-    /// it has stood before.
+    /// Records that the key is committed, with this many bytes of its request. A new key is counted
+    /// in the quota from now on.
     pub(super) fn entered(&mut self, bytes: usize, is_new: bool) {
         self.is_counted = true;
         if is_new {
@@ -69,7 +71,7 @@ impl<K: Keys> Held<K> {
         }
     }
 
-    /// The answer is committed: it goes out, to this client and to those that wait.
+    /// Ends with a committed response, for this client and its followers.
     pub(super) fn stored(
         self,
         answer: Answer,
@@ -92,7 +94,7 @@ impl<K: Keys> Held<K> {
         }
     }
 
-    /// The store knows the key: what it says goes for those that wait too.
+    /// Ends with the outcome that the store has returned, for this client and its followers.
     pub(super) fn known(self, known: Known) -> Response {
         let told = match known {
             Known::Mismatch => Told::Mismatch,
@@ -106,7 +108,7 @@ impl<K: Keys> Held<K> {
         self.told(told)
     }
 
-    /// What this node has in memory, whether or not it is known to hold still.
+    /// Returns the outcome from the replay cache, even if the key may have been purged.
     pub(super) fn remembered(&self) -> Option<Told> {
         let scope = ScopeRef::of(&self.claim.scope);
         let stored = self.act.idempotency.in_memory(&scope)?;
@@ -118,20 +120,20 @@ impl<K: Keys> Held<K> {
         Some(told)
     }
 
-    /// This request, and those that wait, are told.
+    /// Ends with this outcome, for this client and its followers.
     pub(super) fn told(self, told: Told) -> Response {
         self.act.counts.request(told.outcome());
         self.joined.lead.finish(&told);
         told.into_response(self.act.idempotency.settings().profile, &self.id)
     }
 
-    /// Nothing was kept: the next in line may run.
+    /// Ends with a response that is not stored. The next follower may run.
     pub(super) fn released(self, answer: Response) -> Response {
         self.act.counts.request(Outcome::Released);
         answer
     }
 
-    /// The store failed this request, which had no effect.
+    /// Ends with a failure of the store. The request had no effect.
     pub(super) fn failed(self, problem: &Problem) -> Response {
         self.act.counts.request(Outcome::StoreError);
         problem::write_out(problem, &self.id)
@@ -148,9 +150,9 @@ impl<K: Keys> Held<K> {
         let key: &IdempotencyKey = &scope.key;
         let stored = Stored::new(answer, key, fingerprint, expires_at, settings.profile);
         let stored = Arc::new(stored.ok_or_else(|| StoreError::Corrupt {
-            what: "an answer that HTTP cannot say".to_owned(),
+            what: "a response that is not valid HTTP".to_owned(),
         })?);
-        // In the cache first: whoever misses it and leads next looks again.
+        // In the cache first: the next leader reads the cache again after it has joined.
         let idempotency = &self.act.idempotency;
         idempotency.remember(scope, &stored, self.joined.generation);
         self.joined.lead.confirm();
@@ -158,18 +160,18 @@ impl<K: Keys> Held<K> {
     }
 }
 
-/// About what an answer takes in its row.
+/// Estimates the size of a response in its row, in bytes.
 fn bytes_of(answer: &Answer) -> usize {
     let line = |(name, value): &(String, Bytes)| name.len() + value.len() + ": \r\n".len();
     answer.headers.iter().map(line).sum::<usize>() + answer.body.len()
 }
 
-/// What a client is told when its key could not be taken.
+/// Converts the failure of a claim into a problem.
 pub(super) fn unclaimed(error: StoreError) -> Problem {
     match error {
         StoreError::TimedOut => error.into(),
         error => Problem::new(UNAVAILABLE)
-            .detail("the key cannot be taken now, and nothing runs without it; try again")
+            .detail("the key cannot be claimed now; nothing was changed, try again")
             .retry_after(RETRY_AFTER)
             .caused_by(error),
     }

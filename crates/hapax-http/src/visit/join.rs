@@ -1,4 +1,4 @@
-//! Where duplicates meet: one leads, the others wait for its word.
+//! Single flight: of the duplicates on this node one leads, and the others wait for its outcome.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     told::Told,
 };
 
-/// The right to run, and when the cache was last asked.
+/// The right to run, with the state of the replay cache when it was last read.
 pub(super) struct Joined {
     pub(super) lead: Lead<Told>,
     pub(super) generation: Generation,
@@ -26,13 +26,14 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// What those that wait are told of an answer that was asked for from here.
+    /// Returns the outcome for the followers, for a response that was read or committed after this
+    /// request joined.
     pub(super) fn replay(&self, stored: Arc<Stored>) -> Told {
         Told::Replay(stored, self.asked_at)
     }
 }
 
-/// Joins the requests with this key; `Err` is the word on it, when another has run.
+/// Joins the requests with this key. Returns the outcome as an `Err` if another request has run.
 pub(super) async fn join<K: Keys>(
     act: &Arc<Act<K>>,
     scope: &Scope,
@@ -55,7 +56,7 @@ pub(super) async fn join<K: Keys>(
     };
     let generation = act.idempotency.generation().await;
     let asked_at = Instant::now();
-    // The one before may have finished between the first look and the arrival.
+    // The previous leader may have finished between the first look at the cache and the join.
     match act.idempotency.remembered(&ScopeRef::of(scope)).await {
         None => Ok(Joined {
             lead,
@@ -74,8 +75,10 @@ pub(super) async fn join<K: Keys>(
     }
 }
 
-/// Whether an answer may be of a key that was purged long before whoever is told it arrived: one
-/// that joined before that brought it, and it is not known when it was read.
+/// Whether the response may belong to a key that was purged long before this request arrived.
+///
+/// A leader that started before the purge may have read the response, and it is not known when it
+/// did.
 fn may_be_purged(told: &Told, arrived: Instant) -> bool {
     match told {
         Told::Replay(_, since) => *since + PURGES_FRESH < arrived,

@@ -1,9 +1,9 @@
-//! The way of one request through the contract.
+//! Processing of one request on a protected operation.
 //!
-//! It is read and hashed (`asked`), looked up in the cache, joined with its
-//! duplicates (`join`), and, if it is the one that runs, led through a
-//! transaction (`atomic`), a plan (`shot`) or its phases (`phased`) to its answer. Whoever leads runs in
-//! a task of its own: a client that goes away takes nothing with it.
+//! The layer reads and hashes the request (`asked`), looks it up in the replay cache, and joins it
+//! with its duplicates (`join`). The leader of the duplicates runs the handler in a transaction
+//! (`atomic`), as a write plan (`shot`) or in phases (`phased`). It runs in a separate task, so
+//! that it continues if its client disconnects.
 
 mod asked;
 mod join;
@@ -44,7 +44,7 @@ use crate::{
 use asked::Asked;
 pub(crate) use run::{Finished, Run};
 
-/// What a layer can wrap: an axum route.
+/// A service that the layer can wrap: an axum route.
 pub(crate) trait Inner:
     Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static
 {
@@ -58,7 +58,7 @@ impl<S> Inner for S where
 {
 }
 
-/// A request that was read to its end, on its way to the handler.
+/// A request whose body has been read, with what is needed to run its handler.
 pub(crate) struct Visit<K: Keys, S> {
     act: Arc<Act<K>>,
     inner: S,
@@ -68,7 +68,7 @@ pub(crate) struct Visit<K: Keys, S> {
     id: RequestId,
 }
 
-/// Answers a request on a protected method.
+/// Processes a request on a protected method.
 pub(crate) async fn answer<K: Keys, S: Inner>(
     act: Arc<Act<K>>,
     inner: S,
@@ -126,7 +126,7 @@ impl<K: Keys, S: Inner> Visit<K, S> {
         }
     }
 
-    /// The same request once more, should its transaction lose against another one.
+    /// Copies the request, so that it can run again if its transaction conflicts with another one.
     async fn again(&mut self) -> Result<Self, Problem> {
         Ok(Self {
             act: Arc::clone(&self.act),
@@ -183,9 +183,9 @@ impl<K: Keys, S: Inner> Visit<K, S> {
         }
     }
 
-    /// What every event of this request carries.
+    /// Returns the headers of this request's events.
     fn context(&self) -> Headers {
-        // What a client sends must not be able to break the events of its request.
+        // An invalid header of the client must not make the events of its request invalid.
         let sent = |name: &str| {
             let value = self.parts.headers.get(name)?;
             request_id::is_sane(value.as_bytes()).then(|| value.to_str().ok().map(str::to_owned))?
@@ -198,28 +198,28 @@ impl<K: Keys, S: Inner> Visit<K, S> {
         context
     }
 
-    /// Whose request this is.
+    /// Returns the tenant of the request.
     fn tenant(&self) -> Option<Tenant> {
         asked::tenant(&self.act, &self.parts).ok().cloned()
     }
 
-    /// Until when a duplicate that came at `arrived` waits for the first request.
+    /// Returns the end of the wait for the first request, for a duplicate that arrived at
+    /// `arrived`.
     fn wait_end(&self, arrived: Instant) -> Instant {
         let end = until(arrived, self.act.idempotency.settings().wait);
         self.deadline.map_or(end, |deadline| deadline.min(end))
     }
 
-    /// When the handler's time is up.
+    /// Returns the deadline of the handler.
     fn end(&self) -> Instant {
         let end = until(Instant::now(), self.act.idempotency.settings().handler_max);
         self.deadline.map_or(end, |deadline| deadline.min(end))
     }
 }
 
-/// Looks for this request's answer in the cache, while that is known to hold; nothing is allocated
-/// for it.
+/// Looks the request up in the replay cache, without allocating memory.
 ///
-/// Another payload under the key goes the long way: `join` tells it.
+/// Returns `None` if the cached response has another fingerprint; `join` handles the mismatch.
 async fn cached<K: Keys>(act: &Act<K>, asked: &Asked<'_>, key: &str) -> Option<Arc<Stored>> {
     let scope = ScopeRef {
         tenant: asked.tenant,
@@ -230,7 +230,7 @@ async fn cached<K: Keys>(act: &Act<K>, asked: &Asked<'_>, key: &str) -> Option<A
     (stored.fingerprint == asked.fingerprint).then_some(stored)
 }
 
-/// Runs in a task of its own, which goes on when the client goes away.
+/// Runs the future in a separate task, which continues if the client disconnects.
 pub(crate) async fn apart(
     id: RequestId,
     run: impl Future<Output = Response> + Send + 'static,

@@ -1,8 +1,8 @@
-//! The phased mode: the key is committed first, and the answer with the last phase.
+//! Phased mode: the key is committed first, and the response with the last phase.
 //!
-//! Whatever ends a run in order gives the lease back, so that the retry resumes at once. An owner
-//! that has lost its key says nothing of its own any more: its client is told what the new owner
-//! has made of the request.
+//! A run that does not complete ends its lease, so that a retry resumes immediately. If an owner
+//! has lost its key, its own response is dropped, and its client receives the outcome of the new
+//! owner.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,10 +28,10 @@ use crate::{
     settings::{RETRY_AFTER, until},
 };
 
-/// How long a duplicate waits before it looks again, at first and at most.
+/// The shortest and the longest interval at which a duplicate polls the key.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
 
-/// Enters the key, runs the handler in phases, and stores its answer or gives the key back.
+/// Takes the key, runs the handler in phases, and stores its response or ends the lease.
 pub(super) async fn phased<K: Keys, S: Inner>(
     mut visit: Visit<K, S>,
     mut held: Held<K>,
@@ -60,7 +60,7 @@ pub(super) async fn phased<K: Keys, S: Inner>(
         Err(error) => return held.failed(&unclaimed(error)),
     };
     held.confirm();
-    // One that is resumed stood before.
+    // A resumed key is not new.
     held.entered(bytes, !ownership.resumed);
     if ownership.resumed {
         held.act.counts.takeover(by);
@@ -68,7 +68,7 @@ pub(super) async fn phased<K: Keys, S: Inner>(
     own(visit, held, phasing, ownership, end).await
 }
 
-/// What this request asks of the key table, with itself to be kept.
+/// Returns the claim of this request, with the encoded request to be stored.
 fn entry<K: Keys, S: Inner>(visit: &Visit<K, S>, held: &Held<K>, phasing: &Phasing<K>) -> Entry {
     let settings = visit.act.idempotency.settings();
     let original = visit.parts.extensions.get::<OriginalUri>();
@@ -85,7 +85,7 @@ fn entry<K: Keys, S: Inner>(visit: &Visit<K, S>, held: &Held<K>, phasing: &Phasi
     }
 }
 
-/// Enters the key, waiting a while for whoever has it.
+/// Takes the key. If another owner has it, waits for that owner until `last_look`.
 async fn enter<K: Keys>(
     held: &Held<K>,
     phasing: &Phasing<K>,
@@ -108,7 +108,7 @@ async fn enter<K: Keys>(
     }
 }
 
-/// Looks until the key has no owner any more; false when time is up first.
+/// Polls until the key has no owner. Returns false if the time runs out first.
 async fn wait_for_owner<K: Keys>(held: &Held<K>, last_look: Instant) -> Result<bool, StoreError> {
     let mut pause = LOOKS.0;
     while Instant::now() + pause < last_look {
@@ -149,11 +149,11 @@ async fn own<K: Keys, S: Inner>(
     answered
 }
 
-/// What cuts a handler off: the end of its time, or the loss of its key.
+/// Completes when the handler must be aborted: at the end of its time, or if it has lost its key.
 async fn cut<T: Transaction>(owner: &Owner<T>, end: Instant) -> Problem {
     tokio::select! {
         () = sleep_until(end) => Problem::new(TIMEOUT)
-            .detail("the time ran out; a retry goes on where this request stopped")
+            .detail("the time ran out; a retry continues where this request stopped")
             .retry_after(RETRY_AFTER),
         () = owner.fenced() => Problem::new(UNAVAILABLE).retry_after(RETRY_AFTER),
     }
@@ -169,7 +169,8 @@ async fn finish<K: Keys>(
         Last::None => (None, finished),
         Last::Open(tx) => (Some(tx), finished),
         Last::Kept => {
-            let kept = "the handler kept its last phase beyond its answer; it is rolled back";
+            let kept =
+                "the handler still held its last phase when it responded; it was rolled back";
             let problem = Finished::problem(&Problem::internal(kept), &held.id).await;
             (None, problem)
         }
@@ -206,7 +207,7 @@ async fn finish<K: Keys>(
     }
 }
 
-/// What becomes of the key.
+/// What happens to the key after the handler has responded.
 #[derive(Clone, Copy)]
 enum Verdict {
     Store(Effect),
@@ -214,8 +215,10 @@ enum Verdict {
     GiveBack,
 }
 
-/// The handler's word on it, or the table's: a caller's mistake releases a key that nothing was
-/// made of yet, and a failure leaves it in progress, unless the handler knows that nothing happened.
+/// Returns what happens to the key: the handler's choice, or else the rule for the status.
+///
+/// A client error releases a key that has had no effect yet. A failure leaves the key in progress,
+/// unless the handler has declared that nothing happened.
 fn verdict<T: Transaction>(finished: &Finished, owner: &Owner<T>) -> Verdict {
     let is_mistake = finished.status().is_client_error();
     match finished.verdict(OnFailure::Release) {
@@ -238,7 +241,7 @@ async fn let_go<K: Keys>(
     match verdict {
         Verdict::Release => {
             if let Err(error) = owner.release().await {
-                tracing::warn!(error = error.error_chain(), "a key was not released");
+                tracing::warn!(error = error.error_chain(), "cannot release a key");
             }
         }
         _ => give_back(owner).await,
@@ -249,10 +252,13 @@ async fn let_go<K: Keys>(
     held.released(finished.into_response())
 }
 
-/// A lease that cannot be given back lapses by itself.
+/// Ends the lease. If this fails, the lease expires by itself.
 async fn give_back<T: Transaction>(owner: &Owner<T>) {
     if let Err(error) = owner.give_back().await {
-        tracing::warn!(error = error.error_chain(), "a key was not given back");
+        tracing::warn!(
+            error = error.error_chain(),
+            "cannot release the lease of a key"
+        );
     }
 }
 
@@ -262,7 +268,7 @@ async fn roll_back<T: Transaction>(last: Option<T>) {
     }
 }
 
-/// The key is somebody else's: what that one answers is the answer.
+/// Handles the loss of the key: responds with the outcome of the new owner.
 async fn fenced<K: Keys>(held: Held<K>, deadline: Option<Instant>) -> Response {
     held.act.counts.fenced();
     tracing::warn!(

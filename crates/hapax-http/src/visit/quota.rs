@@ -1,4 +1,4 @@
-//! Quotas: who has as much stored as it may gets no new key, and every answer that it has.
+//! Quotas: a tenant that has reached its quota gets no new keys, but all of its stored responses.
 
 use std::time::Duration;
 
@@ -13,13 +13,14 @@ use crate::{
     problem::{Problem, QUOTA},
 };
 
-/// A quota is free again when keys expire, which is no matter of seconds.
+/// The value of `Retry-After`. Space becomes available when keys expire, which takes more than
+/// seconds.
 const RETRY_AFTER: Duration = Duration::from_mins(1);
 
-/// The refusal of a request whose tenant is over its quota, if its key is new.
+/// Returns the refusal of a request whose tenant is over its quota, if its key is new.
 ///
-/// Nobody else pays for the look at the store. Where it cannot be looked, the way of every request
-/// says what becomes of this one.
+/// Only requests of such a tenant need this look-up in the store. If the look-up fails, the request
+/// is processed as usual, and fails in its claim if the store is still unavailable.
 pub(super) async fn refusal<K: Keys>(
     act: &Act<K>,
     claim: Claim,
@@ -34,11 +35,11 @@ pub(super) async fn refusal<K: Keys>(
         return None;
     }
     let detail = match excess {
-        Excess::Keys(most) => format!("{most} keys are stored, and no more are allowed"),
+        Excess::Keys(most) => format!("the quota of {most} stored keys is used up"),
         Excess::Bytes(most) => {
-            format!("{most} bytes of answers are stored, and no more are allowed")
+            format!("the quota of {most} bytes of stored responses is used up")
         }
     };
-    tracing::info!(error_code = QUOTA.name(), "a tenant is over its quota");
+    tracing::info!(error_code = QUOTA.name(), "a tenant has reached its quota");
     Some(Problem::new(QUOTA).detail(detail).retry_after(RETRY_AFTER))
 }

@@ -1,4 +1,4 @@
-//! The handler's run: bounded in time, caught when it panics, read to its end.
+//! Run of a handler: limits its time, catches its panics, and reads its whole response.
 
 use std::{future::poll_fn, panic::AssertUnwindSafe};
 
@@ -26,13 +26,13 @@ use crate::{
     stored,
 };
 
-/// What a handler answered, whole.
+/// The complete response of a handler.
 pub(crate) struct Finished {
     parts: response::Parts,
     body: Bytes,
 }
 
-/// A handler and what it is given.
+/// A handler with its request.
 pub(crate) struct Run<S> {
     pub(crate) inner: S,
     pub(crate) parts: request::Parts,
@@ -42,9 +42,9 @@ pub(crate) struct Run<S> {
 }
 
 impl<S: Inner> Run<S> {
-    /// Runs the handler to its answer; every failure is an answer too.
+    /// Runs the handler and returns its response. A failure is returned as a problem.
     ///
-    /// `split` takes out of the response what is not for the client.
+    /// `split` removes from the response what is not for the client.
     pub(crate) async fn finish<P: Default>(
         self,
         split: impl FnOnce(Response) -> (P, Response),
@@ -53,7 +53,7 @@ impl<S: Inner> Run<S> {
         let run = AssertUnwindSafe(self.call(split)).catch_unwind();
         let ended = timeout_at(end, run).await;
         let problem = match ended {
-            // The timer is coarse; the clock is asked once more before anything is committed.
+            // The timer is coarse, so the clock is read again before anything is committed.
             Ok(Ok(Ok(finished))) if Instant::now() < end => return finished,
             Ok(Ok(Err(problem))) => problem,
             Ok(Err(panic)) => panicked(&*panic),
@@ -63,7 +63,7 @@ impl<S: Inner> Run<S> {
         (P::default(), Finished::problem(&problem, &id).await)
     }
 
-    /// Runs the handler to its answer, unless `cut` cuts it off.
+    /// Runs the handler and returns its response, unless `cut` completes first and aborts it.
     pub(crate) async fn finish_unless(self, cut: impl Future<Output = Problem>) -> Finished {
         let id = self.id.clone();
         let run = AssertUnwindSafe(self.call(|response| ((), response))).catch_unwind();
@@ -84,7 +84,7 @@ impl<S: Inner> Run<S> {
     ) -> Result<(P, Finished), Problem> {
         let in_phases = self.parts.extensions.get::<problem::InPhases>().is_some();
         let mut request = Request::from_parts(self.parts, self.kept.into_body().await?);
-        // The operation's own bound has held already.
+        // The limit of the operation has already been applied.
         DefaultBodyLimit::disable().apply(&mut request);
         let Ok(()) = poll_fn(|context| self.inner.poll_ready(context)).await;
         let Ok(response) = self.inner.call(request).await;
@@ -93,8 +93,8 @@ impl<S: Inner> Run<S> {
             problem::unfinished(&response);
         }
         let (mut parts, body) = problem::settle(response, &self.id).into_parts();
-        // How an answer came about is the layer's to say: a client that is told of a stored answer
-        // where there is none forgets a key that is in doubt.
+        // Only the layer says where a response comes from. If a handler could claim that its
+        // response is stored, the client would forget a key whose outcome is unknown.
         for name in OWN_HEADERS {
             parts.headers.remove(name);
         }
@@ -104,23 +104,24 @@ impl<S: Inner> Run<S> {
 }
 
 impl Finished {
-    /// What becomes of this answer: the handler's word on it, or the table's.
+    /// Returns what to store: the handler's choice, or else the rule for the status.
     pub(crate) fn verdict(&self, on_failure: OnFailure) -> Remember {
         let overruled = self.parts.extensions.get::<Remember>().copied();
         overruled.unwrap_or_else(|| remember(self.parts.status.as_u16(), on_failure))
     }
 
-    /// Whether the handler has said itself what becomes of it.
+    /// Whether the handler has chosen what to store.
     pub(crate) fn is_overruled(&self) -> bool {
         self.parts.extensions.get::<Remember>().is_some()
     }
 
-    /// Its status.
+    /// Returns the status.
     pub(crate) fn status(&self) -> StatusCode {
         self.parts.status
     }
 
-    /// Splits it in what is stored and what is of this exchange alone.
+    /// Splits the response into the part that is stored, and the headers and extensions that belong
+    /// to this exchange only.
     pub(crate) fn split(self, per_request: &[HeaderName]) -> (Answer, HeaderMap, Extensions) {
         let (headers, exchange) = stored::split(self.parts.headers, per_request);
         let answer = Answer {
@@ -131,10 +132,10 @@ impl Finished {
         (answer, exchange, self.parts.extensions)
     }
 
-    /// The answer as it is, for a request that leaves nothing behind.
+    /// Returns the response for a request that stores none.
     pub(crate) fn into_response(self) -> Response {
         let mut response = Response::from_parts(self.parts, Body::from(self.body));
-        // The body is whole now, however the handler sent it.
+        // The body is complete now, even if the handler sent it as a stream.
         response
             .headers_mut()
             .remove(http::header::TRANSFER_ENCODING);
@@ -142,6 +143,7 @@ impl Finished {
         response
     }
 
+    /// Creates the response for a problem.
     pub(crate) async fn problem(problem: &Problem, id: &RequestId) -> Self {
         let (parts, body) = problem::write_out(problem, id).into_parts();
         let body = collect(body).await.unwrap_or_default();
@@ -154,8 +156,7 @@ async fn collect(body: Body) -> Result<Bytes, Problem> {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Problem::new(ANSWER_TOO_LARGE)
             .detail(format!(
-                "an answer that is remembered has at most {RESPONSE_BYTES_MAX} bytes; nothing was \
-                 changed"
+                "a stored response has at most {RESPONSE_BYTES_MAX} bytes; nothing was changed"
             ))
             .caused_by(error)),
         Err(error) => Err(Problem::internal(error)),

@@ -1,4 +1,4 @@
-//! The single-shot mode: the handler plans, the store does all of it in one go.
+//! Single-shot operations: the handler returns a write plan, and the store executes it.
 
 use axum::response::Response;
 use hapax::{
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::planned::{self, Conflicts, Plan};
 
-/// Lets the handler plan, and hands the plan to the store.
+/// Runs the handler and passes its plan to the store.
 pub(super) async fn shot<K: Keys, S: Inner>(visit: Visit<K, S>, held: Held<K>) -> Response {
     let end = visit.end();
     let run = visit.into_run(end);
@@ -44,7 +44,7 @@ async fn carry_out<K: Keys>(
     if !conflicts.knows(&error) {
         return failed(held, error);
     }
-    // A refusal like those that a handler raises: it is remembered, and nothing else is.
+    // The problem is stored, like one that a handler raises, and nothing else is.
     let problem = conflicts.problem(error);
     let finished = Finished::problem(&problem, &held.id).await;
     match write(held, Plan::default(), finished, end).await {
@@ -53,7 +53,7 @@ async fn carry_out<K: Keys>(
     }
 }
 
-/// Hands a plan to the store; the key comes back where the store failed.
+/// Passes a plan to the store. Returns the key with the error if the store fails.
 async fn write<K: Keys>(
     held: Held<K>,
     plan: Plan<K::Statement>,
@@ -86,7 +86,7 @@ fn failed<K: Keys>(held: Held<K>, error: StoreError) -> Response {
     })
 }
 
-/// The plan comes to nothing; a key that was used before still says so.
+/// Ends without executing the plan. If the key was used before, its outcome has precedence.
 async fn not_run<K: Keys>(held: Held<K>, finished: Finished) -> Response {
     match known(&held).await {
         Some(known) => held.known(known),
@@ -94,7 +94,7 @@ async fn not_run<K: Keys>(held: Held<K>, finished: Finished) -> Response {
     }
 }
 
-/// Where the store cannot say, the answer goes out as it is: it left nothing behind.
+/// Looks the key up. If the look-up fails, the handler's response is returned, as it had no effect.
 async fn known<K: Keys>(held: &Held<K>) -> Option<Known> {
     let record = held
         .act

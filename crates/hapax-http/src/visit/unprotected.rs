@@ -1,8 +1,7 @@
-//! Requests that run without a key: by the operation's policy, or because the store is away.
+//! Requests that run without a key, because the operation allows it or the store is unavailable.
 //!
-//! A handler still gets a transaction where one can be had, and its rows and
-//! events are committed or rolled back by the same table; only the answer is not
-//! remembered.
+//! The handler still gets a transaction, if one can be opened. Its rows and events are committed or
+//! rolled back by the same rules as with a key, but the response is not stored.
 
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use crate::{
     tx::Slot,
 };
 
-/// How long the key of a plan without a key stands: it was minted, nobody can send it again.
+/// The retention of the key that is generated for a plan without a key. No client knows the key.
 const MINTED_RETENTION: Duration = Duration::from_secs(1);
 
 /// Runs a request without a key, because its operation allows that.
@@ -45,7 +44,7 @@ pub(super) async fn unprotected<K: Keys, S: Inner>(visit: Visit<K, S>) -> Respon
     }
 }
 
-/// Runs a request whose key could not be taken, with a transaction if there is one to be had.
+/// Runs a request whose claim failed, in a transaction if one can be opened.
 pub(super) async fn without_store<K: Keys, S: Inner>(
     visit: Visit<K, S>,
     error: &StoreError,
@@ -77,7 +76,9 @@ async fn run<K: Keys, S: Inner>(mut visit: Visit<K, S>, tx: Option<K::Tx>) -> Re
             tx.rollback().await;
             Ok(())
         }
-        None if opened => Err(Problem::internal("the handler kept its transaction")),
+        None if opened => Err(Problem::internal(
+            "the handler still held its transaction when it responded",
+        )),
         None => Ok(()),
     };
     bypassed(match ended {
@@ -86,7 +87,7 @@ async fn run<K: Keys, S: Inner>(mut visit: Visit<K, S>, tx: Option<K::Tx>) -> Re
     })
 }
 
-/// Carries a plan out under a key that was minted for it.
+/// Executes a plan under a key that is generated for it.
 async fn shot<K: Keys, S: Inner>(visit: Visit<K, S>) -> Response {
     let (act, id, end) = (visit.act.clone(), visit.id.clone(), visit.end());
     let claim = minted(&visit);
@@ -152,7 +153,7 @@ impl<K: Keys, S: Inner> Visit<K, S> {
             operation = self.act.operation.as_str(),
             request_id = self.id.as_str(),
             error = error.error_chain(),
-            "the store cannot be used: the request runs unprotected"
+            "the store is not available: the request runs unprotected"
         );
     }
 
@@ -161,7 +162,7 @@ impl<K: Keys, S: Inner> Visit<K, S> {
         problem::write_out(problem, &self.id)
     }
 
-    /// The handler's run, until `end`.
+    /// Converts the request into a run of its handler until `end`.
     pub(super) fn into_run(self, end: tokio::time::Instant) -> Run<S> {
         Run {
             inner: self.inner,

@@ -1,4 +1,4 @@
-//! The answer table, row by row.
+//! Tests of stored responses and replays, one for each rule of the HTTP contract.
 
 use std::{
     sync::{
@@ -188,7 +188,7 @@ async fn a_replay_from_the_store_fills_the_cache() {
         let again = crate::stage::send(node.clone(), post_json("/effects", "k", "{}")).await;
         assert_eq!(again.status, StatusCode::CREATED);
         assert_eq!(again.idempotency(), Some("replayed"));
-        // The second answer needs no store.
+        // The second replay comes from the cache, without the store.
         stage.store.close().await.unwrap();
     }
 }
@@ -199,7 +199,8 @@ async fn a_handler_does_not_say_how_its_answer_came_about() {
     for (status, said) in [
         (StatusCode::CREATED, Some("stored")),
         (StatusCode::CONFLICT, Some("stored")),
-        // Nothing is stored: a client that read otherwise would forget a key that is in doubt.
+        // Nothing is stored. If the client read otherwise, it would forget a key whose outcome is
+        // unknown.
         (StatusCode::INTERNAL_SERVER_ERROR, None),
     ] {
         let path = format!("/claims/{}", status.as_u16());
@@ -273,11 +274,11 @@ async fn other_methods_pass_untouched_and_put_and_delete_until_they_are_named() 
         stage.send(put(Some("k"))).await.idempotency(),
         Some("replayed")
     );
-    // Another method is another operation: the key is free there.
+    // Another method is another operation, in which the key is free.
     assert_eq!(stage.post("k", "{}").await.idempotency(), Some("stored"));
 }
 
-/// The store says how long an answer stands; what happens to this machine's clock does not count.
+/// The store determines how long a response is fresh, independently of this machine's wall clock.
 #[tokio::test]
 async fn an_answer_is_not_replayed_from_memory_beyond_its_time_when_the_clock_was_set_back() {
     let wall = ManualClock::new();

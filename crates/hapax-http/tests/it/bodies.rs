@@ -1,4 +1,4 @@
-//! Bodies: their bounds, and that the handler gets what was sent.
+//! Tests of request bodies: their limits, and that the handler receives the same bytes.
 
 use std::sync::{
     Arc,
@@ -56,7 +56,7 @@ async fn of_a_body_in_tiny_chunks_nothing_is_kept_that_it_was_read_with() {
     assert!(most <= 4, "{most} buffers were held at once");
 }
 
-/// A buffer that a byte was read with.
+/// A read buffer that holds one byte. It counts the buffers that are alive.
 struct Read(u8, Arc<AtomicUsize>);
 
 impl AsRef<[u8]> for Read {
@@ -188,7 +188,7 @@ async fn json_has_a_bound_of_its_own_where_the_operation_takes_longer_bodies() {
         layer.body_max(32 * MIB as u64).json_max(2 * MIB as u64)
     };
     let stage = Stage::with(|_| {}, wide).await;
-    // It is read, and no order.
+    // The body is read, but it does not fit `Order`.
     stage
         .post("k", &long)
         .await
@@ -272,11 +272,11 @@ async fn bodies_on_the_disk_share_a_bounded_room_and_give_it_back() {
         let request = Request::post("/takes").header("idempotency-key", key);
         request.body(Body::from(vec![b'x'; bytes])).unwrap()
     };
-    // Too long for all the room there is.
+    // Longer than the total disk space for bodies.
     let refused = stage.send(request("a", 5 * MIB)).await;
     refused.check_problem(503, "DEPENDENCY.unavailable");
     assert_eq!(refused.header("retry-after"), Some("1"));
-    // Its place is given back, also by one that was refused half-way.
+    // The disk space is released, also by a body that was refused while it was read.
     for key in ["b", "c", "d"] {
         let taken = stage.send(request(key, LONG)).await;
         assert_eq!(taken.idempotency(), Some("stored"));

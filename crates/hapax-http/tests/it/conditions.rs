@@ -1,4 +1,4 @@
-//! Conditional headers belong to the request that they were sent with.
+//! Tests that conditional headers are part of the fingerprint.
 
 use std::time::Duration;
 
@@ -54,13 +54,13 @@ async fn a_failed_precondition_lets_the_key_go() {
             (status, None)
         );
     }
-    // The corrected request runs under the key that the refused ones had.
+    // The corrected request runs under the key of the refused ones.
     let corrected = stage.send(on(&[("if-match", "\"2\"")])).await;
     assert_eq!(corrected.idempotency(), Some("stored"));
     assert_eq!(stage.effects().await, 1);
 }
 
-/// A key that an older version has stored: five parts, and no condition among them.
+/// The stored key is one of an older version, whose fingerprint has five parts and no conditions.
 #[tokio::test]
 async fn a_request_without_a_condition_has_the_fingerprint_that_it_always_had() {
     let stage = Stage::new().await;

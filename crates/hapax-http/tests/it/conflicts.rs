@@ -1,4 +1,5 @@
-//! Handlers whose transactions cross: one loses, runs again, and each is answered once.
+//! Tests of deadlocks between handlers: one transaction fails, its request runs again, and each
+//! request receives one response.
 
 use std::{
     sync::{
@@ -25,11 +26,11 @@ const TABLES: &str = "CREATE TABLE note (text text NOT NULL);
     INSERT INTO stock VALUES (1, 10), (2, 10)";
 const TAKE: &str = "UPDATE stock SET left_over = left_over - 1 WHERE id = $1";
 
-/// What a request takes, and in which order.
+/// The rows that a request takes, in order.
 #[derive(Deserialize)]
 struct Take {
     rows: [i32; 2],
-    /// Whether the handler answers as if nothing had happened.
+    /// Whether the handler ignores the error of its second statement.
     #[serde(default)]
     swallows: bool,
 }
@@ -37,7 +38,7 @@ struct Take {
 #[derive(Clone)]
 struct Crossing {
     runs: Arc<AtomicUsize>,
-    /// Both hold their first row before either asks for its second.
+    /// Both requests lock their first row before either requests its second.
     both: Arc<Barrier>,
 }
 
@@ -83,7 +84,7 @@ async fn check(
     let database = Database::fresh().await;
     #[expect(
         clippy::disallowed_methods,
-        reason = "a test's wiring passes the time in"
+        reason = "the test passes in the system time"
     )]
     let clock = Clock::new(SystemTime::now);
     let random = seeded_random(1);
@@ -114,10 +115,10 @@ async fn check(
         let text = String::from_utf8_lossy(&sent.body);
         assert_eq!((sent.status, &*text), (StatusCode::CREATED, body));
     }
-    // One of them lost; and who lost may be back at its first row before the other, told that the
-    // row is free, has taken it: then they cross again.
+    // One of them failed. It may lock its first row again before the other one, which waits for
+    // that row, gets the lock. Then there is another deadlock.
     let runs = crossing.runs.load(Ordering::SeqCst);
-    assert!(runs >= 3, "nobody lost: {runs} runs");
+    assert!(runs >= 3, "no conflict: {runs} runs");
     ask("up", [1, 2]).await.check_replays(&up);
     ask("down", [2, 1]).await.check_replays(&down);
     assert_eq!(crossing.runs.load(Ordering::SeqCst), runs);

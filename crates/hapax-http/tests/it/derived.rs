@@ -1,4 +1,4 @@
-//! Derived keys: who can make them, and for whom they stand.
+//! Tests of derived keys: that clients cannot send them, and that tenants have separate keys.
 
 use axum::{Router, body::Body, routing::post};
 use hapax_http::{Derived, Idempotency, Problem, Settings, View};
@@ -18,7 +18,7 @@ async fn a_client_cannot_send_a_derived_key() {
         refused.check_problem(400, "VALIDATION.idempotency_key.invalid");
         assert_eq!(refused.header("idempotency-key"), None, "{sent}");
     }
-    // The grammar is case-sensitive: this is a key like any other.
+    // The prefix is case-sensitive: this is an ordinary key.
     assert_eq!(
         stage.post("Derived:x", ANN).await.idempotency(),
         Some("stored")
@@ -91,7 +91,7 @@ async fn stage() -> Stage {
     Stage::with(|_| {}, |layer| layer.derived(by_email)).await
 }
 
-/// A second service on the stage's store.
+/// A second node on the stage's store.
 fn node(stage: &Stage) -> Router {
     let settings = Settings::new(stage.clock.clone(), stage.random.clone());
     let idempotency = Idempotency::new(stage.store.clone(), settings);

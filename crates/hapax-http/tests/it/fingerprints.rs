@@ -1,4 +1,4 @@
-//! Which requests are the same request.
+//! Tests of fingerprints: which requests count as the same request.
 
 use axum::{Router, body::Body, routing::post};
 use http::{Request, StatusCode};

@@ -1,4 +1,4 @@
-//! Where a key comes from, and where it is unique.
+//! Tests of the sources of keys, and of their scope.
 
 use axum::{body::Body, routing::post};
 use hapax_http::{Derived, OperationLayer, View};

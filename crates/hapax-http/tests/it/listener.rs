@@ -1,4 +1,4 @@
-//! The contract over a socket: what hyper adds and what a client that hangs up leaves.
+//! Tests over a socket: the headers that hyper adds, and clients that disconnect.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The contract against a real store, route by route and row by row.
+//! Tests of the HTTP contract with real stores.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails its test")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod stage;
 mod answers;

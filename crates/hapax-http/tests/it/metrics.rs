@@ -1,4 +1,4 @@
-//! What is counted, outcome by outcome.
+//! Tests of the metrics, for each outcome.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -56,7 +56,7 @@ fn every_outcome_is_counted_once_under_its_operation() {
     assert_eq!(counted.get(waits).map(String::as_str), Some("1"));
 }
 
-/// Runs on this thread alone, so that what it counts is its own.
+/// Runs the future on this thread only, so that only its own metrics are counted.
 pub(crate) fn count(run: impl Future<Output = ()>) -> BTreeMap<String, String> {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();

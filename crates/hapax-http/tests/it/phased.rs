@@ -1,4 +1,4 @@
-//! Phased operations: what a crash, a failure or a late owner leaves, and who goes on.
+//! Tests of phased operations: crashes, failures, fenced owners, and requests that are resumed.
 
 use std::{
     sync::{
@@ -36,27 +36,27 @@ use tokio::{runtime::Runtime, sync::Semaphore};
 use crate::stage::{Sent, Stage, post_json, scope, send};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a slow handler has a phase open: longer than until the next renewal of a short lease.
+/// How long a slow handler keeps a phase open. A short lease is renewed within this time.
 const DAWDLING: Duration = Duration::from_millis(200);
 
-/// What the handler shares with its test: a foreign system, and gates.
+/// The state that the handler shares with its test: a remote system, and gates.
 #[derive(Clone)]
 struct Far {
     runs: Arc<AtomicU64>,
     /// The provider key of every call.
     calls: Arc<Mutex<Vec<String>>>,
-    /// Whether each word that nothing happened was taken.
+    /// The results of `nothing_happened`.
     believed: Arc<Mutex<Vec<bool>>>,
-    /// Whether somebody had the key before, for each run.
+    /// Whether each run was resumed after an earlier owner.
     resumed: Arc<Mutex<Vec<bool>>>,
     entered: Arc<Semaphore>,
     gate: Arc<Semaphore>,
-    /// Has a permit for each handler that is gone.
+    /// Has a permit for each handler that has ended or was dropped.
     left: Arc<Semaphore>,
     seen: Arc<Mutex<Vec<(String, HeaderMap)>>>,
 }
 
-/// A node, one of many on the stage's store.
+/// One of several nodes on the stage's store.
 struct Node {
     router: Router,
     /// The same routes without authentication.
@@ -66,10 +66,10 @@ struct Node {
 
 #[derive(Deserialize)]
 struct Payment {
-    /// What the first run does in place of going on, and where.
+    /// How the first run fails or waits, and where.
     #[serde(default)]
     first: String,
-    /// What every run does in the end.
+    /// How every run ends.
     #[serde(default)]
     end: String,
 }
@@ -92,7 +92,7 @@ async fn a_phased_request_is_stored_once_and_replays() {
     assert_eq!(
         stage.count(kept).await,
         0,
-        "what is answered is kept no longer"
+        "the request is deleted after it has completed"
     );
     let other = pay(&node, "k", "{\"end\":\"x\"}").await;
     other.check_problem(409, "CONFLICT.idempotency.payload_mismatch");
@@ -199,7 +199,7 @@ async fn a_failure_of_which_nothing_came_lets_the_key_go() {
         stage.pass(Duration::from_millis(1));
         assert_eq!(pay(&node, "k", "{}").await.idempotency(), Some("stored"));
         let calls = far.calls.lock().unwrap();
-        assert_ne!(calls[0], calls[1], "it is another request");
+        assert_ne!(calls[0], calls[1], "the provider keys are new");
     }
 }
 
@@ -237,7 +237,7 @@ async fn a_phase_that_is_cut_off_while_it_opens_takes_back_the_word_that_nothing
     headers.insert("x-request-timeout", "3000".parse().unwrap());
     let running = tokio::spawn(send(node.router.clone(), request));
     far.entered(1).await;
-    // The store is somebody else's until the handler is gone.
+    // Another transaction has the single writer until the handler is dropped.
     let mut busy = stage.store.begin(None, Headers::new()).await.unwrap();
     write(&mut busy).await.unwrap();
     far.gate.add_permits(1);
@@ -295,7 +295,7 @@ async fn a_key_counts_for_its_quota_from_its_entry_and_once() {
     let node = node(&stage, &far, |settings| settings.quota = quota);
     let body = r#"{"first":"503"}"#;
     assert_eq!(pay(&node, "1", body).await.status, 503);
-    // It stands, and goes on when it is sent again: one key, however often it is counted.
+    // The key exists, and its request is resumed when it is sent again. It counts as one key.
     assert_eq!(pay(&node, "1", body).await.status, 201);
     assert_eq!(pay(&node, "2", "{}").await.status, 201);
     let refused = pay(&node, "3", "{}").await;
@@ -363,11 +363,11 @@ async fn the_key_of_a_dead_owner_is_resumed_when_its_lease_has_lapsed() {
     check(&stage, &far, 2, 1, 2).await;
 }
 
-/// The derived key is the completer's to use, though no client may send it.
+/// The completer may send a derived key, although clients may not.
 #[tokio::test]
 async fn a_completer_resumes_a_request_whose_key_was_derived() {
     let derived = |layer: OperationLayer<Sqlite>| {
-        // A header that is kept in any case may be named as well.
+        // `If-Match` is always kept; naming it has no further effect.
         let layer = layer.kept_headers([http::header::IF_MATCH]);
         layer.derived(|view| Ok(Derived::new().part("body", format!("{:?}", view.body()))))
     };
@@ -480,7 +480,7 @@ async fn a_fenced_owner_is_cut_off_by_its_next_renewal() {
         it.handler_max = Duration::MAX;
     };
     let (late, next) = (node(&stage, &far, lease), node(&stage, &far, |_| {}));
-    // It never ends by itself.
+    // The handler never returns.
     let body = "{\"first\":\"hang\"}";
     let stalled = tokio::spawn(sends(&late, "k", body));
     far.entered(1).await;
@@ -492,7 +492,7 @@ async fn a_fenced_owner_is_cut_off_by_its_next_renewal() {
         }
     };
     let told = tokio::time::timeout(PATIENCE, stalled).await;
-    told.expect("it is cut off").unwrap().check_replays(&winner);
+    told.expect("it is aborted").unwrap().check_replays(&winner);
 }
 
 #[tokio::test]
@@ -523,7 +523,7 @@ async fn a_slow_handler_keeps_its_key_as_long_as_it_lives() {
 async fn a_renewal_that_waits_for_an_open_phase_is_not_waited_for() {
     let (stage, far) = stage().await;
     let node = node(&stage, &far, |it| it.lease = DAWDLING / 2);
-    // The one writer is the phase's: a renewal gets its turn when the phase is over.
+    // The phase has the single writer, so a renewal waits until the phase has ended.
     let told = pay(&node, "k", "{\"first\":\"dawdle\"}").await;
     assert_eq!(told.status, StatusCode::CREATED);
     let told = pay(&node, "k2", "{\"end\":\"dawdle\"}").await;
@@ -565,7 +565,8 @@ async fn a_credential_is_never_kept() {
     let _layer = phased.kept_headers([http::header::COOKIE]);
 }
 
-/// Charges in a foreign system, then writes one row and event in a phase and one in the last.
+/// Charges in a remote system, then writes one row and one event in a phase, and again in the last
+/// phase.
 async fn payment(
     State(far): State<Far>,
     Extension(tenant): Extension<Tenant>,
@@ -643,7 +644,7 @@ async fn write(tx: &mut hapax_sqlite::Tx) -> Result<(), Problem> {
 }
 
 impl Far {
-    /// Does as it was asked, in the middle of a run.
+    /// Fails or waits in the middle of a run, as `what` says.
     async fn strike(&self, what: &str) -> Result<(), Problem> {
         match what {
             "503" => {
@@ -667,7 +668,7 @@ impl Far {
         Ok(())
     }
 
-    /// Says that nothing happened, and fails, unless something is to happen behind it.
+    /// Declares that nothing happened, and fails unless a phase is to follow.
     fn deny(&self, phased: &Phased<hapax_sqlite::Tx>, end: &str) -> Result<(), Problem> {
         let is_believed = phased.nothing_happened();
         self.believed.lock().unwrap().push(is_believed);
@@ -689,7 +690,7 @@ impl Far {
     }
 }
 
-/// Tells that a handler is gone, however it ended.
+/// Adds a permit when the handler ends or is dropped.
 struct Leaving(Arc<Semaphore>);
 
 impl Drop for Leaving {
@@ -712,7 +713,7 @@ async fn stage() -> (Stage, Far) {
     (Stage::new().await, far)
 }
 
-/// A node on the stage's store, with a single-flight map and a cache of its own.
+/// Creates a node on the stage's store, with a separate single-flight map and cache.
 fn node(stage: &Stage, far: &Far, set: impl FnOnce(&mut Settings)) -> Node {
     node_with(stage, far, set, |layer| layer)
 }
@@ -756,7 +757,7 @@ fn sends(node: &Node, key: &str, body: &str) -> impl Future<Output = Sent> + Sen
     send(node.router.clone(), request)
 }
 
-/// Has a node die in the middle of a request: none of its tasks runs on.
+/// Sends a request to a node, and stops all tasks of the node in the middle of it.
 async fn crash(node: &Node, far: &Far, body: &str) {
     crash_under(node, far, "k", body).await;
 }

@@ -1,4 +1,4 @@
-//! Single-shot operations: the handler plans, the store does it in one go.
+//! Tests of single-shot operations.
 
 use axum::{
     extract::State,
@@ -168,7 +168,7 @@ async fn a_plan_that_does_not_begin_in_the_clients_time_never_begins() {
     let holding = tokio::spawn(async move {
         let occupy = move |_: &hapax_sqlite::rusqlite::Connection| {
             held.send(()).expect("the test waits for it");
-            released.recv().expect("the test lets go");
+            released.recv().expect("the test releases it");
             Ok(())
         };
         store.write(occupy).await
@@ -198,7 +198,7 @@ async fn staged(settings: impl FnOnce(&mut hapax_http::Settings)) -> Stage {
     stage
 }
 
-/// The same service with nothing in its cache.
+/// The same service with an empty cache.
 fn cold(stage: &Stage) -> axum::Router {
     let settings = hapax_http::Settings::new(stage.clock.clone(), stage.random.clone());
     let layer = hapax_http::Idempotency::new(stage.store.clone(), settings).operation("/plans");

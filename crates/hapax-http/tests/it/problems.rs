@@ -1,4 +1,4 @@
-//! Every error is a problem, with the request's id.
+//! Tests that every error is a problem with the request's id.
 
 use axum::{Router, body::Body, response::Response, routing::get};
 use hapax_http::{Json, Path, Problem, Query, problem};

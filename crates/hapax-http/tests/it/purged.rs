@@ -1,4 +1,4 @@
-//! Keys that are purged elsewhere, and what this node has of them in memory.
+//! Tests of the replay cache when other nodes purge keys.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn a_key_that_another_node_purges_is_replayed_from_memory_for_a_second_at_
     for _ in 0..3 {
         let first = stage.post("k", "{}").await;
         check_replayed(&stage.post("k", "{}").await, &first);
-        // Past this node's memory, as another node or an operator does.
+        // Directly in the store, as another node or an operator does.
         let key = scope("alice", "POST /effects", "k");
         assert!(stage.store.forget(&key).await.unwrap());
         runs_anew(&stage, Instant::now()).await;
@@ -61,7 +61,8 @@ fn check_replayed(sent: &Sent, first: &Sent) {
     assert_eq!(sent.body, first.body);
 }
 
-/// Sends the request again until it runs; it is not replayed a second after its key was purged.
+/// Sends the request until it runs again. Checks that it is not replayed later than one second
+/// after its key was purged.
 async fn runs_anew(stage: &Stage, purged: Instant) -> Sent {
     let patience = Patience::within(PATIENCE);
     loop {

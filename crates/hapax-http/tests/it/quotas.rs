@@ -1,4 +1,4 @@
-//! Quotas: no new key beyond them, and every answer that is stored.
+//! Tests of quotas: new keys beyond them are refused, stored responses are still replayed.
 
 use hapax::{idempotency::OnExpired, quota::Quota};
 use hapax_http::Settings;
@@ -35,7 +35,7 @@ async fn one_tenants_quota_is_no_others() {
 #[tokio::test]
 async fn what_other_nodes_stored_counts_once_it_was_counted() {
     let mut stage = Stage::with(keys(1), |layer| layer).await;
-    // Another node over the same store: it has not seen what the first one stored.
+    // Another node on the same store, which has not counted what the first one stored.
     let mut settings = Settings::new(stage.clock.clone(), stage.random.clone());
     keys(1)(&mut settings);
     let other = hapax_http::Idempotency::new(stage.store.clone(), settings);
@@ -45,7 +45,7 @@ async fn what_other_nodes_stored_counts_once_it_was_counted() {
     other.count_usage().await.unwrap();
     let refused = stage.send(post_json("/other", "2", "{}")).await;
     refused.check_problem(429, "RATE_LIMIT.quota");
-    // Once the key has expired there is room again.
+    // After the key has expired, there is space again.
     stage.pass(hapax::limits::RETENTION);
     other.count_usage().await.unwrap();
     let made = stage.send(post_json("/other", "2", "{}")).await;
@@ -64,7 +64,7 @@ async fn bytes_are_bounded_too_and_an_expired_key_is_a_new_one() {
     let stage = Stage::with(bytes, |layer| layer).await;
     assert_eq!(stage.post("1", "{}").await.status, 201);
     stage.pass(hapax::limits::RETENTION);
-    // Nothing was counted since: the key that has expired is as good as new, and refused.
+    // Usage was not counted since. The expired key is treated as a new one, and refused.
     let refused = stage.post("1", "{}").await;
     refused.check_problem(429, "RATE_LIMIT.quota");
     stage.idempotency.count_usage().await.unwrap();

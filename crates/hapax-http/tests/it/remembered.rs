@@ -1,4 +1,4 @@
-//! What is remembered of an answer, row by row.
+//! Tests of what is stored for each response status.
 
 use hapax::idempotency::OnFailure;
 

@@ -72,7 +72,7 @@ fn what_a_taken_key_says_is_no_failure_on_postgresql() {
         let insert = async |mut tx: Tx<hapax_postgres::Tx>, number: i64| {
             let first = tx.execute(INSERT, &[&number]).await;
             if first.is_err() {
-                // Whoever goes on is told the same, and not that the statement had failed.
+                // A second statement fails in the same way, and not because the first one failed.
                 return tx.execute(INSERT, &[&number]).await;
             }
             first
@@ -94,7 +94,7 @@ fn what_a_taken_key_says_is_no_failure_on_postgresql() {
     });
 }
 
-/// An error of the service's own, around the store's.
+/// An error of the service that wraps the error of the store.
 #[derive(Debug, thiserror::Error)]
 #[error("the note was not written")]
 struct Wrapped(#[source] StoreError);
@@ -112,10 +112,10 @@ impl IntoResponse for Own {
     }
 }
 
-/// A request, its duplicate and another payload under its key, each on an instance of its own: none
-/// has the answer in memory.
+/// Sends a request, its duplicate and a different request with the same key, each to a new node,
+/// which does not have the response in memory.
 async fn ask<K: Keys>(store: &K, handlers: [MethodRouter; 3]) {
-    // Opening a store may log a warning of its own: a PostgreSQL whose `fsync` is off, for one.
+    // Opening a store may log a warning, for instance if `fsync` is off in PostgreSQL.
     LOG.with_borrow_mut(Vec::clear);
     for (path, handler) in PATHS.into_iter().zip(handlers) {
         for (body, status, said) in [
@@ -139,13 +139,13 @@ async fn ask<K: Keys>(store: &K, handlers: [MethodRouter; 3]) {
     }
 }
 
-/// Runs it on this thread alone, and reads what it has logged, traced and counted.
+/// Runs the future on this thread only, and checks what it has logged, traced and counted.
 #[track_caller]
 fn check(run: impl Future<Output = ()>) {
     listen();
     let counted = count(run);
     let log = LOG.with_borrow(|log| String::from_utf8_lossy(log).into_owned());
-    // Every request has its span in the log, so that what is not there was not written.
+    // The span of every request must be in the log. Otherwise a missing error would prove nothing.
     let spans = log
         .lines()
         .filter(|line| line.contains("idempotency.outcome=\"mismatch\""));
@@ -177,12 +177,13 @@ fn check_counts(counted: &BTreeMap<String, String>) {
 }
 
 thread_local! {
-    /// What was logged on this thread.
+    /// The log of this thread.
     static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Writes a log for every thread of this process: what one test listens to alone, the others may
-/// have found nobody to listen to, and that is remembered.
+/// Installs a subscriber for all threads of this process. With a subscriber per thread, another
+/// test could reach a callsite without a subscriber first, and `tracing` would cache it as
+/// disabled.
 fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

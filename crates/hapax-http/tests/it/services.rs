@@ -1,4 +1,4 @@
-//! Several services with the same routes on one database.
+//! Tests of several services with the same routes on one database.
 
 use axum::{Router, routing::post};
 use hapax::{
@@ -32,7 +32,7 @@ async fn services_with_names_of_their_own_have_keys_of_their_own() {
     assert_eq!(stored(&stage, keys).await, [true, true, false]);
 }
 
-/// What was stored before there were names is found by a service without one.
+/// A service without a name finds keys that were stored before services had names.
 #[tokio::test]
 async fn a_service_without_a_name_keeps_its_keys() {
     let stage = Stage::new().await;
@@ -51,7 +51,7 @@ async fn what_is_no_name_is_refused_where_the_service_is_wired() {
     drop(service(&stage, Some("no name")));
 }
 
-/// A service whose handler answers with its name.
+/// Creates a service whose handler responds with its name.
 fn service(stage: &Stage, name: Option<&'static str>) -> Router {
     let mut settings = Settings::new(stage.clock.clone(), stage.random.clone());
     settings.service = name.map(ToOwned::to_owned);

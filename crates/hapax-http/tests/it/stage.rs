@@ -1,4 +1,4 @@
-//! A small service over a database of its own, and what a test asks of it.
+//! Fixture: a small service on a fresh database, with requests and checks for tests.
 
 use std::{
     sync::{
@@ -32,18 +32,18 @@ use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
-/// What the handlers of a test share with it.
+/// The state that the handlers share with their test.
 #[derive(Clone)]
 pub(crate) struct Props {
-    /// How often a handler ran.
+    /// The number of runs of handlers.
     pub(crate) runs: Arc<AtomicU64>,
-    /// Has a permit for each handler that has begun.
+    /// Has a permit for each handler that has started.
     pub(crate) entered: Arc<Semaphore>,
-    /// A gated handler waits for a permit of this.
+    /// A gated handler waits for a permit of this semaphore.
     pub(crate) gate: Arc<Semaphore>,
 }
 
-/// A service on its stage.
+/// A service with its store and its clock.
 pub(crate) struct Stage {
     pub(crate) store: Sqlite,
     pub(crate) idempotency: Idempotency<Sqlite>,
@@ -55,7 +55,7 @@ pub(crate) struct Stage {
     _folder: TempDir,
 }
 
-/// An answer, whole.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sent {
     pub(crate) status: StatusCode,
@@ -63,7 +63,7 @@ pub(crate) struct Sent {
     pub(crate) body: Vec<u8>,
 }
 
-/// What `POST /effects` is asked to do.
+/// The body of `POST /effects`, which says how the handler ends.
 #[derive(Deserialize)]
 pub(crate) struct Order {
     #[serde(default)]
@@ -73,12 +73,12 @@ pub(crate) struct Order {
 }
 
 impl Stage {
-    /// The service with `POST /effects` under the default terms.
+    /// Creates the service with the default settings.
     pub(crate) async fn new() -> Self {
         Self::with(|_| {}, |layer| layer).await
     }
 
-    /// The service with other settings and terms.
+    /// Creates the service with other settings, and other settings of `POST /effects`.
     pub(crate) async fn with(
         settings: impl FnOnce(&mut Settings),
         terms: impl FnOnce(OperationLayer<Sqlite>) -> OperationLayer<Sqlite>,
@@ -86,7 +86,7 @@ impl Stage {
         Self::on(|_| {}, settings, terms).await
     }
 
-    /// The service on a store that fails where it is told to.
+    /// Creates the service on a store with these failpoints.
     pub(crate) async fn failing(failpoints: Failpoints) -> Self {
         Self::on(|it| it.failpoints = failpoints, |_| {}, |it| it).await
     }
@@ -143,14 +143,14 @@ impl Stage {
         stage
     }
 
-    /// A router in the layers that the service has around its routes.
+    /// Adds the layers of the service to a router.
     pub(crate) fn named(&self, router: Router) -> Router {
         router
             .layer(axum::middleware::from_fn(authenticate))
             .layer(RequestIds::new(self.random.clone()))
     }
 
-    /// Adds a route of the test's own.
+    /// Adds a route.
     pub(crate) fn route(&mut self, path: &str, methods: axum::routing::MethodRouter) {
         let router = self.named(Router::new().route(path, methods));
         self.router = std::mem::take(&mut self.router).merge(router);
@@ -166,7 +166,7 @@ impl Stage {
         self.send(post_json("/effects", key, body)).await
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub(crate) fn pass(&self, time: Duration) {
         let millis = i64::try_from(time.as_millis()).unwrap();
         self.now.fetch_add(millis, Ordering::SeqCst);
@@ -199,7 +199,7 @@ impl Stage {
         dropped.await.unwrap();
     }
 
-    /// Waits until that many handlers have begun since the last time it was asked.
+    /// Waits until this many handlers have started since the last call.
     pub(crate) async fn entered(&self, handlers: u32) {
         self.props
             .entered
@@ -245,7 +245,8 @@ impl Sent {
         assert!(problem["request_id"].is_string(), "{text}");
     }
 
-    /// Whether this is the same answer again: status, body, and all headers but those that say so.
+    /// Checks that this is a replay of `first`: the same status, body, and headers, except for
+    /// those that mark a replay.
     #[track_caller]
     pub(crate) fn check_replays(&self, first: &Self) {
         assert_eq!(self.idempotency(), Some("replayed"));
@@ -291,7 +292,7 @@ pub(crate) fn scope(tenant: &str, operation: &str, key: &str) -> Scope {
     }
 }
 
-/// Writes one row and one event, and then does as it was asked.
+/// Writes one row and one event, and ends as the body says.
 async fn effect(
     State(props): State<Props>,
     mut tx: Tx<hapax_sqlite::Tx>,
@@ -340,7 +341,7 @@ async fn plain(State(props): State<Props>) -> &'static str {
     "plain"
 }
 
-/// `Bearer <tenant>[/anything]`: two tokens of one tenant are one principal.
+/// Authenticates `<tenant>[/anything]`: two tokens of one tenant are one principal.
 async fn authenticate(
     mut request: axum::extract::Request,
     next: axum::middleware::Next,
@@ -363,7 +364,7 @@ async fn authenticate(
     next.run(request).await
 }
 
-/// Spreads a counter over 64 bits, so that no two ids of a test are alike.
+/// Spreads a counter over 64 bits, so that the ids of a test are different.
 fn scramble(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ n
 }

@@ -1,4 +1,4 @@
-//! What a request gets while the store cannot be used.
+//! Tests of requests while the store is unavailable.
 
 use axum::routing::post;
 use hapax::idempotency::OnStoreError;
@@ -16,7 +16,7 @@ async fn a_store_that_cannot_be_used_refuses_by_default() {
     sent.check_problem(503, "DEPENDENCY.unavailable");
     assert_eq!(sent.header("retry-after"), Some("1"));
     assert_eq!(stage.runs(), 1);
-    // What this node remembers needs no store.
+    // A response in the replay cache does not need the store.
     assert_eq!(
         stage.post("old", "{}").await.idempotency(),
         Some("replayed")

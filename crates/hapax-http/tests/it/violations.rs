@@ -1,4 +1,4 @@
-//! Constraints that a handler violates: told apart from failures, and answered in one line.
+//! Tests of violated constraints, which handlers convert into problems.
 
 use axum::{Router, routing::post};
 use hapax_http::{
@@ -53,7 +53,7 @@ async fn a_mapped_violation_is_a_conflict_that_is_stored() {
             assert_eq!(taken.idempotency(), Some(status), "{path}");
         }
         let other = stage.send(post_json(path, "m", "[100,-1]")).await;
-        // A request in phases keeps its key, and its retry goes on.
+        // The key of a phased request stays in progress, and a retry continues.
         let (code, retryable) = match path {
             "/phased" => ("TRANSIENT.internal", true),
             _ => ("INTERNAL.statement", false),

@@ -1,4 +1,5 @@
-//! Duplicates that arrive while the first request runs, and clients whose time runs out.
+//! Tests of duplicates that arrive while the first request runs, and of clients whose time runs
+//! out.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Received webhooks: verified, and each taken once.
+//! Tests of received webhooks, which are verified and accepted once.
 
 use std::sync::{Arc, OnceLock, atomic::Ordering, mpsc};
 
@@ -166,7 +166,7 @@ async fn a_store_that_cannot_be_used_has_the_sender_come_again() {
     assert_eq!(sent.header("retry-after"), Some("1"));
 }
 
-/// Both are in one group, whose commit fails: what the first took is not taken.
+/// Both messages are in one group, whose commit fails. Neither is accepted.
 #[tokio::test]
 async fn a_repeat_is_not_acknowledged_for_a_neighbour_whose_commit_fails() {
     for _ in 0..20 {
@@ -205,9 +205,9 @@ async fn a_repeat_is_not_acknowledged_for_a_neighbour_whose_commit_fails() {
         if !is_taken {
             return;
         }
-        // The repeat came into a group of its own.
+        // The repeat was in a separate group.
     }
-    panic!("they were never in one group");
+    panic!("the messages were never in one group");
 }
 
 async fn stage() -> Stage {

@@ -1,11 +1,8 @@
-//! Spans on their way to a receiver that misbehaves.
+//! The exporter against a collector that misbehaves.
 //!
-//! What OpenTelemetry's own classes read of them is tested beside the shop.
+//! The tests of the shop decode the exported spans with the official OpenTelemetry classes.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot go on says so by failing"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::{
     fmt::Debug,
@@ -33,7 +30,7 @@ async fn spans_arrive_in_one_request_with_what_is_known_of_them_and_no_more() {
         for _ in 0..3 {
             tell("planted-payload");
         }
-        // Of no trace, and so for nobody.
+        // A span outside a trace is not exported.
         let _other = debug_span!("other", operation = "untraced").entered();
         tracing::info!(operation = "a line");
     });
@@ -75,7 +72,7 @@ async fn what_the_collector_refuses_is_not_sent_again() {
     assert_eq!(receiver.received().len(), 1);
 }
 
-/// What a collector says behind its status decides nothing: however long that takes, it has the spans.
+/// The body of a response decides nothing: once the status is here, the collector has the spans.
 #[tokio::test]
 async fn an_answer_without_end_has_nothing_sent_again() {
     let receiver = HttpReceiver::start().await;
@@ -103,7 +100,7 @@ async fn spans_that_a_collector_rejects_are_told_of() {
     exporter.spawn().end().await;
     let log = log.0.lock().unwrap().clone();
     assert!(log.contains("rejected 1 spans"), "{log}");
-    assert_eq!(receiver.received().len(), 1, "it is not sent again");
+    assert_eq!(receiver.received().len(), 1, "the batch is not sent again");
 }
 
 #[tokio::test]
@@ -123,7 +120,7 @@ async fn a_flood_keeps_what_fits_and_an_end_waits_for_nobody_long() {
     assert!(body < 1024 * 1024, "{body}");
 }
 
-/// What is logged, field by field.
+/// Collects the fields of log events, one line each.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 
@@ -137,7 +134,7 @@ impl<S: Subscriber> Layer<S> for Log {
     }
 }
 
-/// Tells a span of a request, with a field that nobody knows.
+/// Opens and closes the span of a request, with one unknown field.
 fn tell(payload: &str) {
     let count = AtomicU64::new(1);
     let random = Random::new(move || count.fetch_add(1, Ordering::Relaxed));

@@ -1,3 +1,3 @@
--- Takes a message for a consumer, once.
--- Only here: the contract of the other store is its library.
+-- Accepts a message for a consumer once.
+-- Only here: the SQLite store has no SQL contract.
 SELECT hapax.accept($1::text, $2::text, $3::bytea, $4::text)

@@ -1,5 +1,5 @@
--- Notes first attempts that arrived, a row for each run of them. A settlement whose commit got no
--- answer is written again: its rows are there then.
+-- Records first attempts that succeeded, one row for each run of positions. A settlement whose
+-- commit result was lost is written again; its rows exist then.
 INSERT INTO hapax.arrival AS known
     (part, positions, first, last, started_at, duration_ms, status)
 SELECT $1::text, positions, first, last, started_at, duration_ms, status

@@ -1,5 +1,5 @@
--- Logs tries, in order: the log is only ever appended to. A settlement whose commit got no answer
--- is written again, and its tries are there then; each is looked for by itself: see release.
+-- Appends attempts to the log, in order. A settlement whose commit result was lost is written
+-- again; its attempts exist then. Each of them is looked up separately: see release.
 INSERT INTO hapax.attempt
     (destination, position, number, started_at, duration_ms, outcome, status, error,
      response_head)

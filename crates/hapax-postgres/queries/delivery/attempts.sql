@@ -1,5 +1,5 @@
--- Reads every attempt at some deliveries ($1 at $2, one for one), in order: a first one that arrived is a
--- row of many, which begins less than 8,192 positions before.
+-- Reads the attempts at some deliveries ($1 at $2, one for one), in order. A first attempt that
+-- succeeded is part of a row for many, which starts less than 8,192 positions before it.
 SELECT position, number, started_at, duration_ms, outcome, status, error, response_head, part
 FROM (
     SELECT asked.position, asked.part, 1 AS number, arrival.started_at, arrival.duration_ms,
@@ -21,7 +21,7 @@ FROM (
     SELECT asked.position, asked.part, number, started_at, duration_ms, outcome, status, error,
            response_head, id
     FROM unnest($1::int8[], $2::text[]) AS asked (position, part)
-    -- One delivery at a time by its index, whatever the statistics say of the rest.
+    -- Each delivery is looked up separately by its index, regardless of the statistics.
     CROSS JOIN LATERAL (
         SELECT attempt.number, attempt.started_at, attempt.duration_ms, attempt.outcome, attempt.status,
                attempt.error, attempt.response_head, attempt.id

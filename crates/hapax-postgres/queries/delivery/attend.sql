@@ -1,7 +1,8 @@
--- Appends a sign of life, and says which nodes live, what they know, and which parts each holds:
--- those whose last word within the lease ($2, in milliseconds) is not that they end, and those that
--- took a part within it; and what time it is here. One clock judges, and what it has not reached yet
--- says nothing: it was set back. $4 are the destinations that this node knows.
+-- Appends a heartbeat, and returns the live nodes, the destinations that they know, the partitions
+-- that they own, and the current time. A node is live if its last sign within the lease ($2, in
+-- milliseconds) does not say that it ends, or if it took a partition within the lease. All times
+-- are of one clock. Times in the future are ignored, because the clock was set back since. $4 are
+-- the destinations that this node knows.
 WITH now AS MATERIALIZED (
     SELECT at, at - $2::int8 * interval '1 millisecond' AS since,
            at + $2::int8 * interval '1 millisecond' AS until

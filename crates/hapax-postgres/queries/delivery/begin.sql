@@ -1,6 +1,6 @@
--- Counts attempts before they are made, so that an event which kills its relay runs out of them. One
--- that was blocked has its turn now: whoever begins it ends what held it up in the same settlement.
--- Why it is written like this is said in release.
+-- Counts attempts before they are made, so that an event that crashes its relay uses up its
+-- attempts. A blocked delivery becomes a retry: its relay settles the delivery that blocked it in
+-- the same settlement. See release for the form of this statement.
 UPDATE hapax.delivery AS delivery SET
     attempt = begun.number,
     begun_at = $4::timestamptz,

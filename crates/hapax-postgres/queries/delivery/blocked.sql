@@ -1,5 +1,5 @@
--- Says which of these order keys ($2) something unfinished stands in the way of.
--- Only here: the other store asks for each key.
+-- Returns those of the order keys ($2) that an unfinished delivery blocks.
+-- Only here: the SQLite store asks for each key separately.
 SELECT asked.order_key
 FROM unnest($2::text[]) AS asked (order_key)
 CROSS JOIN LATERAL (

@@ -1,6 +1,6 @@
--- Lists the order keys that something unfinished stands in the way of, so many of them ($2): a
--- scheduled delivery does not, for it has left its place in the order. It goes from key to key, so
--- that what waits behind one key is not gone through.
+-- Lists up to $2 order keys that an unfinished delivery blocks. A scheduled delivery does not block
+-- its key, because it has left its place in the order. The query steps from key to key, so that it
+-- does not read all deliveries that wait for one key.
 WITH RECURSIVE blocked AS (
     (SELECT order_key
      FROM hapax.delivery

@@ -1,4 +1,5 @@
--- Lists dead letters by position, each with what its destination was offered last.
+-- Lists dead letters by position, each with the payload and headers that its destination was
+-- offered last.
 SELECT event.id, event.event_id::text, event.type, event.tenant, event.aggregate_type,
        event.aggregate_id, event.sequence,
        coalesce(delivery.payload, event.payload), coalesce(delivery.headers, event.headers),

@@ -1,4 +1,4 @@
--- Ends parked deliveries that arrived. Why it is written like this is said in release.
+-- Marks parked deliveries as delivered. See release for the form of this statement.
 UPDATE hapax.delivery AS delivery SET
     state = 'delivered',
     begun_at = NULL,

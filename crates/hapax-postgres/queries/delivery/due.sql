@@ -1,8 +1,8 @@
--- Reads what has fallen due, the longest due first, and then what is blocked behind each that holds
--- a key up: so many of the key ($6), and no further than to one that is not blocked. Up to so many
--- rows ($4) and the first beyond so many bytes ($5). The index that is gone through holds what is
--- scheduled or retrying: what is blocked or dead never falls due. Where an operator has edited what is
--- offered, that is read.
+-- Reads the due deliveries, the longest due first, and then the blocked deliveries of each key that
+-- one of them blocks: up to $6 per key, and only up to the first that is not blocked. Reads up to
+-- $4 rows, or the first that exceeds $5 bytes in total. The index contains scheduled and retrying
+-- deliveries; blocked and dead ones are never due. If an operator has edited the payload or the
+-- headers, these are read.
 WITH due AS MATERIALIZED (
     SELECT position, state, attempt, next_at, order_key, payload, headers, asked
     FROM hapax.delivery

@@ -1,11 +1,12 @@
--- Takes hold of a part for its owner, before anything is written in its name: the lock stands in the
--- row itself and leaves no version behind. For anybody else it divides by zero, and what was sent
--- behind it fails with it. So does what was read ($3, $4) in a history that is lost, where the
--- lease may carry the same epoch: but for a frontier that stands in this database, of which nothing
--- new is said (no checkpoint, or $5 and $6 as they stand). And so it does where the part's newest
--- checkpoint is neither the one that the owner knows ($7, $8, $9) nor that of this settlement ($10),
--- or where a sequence stands below what was read or written: the database was set back, whatever
--- names it has.
+-- Locks the lease of a partition for its owner, before anything is written in its name. The lock is
+-- in the row itself and leaves no dead row version. If another relay owns the partition, the
+-- statement divides by zero, and the later statements of the pipeline fail.
+-- It also divides by zero if the database was set back, even if the history has the same name.
+-- First case: the events were read ($3, $4) in a history that is lost, although the lease may have
+-- the same epoch. A frontier that is stored in this database is exempt, if the settlement does not
+-- change it (it has no checkpoint, or $5 and $6 are as they are stored). Second case: the newest
+-- checkpoint of the partition is neither the one that the owner knows ($7, $8, $9) nor that of this
+-- settlement ($10). Third case: a sequence is below what was read or written.
 SELECT 1 / coalesce((
     SELECT (epoch = $2::int8)::int4
     FROM hapax.lease

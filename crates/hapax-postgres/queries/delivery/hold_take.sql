@@ -1,7 +1,7 @@
--- As hold_open, for whoever rather goes on than waits: divides by zero where somebody else is
--- opening the part or has hold of it, and where a purge runs that a new part would have to wait for.
--- And says who has it as yet.
--- Only here: a single writer does one thing at a time.
+-- Like hold_open, but does not wait: divides by zero if another transaction is opening the
+-- partition or has locked its lease, and if a purge is running that a new partition would have to
+-- wait for. Returns the current owner.
+-- Only here: the single writer of SQLite runs one job at a time.
 SELECT 1 / CASE
     WHEN NOT pg_try_advisory_xact_lock('hapax.lease'::regclass::oid::int4, hashtext($1::text))
         THEN 0

@@ -1,6 +1,6 @@
--- Lets so many ($4) of what a part has parked after a position ($3) go that is blocked: it falls due now
--- ($5) without its key, for a destination that keeps no order. For its owner alone; says up to where
--- it looked.
+-- Makes the blocked deliveries due now ($5) among the next $4 parked ones of a partition after a
+-- position ($3), and removes their order keys, for a destination that no longer keeps order. Works
+-- for the owner only. Returns the last position that was visited.
 WITH own AS MATERIALIZED (
     SELECT part
     FROM hapax.lease

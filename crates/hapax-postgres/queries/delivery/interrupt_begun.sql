@@ -1,6 +1,7 @@
--- Makes parked deliveries due again whose attempt was begun and never settled, with that attempt
--- counted and logged; says how many. One that was scheduled has left its place in the order, and what
--- was parked in bulk may have its key all the same. $4 is the other node that had the part, if one had.
+-- Makes parked deliveries due again whose attempt was started and never settled, with that attempt
+-- counted and logged; returns their number. A scheduled delivery has left its place in the order,
+-- so its order key is removed, which it may have if it was parked in bulk. $4 is the other node
+-- that owned the partition, if there was one.
 WITH begun AS MATERIALIZED (
     SELECT destination, position, attempt, begun_at
     FROM hapax.delivery

@@ -1,7 +1,7 @@
--- Parks events whose first attempt was cut off, due at once with that attempt counted and logged;
--- says how many. They hold their order keys up: what comes behind them must not overtake them. The
--- key is spelled as hapax::event::Event::order_key spells it. $6 is the other node that had the part,
--- if one had.
+-- Parks events whose first attempt was interrupted, due at once, with that attempt counted and
+-- logged; returns their number. They block their order keys, so that no later event overtakes them.
+-- The key has the format of hapax::event::Event::order_key. $6 is the other node that owned the
+-- partition, if there was one.
 WITH parked AS (
     INSERT INTO hapax.delivery
         (destination, position, state, attempt, next_at, order_key, last_error, changed_at)

@@ -1,5 +1,5 @@
--- Says in the way of which order keys anything unfinished stands, and looks for each of them by
--- itself: see release.
+-- Returns the order keys that an unfinished delivery blocks. Each key is looked up separately: see
+-- release.
 SELECT order_key
 FROM unnest($2::text[]) AS asked (order_key)
 WHERE EXISTS (

@@ -1,8 +1,9 @@
--- Divides by zero where a settlement ($3) of the epoch is written already, and what was sent behind it
--- fails with it. Another owner's number says nothing, under the same epoch neither. It looks at the
--- last few checkpoints of the part: a spill's has no number, and a settlement that comes late, when
--- others are written, may be one that needs none.
--- Only here: the other store finds it beside the epoch.
+-- Divides by zero if a settlement ($3) of the epoch is written already, so that the later
+-- statements of the pipeline fail. A number of another owner does not count, even under the same
+-- epoch. The query reads the last few checkpoints of the partition, because that of a spill has no
+-- number. A settlement that is repeated after later ones may be one that writes no checkpoint, so
+-- higher numbers count too.
+-- Only here: the SQLite store reads it together with the epoch.
 SELECT 1 / (count(*) = 0)::int4
 FROM (
     SELECT epoch, settlement

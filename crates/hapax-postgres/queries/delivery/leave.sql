@@ -1,4 +1,4 @@
--- Appends a node's word that it ends, and lets everything go that it holds.
+-- Appends a sign that a node ends, and gives up all its partitions.
 WITH said AS (
     INSERT INTO hapax.sign (half, number, node, lives, seen_at)
     SELECT number >> 10 & 1, number, $1::text, false, coalesce($2::timestamptz, clock_timestamp())

@@ -1,4 +1,4 @@
--- Finds when the next delivery falls due: one that is on the wire is not waiting.
+-- Finds when the next delivery is due. Deliveries with a running attempt do not count.
 SELECT next_at
 FROM hapax.delivery
 WHERE destination = $1::text

@@ -1,5 +1,5 @@
--- Raises the epoch, which fences the owner before. Nobody holds the part then: whoever opens it
--- gives no signs of life.
+-- Raises the epoch, which fences the previous owner. No node owns the partition then: opening it
+-- this way does not send heartbeats.
 INSERT INTO hapax.lease AS old (part, epoch, node, taken_at)
 VALUES ($1::text, 1, NULL, coalesce($2::timestamptz, clock_timestamp()))
 ON CONFLICT (part) DO UPDATE SET

@@ -1,5 +1,5 @@
--- Counts, of these deliveries, the attempts that were cut off while their owner lived on: it has given
--- a sign of life, or said that it ends, since another node took the part.
+-- Counts, for these deliveries, the interrupted attempts whose owner was still alive: it has sent a
+-- heartbeat, or a sign that it ends, since another node took the partition.
 SELECT attempt.position, count(*)
 FROM hapax.attempt AS attempt
 WHERE attempt.position = ANY ($2::int8[])

@@ -1,4 +1,4 @@
--- Parks deliveries, or parks them anew after another attempt.
+-- Parks deliveries, or updates their rows after another attempt.
 INSERT INTO hapax.delivery
     (destination, position, state, attempt, next_at, order_key, last_error, changed_at)
 SELECT $1::text, position, state, attempt, next_at, order_key, last_error, $8::timestamptz

@@ -1,6 +1,6 @@
--- Reads where a part is, which checkpoint says so, and whether a sequence stands too low for it, or
--- events that were written meanwhile have still to be looked through.
--- Only here: the other store asks piece by piece, which costs it no round trips.
+-- Reads the position of a partition and the id of its checkpoint, and whether a sequence is too low
+-- for it or events that were written meanwhile still have to be checked.
+-- Only here: the SQLite store asks in several statements, because it has no round trips.
 SELECT frontier, snapshot, settled, offered, written_at, checkpoint_epoch, checkpoint_settlement,
        frontier > events.drawn OR checkpoint_number > checkpoints.drawn
            OR hapax.has_misplaced()

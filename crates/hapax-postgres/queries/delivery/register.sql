@@ -1,4 +1,5 @@
--- Makes a destination known, and enables it; says why it had been disabled, if it had.
+-- Inserts a destination, or enables it if it exists. Returns the reason why it was disabled, if it
+-- was.
 WITH disabled AS MATERIALIZED (
     SELECT disabled_reason
     FROM hapax.destination

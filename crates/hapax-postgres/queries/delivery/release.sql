@@ -1,10 +1,9 @@
--- Lets the lowest unfinished delivery of each key fall due if it is blocked, with no attempt made:
--- one that was waited for has ended, or there was none.
---
--- Here as in the others that change deliveries by number, the destination comes out of a subquery
--- and the states are those that are left out: a table of which there are no statistics yet is
--- believed to hold one row of a destination or of a state, and would be gone through as a whole
--- for each that is looked for.
+-- Makes the first unfinished delivery of each order key due if it is blocked, with no attempts
+-- counted: the delivery that blocked it has ended, or there was none.
+-- As in the other statements that change deliveries by number, the destination comes from a
+-- subquery, and the states are excluded rather than listed. If a table has no statistics yet, the
+-- planner assumes that it has one row of a destination or of a state, and would scan the whole
+-- table for each row that is looked up.
 UPDATE hapax.delivery AS delivery SET
     state = 'retrying',
     attempt = 0,

@@ -1,4 +1,4 @@
--- Makes a dead letter due again, as if never tried.
+-- Makes a dead letter due again, with no attempts counted.
 UPDATE hapax.delivery SET
     state = 'retrying',
     attempt = 0,

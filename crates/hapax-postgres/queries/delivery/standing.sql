@@ -1,9 +1,9 @@
--- Says how far behind a part is, in one snapshot: the events beyond its frontier, counted up to so
--- many ($2) and beyond that by what is known of the outbox, without those that are settled; what
--- waits and what is dead, counted up to so many ($3); when the oldest of it was written; and which
--- checkpoint is the newest, null where the part was never opened, and by no settlement (-1) where its
--- number is one that the sequence has still to give.
--- Only here: the other store asks piece by piece, which costs it no round trips.
+-- Computes the backlog of a partition in one snapshot: the events after its frontier that are not
+-- settled, counted up to $2 and beyond that estimated from the state of the outbox; the parked
+-- deliveries and the dead letters, counted up to $3 each; when the oldest of them was written; and
+-- the newest checkpoint. Its id is null if the partition was never opened, and has the settlement
+-- -1 if the sequence has not yet reached the checkpoint's number.
+-- Only here: the SQLite store asks in several statements, because it has no round trips.
 WITH part AS MATERIALIZED (
     SELECT frontier, hapax.positions(settled) - int8multirange(int8range(NULL, frontier, '[]'))
                AS settled,

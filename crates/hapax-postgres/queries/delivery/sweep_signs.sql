@@ -1,3 +1,3 @@
--- Empties the half of the log of signs of life that nothing is appended to now.
--- Only here: the other store rewrites its rows.
+-- Empties the half of the log of heartbeats to which nothing is appended now.
+-- Only here: the SQLite store updates its rows in place.
 SELECT hapax.sweep_signs($1::int2)

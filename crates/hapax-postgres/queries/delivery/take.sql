@@ -1,7 +1,8 @@
--- Raises the epoch for a node, unless another one holds the part that lives: the last that it said
--- within the lease ($3, in milliseconds) is not that it ends, or it took the part within the lease.
--- For anybody else it divides by zero, and what was sent behind it fails with it. One clock judges,
--- and what it has not reached yet says nothing: it was set back.
+-- Raises the epoch for a node, unless another live node owns the partition: its last sign within
+-- the lease ($3, in milliseconds) does not say that it ends, or it took the partition within the
+-- lease. In that case the statement divides by zero, and the later statements of the pipeline fail.
+-- All times are of one clock. Times in the future are ignored, because the clock was set back
+-- since.
 WITH now AS MATERIALIZED (
     SELECT at, at - $3::int8 * interval '1 millisecond' AS since,
            at + $3::int8 * interval '1 millisecond' AS until

@@ -1,5 +1,5 @@
--- Lists a table's columns, with their types and what may be done with each.
--- Only here: the other store takes in no tables.
+-- Lists the columns of a table, with their types and the privileges on each.
+-- Only here: the SQLite store has no table sources.
 SELECT attname::text AS name, type.typname::text AS of_type, attnotnull AS is_required,
        has_column_privilege(attrelid, attnum, 'SELECT') AS may_select,
        has_column_privilege(attrelid, attnum, 'UPDATE') AS may_update

@@ -1,6 +1,6 @@
--- Lists a table's indexes: their columns in order, whether they keep rows apart, and which rows
--- they hold.
--- Only here: the other store takes in no tables.
+-- Lists the indexes of a table: their columns in order, whether they are unique, and whether they
+-- are partial.
+-- Only here: the SQLite store has no table sources.
 SELECT ARRAY(
            SELECT attname::text
            FROM unnest(indkey::int2[]) WITH ORDINALITY AS place (number, nth)

@@ -1,7 +1,7 @@
--- Says which table goes by a name, what may be done with it, whether row-level security applies to
--- the role, and whether any policy lets it select and update rows, and delete them too: a policy is for
--- one command (read, append, write, delete) or for all of them.
--- Only here: the other store takes in no tables.
+-- Finds the table of a name and the privileges on it, whether row-level security applies to the
+-- role, and whether any policy allows the role to select and update rows, and to delete them too. A
+-- policy is for one command (read, append, write, delete) or for all of them.
+-- Only here: the SQLite store has no table sources.
 SELECT class.oid::int4 AS number, namespace.nspname::text AS schema, class.relname::text AS name,
        class.relkind IN ('r', 'p') AS is_table,
        has_schema_privilege(namespace.oid, 'USAGE') AS may_use,

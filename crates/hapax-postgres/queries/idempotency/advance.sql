@@ -1,5 +1,6 @@
--- Writes the recovery point of a phase with its rows, for the owner alone. For a fenced one no row
--- changes and it divides by zero: what is behind it in the flight, and the commit, fail with it.
+-- Writes the recovery point of a phase in the transaction of its rows, for the owner only. If the
+-- owner is fenced, no row changes and the statement divides by zero, so that the later statements
+-- of the pipeline and the commit fail.
 WITH advanced AS (
     UPDATE hapax.idempotency_key SET
         recovery_point = coalesce($6::text, recovery_point)

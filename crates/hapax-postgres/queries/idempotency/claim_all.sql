@@ -1,6 +1,6 @@
--- Claims and completes many keys at once, in the order of their scopes, and says which were free:
--- neither being used by another transaction nor stored.
--- Only here: the other store claims one by one, in one transaction.
+-- Claims and completes many keys at once, in the order of their scopes, and returns those that were
+-- free: neither stored nor in use by another transaction.
+-- Only here: the SQLite store claims keys one by one, in one transaction.
 INSERT INTO hapax.idempotency_key
     (tenant, operation, key, fingerprint, state, response_status, response_headers, response_body,
      on_expired, created_at, completed_at, expires_at)

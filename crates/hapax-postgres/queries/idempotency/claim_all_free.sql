@@ -1,6 +1,7 @@
--- The same in hope: every key must be free, or this statement fails and the flight with it. A key
--- that another transaction is using divides by zero; one that is stored violates the primary key.
--- Only here: the other store claims one by one, in one transaction.
+-- Like claim_all, but optimistic: every key must be free, or this statement and the whole pipeline
+-- fail. A key that another transaction is using divides by zero; a stored key violates the primary
+-- key.
+-- Only here: the SQLite store claims keys one by one, in one transaction.
 INSERT INTO hapax.idempotency_key
     (tenant, operation, key, fingerprint, state, response_status, response_headers, response_body,
      on_expired, created_at, completed_at, expires_at)

@@ -1,5 +1,6 @@
--- Stores the answer in the row's only write. The key was free when it was claimed and is locked
--- since: a row that is there now was written past the lock, and fails this transaction.
+-- Stores the response in the only write of the row. The key was free when it was claimed and has
+-- been locked since. If a row exists now, it was written without the lock, and this transaction
+-- fails.
 INSERT INTO hapax.idempotency_key
     (tenant, operation, key, fingerprint, state, response_status, response_headers, response_body,
      on_expired, created_at, completed_at, expires_at)

@@ -1,5 +1,6 @@
--- Stores the answer and appends one event, the most usual end of a transaction, in one statement.
--- Only here: the other store pays for no round trip.
+-- Stores the response and appends one event in one statement, which is the most common end of a
+-- transaction.
+-- Only here: the SQLite store has no round trips to save.
 WITH completed AS (
     INSERT INTO hapax.idempotency_key
         (tenant, operation, key, fingerprint, state, response_status, response_headers,

@@ -1,5 +1,6 @@
--- Enters a key that has no row, while no other transaction has it. A row that is there is seen
--- before it is run into: an insert that conflicts waits for whoever is writing to that row.
+-- Claims a key that has no row, for a phased request, unless another transaction is using the key.
+-- An existing row is looked up first, because a conflicting insert would wait for a transaction
+-- that is writing that row.
 INSERT INTO hapax.idempotency_key
     (tenant, operation, key, fingerprint, state, lease_until, request, on_expired, created_at,
      expires_at)

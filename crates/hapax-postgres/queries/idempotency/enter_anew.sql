@@ -1,5 +1,6 @@
--- Enters a key over a row that has expired, while no other transaction has it. The epoch goes on,
--- so that no owner of the old row is taken for an owner of this one.
+-- Claims a key whose row has expired, for a phased request, unless another transaction is using the
+-- key. The epoch continues, so that an owner of the old row is not mistaken for the owner of the
+-- new one.
 UPDATE hapax.idempotency_key SET
     fingerprint = $4::bytea,
     state = 'in_progress',

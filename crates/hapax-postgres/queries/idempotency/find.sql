@@ -1,5 +1,5 @@
--- Reads the row that holds a key, and when that was: the database's clock unless one is given. A key
--- whose time is over stands on while a saga that was started under it has not ended.
+-- Reads the row of a key, and the time of the read: the database's clock, unless a time ($4) is
+-- given. An expired key is kept while a saga that was started under it has not ended.
 SELECT fingerprint, state, epoch, lease_until, response_status, response_headers, response_body,
        created_at,
        CASE

@@ -1,6 +1,5 @@
--- Reads the rows that hold these keys, to tell those that were not free what is known about them: see
--- find.
--- Only here: the embedded store reads each key where it writes it.
+-- Reads the rows of these keys, to evaluate the claims of those that were not free: see find.
+-- Only here: the SQLite store reads each key where it writes it.
 SELECT fingerprint, state, epoch, lease_until, response_status, response_headers, response_body,
        created_at,
        CASE

@@ -1,5 +1,6 @@
--- Stores the answer of a phased request, for the owner alone: the request is not needed any more.
--- For a fenced owner no row changes and it divides by zero: the commit behind it fails with it.
+-- Stores the response of a phased request, for the owner only. The stored request is deleted,
+-- because it is no longer needed. If the owner is fenced, no row changes and the statement divides
+-- by zero, so that the commit fails.
 WITH finished AS (
     UPDATE hapax.idempotency_key SET
         state = $6::text,

@@ -1,5 +1,5 @@
--- Deletes a key on an operator's word, finished or not, and notes for every service that may have its
--- answer in memory that it is gone.
+-- Deletes a key at an operator's request, finished or not, and records the purge for all services
+-- that may have its response in memory.
 WITH gone AS (
     DELETE FROM hapax.idempotency_key
     WHERE tenant = $1::text AND operation = $2::text AND key = $3::text

@@ -1,6 +1,6 @@
--- Deletes a batch of expired keys, past rows that somebody holds; those whose claim asked for it
--- become tombstones instead: the fact that they were used stays, the answer goes. An unfinished
--- key never expires, nor does one while a saga that was started under it has not ended.
+-- Deletes a batch of expired keys, and skips locked rows. A key whose claim asked for it becomes a
+-- tombstone instead: it still counts as used, but its response is deleted. An unfinished key never
+-- expires, and neither does a key while a saga that was started under it has not ended.
 WITH judged AS (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS at
 ), expired AS MATERIALIZED (

@@ -1,5 +1,5 @@
--- Reads the number of the last purge, in which history it was counted, and the keys that were purged
--- behind another number.
+-- Reads the number of the last purge, the history in which purges are numbered, and the keys that
+-- were purged after the number $1.
 WITH last AS MATERIALIZED (
     SELECT hapax.history() AS history,
            coalesce((SELECT number FROM hapax.purge_count), 0) AS number

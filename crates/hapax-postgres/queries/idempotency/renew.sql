@@ -1,4 +1,4 @@
--- Has the lease of a key count anew, for the owner alone: no row comes back for a fenced one.
+-- Renews the lease of a key, for the owner only. If the owner is fenced, no row is returned.
 UPDATE hapax.idempotency_key SET
     lease_until = coalesce($7::timestamptz, clock_timestamp()) + $6::int8 * interval '1 millisecond'
 WHERE tenant = $1::text AND operation = $2::text AND key = $3::text

@@ -1,6 +1,6 @@
--- Stores the answer over a row that was found expired when the key was claimed. A row that is not
--- expired keeps its epoch, which is null here and fails the transaction.
--- Only here: a single writer needs no second look at the row.
+-- Stores the response over a row that had expired when the key was claimed. If the row has not
+-- expired, its new epoch is null here, which fails the transaction.
+-- Only here: the single writer of SQLite does not need to check the row again.
 INSERT INTO hapax.idempotency_key AS old
     (tenant, operation, key, fingerprint, state, response_status, response_headers, response_body,
      on_expired, created_at, completed_at, expires_at)

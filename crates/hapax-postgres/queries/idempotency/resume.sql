@@ -1,7 +1,7 @@
--- Takes a key over whose lease has lapsed, if it is still the one that was read, which its moment says:
--- a key that was released may have been entered by another request since. The row says where
--- its request stopped. A request that was kept stays, for it is the same one. A row that its old
--- owner is writing is not waited for: that owner is not dead.
+-- Takes over a key whose lease has expired, if it is still the key that was read, as its creation
+-- time shows: after a release, another request may have claimed the key. The row contains the last
+-- recovery point. A request that is stored already is kept, because it is the same request. A row
+-- that its old owner is writing is not waited for, because that owner is alive.
 WITH judged AS (
     SELECT coalesce($7::timestamptz, clock_timestamp()) AS at
 ), free AS MATERIALIZED (

@@ -1,6 +1,6 @@
--- Takes over keys whose owner died and whose request was kept, the longest lapsed first, past rows
--- that somebody holds. The grace doubles with every owner: what always fails is tried less and
--- less often.
+-- Takes over keys with a stored request whose owner died, the longest expired first, and skips
+-- locked rows. The grace period doubles with every owner, so that a request that always fails is
+-- tried less and less often.
 WITH judged AS (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS at
 ), lapsed AS MATERIALIZED (

@@ -1,5 +1,5 @@
--- Counts what every tenant has stored: keys that stand, and the bytes that they hold. It reads the
--- whole table, and no large value: the length of one stands in its row.
+-- Counts the keys that each tenant has stored, and the bytes that they use. It reads the whole
+-- table, but no large values, because their lengths are in the rows.
 SELECT tenant, count(*), sum(
     coalesce(octet_length(response_headers), 0)
     + coalesce(octet_length(response_body), 0)

@@ -1,4 +1,4 @@
--- Takes a message once: the row stands in the transaction of the effect.
+-- Accepts a message once. The row is written in the transaction of the effect.
 INSERT INTO hapax.inbox_message
     (consumer, message_id, source, payload_hash, received_at, processed_at)
 SELECT $1::text, $2::text, $3::text, $4::bytea, at, at

@@ -1,4 +1,5 @@
--- Deletes a batch of messages that no sender will send again, past rows that somebody holds.
+-- Deletes a batch of messages that are so old that no sender will send them again, and skips locked
+-- rows.
 WITH old AS MATERIALIZED (
     SELECT ctid AS row
     FROM hapax.inbox_message

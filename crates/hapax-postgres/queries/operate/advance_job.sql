@@ -1,5 +1,5 @@
--- Writes down how far a job has come, in the transaction of what it did.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Records the progress of a job, in the transaction of its batch.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.job SET
     state = CASE WHEN $6::bool THEN 'done' ELSE 'running' END,
     part = $2::text,

@@ -1,5 +1,5 @@
--- Writes a job down; one that the same actor asked for under the same key is not begun twice.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Inserts a job. If the same actor has already requested a job with the same key, none is inserted.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 INSERT INTO hapax.job
     (kind, destination, tenant, arguments, state, position, total, per_second, next_at, actor,
      request_key, created_at)

@@ -1,5 +1,5 @@
--- Ends a job that has not ended; what it did stays done.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Cancels a job that has not ended. What it has already done is not undone.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.job SET
     state = 'cancelled',
     ended_at = clock_timestamp()

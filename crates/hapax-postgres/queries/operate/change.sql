@@ -1,5 +1,5 @@
--- Changes a destination, if nobody else has since this version.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Changes a destination, if it still has the given version.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.declaration SET
     spec = $3::text,
     sealed = $4::bytea,

@@ -1,6 +1,7 @@
--- As deliveries, of dead letters alone: by the index that holds them, and by nothing else, which is why
--- they are found by what it knows and a destination is a range of one: see parts_now.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Like deliveries, but only for dead letters, and only with their index. This is why the inner
+-- query reads only columns of that index, and why a destination is compared as a range: see
+-- parts_now.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT whole.destination, whole.position, whole.state, whole.attempt, whole.next_at,
            whole.order_key, whole.last_error, whole.changed_at, whole.reason

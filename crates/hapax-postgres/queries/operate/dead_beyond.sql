@@ -1,9 +1,10 @@
--- The next dead letters of a part beyond a position and up to another ($13), so many of them ($10),
--- and whether the filter fits each: of those that were dead when they were counted for a job, which is
--- what a row says that was written by a transaction that could be seen then ($14), whatever clocks say.
--- Where that is not known, or the database was restored where xids are counted anew, it died before
--- that moment ($15). One that was replayed since and died again died anew.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Reads the next dead letters of a partition after a position ($9) and before another ($13), at
+-- most $10, and whether the filter matches each. It only reads those that were dead when they were
+-- counted for a job: their rows were written by a transaction that was visible in the job's
+-- snapshot ($14), regardless of clocks. If the snapshot is not known, or if the database was
+-- restored and counts transactions differently, the delivery must have died before the job's time
+-- ($15). A dead letter that was replayed since and died again does not count.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH seen AS MATERIALIZED (
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8 AS next,
            CASE WHEN hapax.is_read_in(hapax.history(), $14::text)
@@ -27,7 +28,7 @@ FROM (
     WHERE destination = $8::text AND state = 'dead'
       AND position > $9::int8 AND position < $13::int8
       AND coalesce(
-          -- A row knows the low half of its transaction's number.
+          -- A row only contains the low half of its transaction's number.
           pg_visible_in_snapshot(
               (SELECT (next - (next - delivery.xmin::text::int8 & 4294967295))::text::xid8 FROM seen),
               (SELECT snapshot FROM seen)),

@@ -1,5 +1,5 @@
--- Lists what is declared, by name, without what is removed and gone.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Lists the declarations by name, without those that are removed and purged.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT name, spec, sealed, version, created_at, changed_at, changed_by, paused_at, paused_by,
        removed_at, purged_at
 FROM hapax.declaration

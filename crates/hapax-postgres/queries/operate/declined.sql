@@ -1,8 +1,8 @@
--- Events that the far side takes others before, by type, at some parts ($1): of what is tried again
--- soonest and of the oldest dead letters so many ($2) of each, those whose last attempt was declined;
--- the first of each type, what it was declined for, and how many there are. Why a range of one
--- destination: see parts_now.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Lists, by type, the events that their receiver declined while it accepts others, for some
+-- partitions ($1). It examines the $2 retries that are due next and the $2 oldest dead letters of
+-- each partition, and keeps those whose last attempt was declined. For each type it returns the
+-- first event, the reason and the number of events. For the range of one destination see parts_now.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT head.destination, event.type, min(head.position), count(*),
        (array_agg(last.error ORDER BY head.position DESC))[1], min(head.changed_at)
 FROM unnest($1::text[]) AS part (name)

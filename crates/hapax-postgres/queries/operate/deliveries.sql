@@ -1,6 +1,6 @@
--- Lists deliveries that have a row, the newest event first, looking at so many ($13) and no more.
--- Where the look ended comes with every row, and alone when nothing fits.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Lists the deliveries that have a row, the newest event first, and visits at most $13 rows. Every
+-- row contains the place where the visit ended; if nothing matches, one row contains only that.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT found.destination, found.position, found.state, found.attempt, found.next_at,
            found.order_key, found.last_error, found.changed_at, found.reason

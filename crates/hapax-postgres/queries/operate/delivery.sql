@@ -1,5 +1,5 @@
--- Reads one delivery that has a row, with whose event it is.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Reads the state of one delivery that has a row, and the tenant of its event.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT state, event.tenant
 FROM hapax.delivery AS delivery
 LEFT JOIN hapax.outbox_event AS event

@@ -1,5 +1,5 @@
--- Gives dead letters up for good, and says which keys they held up.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Discards dead letters, and returns the order keys that they blocked.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.delivery SET
     state = 'discarded',
     reason = $4::text,

@@ -1,5 +1,5 @@
--- Has a dead letter offer other words than its event's.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Replaces the payload and headers that a dead letter offers.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.delivery SET
     payload = $3::text,
     headers = $4::text

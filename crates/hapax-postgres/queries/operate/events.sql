@@ -1,6 +1,6 @@
--- Lists events by a filter, the newest first, looking at so many rows and no more ($10): a filter
--- that fits nothing costs no more than one that fits all.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Lists the events that match a filter, the newest first, and visits at most $10 rows: a filter
+-- that matches nothing costs no more than one that matches everything.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence, created_at,
        available_at, octet_length(payload)::int8
 FROM (

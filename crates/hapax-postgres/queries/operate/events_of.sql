@@ -1,9 +1,10 @@
--- Finds the events of one request: those between two positions ($1, $2) that say its key's short hash
--- ($4) in a header, or that one transaction wrote ($5, the low half of its number, which is what rows
--- of other tables know) and that say no key's, for one transaction may commit many requests; looking
--- at so many ($3) and no more. The high half is that of now, or the one before: whole numbers are
--- compared at once. How many were looked at comes with every row, and alone when there are none.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Finds the events of one request between two positions ($1, $2): those that have the short hash of
+-- its key ($4) in a header, and those without a key that one transaction wrote ($5), because one
+-- transaction may commit many requests. It visits at most $3 events. $5 is the low half of the
+-- transaction's number, which is what rows of other tables contain. The high half is the current
+-- one or the one before it, so that whole numbers are compared. Every row contains the number of
+-- visited events; if there are no events, one row contains only that.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH wrote AS MATERIALIZED (
     SELECT (high << 32 | $5::int8)::text::xid8 AS now,
            (greatest(high - 1, 0) << 32 | $5::int8)::text::xid8 AS before

@@ -1,5 +1,5 @@
--- Deletes a batch of the deliveries of a destination that is removed.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Deletes a batch of the deliveries of a removed destination.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 DELETE FROM hapax.delivery
 WHERE ctid = ANY (ARRAY(
     SELECT delivery.ctid

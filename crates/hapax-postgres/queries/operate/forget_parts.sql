@@ -1,6 +1,6 @@
--- Forgets how far a destination is and whose it is: its owners are fenced, and the outbox waits for
--- it no longer. The table itself keeps the last epoch of each.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Deletes the checkpoints and leases of a destination: its owners are fenced, and the outbox no
+-- longer waits for it. The table itself keeps the last epoch of each partition.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH leases AS (
     DELETE FROM hapax.lease WHERE part = ANY ($1::text[]) RETURNING 1
 ), checkpoints AS (

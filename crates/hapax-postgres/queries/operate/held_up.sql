@@ -1,7 +1,8 @@
--- What holds up the later deliveries of its order key at some parts ($1): of the oldest dead letters and
--- of what is tried again soonest, so many ($2) of each, those behind which something is blocked; and
--- how many are, up to as many. Why a range of one destination: see parts_now.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Lists the deliveries that block later ones of their order key at some partitions ($1). It
+-- examines the $2 oldest dead letters and the $2 retries that are due next, keeps those that block
+-- a delivery, and returns the number of blocked deliveries, counted up to $2. For the range of one
+-- destination see parts_now.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT head.destination, head.position, head.state, head.attempt, head.next_at, head.order_key,
        head.last_error, head.changed_at, behind.number
 FROM unnest($1::text[]) AS part (name)

@@ -1,4 +1,4 @@
--- Waits for a purge that is under way, and keeps the next one away until the transaction ends: what
--- is to be offered again is not emptied meanwhile.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Waits for a running purge, and locks out the next one until the transaction ends, so that events
+-- that are to be delivered again are not deleted meanwhile.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT pg_advisory_xact_lock_shared('hapax.outbox_event'::regclass::oid::int4, 0)

@@ -1,3 +1,3 @@
--- Roughly the first id of an event that was created at or after a moment.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Returns approximately the first id of an event that was created at or after a time.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT hapax.id_at($1::timestamptz)

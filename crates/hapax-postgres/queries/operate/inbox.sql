@@ -1,7 +1,8 @@
--- Lists messages that were taken, the newest first, looking at so many ($7) and no more: see keys. A
--- page begins behind a moment ($4, microseconds) and a number made of the message's id, its
--- consumer and its source ($5). Where the look ended comes with every row, and alone when nothing fits.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Lists accepted messages, the newest first, and visits at most $7 rows: see keys. A page starts
+-- after a time ($4, in microseconds) and a number that is computed from the message's id, its
+-- consumer and its source ($5). Every row contains the place where the visit ended; if nothing
+-- matches, one row contains only that.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT consumer, message_id, source, payload_hash, received_at, processed_at, result,
            (extract(epoch FROM received_at) / 0.000001)::int8 AS micros,

@@ -1,5 +1,5 @@
 -- Reads one job.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT id, kind, destination, tenant, arguments, state, part, position, total, done, per_second,
        next_at, failures, error, actor, request_key, created_at, started_at, ended_at
 FROM hapax.job

@@ -1,5 +1,5 @@
--- Reads a key with its answer: two of them, where more than one tenant or operation fits.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Reads a key with its response. It returns two keys if more than one tenant or operation matches.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT tenant, operation, key, state, epoch, lease_until, recovery_point, response_status,
        octet_length(response_body)::int8, created_at, completed_at, expires_at,
        encode(fingerprint, 'hex'), on_expired, octet_length(request)::int8, response_headers,

@@ -1,9 +1,10 @@
--- Lists keys by a filter, the newest claim first, looking at so many ($10) and no more: a filter that
--- fits nothing costs no more than one that fits all. A page begins behind a moment ($7, microseconds, for
--- many keys are claimed within one millisecond) and the number of a key's lock ($8). One bound alone
--- and no other order: with more the planner, where it does not know their values, sorts every key.
--- Where the look ended comes with every row, and alone when nothing fits.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Lists the keys that match a filter, the newest claim first, and visits at most $10 rows: a filter
+-- that matches nothing costs no more than one that matches everything. A page starts after a time
+-- ($7, in microseconds, because many keys are claimed within one millisecond) and the number of a
+-- key's lock ($8). There is only one bound and one order: with more, the planner, which does not
+-- know the values, sorts all keys. Every row contains the place where the visit ended; if nothing
+-- matches, one row contains only that.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT tenant, operation, key, state, epoch, lease_until, recovery_point, response_status,
            octet_length(response_body)::int8 AS body_bytes, created_at, completed_at, expires_at,

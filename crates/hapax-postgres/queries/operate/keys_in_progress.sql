@@ -1,6 +1,6 @@
--- As keys, of those in progress alone: by the index that holds nothing else. They are as many as
--- requests run at once, and those whose owner died.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Like keys, but only for keys in progress, with the index that contains nothing else. There are as
+-- many of them as requests that are running, and those whose owner died.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT tenant, operation, key, state, epoch, lease_until, recovery_point, response_status,
            octet_length(response_body)::int8 AS body_bytes, created_at, completed_at, expires_at,

@@ -1,6 +1,6 @@
--- As keys, of those that begin alike ($3) alone: by the primary key. Where there are more of them than
--- are looked at, the count says so, and what is listed is not all of the newest.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Like keys, but only for keys with a prefix ($3), with the primary key. If there are more of them
+-- than rows are visited, the count shows this, and the list may lack some of the newest.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT tenant, operation, key, state, epoch, lease_until, recovery_point, response_status,
            octet_length(response_body)::int8 AS body_bytes, created_at, completed_at, expires_at,

@@ -1,4 +1,4 @@
--- The highest id that was drawn.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Returns the highest id that was drawn.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT last_value - (NOT is_called)::int4
 FROM hapax.outbox_event_id

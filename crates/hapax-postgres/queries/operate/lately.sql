@@ -1,10 +1,10 @@
--- What happened since a moment ($1; $4 is about the first event of then), the latest first, up to so many
--- rows of a kind ($2), with how many were looked at and since when they are: events that were committed
--- and keys that were claimed, by how they stand now, of one tenant or all ($3); deliveries that arrived
--- and attempts that failed, by part, of these parts ($5). Only an event that is committed is seen.
--- Positions are counted in their text: one for each run, and what the longer ones have more; a set of
--- them would cost ten times as much.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Returns the activity since a time ($1; $4 is approximately the first event since then), the
+-- latest first, from at most $2 rows of each kind, with the number of visited rows and the time of
+-- the oldest of them: committed events and claimed keys, by their present state, of one tenant or
+-- all ($3); successful deliveries and failed attempts, by partition, of these partitions ($5). Only
+-- committed events are visible. Positions are counted in their text: one for each run, plus the
+-- additional ones of longer runs; parsing them into a set would cost ten times as much.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH event AS MATERIALIZED (
     SELECT id, tenant, created_at
     FROM hapax.outbox_event
@@ -34,7 +34,8 @@ WITH event AS MATERIALIZED (
     LIMIT $2::int8
 )
 SELECT 'committed', '', count(*) FILTER (WHERE $3::text IS NULL OR tenant = $3::text), count(*),
-       -- Of the first, not the least: one transaction that lingered would say too long a time.
+       -- The time of the first event, not the earliest time: one slow transaction would make the
+       -- period too long.
        (SELECT created_at FROM event ORDER BY id LIMIT 1)
 FROM event
 UNION ALL

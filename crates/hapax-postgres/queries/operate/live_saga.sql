@@ -1,3 +1,3 @@
--- The saga that keeps a key: it was started under it and has not ended.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Returns the saga that keeps a key: it was started under the key and has not ended.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT hapax.live_saga($1::text, $2::text, $3::text)

@@ -1,5 +1,5 @@
--- Where a look at so many events ends; nothing where there are fewer.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Returns the id at which a visit of $3 events ends; no row if there are fewer.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT id
 FROM hapax.outbox_event
 WHERE id < $1::int8 AND id >= $2::int8

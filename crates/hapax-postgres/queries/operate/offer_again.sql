@@ -1,9 +1,9 @@
--- Makes due what a filter fits among the next so many events ($10) beyond an id ($9) and up to
--- another ($8), at most so many ($11), for the part of a destination ($12, in $13 parts) that
--- carries each. What a part has not read yet comes to it anyway; what is parked is due already; a
--- dead letter is replayed in its place, and anything else is scheduled, outside of any order. Says
--- how many, and the last id that was looked at.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Makes events due again: those that match a filter among the next $10 events after an id ($9) and
+-- before another ($8), at most $11, for the partition of a destination ($12, with $13 partitions)
+-- that delivers each of them. Events that a partition has not read yet are delivered anyway, and
+-- parked ones are already due. A dead letter is replayed in its place, and all others are
+-- scheduled, without an order. Returns the number of events and the last id that was visited.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT id, shard, xid
     FROM (

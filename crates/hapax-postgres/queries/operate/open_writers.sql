@@ -1,7 +1,7 @@
--- Transactions of this database that have written something and are open for so many milliseconds ($1):
--- nobody sees their events, and the outbox cannot be cleared behind them. Of another role's a role
--- without pg_read_all_stats sees none.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Lists transactions of this database that have written something and have been open for more than
+-- $1 milliseconds: their events are not visible, and the outbox cannot be purged after them. A role
+-- without pg_read_all_stats does not see transactions of other roles.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT format('session %s (%s)', pid, coalesce(nullif(application_name, ''), usename)), xact_start
 FROM pg_stat_activity
 WHERE datname = current_database()

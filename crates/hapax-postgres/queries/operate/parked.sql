@@ -1,5 +1,5 @@
--- As deliveries, of what is parked alone: by the index that holds it, as dead does.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Like deliveries, but only for parked ones, with their index: see dead.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT whole.destination, whole.position, whole.state, whole.attempt, whole.next_at,
            whole.order_key, whole.last_error, whole.changed_at, whole.reason

@@ -1,12 +1,14 @@
--- How every part stands, in one snapshot: what is said about its destination, who holds it and whether
--- that node lives by the rule of its lease ($2, in milliseconds; see delivery/attend), and what waits:
--- events beyond its frontier, so many ($1) looked at, and deliveries, counted up to so many ($5). An
--- actor of a tenant ($4) sees the parts of destinations that take its events alone. A destination is
--- asked for as a range of one, so that only the index that begins with it gives the order: by another
--- one, a part of which little waits would cost a look at all that waits elsewhere. Where only one index
--- gives the order, of what falls due next, it is asked for as it is: the database reckons a range to
--- be of few rows, and would rather sort them all.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Reads the state of every partition in one snapshot: the declaration of its destination; its
+-- owner, and whether that node is live by the rule of its lease ($2, in milliseconds; see
+-- delivery/attend); and its backlog: the events after its frontier, of which at most $1 are
+-- visited, and the deliveries, counted up to $5. An actor of a tenant ($4) only sees the partitions
+-- of destinations that take only this tenant's events.
+-- The destination is compared as a range with one value, so that only the index that starts with
+-- the destination gives the order. With another index, a partition with a small backlog would cost
+-- a scan of the deliveries of all others. For the next due delivery, only one index gives the
+-- order, so the destination is compared for equality: the planner assumes that a range has few
+-- rows, and would rather sort them all.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH now AS MATERIALIZED (
     SELECT at, at - $2::int8 * interval '1 millisecond' AS since
     FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS at OFFSET 0) AS clock

@@ -1,8 +1,8 @@
--- Deletes a key on an operator's word, unless its request is in progress or its row was written since
--- the operator looked ($4 to $6 are its epoch, its moment and the number of the transaction that wrote
--- it) or a saga that was started under it has not ended; and notes for every service that may have its
--- answer in memory that it is gone.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Deletes a key at an operator's request, and records the purge for all services that may have its
+-- response in memory. The key is not deleted if its request is in progress, if its row was written
+-- since the operator read it ($4 to $6 are its epoch, its creation time and the number of the
+-- transaction that wrote it), or if a saga that was started under it has not ended.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH gone AS (
     DELETE FROM hapax.idempotency_key
     WHERE tenant = $1::text AND operation = $2::text AND key = $3::text AND state <> 'in_progress'

@@ -1,5 +1,5 @@
--- Makes dead letters due again, as if never tried.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Makes dead letters due again, with no attempts counted.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.delivery SET
     state = 'retrying',
     attempt = 0,

@@ -1,6 +1,6 @@
--- Lets a paused destination go on, or one of which a part is disabled; what a configuration file
--- declares gets a row. The version has its relays take it anew, and who takes it enables it.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Resumes a destination that is paused or has a disabled partition. A destination of a
+-- configuration file gets a row. The new version makes the relays open it again, which enables it.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 INSERT INTO hapax.declaration AS old (name, version, created_at, changed_at, changed_by)
 SELECT $1::text, nextval('hapax.declaration_version'), clock_timestamp(), clock_timestamp(), $2::text
 WHERE EXISTS (

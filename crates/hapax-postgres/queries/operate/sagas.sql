@@ -1,6 +1,7 @@
--- Lists sagas of some states by id, as saga/list, looking at so many ($7) and no more. How many were
--- looked at and where that ended comes with every row, and alone when nothing fits.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Lists sagas of some states by id, like saga/list, and visits at most $7 rows. Every row contains
+-- the number of visited rows and the id at which the visit ended; if nothing matches, one row
+-- contains only these.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT listed.id, listed.name, listed.version
     FROM unnest($1::text[]) AS asked (of_state)

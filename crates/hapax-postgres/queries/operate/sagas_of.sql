@@ -1,6 +1,6 @@
--- Finds the sagas that one request began: those begun at or after a moment ($1) and before another
--- ($2) that say its key's short hash ($3) in a header, looking at so many ($5) and no more.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Finds the sagas that one request started: those that started at or after a time ($1) and before
+-- another ($2) and that have the short hash of its key ($3) in a header. It visits at most $5 rows.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT id
 FROM (
     SELECT id, tenant, headers, created_at

@@ -1,10 +1,11 @@
--- Sagas that stand still, kind by kind: those that need attention, and those that are due for so many
--- milliseconds ($1) and that nobody takes; each counted up to so many ($2), and since when the first.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Lists sagas that do not progress, by kind: those that need attention, and those that have been
+-- due for $1 milliseconds and are not taken. Each kind is counted up to $2, with the time of its
+-- first saga.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH RECURSIVE now AS MATERIALIZED (
     SELECT coalesce($4::timestamptz, clock_timestamp()) AS at
 ), kind (name, version) AS (
-    -- From one kind to the next along the index, not through all of their sagas.
+    -- Steps from one kind to the next in the index, without reading all their sagas.
     (SELECT name, version FROM hapax.saga WHERE wake_at IS NOT NULL ORDER BY name, version LIMIT 1)
     UNION ALL
     SELECT next.name, next.version

@@ -1,5 +1,6 @@
--- Which transactions can be seen, and which cluster counts them, as a frontier says it: see
--- hapax.is_read_in; and when that is. A standby that takes over counts on, so there is no timeline.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Returns the visible transactions, the cluster that counts them, in the format of a frontier (see
+-- hapax.is_read_in), and the current time. A standby that is promoted continues the count, so the
+-- timeline is not included.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT pg_current_snapshot()::text || ' - ' || split_part(hapax.history(), '/', 1),
        clock_timestamp()

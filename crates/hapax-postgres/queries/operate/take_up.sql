@@ -1,5 +1,5 @@
--- Has the last removal ($2) of a destination go on where it was given up.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Makes the last removal ($2) of a destination continue after it was given up.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.job SET
     state = 'waiting',
     next_at = clock_timestamp(),

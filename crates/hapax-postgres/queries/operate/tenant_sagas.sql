@@ -1,6 +1,7 @@
--- Lists one tenant's sagas ($8) as operate/sagas lists all: it looks at no others, for where a look ended
--- is told, and an id is a name that somebody chose.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Lists the sagas of one tenant ($8), as operate/sagas lists all. It visits no sagas of other
+-- tenants, because the id at which the visit ended is returned, and an id is a name that another
+-- tenant may have chosen.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT listed.id, listed.name, listed.version
     FROM unnest($1::text[]) AS asked (of_state)

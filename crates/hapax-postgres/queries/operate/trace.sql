@@ -1,6 +1,7 @@
--- What is known of some events ($1) at every part that carries their shard: a row where there is one,
--- whether the part has read past it, and which delivery of its key stands before it.
--- Only here: the other store has one process, and nobody beside it who operates.
+-- Reads the state of some events ($1) at every partition that delivers their shard: the row of the
+-- delivery if there is one, whether the partition has read past the event, and the earlier delivery
+-- that blocks it.
+-- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH event AS MATERIALIZED (
     SELECT found.id, found.event_id, found.shard, found.xid
     FROM unnest($1::int8[]) AS asked (id)

@@ -1,5 +1,5 @@
--- Lists the segments that hold events and are not the one that is written to, the oldest first.
--- Only here: the other store deletes events one by one.
+-- Lists the segments that contain events and are not the one that is written to, the oldest first.
+-- Only here: the SQLite store deletes events one by one.
 SELECT segment
 FROM (SELECT last_value >> 36 AS turn FROM hapax.outbox_event_id) AS this
 CROSS JOIN generate_series(0, 7) AS ring (segment)

@@ -1,4 +1,4 @@
--- Counts the events beyond a frontier, no further than a bound that keeps it quick.
+-- Counts the events after a frontier, up to a bound that keeps the query fast.
 SELECT count(*)
 FROM (
     SELECT 1

@@ -1,5 +1,5 @@
--- Appends events in the order in which they were emitted: ids are drawn in that order. The arrays
--- are unnested beside each other, row by row, and not stored on the way.
+-- Appends events in the order in which they were emitted, and draws their ids in that order. The
+-- arrays are unnested side by side, row by row, without intermediate storage.
 INSERT INTO hapax.outbox_event
     (shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
      created_at, available_at)

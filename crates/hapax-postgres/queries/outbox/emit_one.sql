@@ -1,5 +1,5 @@
--- Appends one event: arrays of one would cost as much again.
--- Only here: the other store writes every event by itself.
+-- Appends one event: arrays with one element would double the cost.
+-- Only here: the SQLite store writes every event separately.
 INSERT INTO hapax.outbox_event
     (shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
      created_at, available_at)

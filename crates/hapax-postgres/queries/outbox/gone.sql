@@ -1,6 +1,6 @@
--- Lists the parts that nobody has carried for so many milliseconds ($1): the outbox waits for them
--- no longer. The database's clock judges, unless a moment is given ($2).
--- Only here: the other store has one process, which says what it carries.
+-- Lists the partitions that no relay has owned for $1 milliseconds; the outbox no longer waits for
+-- them. The current time is that of the database's clock, unless a time ($2) is given.
+-- Only here: the SQLite store has one process, which knows its destinations.
 SELECT part
 FROM hapax.gone_parts($1::int8, $2::timestamptz) AS gone (part)
 ORDER BY part COLLATE "C"

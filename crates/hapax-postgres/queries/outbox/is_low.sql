@@ -1,4 +1,4 @@
--- Says whether a sequence stands below a number that was given already, or events that were written
--- while one did are still to be looked through.
--- Only here: the other store counts by the rows that there are.
+-- Returns whether a sequence is below a number that was given already, or whether events that were
+-- written while a sequence was too low still have to be checked.
+-- Only here: the SQLite store derives its counter from the rows.
 SELECT EXISTS (SELECT 1 FROM hapax.low_sequences()) OR hapax.has_misplaced()

@@ -1,6 +1,6 @@
--- Finds who keeps the ring from being turned on though this turn began longer ago than so many
--- milliseconds ($1): parts that have not read the segment which comes next, and was closed longer
--- ago than that ($2). The database's clock judges, unless a moment is given ($3).
--- Only here: the other store has no ring.
+-- Finds the partitions that prevent a rotation although the current segment was started more than
+-- $1 milliseconds ago: they have not read the next segment, which was closed more than $2
+-- milliseconds ago. The current time is that of the database's clock, unless a time ($3) is given.
+-- Only here: the SQLite store has no segments.
 SELECT segment, part
 FROM hapax.lagging($1::int8, $2::int8, $3::timestamptz)

@@ -1,6 +1,6 @@
--- Deletes a batch of events that were kept apart for a delivery when their segment was emptied, and
--- that none needs any more, with what is known of their deliveries. Their segment was past its
--- retention.
+-- Deletes a batch of events that were kept for a delivery when their segment was emptied and that
+-- no delivery needs any more, with their deliveries and attempts. The retention of their segment is
+-- over.
 WITH done AS MATERIALIZED (
     SELECT id
     FROM hapax.outbox_event AS event

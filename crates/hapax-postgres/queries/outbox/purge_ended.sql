@@ -1,6 +1,7 @@
--- Deletes a batch ($1) of what is known of deliveries whose events went with their segment, turn by
--- turn; a turn of which nothing is left is forgotten. What was kept apart keeps its attempts.
--- Only here: the other store deletes both with the event.
+-- Deletes a batch ($1) of attempts, arrivals and finished deliveries whose events were deleted with
+-- their segment, one rotation at a time. A rotation of which nothing is left is deleted too. Events
+-- that were kept keep their attempts.
+-- Only here: the SQLite store deletes them with the event.
 WITH turn AS MATERIALIZED (
     SELECT turn, turn << 36 AS first, turn + 1 << 36 AS last
     FROM hapax.turn

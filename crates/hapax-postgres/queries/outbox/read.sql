@@ -1,13 +1,17 @@
--- Reads on from a frontier in its segment, in one statement and so in one snapshot, without a lock
--- or a write. The first row says what was seen of the server; the sequence is read before the
--- position of the log. Late is what has an id up to the highest that was read ($1), was not visible
--- to the snapshot that read it ($2), and is now: looked for only when one of the transactions ended
--- that were open then ($3, or one from $5 on), only above the id that the oldest of them can have
--- drawn ($4), over at most so many rows ($6), and here only while that id is of this turn. What
--- lies beyond the highest id follows when nothing late is left to look for: up to so many rows ($7),
--- or with the first beyond so many bytes ($8), which are only added up one by one when all of it is
--- more (what an event is stored in counts, its headers and names too); of some shards ($9) over at most $6 rows, and then the first row says how far. Last
--- it says in which history all this was seen. It is run with the name of any of the segments.
+-- Reads the events after a frontier in its segment, in one statement and therefore in one snapshot,
+-- without a lock or a write. The first row describes the server's state; the sequence is read
+-- before the position of the log.
+-- An event is late if its id is not above the highest that was read ($1), if it was not visible to
+-- the snapshot of that read ($2), and if it is visible now. The query looks for late events only if
+-- one of the transactions has ended that were open then ($3, or one from $5 on), only above the
+-- lowest id that the oldest of them can have drawn ($4), in at most $6 rows, and here only if that
+-- id is in this segment.
+-- Events after the highest id follow when no late events are left to look for: at most $7 rows, up
+-- to and including the first that exceeds $8 bytes in total. The bytes of an event include its
+-- headers and names, and are only added up row by row if the total is larger. If shards ($9) are
+-- given, at most $6 rows are visited, and the first row contains the last id that was visited.
+-- The last column is the history in which all this was seen. The query is run with the name of any
+-- of the segments.
 WITH drawn AS MATERIALIZED (
     SELECT last_value - (NOT is_called)::int4 AS last
     FROM hapax.outbox_event_id

@@ -1,8 +1,8 @@
--- Reads on through late events of one segment: those between two ids that were not visible to the
--- earlier snapshot and were to the later one, which found them. Without a later one none of their
--- writers is left. The first row says up to which id it was looked, over at most so many rows ($8),
--- and in which history. It is run with the name of any of the segments.
--- Only here: a single writer is never late.
+-- Reads more late events of one segment: those between two ids that were not visible to the earlier
+-- snapshot and are visible to the later one, which found them. If there is no later snapshot, all
+-- their writers have ended. The first row contains the last id that was visited, after at most $8
+-- rows, and the history. The query is run with the name of any of the segments.
+-- Only here: with a single writer, no event is late.
 WITH looked AS MATERIALIZED (
     SELECT coalesce((
         SELECT id

@@ -1,8 +1,9 @@
--- Looks past a crowd in one segment: what is visible beyond an id ($1) and of no tenant of the crowd
--- ($2, where a null is a tenant too), in order, up to so many rows ($3) or with the first beyond so
--- many bytes ($4), over at most so many rows ($6). The first row says up to which id it was looked,
--- where the sequence stands, and in which history. It is run with the name of any of the segments.
--- Only here: the other store finds nothing.
+-- Reads past tenants that fill the window, in one segment: visible events after an id ($1) whose
+-- tenant is not among these ($2, and $7 for events without a tenant), in order, up to $3 rows or
+-- the first that exceeds $4 bytes in total, over at most $6 rows. The first row contains the last
+-- id that was visited, the value of the sequence, and the history. The query is run with the name
+-- of any of the segments.
+-- Only here: the SQLite store does not read past tenants.
 WITH looked AS MATERIALIZED (
     SELECT (
         SELECT id

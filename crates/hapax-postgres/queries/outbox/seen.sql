@@ -1,9 +1,10 @@
--- Divides by zero where an event that was read ($1, $2) is not the one that stands under its id, and
--- what was sent behind it fails with it: the database was set back since, and the id was given to
--- another event, or to none that is committed. But for a settlement of a part ($3, $4, $5) that is
--- written already: what it has passed may be purged. Each id is looked up by itself, by the key of
--- the table. It is run with the name of any of the segments.
--- Only here: no id of the other store is given again before its reader asks.
+-- Divides by zero if an event that was read ($1, $2) is not the one that is stored under its id, so
+-- that the later statements of the pipeline fail: the database was set back since, and the id was
+-- given to another event, or to one that was not committed. A settlement of a partition ($3, $4,
+-- $5) that is written already is exempt, because the events that it has passed may be purged. Each
+-- id is looked up separately, by the primary key. The query is run with the name of any of the
+-- segments.
+-- Only here: the SQLite store does not give an id again before its reader has asked.
 SELECT 1 / (count(*) = 0)::int4
 FROM unnest($1::int8[], $2::bytea[]) AS seen (id, event_id)
 WHERE CASE WHEN (

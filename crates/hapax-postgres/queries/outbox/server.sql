@@ -1,6 +1,6 @@
--- Says whether this is a standby, which takes no writes, and whose snapshots do not say who is
--- writing; and which settings let a loss of power take back what was committed.
--- Only here: the other store is one file, and sets what it needs itself.
+-- Returns whether this is a standby, which takes no writes, and whose snapshots do not show which
+-- transactions are writing; and which settings allow a power failure to undo commits.
+-- Only here: the SQLite store is one file, and sets what it needs itself.
 SELECT pg_is_in_recovery(),
        concat_ws(', ',
            CASE current_setting('fsync') WHEN 'off' THEN 'fsync' END,

@@ -1,5 +1,5 @@
--- Parks events of a segment ($1) that a part ($2) has not read, so many at once ($3) and for so many
--- milliseconds ($4); fences its owner, and says how many it parked. Nothing was left when it says
--- none.
--- Only here: the other store has no ring.
+-- Parks up to $3 events of a segment ($1) that a partition ($2) has not read, for at most $4
+-- milliseconds, and fences the owner. Returns the number of parked events; 0 means that none are
+-- left.
+-- Only here: the SQLite store has no segments.
 SELECT hapax.spill($1::int4, $2::text, $3::int4, $4::int8, $5::timestamptz)

@@ -1,6 +1,7 @@
--- Says whether a frontier stands in this database, if that is in the history which was seen ($3): one
--- that was read and never written down may be of a history that this database does not have.
--- Only here: the other store is one file.
+-- Returns whether a frontier is stored in this database, if the database is still in the history
+-- that was seen ($3). A frontier that was read and never stored may be of a history that this
+-- database does not have.
+-- Only here: the SQLite store is one file.
 SELECT hapax.history() = $3::text AND EXISTS (
     SELECT 1
     FROM hapax.position

@@ -1,5 +1,5 @@
--- Turns the ring on when this turn began longer ago than so many milliseconds ($1), events lie in it
--- and the next segment is empty; says whether it did. The database's clock judges, unless a moment
--- is given ($2).
--- Only here: the other store deletes events one by one.
+-- Rotates to the next segment if the current one was started more than $1 milliseconds ago and
+-- contains events, and if the next one is empty. Returns whether it did. The current time is that
+-- of the database's clock, unless a time ($2) is given.
+-- Only here: the SQLite store deletes events one by one.
 SELECT hapax.turn_on($1::int8, $2::timestamptz)

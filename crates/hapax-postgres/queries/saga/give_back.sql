@@ -1,6 +1,6 @@
--- Lets a saga go until it falls due again: at once when it was told something meanwhile, and never
--- by itself when it waits for a person. Whoever is telling it something is waited for, and then the
--- row says so.
+-- Releases a saga until it is due again. It is due at once if it has received a signal meanwhile,
+-- and never by itself if it waits for a person. The update waits for a transaction that is storing
+-- a signal, so that the row counts that signal.
 UPDATE hapax.saga SET
     lease_until = NULL,
     waiting_for = CASE WHEN ended_at IS NULL THEN $4::text END,

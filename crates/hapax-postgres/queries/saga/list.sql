@@ -1,5 +1,6 @@
--- Lists sagas of some states by id; what they are given can be long and is left out. Each state is
--- looked for by itself, so that the few that need attention are not looked for among all that ended.
+-- Lists sagas of some states by id. The input is left out, because it can be long. Each state is
+-- looked up separately, so that the few sagas that need attention are not searched for among all
+-- that have ended.
 SELECT id, name, version, tenant, ''::bytea, headers, state, undoing, reason_code, reason_detail,
        deadline_at, epoch, wake_at, waiting_for, created_at, ended_at
 FROM unnest($1::text[]) AS asked (of_state)

@@ -1,5 +1,5 @@
--- When the next saga falls due that is somebody's here, one that is held once its lease lapses; and
--- what time it is.
+-- Returns when the next saga of these kinds is due, and the current time. A saga that is owned is
+-- due when its lease expires.
 SELECT min(next.due_at), coalesce($1::timestamptz, clock_timestamp())
 FROM unnest($2::text[], $3::int8[]) AS kind (name, version)
 CROSS JOIN LATERAL (

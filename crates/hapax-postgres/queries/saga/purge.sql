@@ -1,5 +1,5 @@
--- Deletes a batch of sagas that ended long ago, past rows that somebody holds; their steps and what
--- they were told go with them.
+-- Deletes a batch of sagas that ended long ago, and skips locked rows. Their steps and signals are
+-- deleted with them.
 WITH gone AS (
     DELETE FROM hapax.saga
     WHERE id = ANY (ARRAY(

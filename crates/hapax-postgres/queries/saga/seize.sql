@@ -1,5 +1,6 @@
--- Takes one saga from whoever has it, or, where its epoch is given, only as long as it has that; a transaction of its worker is waited for. Its steps are read
--- by a later statement: see take.
+-- Takes one saga, even if it is owned. If an epoch ($4) is given, the saga is only taken if it
+-- still has that epoch. The update waits for a transaction of the saga's owner. A later statement
+-- reads the steps: see take.
 UPDATE hapax.saga SET
     epoch = epoch + 1,
     lease_until = at + $2::int8 * interval '1 millisecond'

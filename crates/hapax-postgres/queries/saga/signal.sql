@@ -1,5 +1,5 @@
--- Writes down what a saga was told that has not ended; what it was told first under a name stands.
--- It is counted as well: see the table.
+-- Stores a signal of a saga that has not ended. The first signal of each name is kept. The saga's
+-- row counts its signals: see the table.
 WITH said AS (
     INSERT INTO hapax.saga_signal (saga, name, payload, received_at)
     SELECT id, $2::text, $3::bytea,

@@ -1,5 +1,5 @@
--- Reads what some sagas were told, in order. Each saga's are looked for by themselves, whatever
--- statistics there are: see delivery/release.
+-- Reads the signals of some sagas in order. The signals of each saga are looked up separately,
+-- regardless of the statistics of the table: see delivery/release.
 SELECT asked.saga, name, payload, received_at
 FROM unnest($1::text[]) AS asked (saga)
 CROSS JOIN LATERAL (

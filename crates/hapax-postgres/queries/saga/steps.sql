@@ -1,5 +1,5 @@
--- Reads the steps of some sagas in the order in which they began. Each saga's are looked for by
--- themselves, whatever statistics there are: see delivery/release.
+-- Reads the steps of some sagas in the order in which they started. The steps of each saga are
+-- looked up separately, regardless of the statistics of the table: see delivery/release.
 SELECT asked.saga, name, way, state, provider_key, request, made, error_code, error_detail, attempts,
        next_at, began_at, ended_at
 FROM unnest($1::text[]) AS asked (saga)

@@ -1,7 +1,7 @@
--- Takes sagas that are due and nobody holds, the longest due first, past rows that somebody is
--- changing, and raises their epochs. Each kind is looked for by itself, so that what nobody here
--- knows costs nothing. Their steps are read by a later statement: this one's snapshot may be older
--- than its locks, and then would not show what the last owner wrote.
+-- Takes due sagas that have no owner, the longest due first, skips locked rows, and raises the
+-- epochs. Each kind is looked up separately, so that kinds that this process does not run cost
+-- nothing. A later statement reads the steps: the snapshot of this one may be older than its locks,
+-- and would then not show what the last owner wrote.
 WITH judged AS (
     SELECT date_trunc('milliseconds', coalesce($1::timestamptz, clock_timestamp())) AS at
 )

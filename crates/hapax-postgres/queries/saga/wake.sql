@@ -1,5 +1,5 @@
--- Has a saga that has not ended fall due, for it is told something, and holds its row: what is told
--- comes in one order.
+-- Makes a saga that has not ended due, because it receives a signal. The update locks the row, so
+-- that signals have one order.
 UPDATE hapax.saga SET
     wake_at = least(wake_at, at)
 FROM (SELECT date_trunc('milliseconds', coalesce($2::timestamptz, clock_timestamp())) AS at) AS clock

@@ -1,5 +1,5 @@
--- The seeded bug `no-fence`: a recovery point is written by whoever had the key once.
--- Only here: the other store drops the clause from the sound statement.
+-- The seeded bug `no-fence`: an owner that is fenced can still write a recovery point.
+-- Only here: the SQLite store removes the clause from the correct statement.
 WITH advanced AS (
     UPDATE hapax.idempotency_key SET
         recovery_point = coalesce($6::text, recovery_point)

@@ -1,5 +1,6 @@
--- The seeded bug `check-then-insert`: whoever finds an answer in its place takes it for its own.
--- Only here: the other store writes over whatever row there is.
+-- The seeded bug `check-then-insert`: a request that finds another response under its key takes it
+-- for its own.
+-- Only here: the SQLite store overwrites any row that exists.
 INSERT INTO hapax.idempotency_key
     (tenant, operation, key, fingerprint, state, response_status, response_headers, response_body,
      on_expired, created_at, completed_at, expires_at)

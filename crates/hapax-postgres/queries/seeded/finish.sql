@@ -1,5 +1,5 @@
--- The seeded bug `no-fence`: an answer is stored by whoever had the key once, over any other.
--- Only here: the other store drops the clause from the sound statement.
+-- The seeded bug `no-fence`: an owner that is fenced can still store a response over any other.
+-- Only here: the SQLite store removes the clause from the correct statement.
 WITH finished AS (
     UPDATE hapax.idempotency_key SET
         state = $6::text,

@@ -1,6 +1,6 @@
--- Closes what the driver prepared to know the database's own types. A pooler that follows prepared
--- statements gives them other names, and does its own closing.
--- Only here: the other store has its connections to itself.
+-- Deallocates the statements that the driver prepared to learn the types of the database. A pooler
+-- that tracks prepared statements gives them other names, and deallocates them itself.
+-- Only here: the SQLite store does not share its connections.
 DO $$
 DECLARE
     kept text;

@@ -1,4 +1,6 @@
-//! One act of an operator: a transaction that ends with its line in the audit log.
+//! The transaction of one operation, which ends with a line in the audit log.
+//!
+//! The operation and its line are committed together. A transaction that is dropped is rolled back.
 
 use hapax::store::StoreError;
 use tokio_postgres::Row;
@@ -9,7 +11,7 @@ use super::{
 };
 use crate::{outbox::begin, postgres::Postgres, query, session::Session, value::Param};
 
-/// A transaction in which something is done; dropped, it is rolled back.
+/// The transaction of an operation. It is rolled back when it is dropped.
 pub(super) struct Act<'a> {
     store: &'a Postgres,
     session: Session,
@@ -31,12 +33,12 @@ impl<'a> Act<'a> {
         asked.await.map_err(Into::into)
     }
 
-    /// Takes hold of a part, as everybody does who changes its deliveries.
+    /// Locks a partition, which every transaction does that changes its deliveries.
     pub(super) async fn hold(&mut self, part: &str) -> Result<(), StoreError> {
         self.ask(query!("delivery/hold"), &[&part]).await.map(drop)
     }
 
-    /// Writes the act down.
+    /// Writes the operation's line to the audit log.
     pub(super) async fn note(
         &mut self,
         actor: &Actor,
@@ -56,7 +58,7 @@ impl<'a> Act<'a> {
         noted.await.map_err(Into::into)
     }
 
-    /// Commits, and has the relay of this process look.
+    /// Commits and notifies the relay of this process.
     pub(super) async fn commit(mut self) -> Result<(), StoreError> {
         self.store
             .settings()

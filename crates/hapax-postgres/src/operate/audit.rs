@@ -1,4 +1,6 @@
-//! The audit log: who did what, when, and what came of it. It is appended to and never changed.
+//! The audit log: which operator did what and when, and the outcome.
+//!
+//! Lines are only appended and never changed.
 
 use hapax::{Timestamp, store::StoreError};
 use serde_json::Value;
@@ -13,39 +15,39 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// One act.
+/// A line of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number: a later one is higher.
+    /// The number of the line. Later lines have higher numbers.
     pub id: i64,
-    /// When, by the database's clock.
+    /// The time, by the database's clock.
     pub at: Timestamp,
-    /// Who did it.
+    /// The operator.
     pub actor: String,
-    /// The tenant that the actor was bound to.
+    /// The tenant to which the operator was limited.
     pub tenant: Option<String>,
-    /// What was done, such as `pause`.
+    /// The operation, such as `pause`.
     pub action: String,
-    /// What it was done to, such as `destination orders`.
+    /// The object of the operation, such as `destination orders`.
     pub object: String,
-    /// More about it, as JSON.
+    /// Details, as JSON.
     pub detail: String,
-    /// What came of it: `done`, `nothing` or `refused`.
+    /// The outcome: `done`, `nothing` or `refused`.
     pub outcome: String,
 }
 
-/// Which acts are meant; what is absent fits every one.
+/// A filter for lines of the audit log. A field that is absent matches every line.
 #[derive(Clone, Debug, Default)]
 pub struct Acts {
-    /// Who did them.
+    /// The operator.
     pub actor: Option<String>,
-    /// What was done.
+    /// The operation.
     pub action: Option<String>,
-    /// What it was done to.
+    /// The object of the operation.
     pub object: Option<String>,
 }
 
-/// A line as it is written.
+/// A line to be written.
 pub(super) struct Line<'a> {
     pub(super) actor: &'a Actor,
     pub(super) action: &'a str,
@@ -54,7 +56,7 @@ pub(super) struct Line<'a> {
     pub(super) outcome: &'a str,
 }
 
-/// Writes an act down, in its transaction.
+/// Writes a line in the transaction of its operation.
 pub(super) async fn note(link: &Link, noted: Line<'_>) -> Result<(), tokio_postgres::Error> {
     let Line {
         actor,
@@ -77,10 +79,10 @@ pub(super) async fn note(link: &Link, noted: Line<'_>) -> Result<(), tokio_postg
     link.ask(query!("operate/note"), &params).await.map(drop)
 }
 
-/// Lists acts below a number, the newest first.
+/// Lists lines below a number, the newest first.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn list(
     store: &Postgres,
     actor: &Actor,

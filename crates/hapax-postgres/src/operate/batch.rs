@@ -1,4 +1,6 @@
-//! One batch of a job: what it does, how many it dealt with, and where the next one begins.
+//! One batch of a job: its work, the number of events it processed, and where the next one begins.
+//!
+//! A batch is one transaction. A job records its progress in the same transaction.
 
 use hapax::{Timestamp, event::EventId, key::Tenant, store::StoreError};
 use serde_json::{Value, json};
@@ -19,22 +21,22 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// Deliveries that one batch changes: small enough that their owner hardly waits.
+/// Deliveries that one batch changes: few enough that the partition's owner hardly waits.
 const BATCH: u32 = 500;
-/// Events that one batch looks at.
+/// Events that one batch reads.
 const LOOK: i64 = 20_000;
 /// Rows of a removed destination that one batch deletes.
 const FORGET: i64 = 2_000;
 const PARTS: [u8; 5] = [1, 2, 4, 8, 16];
 
-/// What a batch did.
+/// The result of a batch.
 pub(super) struct Batch {
-    /// How many events it dealt with.
+    /// The number of processed events.
     pub(super) done: u64,
-    /// Where the next one begins.
+    /// The partition and the position where the next batch begins.
     pub(super) part: String,
     pub(super) position: i64,
-    /// Whether there is none.
+    /// Whether there is no next batch.
     pub(super) ended: bool,
 }
 
@@ -50,10 +52,10 @@ pub(super) async fn run(
     }
 }
 
-/// A filter as a job keeps it, bound to the tenant of whoever asks.
+/// A filter as JSON for the arguments of a job, limited to the operator's tenant.
 pub(super) fn spell(actor: &Actor, filter: &Filter) -> Result<Value, OperateError> {
     if Find::of(actor, filter).is_none() {
-        return Err(OperateError::invalid("tenant", "is not yours"));
+        return Err(OperateError::invalid("tenant", "must be your own"));
     }
     let tenant = actor.tenant.as_ref().or(filter.tenant.as_ref());
     Ok(json!({
@@ -69,7 +71,7 @@ pub(super) fn spell(actor: &Actor, filter: &Filter) -> Result<Value, OperateErro
     }))
 }
 
-/// In how many parts a destination is carried: as somebody who knows says, or as was opened.
+/// The number of partitions of a destination: as the caller says, or as many as were opened.
 pub(super) fn count_parts(
     destination: &str,
     opened: &[Part],
@@ -81,14 +83,16 @@ pub(super) fn count_parts(
     let count = u8::try_from(opened.len()).unwrap_or(u8::MAX);
     let parts = told.unwrap_or(count);
     if !PARTS.contains(&parts) || count != parts {
-        let what = format!("{count} of the parts of {destination} are known: let a relay open all");
+        let what = format!("{count} partitions of {destination} are open: let a relay open all");
         return Err(OperateError::conflict(what));
     }
     Ok(parts)
 }
 
-/// Replays or discards the next dead letters of the part that the job has come to, of those that were
-/// dead when they were counted: what died since was seen by nobody, and would keep the job running.
+/// Replays or discards the next dead letters of the partition that the job has reached.
+///
+/// Only deliveries that were dead when they were counted are processed. The operator has not seen
+/// those that died since, and they could keep the job from ending.
 async fn dead(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, OperateError> {
     let (arguments, find) = read(job)?;
     let opened = act
@@ -144,14 +148,14 @@ async fn dead(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, O
     })
 }
 
-/// Makes the next events due again.
+/// Makes the next events due again for the destination.
 async fn offer(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, OperateError> {
     let (arguments, find) = read(job)?;
     let parts = arguments["parts"].as_i64().unwrap_or(1);
     let until = arguments["until"].as_i64().unwrap_or(0);
     act.ask(query!("operate/hold_ring"), &[]).await?;
     act.ask(query!("operate/look_anew"), &[]).await?;
-    // All of them, in their order: whoever holds one waits for the next.
+    // All partitions are locked in order, so that transactions which lock several do not deadlock.
     let opened = act
         .ask(query!("operate/parts"), &[&Some(job.destination.as_str())])
         .await?;
@@ -175,7 +179,7 @@ async fn offer(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, 
     let offered = act.ask(query!("operate/offer_again"), &params).await?;
     let row = offered
         .first()
-        .ok_or_else(|| corrupt("a batch that says nothing"))?;
+        .ok_or_else(|| corrupt("a batch returned no row"))?;
     let done = row.get::<_, i64>(0).unsigned_abs();
     let position = if row.get::<_, i64>(1) == size {
         row.get(2)
@@ -193,12 +197,12 @@ async fn offer(act: &mut Act<'_>, store: &Postgres, job: &Job) -> Result<Batch, 
     })
 }
 
-/// Takes a removed destination apart: its owners first, then what waits for them.
+/// Deletes the rows of a removed destination: its partitions first, then its deliveries.
 async fn forget(act: &mut Act<'_>, job: &Job) -> Result<Batch, OperateError> {
     let name = &job.destination;
     let mut parts = vec![name.clone()];
     parts.extend((0..16).map(|part| format!("{name}/{part}")));
-    // A checkpoint that an owner commits while its lease is waited for would be seen by no delete.
+    // Without these locks, an owner could commit a checkpoint that no delete of this batch sees.
     let named = Some(name.as_str());
     for row in &act.ask(query!("operate/parts"), &[&named]).await? {
         act.hold(row.get(0)).await?;
@@ -220,7 +224,7 @@ async fn forget(act: &mut Act<'_>, job: &Job) -> Result<Batch, OperateError> {
     Ok(ended(job, 0))
 }
 
-/// How many a batch may change: no more than may be changed in a second.
+/// Maximum number of deliveries that a batch changes: at most the number allowed per second.
 fn size(job: &Job) -> u32 {
     job.per_second.unwrap_or(BATCH).clamp(1, BATCH)
 }

@@ -1,4 +1,6 @@
-//! Dead letters: made due again or given up for good, one at a time here, many by a job.
+//! Dead letters: replaying, editing and discarding them.
+//!
+//! These functions process one dead letter. Many at once are processed by a job.
 
 use hapax::{
     event::{Headers, Payload},
@@ -17,13 +19,14 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// Bytes of the reason for which dead letters are discarded.
+/// Maximum length of the reason for discarding dead letters, in bytes.
 pub const REASON_BYTES_MAX: usize = 1024;
 
-/// Makes one dead letter due again, as if never tried; its old attempts stay in the log.
+/// Makes one dead letter due again, as if it had never been tried. Its old attempts stay in the
+/// log.
 ///
 /// # Errors
-/// `NotFound` when there is no such delivery, `Conflict` when it is not dead (any more).
+/// `NotFound` if the delivery does not exist; `Conflict` if it is not dead, or no longer.
 pub async fn replay(
     store: &Postgres,
     actor: &Actor,
@@ -36,16 +39,17 @@ pub async fn replay(
     finish(act, actor, "replay", part, position, json!({}), replayed).await
 }
 
-/// Makes one dead letter due again, as if never tried, with what it says edited: a JSON merge patch
-/// (RFC 7396) is applied to what its destination was offered last.
+/// Makes one dead letter due again with an edited payload, as if it had never been tried. The patch
+/// is a JSON merge patch (RFC 7396) and is applied to the payload that the destination was offered
+/// last.
 ///
-/// The event itself stays as it was committed, and so does what other destinations are offered; its id
-/// stays too, so that a consumer that took the event meanwhile refuses the edited one as a mismatch. The
-/// audit log has the names of the members that were replaced, and no value.
+/// The event itself is not changed, nor what other destinations are offered. The event keeps its
+/// id, so a consumer that has accepted the event in the meantime refuses the edited one as a
+/// mismatch. The audit log contains the names of the replaced members, but no values.
 ///
 /// # Errors
-/// As [`replay`]; `Invalid` when the patch is no JSON object, or makes the payload too large; `Conflict`
-/// when the payload is no JSON, or is encrypted under a key that is not known here.
+/// The same as [`replay`]; `Invalid` if the patch is not a JSON object, or makes the payload too
+/// large; `Conflict` if the payload is not JSON, or is encrypted with a key that is not known here.
 pub async fn edit_and_replay(
     store: &Postgres,
     actor: &Actor,
@@ -69,16 +73,16 @@ pub async fn edit_and_replay(
     finish(act, actor, "edit", part, position, detail, replayed).await
 }
 
-/// What is offered in place of a dead letter's event, as its row has it.
+/// The edited event that is offered in place of a dead letter's event.
 fn edited(store: &Postgres, row: &Row, patch: &str) -> Result<Sealed, OperateError> {
     let headers: Headers = serde_json::from_str(row.get(8)).unwrap_or_default();
     let event = outbox::event(row, store.keyring())
         .map_err(|error| OperateError::conflict(format!("it cannot be read here: {error}")))?;
     let mut event = event.event.clone();
-    // What was marked and is not encrypted is an event like any other without the mark.
+    // An event that has the header but is not encrypted is treated like one without the header.
     let is_mistaken = event.headers.remove(ENCRYPTED_UNDER).is_some();
     let Payload::Json(payload) = &event.payload else {
-        return Err(OperateError::conflict("what it says is no JSON"));
+        return Err(OperateError::conflict("its payload is not JSON"));
     };
     let payload =
         patch::merged(payload, patch).map_err(|problem| OperateError::invalid("patch", problem))?;
@@ -87,10 +91,11 @@ fn edited(store: &Postgres, row: &Row, patch: &str) -> Result<Sealed, OperateErr
         .map_err(|error| OperateError::invalid("patch", error.to_string()))
 }
 
-/// Gives one dead letter up for good, with a reason, and lets go what it held up.
+/// Discards one dead letter permanently, with a reason, and releases the deliveries that it
+/// blocked.
 ///
 /// # Errors
-/// As [`replay`]; `Invalid` without a reason.
+/// The same as [`replay`]; `Invalid` without a reason.
 pub async fn discard(
     store: &Postgres,
     actor: &Actor,
@@ -106,11 +111,11 @@ pub async fn discard(
     finish(act, actor, "discard", part, position, detail, discarded).await
 }
 
-/// Counts the dead letters that a filter fits, at one destination, of those that were dead when `seen`
-/// was taken: what a job is about that is bound by it.
+/// Counts the dead letters of a destination that match a filter and were dead when `seen` was
+/// taken. A job with the same `seen` processes exactly these.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn count(
     store: &Postgres,
     actor: &Actor,
@@ -147,10 +152,10 @@ pub async fn count(
     Ok(count)
 }
 
-/// Dead letters that one look counts.
+/// Dead letters that one query counts.
 const COUNTED: i64 = 5_000;
 
-/// Makes these dead letters of a part due again, in a transaction that holds it.
+/// Makes dead letters of a partition due again, in a transaction that has locked the partition.
 pub(super) async fn replay_all(
     act: &mut Act<'_>,
     store: &Postgres,
@@ -163,7 +168,7 @@ pub(super) async fn replay_all(
     Ok(replayed.len() as u64)
 }
 
-/// Gives these dead letters of a part up, in a transaction that holds it.
+/// Discards dead letters of a partition, in a transaction that has locked the partition.
 pub(super) async fn discard_all(
     act: &mut Act<'_>,
     store: &Postgres,
@@ -187,13 +192,13 @@ pub(super) async fn discard_all(
 
 pub(super) fn check_reason(reason: &str) -> Result<(), OperateError> {
     if reason.trim().is_empty() || reason.len() > REASON_BYTES_MAX {
-        let problem = format!("is 1 to {REASON_BYTES_MAX} bytes");
+        let problem = format!("must be 1 to {REASON_BYTES_MAX} bytes long");
         return Err(OperateError::invalid("reason", problem));
     }
     Ok(())
 }
 
-/// Takes hold of the part, and looks whether the delivery is there for this actor.
+/// Locks the partition and checks that the delivery exists and this actor may see it.
 async fn look(
     act: &mut Act<'_>,
     actor: &Actor,

@@ -1,40 +1,42 @@
-//! What is declared about destinations, as it stands in their rows.
+//! Declared destinations, as they are read from their rows.
+//!
+//! `Debug` prints neither the specification nor the secrets.
 
 use hapax::Timestamp;
 use tokio_postgres::Row;
 
 use crate::value::Moment;
 
-/// What is declared about a destination.
+/// A declared destination.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Declared {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it is, as JSON without secrets; `None` for one that a configuration file declares.
+    /// The specification, as JSON without secrets; `None` if a configuration file declares it.
     pub spec: Option<String>,
-    /// Its secrets, sealed.
+    /// The encrypted secrets.
     pub sealed: Option<Vec<u8>>,
-    /// The number of its last change, higher than that of every change before.
+    /// The number of the last change, which is higher than the numbers of all earlier changes.
     pub version: i64,
     /// When it was declared.
     pub created_at: Timestamp,
     /// When it was last changed.
     pub changed_at: Timestamp,
-    /// By whom.
+    /// The operator who last changed it.
     pub changed_by: String,
-    /// Since when nothing is to be offered.
+    /// When it was paused, if it is paused.
     pub paused_at: Option<Timestamp>,
-    /// Who said so.
+    /// The operator who paused it.
     pub paused_by: Option<String>,
-    /// When it was removed: no relay is to carry it.
+    /// When it was removed: relays stop delivering to it.
     pub removed_at: Option<Timestamp>,
-    /// When nothing was left of it, and its name was free again.
+    /// When its rows were deleted and its name became free again.
     pub purged_at: Option<Timestamp>,
 }
 
 impl std::fmt::Debug for Declared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Neither the spec nor what is sealed belongs into a log.
+        // Neither the specification nor the secrets belong into a log.
         f.debug_struct("Declared")
             .field("name", &self.name)
             .field("version", &self.version)
@@ -42,14 +44,14 @@ impl std::fmt::Debug for Declared {
     }
 }
 
-/// A part of a destination that a relay has opened.
+/// A partition of a destination that a relay has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its name: what its deliveries are kept under.
+    /// The name, under which its deliveries are stored.
     pub name: String,
-    /// Since when it is disabled, if it is.
+    /// When it was disabled, if it is disabled.
     pub disabled_at: Option<Timestamp>,
-    /// Why.
+    /// Why it is disabled.
     pub disabled_reason: Option<String>,
 }
 

@@ -1,5 +1,6 @@
-//! Deliveries that have a row: parked, dead, or ended after they were parked. First offers that
-//! arrived have none; an event's trace tells of them.
+//! Deliveries that have a row: parked, dead, or finished after they were parked.
+//!
+//! An event that was delivered at the first attempt has no such row; its trace shows that attempt.
 
 use hapax::Timestamp;
 use tokio_postgres::Row;
@@ -14,62 +15,62 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// Rows that one page looks at.
+/// Rows that one page reads.
 const LOOK: usize = 2_000;
-/// The same where all of them fit, as a multiple of those it shows: of a delivery that is over the
-/// event may be gone.
+/// Rows that a page reads per row that it shows if the filter matches everything. It is more than
+/// one because the event of a finished delivery may be deleted.
 const SPARE: usize = 4;
 const PARKED: [Standing; 3] = [Standing::Scheduled, Standing::Retrying, Standing::Blocked];
 
 /// One delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// The part of the destination that it is kept under.
+    /// The partition under which it is stored.
     pub part: String,
-    /// The event's position.
+    /// The position of the event.
     pub position: i64,
-    /// How it stands, in the word of its row.
+    /// The state, as in its row.
     pub state: String,
     /// Attempts made since it was parked or replayed.
     pub attempts: u32,
-    /// When it falls due, or fell.
+    /// When it is due, or was due.
     pub next_at: Timestamp,
-    /// The order key that it holds up.
+    /// The order key that it blocks.
     pub order_key: Option<String>,
     /// The last error.
     pub last_error: Option<String>,
-    /// When that was written down: of a dead letter, when it died.
+    /// When the row was last changed; for a dead letter, when it died.
     pub changed_at: Timestamp,
     /// Why it was discarded.
     pub reason: Option<String>,
-    /// The event's own id.
+    /// The id of the event.
     pub event_id: String,
-    /// The event's type.
+    /// The type of the event.
     pub kind: String,
-    /// Whose it is.
+    /// The tenant of the event.
     pub tenant: Option<String>,
-    /// What kind of thing it is about.
+    /// The type of the aggregate.
     pub aggregate_type: Option<String>,
-    /// Which one.
+    /// The id of the aggregate.
     pub aggregate_id: Option<String>,
     /// When the event was created.
     pub created_at: Timestamp,
 }
 
-/// Where a page of deliveries begins.
+/// The start of a page of deliveries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// At deliveries of events below this position,
+    /// The page contains deliveries of events below this position,
     pub position: i64,
-    /// and at those of this position whose part comes before this one.
+    /// and those at this position whose partition sorts before this one.
     pub part: String,
 }
 
-/// Lists deliveries by a filter, the newest event first: in these states, or in any when none is
-/// named, at one destination or at all.
+/// Lists deliveries that match a filter, the newest event first: in these states, or in any state
+/// if `states` is empty; of one destination, or of all.
 ///
 /// # Errors
-/// `Invalid` for a state that deliveries are never in.
+/// `Invalid` for a state in which deliveries have no row.
 pub async fn list(
     store: &Postgres,
     actor: &Actor,
@@ -83,7 +84,7 @@ pub async fn list(
     if states.iter().any(|state| !ALL.contains(state)) {
         return Err(OperateError::invalid(
             "state",
-            "is none that a delivery has a row in",
+            "must be one in which deliveries have a row",
         ));
     }
     let Some(find) = Find::of(actor, filter) else {
@@ -147,7 +148,7 @@ pub async fn list(
     Ok(Page { items, next })
 }
 
-/// Every state that a delivery has a row in.
+/// All states in which a delivery has a row.
 const ALL: &[Standing] = &[
     Standing::Scheduled,
     Standing::Retrying,

@@ -1,9 +1,9 @@
-//! Destinations that are declared at run time: kept in the database, changed by whoever saw the
-//! last change, and heard of by every relay within the second.
+//! Destinations that are declared at run time and stored in the database.
 //!
-//! What a destination is stands in its `spec`, JSON that this crate hardly looks into; its secrets
-//! are sealed by whoever declares it, and this crate never sees a key. A destination that a
-//! configuration file declares can be paused and removed here as well.
+//! A change succeeds only if its author has seen the last change, and all relays know it within a
+//! second. The `spec` describes the destination in JSON, of which this crate reads few members. The
+//! caller encrypts the secrets, so this crate never has the key. Destinations that are declared in
+//! a configuration file can also be paused and removed here.
 
 use serde_json::{Value, json};
 use tokio_postgres::Row;
@@ -18,16 +18,18 @@ use crate::{outbox::rows, postgres::Postgres, query, settle::text, value::Param}
 
 pub use super::declared::{Declared, Part};
 
-/// How long relays have to hear that a destination is removed before it is taken apart.
+/// How long a job waits after the removal of a destination before it deletes rows, so that all
+/// relays know of the removal.
 const GRACE_MS: i64 = 5_000;
 
 impl Postgres {
-    /// What was declared, changed, paused or removed since a version, in the order in which it was.
+    /// The destinations that were declared, changed, paused or removed since a version, in order of
+    /// their changes.
     ///
-    /// Whoever goes on with the highest version that it was told misses nothing.
+    /// A caller that continues with the highest version it has received misses no change.
     ///
     /// # Errors
-    /// Fails when the store cannot be read.
+    /// Fails if the store cannot be read.
     pub async fn changes(&self, since: i64) -> Result<Vec<Declared>, OperateError> {
         let found = self.ask(query!("operate/changes"), &[&since]).await?;
         Ok(found.iter().map(declared).collect())
@@ -37,7 +39,8 @@ impl Postgres {
 /// Declares a destination under a free name.
 ///
 /// # Errors
-/// `Conflict` while the name is taken, or what was removed under it is not gone yet.
+/// `Conflict` if the name is taken, or if the job that removes a destination of this name has not
+/// ended.
 pub async fn create(
     store: &Postgres,
     actor: &Actor,
@@ -61,7 +64,7 @@ pub async fn create(
     }
     let what = match known {
         Some(known) if known.removed_at.is_some() => "is still being removed: try again later",
-        _ => "exists: change it",
+        _ => "already exists: change it",
     };
     refused(
         act,
@@ -76,7 +79,7 @@ pub async fn create(
 /// Changes a destination, if `version` is still its last change.
 ///
 /// # Errors
-/// `Conflict` when somebody else changed it since, `Invalid` when it would have other parts.
+/// `Conflict` if it was changed since; `Invalid` if the number of its partitions would change.
 pub async fn change(
     store: &Postgres,
     actor: &Actor,
@@ -90,11 +93,11 @@ pub async fn change(
     let (mut act, known) = open(store, name).await?;
     let Some(old) = present(known, actor, name)?.spec else {
         return Err(OperateError::conflict(format!(
-            "destination {name} stands in a configuration file: change it there"
+            "destination {name} is declared in a configuration file: change it there"
         )));
     };
     if parts_of(&read(&old)?) != parts_of(&new) {
-        let problem = "are fixed for the life of a destination: create another one";
+        let problem = "cannot be changed: create another destination";
         return Err(OperateError::invalid("parts", problem));
     }
     let by = text(&actor.name);
@@ -112,29 +115,30 @@ pub async fn change(
     refused(act, actor, "change", name, what).await
 }
 
-/// Has a destination offer nothing; false when it is paused already.
+/// Pauses a destination, so that nothing is offered to it. Returns false if it is already paused.
 ///
 /// # Errors
-/// `NotFound` when nobody declared it and no relay has opened it.
+/// `NotFound` if it is not declared and no relay has opened it.
 pub async fn pause(store: &Postgres, actor: &Actor, name: &str) -> Result<bool, OperateError> {
     turn(store, actor, name, "pause", query!("operate/pause")).await
 }
 
-/// Has a paused or disabled destination go on; false when it is neither.
+/// Resumes a paused or disabled destination. Returns false if it is neither.
 ///
 /// # Errors
-/// `NotFound` when nobody declared it and no relay has opened it.
+/// `NotFound` if it is not declared and no relay has opened it.
 pub async fn resume(store: &Postgres, actor: &Actor, name: &str) -> Result<bool, OperateError> {
     turn(store, actor, name, "resume", query!("operate/resume")).await
 }
 
-/// Removes a destination: relays let it go, and a job deletes its parked deliveries and its dead
-/// letters; how far it had come is forgotten, and the outbox waits for it no longer.
+/// Removes a destination: relays stop delivering to it, and a job deletes its parked deliveries,
+/// its dead letters and its checkpoints. The purge of the outbox no longer waits for it.
 ///
-/// Removed twice, it is removed once: the job is the same, and goes on if it was given up.
+/// If the destination is already being removed, this returns the same job, and starts it again if
+/// it was given up.
 ///
 /// # Errors
-/// `NotFound` when nobody declared it and no relay has opened it.
+/// `NotFound` if it is not declared and no relay has opened it.
 pub async fn remove(store: &Postgres, actor: &Actor, name: &str) -> Result<Job, OperateError> {
     let (mut act, known) = open(store, name).await?;
     let key = format!("remove {name}");
@@ -175,10 +179,10 @@ pub async fn remove(store: &Postgres, actor: &Actor, name: &str) -> Result<Job, 
     Ok(job)
 }
 
-/// What is declared about a destination that is not gone.
+/// Reads the declaration of a destination, unless its rows were already deleted.
 ///
 /// # Errors
-/// `NotFound` when nothing is.
+/// `NotFound` if there is none.
 pub async fn get(store: &Postgres, actor: &Actor, name: &str) -> Result<Declared, OperateError> {
     let found = store.ask(query!("operate/declaration"), &[&name]).await?;
     let known = found.first().map(declared);
@@ -188,10 +192,10 @@ pub async fn get(store: &Postgres, actor: &Actor, name: &str) -> Result<Declared
     Ok(known)
 }
 
-/// Lists what is declared, by name, after a name.
+/// Lists the declared destinations after a name, by name.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn list(
     store: &Postgres,
     actor: &Actor,
@@ -212,10 +216,10 @@ pub async fn list(
     Ok(Page { items, next })
 }
 
-/// The parts of a destination that a relay has opened, or of all of them.
+/// The partitions that a relay has opened, of one destination or of all.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn parts(store: &Postgres, name: Option<&str>) -> Result<Vec<Part>, OperateError> {
     let found = store.ask(query!("operate/parts"), &[&name]).await?;
     let part = |row: &Row| Part {
@@ -226,7 +230,7 @@ pub async fn parts(store: &Postgres, name: Option<&str>) -> Result<Vec<Part>, Op
     Ok(found.iter().map(part).collect())
 }
 
-/// Pauses or resumes.
+/// Pauses or resumes a destination.
 async fn turn(
     store: &Postgres,
     actor: &Actor,
@@ -246,7 +250,7 @@ async fn turn(
     Ok(turned)
 }
 
-/// Opens the one transaction in which declarations change, with what is declared.
+/// Begins a transaction that locks all declarations, and reads the declaration of a name.
 async fn open<'a>(
     store: &'a Postgres,
     name: &str,
@@ -258,7 +262,7 @@ async fn open<'a>(
     Ok((act, found.first().map(declared)))
 }
 
-/// Has a removal that was given up go on: nothing else would free the name.
+/// Starts the job of a removal again that was given up, because only this job can free the name.
 async fn take_up(mut act: Act<'_>, actor: &Actor, name: &str) -> Result<(), OperateError> {
     let kind = Kind::Remove.as_str();
     let params: [&dyn Param; 2] = [&name, &kind];
@@ -274,7 +278,7 @@ async fn take_up(mut act: Act<'_>, actor: &Actor, name: &str) -> Result<(), Oper
     Ok(())
 }
 
-/// A destination that is there: declared and not removed, or opened by a relay.
+/// Checks that a destination exists: it is declared and not removed, or a relay has opened it.
 async fn must_be_known(
     act: &mut Act<'_>,
     actor: &Actor,
@@ -298,7 +302,7 @@ fn present(known: Option<Declared>, actor: &Actor, name: &str) -> Result<Declare
     Ok(known)
 }
 
-/// Notes that an act was refused, and says why.
+/// Writes a refused operation to the audit log and returns the error.
 async fn refused<R>(
     mut act: Act<'_>,
     actor: &Actor,
@@ -322,7 +326,7 @@ pub(super) fn object(name: &str) -> String {
     format!("destination {name}")
 }
 
-/// Another tenant's destination is none.
+/// Reports a destination of another tenant as not found.
 fn check_spec(actor: &Actor, known: &Declared, name: &str) -> Result<(), OperateError> {
     let spec = known.spec.as_deref().map_or(Ok(Value::Null), read)?;
     check_tenant(actor, &spec).map_err(|_| OperateError::not_found(object(name)))
@@ -331,7 +335,7 @@ fn check_spec(actor: &Actor, known: &Declared, name: &str) -> Result<(), Operate
 fn check_tenant(actor: &Actor, spec: &Value) -> Result<(), OperateError> {
     match actor.tenant() {
         Some(own) if spec["tenant"].as_str() != Some(own) => {
-            let problem = format!("is {own}: no other can be asked for here");
+            let problem = format!("must be {own}, the only tenant that you may use");
             Err(OperateError::invalid("tenant", problem))
         }
         _ => Ok(()),
@@ -340,7 +344,7 @@ fn check_tenant(actor: &Actor, spec: &Value) -> Result<(), OperateError> {
 
 fn check_name(name: &str) -> Result<(), OperateError> {
     if name.is_empty() || name.len() > 255 || name.contains(['/', '\0']) {
-        let problem = "is 1 to 255 bytes without a slash";
+        let problem = "must be 1 to 255 bytes long and contain no slash";
         return Err(OperateError::invalid("name", problem));
     }
     Ok(())
@@ -350,7 +354,7 @@ fn read(spec: &str) -> Result<Value, OperateError> {
     let read = serde_json::from_str::<Value>(spec)
         .ok()
         .filter(Value::is_object);
-    read.ok_or_else(|| OperateError::invalid("spec", "is no JSON object"))
+    read.ok_or_else(|| OperateError::invalid("spec", "must be a JSON object"))
 }
 
 pub(super) fn parts_of(spec: &Value) -> u64 {

@@ -1,10 +1,10 @@
-//! Events looked at: listed by a filter, found by their id, and where each stands at every
-//! destination.
+//! Queries for events: by a filter, by id, and the status of each at every destination.
 //!
-//! No index is kept for any of it, for every producer would pay: ids rise with time, and a moment
-//! is found among them by halves. Clocks that differ are allowed [`SKEW`]; a list of a window may
-//! leave out events of a clock that was further off, and so does [`find_near`]; [`find`] does not, and
-//! looks at every event there is before it says that there is none.
+//! There is no index for these queries, because every producer would pay for it. Positions increase
+//! with time, so the position of a point in time is found by binary search. The clocks of producers
+//! may differ by [`SKEW`]. If a clock was further off, a list for a window of time and
+//! [`find_near`] may miss its events. [`find`] does not miss any: it reads all events before it
+//! reports that there is none.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -27,88 +27,88 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// How far the clocks of emitters may differ for a window of time to show all of theirs.
+/// Maximum difference between the clocks of producers for which a list by time is complete.
 pub const SKEW: Duration = Duration::from_mins(5);
-/// Events that one page looks at: some tens of milliseconds.
+/// Events that one page reads. This takes some tens of milliseconds.
 const LOOK: i64 = 20_000;
-/// Events that are looked at on either side of a moment for one that was created about then: some tens
-/// of milliseconds.
+/// Events that are read on either side of a point in time to find one that was created about then.
+/// This takes some tens of milliseconds.
 const LOOK_NEAR: i64 = 20_000;
 
 /// An event without its payload and headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Its position in the outbox.
+    /// The position in the outbox.
     pub position: i64,
-    /// Its own id.
+    /// The id of the event.
     pub id: String,
-    /// Its type.
+    /// The type.
     pub kind: String,
-    /// Whose it is.
+    /// The tenant.
     pub tenant: Option<String>,
-    /// What kind of thing it is about.
+    /// The type of the aggregate.
     pub aggregate_type: Option<String>,
-    /// Which one.
+    /// The id of the aggregate.
     pub aggregate_id: Option<String>,
-    /// Its place within its aggregate.
+    /// The sequence number within the aggregate.
     pub sequence: Option<i64>,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it may first be delivered.
     pub available_at: Option<Timestamp>,
-    /// Bytes of its payload, as it is stored.
+    /// The size of the stored payload, in bytes.
     pub payload_bytes: u64,
 }
 
-/// Where an event stands at one destination.
+/// The status of an event at one destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// The part of the destination that carries it.
+    /// The partition of the destination to which it belongs.
     pub part: String,
-    /// How it stands.
+    /// The status.
     pub standing: Standing,
     /// Attempts made since it was parked or replayed.
     pub attempts: u32,
-    /// When it falls due, where it waits for that.
+    /// When it is due, if it is scheduled or waits for a retry.
     pub next_at: Option<Timestamp>,
     /// The last error.
     pub last_error: Option<String>,
     /// Why it was discarded.
     pub reason: Option<String>,
-    /// The delivery of its key that stands before it.
+    /// The earlier delivery of its order key that blocks it.
     pub behind: Option<i64>,
-    /// When that was last written down.
+    /// When the status was last changed.
     pub changed_at: Option<Timestamp>,
-    /// What is offered here in place of what the event says, where somebody edited that.
+    /// The edited payload that is offered here in place of the event's, if an operator edited it.
     pub edited: Option<Payload>,
-    /// Every attempt that is known.
+    /// All known attempts.
     pub log: Vec<Attempt>,
 }
 
-/// How an event stands at a destination.
+/// The status of an event at a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It was not read yet.
+    /// The relay has not read it yet.
     Unread,
-    /// It waits for its moment.
+    /// It waits for the time at which it may be delivered.
     Scheduled,
-    /// It failed and will be offered again.
+    /// An attempt failed, and it will be offered again.
     Retrying,
-    /// An earlier event of its key is in the way.
+    /// An earlier event of its order key blocks it.
     Blocked,
-    /// It is given up.
+    /// It is a dead letter.
     Dead,
-    /// It arrived.
+    /// It was delivered.
     Delivered,
-    /// It was given up for good.
+    /// An operator discarded it.
     Discarded,
-    /// It was read, and no attempt is known: it is not routed here, is on the wire, or arrived so
-    /// long ago that nobody remembers.
+    /// The relay has read it, and no attempt is known: it is not routed to this destination, is
+    /// being offered, or was delivered so long ago that the attempt was purged.
     Passed,
 }
 
 impl Standing {
-    /// The word that stands in rows and answers.
+    /// The name in rows and responses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unread => "unread",
@@ -132,11 +132,11 @@ impl Standing {
 
 /// Lists events below a position, the newest first.
 ///
-/// One that is asked for by its id is looked for around the moment that this tells of, and else, like
-/// everything, among the newest first.
+/// If the filter contains an id, the event is first searched near the time in its id, and then like
+/// any other, from the newest on.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn list(
     store: &Postgres,
     actor: &Actor,
@@ -176,10 +176,10 @@ pub async fn list(
     Ok(Page { items, next })
 }
 
-/// Counts what a filter fits; without an id or an age it looks at every event there is.
+/// Counts the events that match a filter. Without an id or a time it reads all events.
 ///
 /// # Errors
-/// Fails when the store cannot be read, or does not answer in time.
+/// Fails if the store cannot be read, or does not respond in time.
 pub async fn count(store: &Postgres, actor: &Actor, filter: &Filter) -> Result<u64, OperateError> {
     let Some(find) = Find::of(actor, filter) else {
         return Ok(0);
@@ -196,10 +196,10 @@ pub async fn count(store: &Postgres, actor: &Actor, filter: &Filter) -> Result<u
         .unsigned_abs())
 }
 
-/// Finds an event by its own id, wherever it is: it may look at every event there is.
+/// Finds an event by its id. This may read all events.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn find(
     store: &Postgres,
     actor: &Actor,
@@ -223,11 +223,11 @@ pub async fn find(
     Ok(None)
 }
 
-/// Finds an event by its own id among those nearest to the moment that this tells of: where it is, but
-/// for an id that was made elsewhere or long before, or by a clock that is far off.
+/// Finds an event by its id among the events nearest to the time in the id. It is not found if the
+/// id was created elsewhere or long before the event, or by a clock that was far off.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn find_near(
     store: &Postgres,
     actor: &Actor,
@@ -242,10 +242,10 @@ pub async fn find_near(
     found.first().map(shown).transpose()
 }
 
-/// The event at a position.
+/// Reads the event at a position.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn at(
     store: &Postgres,
     actor: &Actor,
@@ -257,19 +257,19 @@ pub async fn at(
     found.first().map(shown).transpose()
 }
 
-/// Where the event at a position stands at every destination that a relay has opened.
+/// The status of the event at a position at every destination that a relay has opened.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn trace(store: &Postgres, position: i64) -> Result<Vec<Trace>, StoreError> {
     let mut found = traces(store, &[position]).await?;
     Ok(found.remove(&position).unwrap_or_default())
 }
 
-/// The same of several events, by position: two statements, however many there are.
+/// The status of several events, by position. This takes two statements for any number of events.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn traces(
     store: &Postgres,
     positions: &[i64],
@@ -317,7 +317,7 @@ fn traced(row: &Row, keyring: &Keyring, part: String, log: Vec<Attempt>) -> Trac
         edited: row.get::<_, Option<String>>(13).and_then(|payload| {
             let id = row.get::<_, &str>(12).parse().ok()?;
             let headers = row.get::<_, Option<&str>>(14).unwrap_or("{}");
-            // What does not decrypt here is shown as its column has it.
+            // A payload that cannot be decrypted here is shown as it is stored.
             let raw = || Payload::Json(serde_json::Value::String(payload.clone()).to_string());
             let read = unseal(id, headers, payload.clone(), keyring);
             Some(read.map_or_else(|_| raw(), |(_, payload)| payload))
@@ -326,7 +326,7 @@ fn traced(row: &Row, keyring: &Keyring, part: String, log: Vec<Attempt>) -> Trac
     }
 }
 
-/// Where the one event is that a filter asks for by its id, if it is near the moment of that.
+/// The position of the event whose id the filter contains, if it is near the time in the id.
 pub(super) async fn place_of(
     store: &Postgres,
     actor: &Actor,
@@ -339,7 +339,7 @@ pub(super) async fn place_of(
     Ok(near.map(|event| event.position))
 }
 
-/// The positions between which the events of a window lie.
+/// The positions between which the events of a filter's window of time are.
 async fn window(store: &Postgres, filter: &Filter) -> Result<(i64, i64), StoreError> {
     let mut bounds = (i64::MIN, i64::MAX);
     if let Some(since) = filter.since {
@@ -353,7 +353,7 @@ async fn window(store: &Postgres, filter: &Filter) -> Result<(i64, i64), StoreEr
 }
 
 pub(super) async fn id_at(store: &Postgres, moment: Moment) -> Result<i64, StoreError> {
-    // Outside of this the database has no such moment.
+    // The database cannot represent times far outside of this range.
     const YEARS: i64 = 4_000 * 365 * 24 * 3_600 * 1_000;
     let moment = Moment(Timestamp::from_millis(
         moment.0.as_millis().clamp(-YEARS / 10, YEARS),
@@ -362,7 +362,7 @@ pub(super) async fn id_at(store: &Postgres, moment: Moment) -> Result<i64, Store
     Ok(found.first().map_or(0, |row| row.get(0)))
 }
 
-/// The moment that an id tells of: its first 48 bits are milliseconds.
+/// The time in an id, whose first 48 bits are milliseconds.
 fn moment_of(id: EventId) -> Timestamp {
     let text = id.to_string();
     let digits: String = text.chars().filter(|it| *it != '-').take(12).collect();

@@ -1,4 +1,6 @@
-//! A filter as the parameters of a statement: every word of it travels apart from the SQL.
+//! Filters as parameters of statements.
+//!
+//! No value of a filter becomes part of the SQL text.
 
 use hapax::key::Tenant;
 
@@ -22,8 +24,8 @@ pub(super) struct Find {
 }
 
 impl Find {
-    /// The filter of an actor; `None` when it asks for another tenant's events, of which it sees
-    /// none.
+    /// The filter of an actor; `None` if it asks for the events of another tenant, which the actor
+    /// may not see.
     pub(super) fn of(actor: &Actor, filter: &Filter) -> Option<Self> {
         let tenant = match (&actor.tenant, &filter.tenant) {
             (Some(own), Some(other)) if own != other => return None,
@@ -42,7 +44,7 @@ impl Find {
         })
     }
 
-    /// Whether it fits everything.
+    /// Whether it matches everything.
     pub(super) fn is_any(&self) -> bool {
         let words = [
             &self.kind,
@@ -58,7 +60,7 @@ impl Find {
             && self.attempts_min == 0
     }
 
-    /// The parameters, and those that come behind them.
+    /// The parameters of the filter, followed by `more`.
     pub(super) fn with<'a>(&'a self, more: &[&'a dyn Param]) -> Vec<&'a dyn Param> {
         let mut params: Vec<&dyn Param> = vec![
             &self.kind,
@@ -74,12 +76,12 @@ impl Find {
     }
 }
 
-/// A word as the database can hold it.
+/// Text without zero bytes, which the database cannot store.
 pub(super) fn word(word: Option<&String>) -> Option<String> {
     word.map(|word| text(word))
 }
 
-/// A pattern in the database's words: `*` stands for any run of characters, and nothing else does.
+/// A pattern for `LIKE`, in which `*` matches any characters and everything else matches itself.
 fn like(pattern: &str) -> String {
     let mut like = String::with_capacity(pattern.len() + 2);
     for letter in text(pattern).chars() {

@@ -1,6 +1,6 @@
-//! Messages that were taken: who took which, from where, and when.
+//! Accepted messages: which consumer accepted which message, from which source, and when.
 //!
-//! A message belongs to no tenant: an actor of one sees none.
+//! Messages belong to no tenant, so an actor of a tenant sees none.
 
 use hapax::{Timestamp, store::StoreError};
 use tokio_postgres::Row;
@@ -16,44 +16,44 @@ use crate::{
 
 pub use super::place::{Cursor, NoCursor};
 
-/// Which messages are meant; what is absent fits every one.
+/// A filter for messages. A field that is absent matches every message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Messages {
-    /// Who took them.
+    /// The consumer.
     pub consumer: Option<String>,
-    /// Where they came from.
+    /// The source.
     pub source: Option<String>,
-    /// Their own id: of an event, the event's.
+    /// The id of the message; for an event, the event's id.
     pub message_id: Option<String>,
-    /// Taken at or after this moment.
+    /// Accepted at or after this time.
     pub since: Option<Timestamp>,
-    /// Taken before this moment.
+    /// Accepted before this time.
     pub until: Option<Timestamp>,
 }
 
-/// A message that was taken.
+/// An accepted message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who took it.
+    /// The consumer that accepted it.
     pub consumer: String,
-    /// Its own id.
+    /// The id of the message.
     pub message_id: String,
-    /// Where it came from.
+    /// The source.
     pub source: String,
-    /// The hash of what it said, in hex.
+    /// The hash of the payload, in hex.
     pub payload_hash: String,
-    /// When it was taken.
+    /// When it was accepted.
     pub received_at: Timestamp,
-    /// When its effect was there.
+    /// When its effect was complete.
     pub processed_at: Option<Timestamp>,
-    /// What came of it, where somebody wrote that down.
+    /// The result, if the consumer stored one.
     pub result: Option<String>,
 }
 
-/// Lists messages by a filter, the newest first.
+/// Lists messages that match a filter, the newest first.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn list(
     store: &Postgres,
     actor: &Actor,
@@ -68,7 +68,7 @@ pub async fn list(
         });
     }
     if let Some(id) = &messages.message_id {
-        // Of one id there is a row for each consumer and source: they are one page.
+        // One id has at most one row for each consumer and source: they fit on one page.
         let (consumer, source) = (messages.consumer.as_ref(), messages.source.as_ref());
         let taken = taken(store, vec![text(id)], consumer, source).await?;
         let items = taken.into_iter().filter(|it| messages.fits(it)).collect();
@@ -108,10 +108,10 @@ pub async fn list(
     })
 }
 
-/// Every consumer's messages of this id, by consumer and source.
+/// Lists the messages with this id of all consumers, by consumer and source.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn of(
     store: &Postgres,
     actor: &Actor,
@@ -123,7 +123,7 @@ pub async fn of(
     Ok(taken(store, vec![text(message_id)], None, None).await?)
 }
 
-/// Who took these messages, by message, consumer and source.
+/// Lists the rows of these messages, by message, consumer and source.
 pub(super) async fn taken(
     store: &Postgres,
     message_ids: Vec<String>,
@@ -139,7 +139,7 @@ pub(super) async fn taken(
         .collect())
 }
 
-/// Messages that a page looks at: some tens of milliseconds.
+/// Messages that a page reads. This takes some tens of milliseconds.
 const LOOK: i64 = 10_000;
 
 impl Messages {
@@ -153,7 +153,7 @@ impl Messages {
     }
 }
 
-/// A message out of a row; the columns in the order of its fields.
+/// Reads a message from a row. The columns are in the order of its fields.
 fn message(row: &Row, columns: [usize; 7]) -> Message {
     let [consumer, id, source, hash, received, processed, result] = columns;
     Message {

@@ -1,8 +1,9 @@
-//! Jobs: work on many events, a batch a transaction, that outlives whoever works on it.
+//! Jobs: operations on many events, which run in batches of one transaction each.
 //!
-//! What a batch did and how far the job has come are one commit, so a job that is killed anywhere
-//! goes on where it was, and does nothing twice. Of many relays that ask for work one has each
-//! job, for it holds the job's row; the row is free again when that relay's connection ends.
+//! The changes of a batch and the progress of the job are committed together. A job whose relay is
+//! killed therefore continues where it stopped, and does nothing twice. If several relays poll for
+//! work, each job is run by the one that has locked its row. The lock is released when the
+//! connection of that relay ends.
 
 use hapax::{Timestamp, key::IdempotencyKey, store::StoreError};
 use serde_json::{Value, json};
@@ -26,21 +27,21 @@ pub use super::{
     seen::{NotSeen, Seen},
 };
 
-/// What a job does.
+/// The kind of work that a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It makes dead letters due again.
+    /// Makes dead letters due again.
     ReplayDeadLetters,
-    /// It gives dead letters up for good.
+    /// Discards dead letters permanently.
     DiscardDeadLetters,
-    /// It offers events again, whatever came of them.
+    /// Offers events again, regardless of their outcome.
     ReplayEvents,
-    /// It deletes what is left of a destination.
+    /// Deletes the rows of a removed destination.
     Remove,
 }
 
 impl Kind {
-    /// The word that stands in rows and answers.
+    /// The name in rows and responses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ReplayDeadLetters => "replay_dead_letters",
@@ -62,34 +63,34 @@ impl Kind {
     }
 }
 
-/// A job and how far it has come.
+/// A job and its progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its number.
+    /// The number of the job.
     pub id: i64,
-    /// What it does.
+    /// The kind of work.
     pub kind: Kind,
-    /// To which destination.
+    /// The destination.
     pub destination: String,
-    /// The one tenant whose events it touches.
+    /// The only tenant whose events it processes; `None` for all tenants.
     pub tenant: Option<String>,
-    /// Which events, and why, as JSON.
+    /// The filter of its events and the reason, as JSON.
     pub arguments: String,
     /// `waiting`, `running`, `done`, `cancelled` or `failed`.
     pub state: String,
-    /// How many it was about when it was asked for, where they were counted.
+    /// The number of events when it was requested, if they were counted.
     pub total: Option<u64>,
-    /// How many it has dealt with.
+    /// The number of processed events.
     pub done: u64,
-    /// How many it may deal with per second.
+    /// Maximum number of events per second.
     pub per_second: Option<u32>,
-    /// Batches that failed since the last that did not.
+    /// Batches that have failed in a row.
     pub failures: u32,
-    /// What the last of them failed with.
+    /// The error of the last failed batch.
     pub error: Option<String>,
-    /// Who asked for it.
+    /// The operator who requested it.
     pub actor: String,
-    /// When.
+    /// When it was requested.
     pub created_at: Timestamp,
     /// When its first batch ended.
     pub started_at: Option<Timestamp>,
@@ -99,14 +100,14 @@ pub struct Job {
     pub(super) position: i64,
 }
 
-/// How a job is to be done.
+/// Options of a job.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
-    /// At most so many events per second.
+    /// Maximum number of events per second.
     pub per_second: Option<u32>,
-    /// The key of the request: asked for twice under one key, a job is begun once.
+    /// The key of the request: two requests with the same key start one job.
     pub request_key: Option<String>,
-    /// What could be seen when somebody counted what the job is to be about; now, when absent.
+    /// The snapshot in which the events for the job were counted. By default it is taken now.
     pub seen: Option<Seen>,
 }
 
@@ -119,12 +120,12 @@ impl Asked {
     }
 }
 
-/// Begins to replay the dead letters of a destination that a filter fits: those that were dead when
-/// they were counted, and none that died, or died again, since.
+/// Starts a job that replays the dead letters of a destination that match a filter. Letters that
+/// died, or died again, after they were counted are not replayed.
 ///
 /// # Errors
-/// `NotFound` when no relay ever opened the destination, `Conflict` when the request's key stands
-/// for another job.
+/// `NotFound` if no relay has ever opened the destination; `Conflict` if the key of the request was
+/// used for another job.
 pub async fn replay_dead_letters(
     store: &Postgres,
     actor: &Actor,
@@ -146,11 +147,11 @@ pub async fn replay_dead_letters(
     begin(store, actor, new).await
 }
 
-/// Begins to discard the dead letters of a destination that a filter fits, with a reason: those that
-/// were dead when they were counted, and none that died, or died again, since.
+/// Starts a job that discards the dead letters of a destination that match a filter, with a reason.
+/// Letters that died, or died again, after they were counted are not discarded.
 ///
 /// # Errors
-/// As [`replay_dead_letters`]; `Invalid` without a reason.
+/// The same as [`replay_dead_letters`]; `Invalid` without a reason.
 pub async fn discard_dead_letters(
     store: &Postgres,
     actor: &Actor,
@@ -174,15 +175,15 @@ pub async fn discard_dead_letters(
     begin(store, actor, new).await
 }
 
-/// Begins to offer events to a destination again, whatever came of them, under the ids they have:
-/// those that a filter fits and that existed when they were counted.
+/// Starts a job that offers events to a destination again, regardless of their outcome, with the
+/// same ids. It processes the events that match a filter and existed when they were counted.
 ///
-/// What the destination has not read yet, or has parked, comes to it anyway and is left as it is.
-/// `parts` says in how many parts the destination is carried; what relays have opened tells when
-/// it is absent.
+/// Events that the destination has not read yet, or has parked, will be delivered anyway and are
+/// not changed. `parts` is the number of partitions of the destination; if it is absent, the number
+/// of partitions that relays have opened is used.
 ///
 /// # Errors
-/// As [`replay_dead_letters`].
+/// The same as [`replay_dead_letters`].
 pub async fn replay_events(
     store: &Postgres,
     actor: &Actor,
@@ -196,7 +197,7 @@ pub async fn replay_events(
     let spelled = batch::spell(actor, filter)?;
     let seen = asked.seen(store).await?;
     let total = events::count(store, actor, filter).await?;
-    // One event is where it is: nobody has to look at all the others.
+    // The position of a single event is known, so that no other event has to be read.
     let (before, last) = match events::place_of(store, actor, filter).await? {
         Some(position) => (position.saturating_sub(1), position),
         None => (0, seen.until.saturating_sub(1)),
@@ -216,7 +217,7 @@ pub async fn replay_events(
 /// Reads one job.
 ///
 /// # Errors
-/// `NotFound` when there is none.
+/// `NotFound` if there is none.
 pub async fn get(store: &Postgres, actor: &Actor, id: i64) -> Result<Job, OperateError> {
     let params: [&dyn Param; 2] = [&id, &actor.tenant()];
     let found = store.ask(query!("operate/job"), &params).await?;
@@ -226,10 +227,10 @@ pub async fn get(store: &Postgres, actor: &Actor, id: i64) -> Result<Job, Operat
     Ok(job(row)?)
 }
 
-/// Lists jobs below a number, the newest first: of a destination, in a state.
+/// Lists jobs below a number, the newest first, optionally of one destination and in one state.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn list(
     store: &Postgres,
     actor: &Actor,
@@ -249,15 +250,16 @@ pub async fn list(
     Ok(Page { items, next })
 }
 
-/// Ends a job; what it did stays done. A destination that is being removed stays removed.
+/// Cancels a job. Its completed batches are not undone, and the removal of a destination cannot be
+/// cancelled.
 ///
 /// # Errors
-/// `NotFound` when there is none, `Conflict` when it has ended or cannot be ended.
+/// `NotFound` if the job does not exist; `Conflict` if it has ended or cannot be cancelled.
 pub async fn cancel(store: &Postgres, actor: &Actor, id: i64) -> Result<(), OperateError> {
     let found = get(store, actor, id).await?;
     if found.kind == Kind::Remove {
         return Err(OperateError::conflict(
-            "a removal that has begun is not cancelled",
+            "a removal that has started cannot be cancelled",
         ));
     }
     let mut act = Act::begin(store).await?;
@@ -276,12 +278,12 @@ pub async fn cancel(store: &Postgres, actor: &Actor, id: i64) -> Result<(), Oper
     }
 }
 
-/// A job that is to be written down.
+/// A job to be stored.
 pub(super) struct NewJob<'a> {
     pub(super) kind: Kind,
     pub(super) destination: &'a str,
     pub(super) arguments: Value,
-    /// The position beyond which it begins.
+    /// The position after which it begins.
     pub(super) beyond: i64,
     pub(super) total: Option<u64>,
     pub(super) per_second: Option<u32>,
@@ -340,7 +342,7 @@ impl<'a> NewJob<'a> {
         if let Some(row) = act.ask(query!("operate/begin_job"), &params).await?.first() {
             return Ok(job(row)?);
         }
-        // Asked for before, under the same key: the same thing, it is hoped.
+        // The key was used before: the request must be for the same job.
         let params: [&dyn Param; 2] = [&by, &key];
         let found = act.ask(query!("operate/job_of_request"), &params).await?;
         let known = found.first().map(job).transpose()?;
@@ -349,14 +351,14 @@ impl<'a> NewJob<'a> {
                 && known.destination == self.destination
                 && meaning(&known.arguments) == meaning(&arguments)
         });
-        same.ok_or_else(|| OperateError::conflict("the key of the request stands for another job"))
+        same.ok_or_else(|| OperateError::conflict("the key of the request belongs to another job"))
     }
 }
 
-/// Writes a job down, with its line in the log.
+/// Stores a job and its line in the audit log.
 async fn begin(store: &Postgres, actor: &Actor, new: NewJob<'_>) -> Result<Job, OperateError> {
     if new.per_second == Some(0) {
-        return Err(OperateError::invalid("per_second", "is at least 1"));
+        return Err(OperateError::invalid("per_second", "must be at least 1"));
     }
     let key = new.request_key;
     if let Some(Err(problem)) = key.map(IdempotencyKey::new) {
@@ -384,14 +386,14 @@ async fn begin(store: &Postgres, actor: &Actor, new: NewJob<'_>) -> Result<Job, 
     Ok(job)
 }
 
-/// Bounds a job over dead letters by those that could be seen to be dead when they were counted.
+/// Limits a job to the dead letters that were visible when they were counted.
 fn bound(arguments: &mut Value, seen: &Seen) {
     arguments["seen"] = json!(seen.snapshot);
     arguments["until"] = json!(seen.until);
     arguments["counted_at"] = json!(seen.at.as_millis());
 }
 
-/// What was asked for, without what depends on when it was.
+/// The arguments of a job without those that depend on the time of the request.
 fn meaning(arguments: &str) -> Value {
     let mut read: Value = serde_json::from_str(arguments).unwrap_or_default();
     if let Some(read) = read.as_object_mut() {

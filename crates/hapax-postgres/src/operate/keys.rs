@@ -1,7 +1,7 @@
-//! Idempotency keys looked at: listed by what is known of them, one shown.
+//! Queries for idempotency keys: lists by a filter, and single keys.
 //!
-//! A list has the newest claim first. What is in progress is found by the index that holds nothing
-//! else; every other filter looks at a bounded number of keys a page.
+//! Lists start with the newest claim. Keys in progress are found by a partial index. With any other
+//! filter, a page reads a bounded number of keys.
 
 use std::fmt;
 
@@ -30,38 +30,39 @@ pub use super::{
     purge::{NoVersion, Version, purge},
 };
 
-/// Which keys are meant; what is absent fits every one.
+/// A filter for keys. A field that is absent matches every key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// What they are for, such as `POST /orders`.
+    /// The operation, such as `POST /orders`.
     pub operation: Option<String>,
-    /// Whose they are.
+    /// The tenant.
     pub tenant: Option<Tenant>,
-    /// How they begin; or how their short hash begins, as logs and spans say it, behind a `#`.
+    /// The beginning of the key; or, after a `#`, the beginning of its short hash, which logs and
+    /// spans contain.
     pub key: Option<String>,
-    /// How they stand.
+    /// The state.
     pub state: Option<State>,
-    /// Claimed at or after this moment.
+    /// Claimed at or after this time.
     pub since: Option<Timestamp>,
-    /// Claimed before this moment.
+    /// Claimed before this time.
     pub until: Option<Timestamp>,
 }
 
-/// How a key stands.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Its request has begun and not ended (phased mode only).
+    /// The request has started and not ended (phased mode only).
     InProgress,
-    /// Its answer is stored.
+    /// The response is stored.
     Completed,
-    /// Its answer is stored, and says that the request failed for good.
+    /// The response is stored and says that the request has failed permanently.
     Failed,
-    /// Its answer was purged; only that it was used is left.
+    /// The response was purged. Only the fact that the key was used is kept.
     Tombstone,
 }
 
 impl State {
-    /// Every state.
+    /// All states.
     pub const ALL: [Self; 4] = [
         Self::InProgress,
         Self::Completed,
@@ -69,7 +70,7 @@ impl State {
         Self::Tombstone,
     ];
 
-    /// The word that stands in rows and answers.
+    /// The name in rows and responses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InProgress => "in_progress",
@@ -79,68 +80,68 @@ impl State {
         }
     }
 
-    /// The state of this word.
+    /// The state with this name.
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
     }
 }
 
-/// A key without its answer.
+/// A key without its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Whose it is.
+    /// The tenant.
     pub tenant: String,
-    /// What it is for.
+    /// The operation.
     pub operation: String,
-    /// The key itself.
+    /// The key.
     pub key: String,
-    /// Its short hash, as logs and spans say it.
+    /// The short hash of the key, which logs and spans contain.
     pub short_hash: String,
-    /// How it stands.
+    /// The state.
     pub state: State,
-    /// How many owners it has had.
+    /// The number of owners that the key has had.
     pub epoch: i64,
-    /// Until when its owner has it, while it is in progress.
+    /// The end of its owner's lease, while the key is in progress.
     pub lease_until: Option<Timestamp>,
-    /// Where its request will go on, where that has phases.
+    /// The recovery point where a phased request will continue.
     pub recovery_point: Option<String>,
-    /// The status of the stored answer.
+    /// The status of the stored response.
     pub status: Option<u16>,
-    /// Bytes of the stored answer's body.
+    /// The size of the body of the stored response, in bytes.
     pub body_bytes: u64,
     /// When it was claimed.
     pub created_at: Timestamp,
-    /// When its answer was stored.
+    /// When the response was stored.
     pub completed_at: Option<Timestamp>,
-    /// When it expires; nothing that is in progress does.
+    /// When it expires. A key in progress does not expire.
     pub expires_at: Timestamp,
 }
 
-/// A key with its answer. What it holds is for who may see it: mask it before it is shown.
+/// A key with its response. It may contain confidential data: mask it before it is displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record {
-    /// What the list says.
+    /// The key as in a list.
     pub summary: Summary,
-    /// Its fingerprint, in hex.
+    /// The fingerprint of the request, in hex.
     pub fingerprint: String,
-    /// What becomes of it when it expires: `new` or `gone`.
+    /// What happens when it expires: `new` or `gone`.
     pub on_expired: String,
-    /// Bytes of the request that is kept for whoever takes it over.
+    /// The size of the request that is stored for a later owner, in bytes.
     pub request_bytes: Option<u64>,
-    /// The headers of the stored answer, in order.
+    /// The headers of the stored response, in order.
     pub headers: Vec<(String, String)>,
-    /// The body of the stored answer.
+    /// The body of the stored response.
     pub body: Vec<u8>,
-    /// When it was looked at, by the database's clock.
+    /// When it was read, by the database's clock.
     pub at: Timestamp,
     /// When it was claimed, in microseconds of the Unix epoch.
     pub(super) micros: i64,
-    /// The low half of the number of the transaction that wrote its row last.
+    /// The low half of the id of the transaction that last wrote its row.
     pub(super) xmin: i64,
 }
 
 impl Record {
-    /// Which version of the key this is: for whoever purges it.
+    /// The version of the key, which [`purge`] requires.
     pub fn version(&self) -> Version {
         Version {
             epoch: self.summary.epoch,
@@ -152,7 +153,7 @@ impl Record {
 
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither a key nor what is stored under it belongs into a log.
+        // Neither a key nor its response belongs into a log.
         f.debug_struct("Record")
             .field("operation", &self.summary.operation)
             .field("short_hash", &self.summary.short_hash)
@@ -161,10 +162,10 @@ impl fmt::Debug for Record {
     }
 }
 
-/// Lists keys by a filter, the newest claim first.
+/// Lists keys that match a filter, the newest claim first.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn list(
     store: &Postgres,
     actor: &Actor,
@@ -180,7 +181,7 @@ pub async fn list(
     };
     let limit = limit.clamp(1, PAGE_MAX);
     let from = Cursor::of(before, keys.until);
-    // What few keys have is found by an index of its own, unless they are many after all.
+    // Filters that normally match few keys use a separate index, unless they match many.
     let narrow = match (keys.state, &find.prefix) {
         (_, Some(_)) => Some((query!("operate/keys_under"), LOOK_UNDER)),
         (Some(State::InProgress), _) => Some((query!("operate/keys_in_progress"), LOOK)),
@@ -198,12 +199,12 @@ pub async fn list(
     page(&found, limit, look, keys.since)
 }
 
-/// Reads one key. An actor of a tenant may leave the tenant out, and so may anybody as long as no
-/// two tenants have used the key for the same operation.
+/// Reads one key. The tenant can be omitted by an actor of a tenant, and by any actor if only one
+/// tenant has used the key for this operation.
 ///
 /// # Errors
-/// `NotFound` when there is none, or it is another tenant's; `Invalid` when the tenant has to be
-/// said.
+/// `NotFound` if the key does not exist or belongs to another tenant; `Invalid` if the tenant is
+/// required.
 pub async fn get(
     store: &Postgres,
     actor: &Actor,
@@ -214,7 +215,7 @@ pub async fn get(
     one(store, actor, tenant, Some(operation), key).await
 }
 
-/// The one key that fits.
+/// Reads the only key that matches.
 pub(super) async fn one(
     store: &Postgres,
     actor: &Actor,
@@ -223,8 +224,8 @@ pub(super) async fn one(
     key: &str,
 ) -> Result<Record, OperateError> {
     let missing = || {
-        let what = operation.map(|it| format!(" {}", it.escape_debug()));
-        OperateError::not_found(format!("key of that name{}", what.unwrap_or_default()))
+        let what = operation.map(|it| format!(" for {}", it.escape_debug()));
+        OperateError::not_found(format!("such key{}", what.unwrap_or_default()))
     };
     let tenant = match (actor.tenant(), tenant) {
         (Some(own), Some(other)) if own != other => return Err(missing()),
@@ -244,15 +245,16 @@ pub(super) async fn one(
             };
             Err(OperateError::invalid(
                 field,
-                "has to be said: several keys of that name are there",
+                "is required: several keys have this name",
             ))
         }
     }
 }
 
-/// Keys that a page looks at: some tens of milliseconds.
+/// Keys that a page reads. This takes some tens of milliseconds.
 const LOOK: i64 = 10_000;
-/// The same where they lie in no order of time, a page of the table each.
+/// Keys that a page reads if they are not stored in order of time, so that each is on another page
+/// of the table.
 const LOOK_UNDER: i64 = 2_000;
 
 /// A filter as the parameters of a statement.
@@ -266,7 +268,7 @@ struct Find {
 }
 
 impl Find {
-    /// The filter of an actor; `None` when it asks for another tenant's keys.
+    /// The filter of an actor; `None` if it asks for the keys of another tenant.
     fn of(actor: &Actor, keys: &Keys) -> Option<Self> {
         let tenant = match (&actor.tenant, &keys.tenant) {
             (Some(own), Some(other)) if own != other => return None,
@@ -284,7 +286,7 @@ impl Find {
         })
     }
 
-    /// Whether every key fits: then no more are looked at than are listed.
+    /// Whether every key matches, so that no more keys are read than are listed.
     fn is_any(&self) -> bool {
         let words = [&self.operation, &self.tenant, &self.prefix, &self.hash];
         words.iter().all(|it| it.is_none()) && self.state.is_none() && self.since.is_none()
@@ -334,7 +336,7 @@ fn page(
     })
 }
 
-/// The first column of a listed key: those before it say where the look ended.
+/// The first column of a listed key. The columns before it say where the search ended.
 const FIRST: usize = 3;
 
 fn summary(row: &Row, first: usize) -> Result<Summary, StoreError> {
@@ -367,14 +369,14 @@ pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Record, StoreError>
     let body: Option<&[u8]> = row.get(16);
     let kept = Answer {
         status: summary.status.unwrap_or_default(),
-        headers: headers.ok_or_else(|| corrupt("stored answer: its header block"))?,
+        headers: headers.ok_or_else(|| corrupt("stored response: its header block"))?,
         body: Bytes::copy_from_slice(body.unwrap_or_default()),
     };
-    // One that does not decrypt here is shown as it is kept; its header says under which key.
+    // A response that cannot be decrypted here is shown as it is stored. A header names its key.
     let answer = scope(&summary)
         .and_then(|scope| keyring.decrypt_answer(&scope, kept.clone()).ok())
         .unwrap_or(kept);
-    // A value's bytes are Latin-1, as the wire has it.
+    // Header values are Latin-1, as in HTTP.
     let latin = |value: &[u8]| value.iter().map(|byte| char::from(*byte)).collect();
     let headers = answer
         .headers

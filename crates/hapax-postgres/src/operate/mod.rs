@@ -1,15 +1,14 @@
-//! What operators do: destinations at run time, keys, events, deliveries and messages looked at,
-//! dead letters replayed or discarded, jobs, sagas decided about, and the log of all that; and what
-//! they ask first: how it stands ([`overview`]), what stands still and why ([`stalled`]), and what
-//! became of one request ([`timeline`]).
+//! Operations for operators: destinations at run time; lists of keys, events, deliveries and
+//! messages; dead letters, jobs and sagas; and the audit log. For a first look there are an
+//! [`overview`], a list of what is [`stalled`] and why, and the [`timeline`] of one request.
 //!
-//! Every act is one transaction with its line in the audit log: both or neither. An act that names
-//! an [`Actor`] of a tenant sees and touches that tenant's events alone. Lists have keyset pages,
-//! and a page looks at a bounded number of rows, so that a filter that fits nothing costs no more
-//! than one that fits everything: such a page may be empty and still have a next one.
+//! Every operation is one transaction that also writes a line to the audit log. An operation by an
+//! [`Actor`] of a tenant can read and change only that tenant's events. Lists are paginated by key,
+//! and a page reads a bounded number of rows, so that a filter without matches costs no more than
+//! one that matches everything. Such a page may be empty and still have a next page.
 //!
-//! The relay has no part in it but two: it asks what has changed
-//! ([`Postgres::changes`](crate::Postgres::changes)), and works on jobs on a timer
+//! The relay uses only two of these functions: it polls for changed destinations
+//! ([`Postgres::changes`](crate::Postgres::changes)), and runs jobs on a timer
 //! ([`run_one`](jobs::run_one)).
 
 mod act;
@@ -39,22 +38,22 @@ use std::fmt;
 
 use hapax::{Timestamp, event::EventId, key::Tenant, store::StoreError};
 
-/// Rows of one page at most.
+/// Maximum number of rows on a page.
 pub const PAGE_MAX: usize = 1_000;
 
-/// Who acts, and whose events that may touch.
+/// An operator, and the tenant to which the operator is limited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// The name that stands in the audit log.
+    /// The name in the audit log.
     pub name: String,
-    /// The one tenant whose events it sees; all when absent.
+    /// The only tenant whose events the operator may see; `None` for all tenants.
     pub tenant: Option<Tenant>,
-    /// Why it acts: it stands in the audit log beside whatever else is said of an act.
+    /// The reason for the operation, which is added to the details in the audit log.
     pub reason: Option<String>,
 }
 
 impl Actor {
-    /// Somebody who may touch the events of every tenant.
+    /// Creates an operator who may see and change the events of all tenants.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -63,14 +62,14 @@ impl Actor {
         }
     }
 
-    /// The same for one tenant alone.
+    /// Limits the operator to one tenant.
     #[must_use]
     pub fn of(mut self, tenant: Tenant) -> Self {
         self.tenant = Some(tenant);
         self
     }
 
-    /// The same, with a reason for what it does.
+    /// Sets the reason for the operator's operations.
     #[must_use]
     pub fn because(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
@@ -82,65 +81,66 @@ impl Actor {
     }
 }
 
-/// Which events are meant; what is absent fits every one.
+/// A filter for events. A field that is absent matches every event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// A pattern over event types, such as `order.*`.
     pub kind: Option<String>,
-    /// Whose they are.
+    /// The tenant.
     pub tenant: Option<Tenant>,
-    /// What kind of thing they are about.
+    /// The type of the aggregate.
     pub aggregate_type: Option<String>,
-    /// Which one.
+    /// The id of the aggregate.
     pub aggregate_id: Option<String>,
-    /// The event's own id.
+    /// The id of the event.
     pub event_id: Option<EventId>,
-    /// Created at or after this moment.
+    /// Created at or after this time.
     pub since: Option<Timestamp>,
-    /// Created before this moment.
+    /// Created before this time.
     pub until: Option<Timestamp>,
-    /// At least so many attempts were made; of deliveries alone.
+    /// Minimum number of attempts. For deliveries only.
     pub attempts_min: u32,
-    /// Words in the last error, in whatever case; of deliveries alone.
+    /// Text that the last error contains, ignoring case. For deliveries only.
     pub error: Option<String>,
 }
 
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T, C> {
-    /// What is on it.
+    /// The items.
     pub items: Vec<T>,
-    /// Where the next one begins; `None` when this is the last.
+    /// The start of the next page; `None` if this is the last one.
     pub next: Option<C>,
 }
 
-/// Why an operator's act did not happen.
+/// The error of an operation.
 ///
-/// The variant answers: is it gone, was somebody else first, or does it make no sense?
+/// The variant says whether the object does not exist, its state does not allow the operation, or
+/// the request is not valid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperateError {
-    /// There is no such thing, or it is another tenant's.
+    /// The object does not exist, or belongs to another tenant.
     #[error("there is no {what}")]
     NotFound {
-        /// What was looked for.
+        /// The object.
         what: String,
     },
-    /// Somebody else was first, or it is not the time for it.
+    /// The object was changed in the meantime, or its state does not allow the operation.
     #[error("{what}")]
     Conflict {
-        /// What is in the way.
+        /// The conflict.
         what: String,
     },
-    /// It makes no sense.
+    /// The request is not valid.
     #[error("{field} {problem}")]
     Invalid {
-        /// Which part of it.
+        /// The field that is not valid.
         field: &'static str,
-        /// What is wrong with that.
+        /// What is wrong with the field.
         problem: String,
     },
-    /// The store did not do what it was asked.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -161,7 +161,7 @@ impl OperateError {
     }
 }
 
-/// The destination that a part belongs to.
+/// The destination of a partition.
 pub fn destination_of(part: &str) -> &str {
     part.split('/').next().unwrap_or(part)
 }

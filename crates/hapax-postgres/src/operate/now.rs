@@ -1,4 +1,6 @@
-//! How every part stands at this moment: what is said about it, who holds it, and what waits.
+//! The current status of every partition: its declaration, its owner and its backlog.
+//!
+//! Counts are bounded, so that the cost does not grow with the backlog.
 
 use hapax::{Timestamp, limits::NODE_LEASE, store::StoreError};
 use tokio_postgres::Row;
@@ -11,43 +13,43 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// Events beyond a frontier that are looked at.
+/// Events beyond a frontier that are read.
 pub(super) const EVENTS: i64 = 1_000;
 /// Deliveries that are counted.
 pub(super) const DELIVERIES: i64 = 2_000;
 
-/// One part.
+/// The status of one partition.
 #[derive(Clone, Debug)]
 pub(super) struct PartNow {
     pub(super) name: String,
     pub(super) disabled: Option<(Timestamp, String)>,
     pub(super) paused_at: Option<Timestamp>,
     pub(super) paused_by: Option<String>,
-    /// Whether its own setting says that it is paused.
+    /// Whether the specification of its destination pauses it.
     pub(super) is_set_paused: bool,
-    /// The node that holds it, whether that lives, and when it last said so.
+    /// The node that owns it, whether this node is alive, and the time of its last heartbeat.
     pub(super) node: Option<String>,
     pub(super) lives: bool,
     pub(super) seen_at: Option<Timestamp>,
-    /// Whether any node lives.
+    /// Whether any node is alive.
     pub(super) any_lives: bool,
     /// When its checkpoint was written.
     pub(super) written_at: Timestamp,
-    /// Events that are not settled, as far as was looked, and how far that was.
+    /// Unsettled events among those that were read, and the number of events that were read.
     pub(super) unread: u64,
     pub(super) looked: i64,
-    /// About how many there are.
+    /// The estimated number of unsettled events.
     pub(super) about: u64,
     pub(super) oldest_unread: Option<Timestamp>,
     pub(super) parked: u64,
     pub(super) oldest_parked: Option<Timestamp>,
     pub(super) dead: u64,
-    /// What failed and is tried again next.
+    /// The delivery that is retried next.
     pub(super) next: Option<Next>,
     pub(super) at: Timestamp,
 }
 
-/// A delivery that is tried again.
+/// A delivery that is waiting for a retry.
 #[derive(Clone, Debug)]
 pub(super) struct Next {
     pub(super) position: i64,
@@ -57,7 +59,7 @@ pub(super) struct Next {
     pub(super) changed_at: Timestamp,
 }
 
-/// Every part that an actor may see, by name.
+/// All partitions that an actor may see, by name.
 pub(super) async fn parts(store: &Postgres, actor: &Actor) -> Result<Vec<PartNow>, StoreError> {
     let (lease, time, tenant) = (age(NODE_LEASE), store.time(), actor.tenant());
     let params: [&dyn Param; 5] = [&EVENTS, &lease, &time, &tenant, &DELIVERIES];

@@ -1,7 +1,7 @@
-//! Figures for a first look: what was committed and delivered lately, what waits, what is dead.
+//! Overview figures: recent commits and deliveries, backlogs and dead letters.
 //!
-//! The cost does not grow with what is stored: everything is counted along an index, up to a bound,
-//! and what lies beyond is estimated or left open, and says so.
+//! The cost does not grow with the size of the database: everything is counted along an index up to
+//! a bound. Beyond it, a number is an estimate or a lower limit, and marked as such.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,97 +21,98 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// How it stands.
+/// The overview.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overview {
-    /// When it was looked at, by the database's clock.
+    /// When it was read, by the database's clock.
     pub at: Timestamp,
-    /// How far back "lately" goes.
+    /// The length of the recent period.
     pub window: Duration,
-    /// Events that were committed lately.
+    /// Events committed in this period.
     pub committed: Count,
-    /// Deliveries that arrived lately.
+    /// Successful deliveries in this period.
     pub delivered: Count,
-    /// Attempts that failed lately.
+    /// Failed attempts in this period.
     pub failed: Count,
-    /// Each destination, by name.
+    /// The destinations, by name.
     pub destinations: Vec<DestinationFigures>,
-    /// Keys that were claimed lately, by how they stand now.
+    /// Keys claimed in this period, by their current state.
     pub keys: Vec<(keys::State, Count)>,
-    /// Keys that are stored, as far as the database has counted them: of one tenant nobody has.
+    /// The database's estimate of the number of stored keys. There is none for a single tenant.
     pub keys_stored: Option<Count>,
-    /// Sagas, by how they stand.
+    /// Sagas, by state.
     pub sagas: Vec<(State, Count)>,
 }
 
-/// One destination's figures, over all its parts.
+/// The figures of one destination, over all its partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DestinationFigures {
     /// The destination.
     pub name: String,
-    /// Events that are not settled.
+    /// Unsettled events.
     pub backlog: Count,
-    /// How old the oldest of them is.
+    /// The age of the oldest unsettled event.
     pub lag: Option<Duration>,
-    /// Deliveries that wait outside the flow.
+    /// Parked deliveries.
     pub parked: Count,
     /// Dead letters.
     pub dead: Count,
-    /// Deliveries that arrived lately.
+    /// Successful deliveries in the recent period.
     pub delivered: Count,
-    /// Attempts that failed lately.
+    /// Failed attempts in the recent period.
     pub failed: Count,
 }
 
-/// How many.
+/// A number and its precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// The number.
     pub number: u64,
-    /// How it was come by.
+    /// Whether it is exact.
     pub kind: CountKind,
 }
 
-/// How a number was come by.
+/// The precision of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CountKind {
     /// It was counted.
     #[default]
     Exact,
-    /// It was counted up to a bound: there are at least so many.
+    /// It was counted up to a bound: there are at least that many.
     AtLeast,
     /// It was estimated.
     About,
 }
 
-/// How far back "lately" goes.
+/// The length of the recent period.
 const WINDOW: Duration = Duration::from_mins(1);
-/// Rows that are looked at of a kind: a page is to take some tens of milliseconds, however busy the
-/// database is. What happened lately beyond them is estimated from their rate, to a few per cent.
+/// Rows of each kind that are read, so that a page takes some tens of milliseconds however busy the
+/// database is. If there are more in the recent period, the number is estimated from the rate of
+/// these rows, with an error of a few per cent.
 const ROWS: i64 = 2_000;
 
-/// Reads the figures: three short statements, however much is stored.
+/// Reads the figures with three short statements.
 ///
-/// An actor of a tenant is told of its own events, keys and sagas, and of the destinations that take
-/// its events alone.
+/// An actor of a tenant sees its own events, keys and sagas, and the destinations that receive only
+/// its events.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn overview(store: &Postgres, actor: &Actor) -> Result<Overview, OperateError> {
     let parts = now::parts(store, actor).await?;
     of_parts(store, actor, &parts).await
 }
 
-/// Reads the figures, and says what stands still, by one look at the parts.
+/// Reads the figures and the list of what is stalled, with one query of the partitions.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn with_stalled(
     store: &Postgres,
     actor: &Actor,
 ) -> Result<(Overview, Vec<Stalled>), OperateError> {
     let parts = now::parts(store, actor).await?;
-    // Neither needs what the other reads.
+    // The two queries are independent of each other.
     let figures = of_parts(store, actor, &parts);
     try_join(figures, stalled::of_parts(store, actor, &parts)).await
 }
@@ -160,7 +161,7 @@ async fn of_parts(
 }
 
 impl Count {
-    /// What was counted among rows of which so many were looked at.
+    /// A number counted in `looked` rows, which is exact if these are fewer than `bound`.
     fn of(number: u64, looked: i64, bound: i64) -> Self {
         let kind = if looked < bound {
             CountKind::Exact
@@ -170,8 +171,8 @@ impl Count {
         Self { number, kind }
     }
 
-    /// What was counted among the latest rows of a window, of which so many were looked at, the first
-    /// of them of a moment: where there are more, as many as there are at the rate since then.
+    /// A number counted in the latest `looked` rows of the recent period, the oldest of which is
+    /// from `since`. If there are more rows, the number is extrapolated at the rate since then.
     fn lately(number: u64, looked: i64, since: Option<Timestamp>, at: Timestamp) -> Self {
         let Some(since) = since.filter(|_| looked >= ROWS) else {
             return Self::of(number, looked, ROWS);
@@ -184,7 +185,7 @@ impl Count {
         }
     }
 
-    /// Adds another one; the sum is no better known than either.
+    /// Adds another number. The sum is as precise as the less precise of the two.
     fn add(&mut self, other: Self) {
         self.number = self.number.saturating_add(other.number);
         self.kind = self.kind.max(other.kind);
@@ -227,7 +228,7 @@ impl DestinationFigures {
     }
 }
 
-/// What happened lately.
+/// What happened in the recent period.
 struct Lately {
     committed: Count,
     delivered: BTreeMap<String, Count>,
@@ -276,7 +277,7 @@ fn of_part(counts: &BTreeMap<String, Count>, part: &str) -> Count {
     counts.get(part).copied().unwrap_or_default()
 }
 
-/// Sagas by how they stand, and about how many keys there are: of one tenant nobody has counted.
+/// Sagas by state, and the estimated number of keys, which is not available for a single tenant.
 async fn stored(
     store: &Postgres,
     actor: &Actor,

@@ -1,26 +1,28 @@
-//! A JSON merge patch (RFC 7396) over text: what it does not name keeps its text, every digit of it.
+//! JSON merge patch (RFC 7396) on text.
+//!
+//! Values that the patch does not name keep their text, so that long numbers lose no digits.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-/// Levels that a patch may have: each takes a call.
+/// Maximum depth of a patch, because each level is a recursive call.
 const DEPTH_MAX: usize = 64;
 
 type Members<'a> = BTreeMap<String, Box<RawValue>>;
 
-/// A JSON object with a patch merged into it; an error says what is wrong with the patch.
+/// Applies a patch to a JSON object. The error says what is wrong with the patch.
 ///
-/// Members that the patch names are replaced, those that it says are null are left out, and objects are
-/// merged into objects. The members of an object that is touched come out in the order of their names.
+/// Members that the patch names are replaced, members that are null in the patch are removed, and
+/// objects are merged with objects. The members of a changed object are sorted by name.
 pub(super) fn merged(text: &str, patch: &str) -> Result<String, &'static str> {
     if !is_object(patch) {
-        return Err("is a JSON object: what it names is replaced, null leaves out");
+        return Err("must be a JSON object, in which null removes a member");
     }
     merge(Some(text), patch, 0)
 }
 
-/// The members of a patch, for the audit log: their names, and nobody's values.
+/// The names of the members of a patch, without values, for the audit log.
 pub(super) fn names(patch: &str) -> Vec<String> {
     let members: Members<'_> = serde_json::from_str(patch).unwrap_or_default();
     members.into_keys().collect()
@@ -31,7 +33,7 @@ fn merge(text: Option<&str>, patch: &str, depth: usize) -> Result<String, &'stat
         return Ok(patch.to_owned());
     }
     if depth == DEPTH_MAX {
-        return Err("has more than 64 levels");
+        return Err("must have at most 64 levels");
     }
     let changes: Members<'_> = read(patch)?;
     let mut members: Members<'_> = match text {
@@ -50,7 +52,7 @@ fn merge(text: Option<&str>, patch: &str, depth: usize) -> Result<String, &'stat
     serde_json::to_string(&members).map_err(|_| NO_JSON)
 }
 
-const NO_JSON: &str = "is no JSON";
+const NO_JSON: &str = "must be valid JSON";
 
 fn read(text: &str) -> Result<Members<'_>, &'static str> {
     serde_json::from_str(text).map_err(|_| NO_JSON)

@@ -1,24 +1,27 @@
-//! Where a page of what has a moment begins: behind a row, to the microsecond.
+//! Cursors of lists that are ordered by time, with microsecond precision.
+//!
+//! A cursor is the time of the last row of a page, and a number that distinguishes rows of the same
+//! time.
 
 use std::{fmt, str::FromStr};
 
 use hapax::Timestamp;
 use tokio_postgres::Row;
 
-/// Where a page begins: behind a row. Its text is what `next` of a page says.
+/// The start of a page, which is after a row. As text it is the `next` of the previous page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// The row's moment, in microseconds since the Unix epoch.
+    /// The time of the row, in microseconds since the Unix epoch.
     pub(super) micros: i64,
-    /// A number that tells rows of one moment apart.
+    /// A number that distinguishes rows of the same time.
     pub(super) tie: i64,
 }
 
-/// The first and the last moment that a page can begin at: years 1 to 9999.
+/// The first and the last time at which a page can begin: years 1 to 9999.
 const MOMENTS: (i64, i64) = (-62_135_596_800_000_000, 253_402_300_799_000_000);
 
 impl Cursor {
-    /// Where a page begins: behind a row, before a moment, or at what is newest.
+    /// The start of a page: after the row `behind`, before the time `until`, or at the newest row.
     pub(super) fn of(behind: Option<&Self>, until: Option<Timestamp>) -> Self {
         let before = until.map_or(MOMENTS.1, |until| micros(until).clamp(MOMENTS.0, MOMENTS.1));
         let before = Self {
@@ -31,7 +34,7 @@ impl Cursor {
         })
     }
 
-    /// Where a row stands whose columns `place` and the next one say so.
+    /// The cursor of a row, from the columns `place` and `place + 1`.
     pub(super) fn at(row: &Row, place: usize) -> Self {
         Self {
             micros: row.get(place),
@@ -39,9 +42,9 @@ impl Cursor {
         }
     }
 
-    /// Where the next page begins: behind the last row that is listed, or where the look ended,
-    /// if that was a full one and did not come past the first moment that is asked for. The first
-    /// three columns of every row say how much was looked at, and where that ended.
+    /// The start of the next page: after the last listed row, or where the search ended, if it read
+    /// the maximum number of rows and did not pass the time `since`. The first three columns of
+    /// every row contain the number of rows that were read, and where the search ended.
     pub(super) fn next(
         last: Option<Self>,
         found: &[Row],
@@ -64,9 +67,9 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// The text is no cursor.
+/// The text is not a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is `next` of the page before")]
+#[error("must be the `next` of the previous page")]
 pub struct NoCursor;
 
 impl FromStr for Cursor {
@@ -115,7 +118,7 @@ mod tests {
             format!("2000.{}", i64::MIN)
         );
         assert_eq!(Cursor::of(Some(&row), until), row);
-        // A moment that the database has not.
+        // A time that the database cannot represent.
         let far = Timestamp::from_millis(i64::MAX);
         assert_eq!(Cursor::of(None, Some(far)), Cursor::of(None, None));
     }

@@ -1,9 +1,9 @@
-//! One key purged, as somebody saw it who decided that.
+//! Purge of a single key by an operator.
 //!
-//! Whoever purges says which version of the key they looked at. A key that was used again since, or
-//! finished, is another one by now: it stays. The purge is noted in the transaction that deletes the
-//! key, for every service that may have its answer in memory: each forgets it within
-//! [`PURGES_FRESH`](hapax::limits::PURGES_FRESH).
+//! The operator passes the version of the key that was displayed. A key that was used again or
+//! finished since then has another version and is kept. The transaction that deletes the key also
+//! records the purge for services that may have the response in their replay cache: each of them
+//! drops it within [`PURGES_FRESH`](hapax::limits::PURGES_FRESH).
 
 use std::{fmt, str::FromStr};
 
@@ -18,20 +18,20 @@ use super::{
 };
 use crate::{outbox::rows, postgres::Postgres, query, value::Param};
 
-/// Which version of a key somebody looked at: it changes whenever the key's row is written.
+/// The version of a key that an operator has seen. It changes whenever the key's row is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// How many owners the key had.
+    /// The number of owners that the key has had.
     pub(super) epoch: i64,
     /// When it was claimed, in microseconds of the Unix epoch.
     pub(super) micros: i64,
-    /// The low half of the number of the transaction that wrote its row last.
+    /// The low half of the id of the transaction that last wrote its row.
     pub(super) xmin: i64,
 }
 
-/// Text that is no [`Version`].
+/// The text is not a [`Version`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("version of a key is three numbers, as the key shows it")]
+#[error("version of a key must be three numbers, as shown with the key")]
 pub struct NoVersion;
 
 impl fmt::Display for Version {
@@ -55,12 +55,12 @@ impl FromStr for Version {
     }
 }
 
-/// Deletes a key with its answer, as it was looked at: the next request under it runs anew, on every
-/// node within [`PURGES_FRESH`](hapax::limits::PURGES_FRESH).
+/// Deletes a key with its response if it still has this version. The next request with the key runs
+/// again, on every node within [`PURGES_FRESH`](hapax::limits::PURGES_FRESH).
 ///
 /// # Errors
-/// As [`keys::get`]; `Conflict` while it is in progress, while a saga that was started under it has not
-/// ended, and when it is not of this version any more; `Invalid` without a reason.
+/// The same as [`keys::get`]; `Conflict` if the key is in progress, if a saga that was started
+/// under it has not ended, or if it has another version by now; `Invalid` without a reason.
 pub async fn purge(
     store: &Postgres,
     actor: &Actor,
@@ -76,7 +76,7 @@ pub async fn purge(
         .summary;
     let mut act = Act::begin(store).await?;
     let name: [&dyn Param; 3] = [&known.tenant, &known.operation, &known.key];
-    // A transaction that runs under the key holds this lock, and no row.
+    // A transaction that runs under the key holds this lock, but no lock on a row.
     let locked = act.ask(query!("idempotency/lock"), &name).await?;
     let is_free = locked.first().is_some_and(|row| row.get(0));
     let is_gone = is_free && delete(&mut act, &name, version).await?;
@@ -119,7 +119,7 @@ async fn delete(
     Ok(!gone.is_empty())
 }
 
-/// Why a key whose lock is held was not deleted.
+/// Why a key was not deleted although this transaction holds its lock.
 async fn refusal(
     act: &mut Act<'_>,
     store: &Postgres,
@@ -130,7 +130,7 @@ async fn refusal(
     let params: [&dyn Param; 4] = [key, operation, tenant, &store.time()];
     let found = act.ask(query!("operate/key"), &params).await?;
     let Some(row) = found.first() else {
-        return Ok("is purged already".to_owned());
+        return Ok("was already purged".to_owned());
     };
     let now: Record = keys::record(row, store.keyring())?;
     if now.summary.state == State::InProgress {
@@ -139,9 +139,9 @@ async fn refusal(
     let live = act.ask(query!("operate/live_saga"), name).await?;
     let live: Option<String> = live.first().and_then(|row| row.get(0));
     Ok(match live {
-        Some(saga) => format!("stands as long as saga {saga}, which was started under it"),
+        Some(saga) => format!("is kept until saga {saga}, which was started under it, ends"),
         None if now.version() == version => "cannot be deleted".to_owned(),
-        None => "is not the one that was looked at: it was used again since; look at it again"
+        None => "has changed since it was looked at: it was used again since; look at it again"
             .to_owned(),
     })
 }

@@ -1,4 +1,6 @@
-//! Works on jobs, one batch at a time.
+//! Running jobs, one batch at a time.
+//!
+//! A batch that fails is retried later. After too many failures in a row the job is given up.
 
 use hapax::store::StoreError;
 use serde_json::json;
@@ -11,38 +13,38 @@ use super::{
 };
 use crate::{outbox::rows, postgres::Postgres, query, settle::text, value::Param};
 
-/// Batches that may fail one after the other before a job is given up.
+/// Batches that may fail in a row before a job is given up.
 const FAILURES_MAX: i32 = 10;
-/// How long a job waits after a batch that failed, for each failure before it.
+/// Pause after a failed batch, in milliseconds, multiplied by the number of failures in a row.
 const BACKOFF_MS: i64 = 1_000;
 
-/// What came of asking for work.
+/// The result of polling for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ran {
-    /// No job is due, or others work on those that are.
+    /// No job is due, or other relays run those that are.
     Nothing,
-    /// A batch of a job was done.
+    /// A batch of a job was completed.
     Batch {
-        /// Which job.
+        /// The job.
         job: i64,
-        /// How many events it dealt with.
+        /// The number of processed events.
         done: u64,
         /// Whether the job has ended.
         ended: bool,
     },
-    /// A batch failed: the job is tried again later, or given up.
+    /// A batch failed. The job is retried later or given up.
     Failed {
-        /// Which job.
+        /// The job.
         job: i64,
     },
 }
 
-/// Works on one batch of the job that is due longest, if nobody else does.
+/// Runs one batch of the job that has been due longest and that no other relay is running.
 ///
-/// A relay calls it on a timer, and again at once while there is something to do.
+/// A relay calls this on a timer, and again immediately while there is work.
 ///
 /// # Errors
-/// Fails when the store cannot be reached; nothing is lost by that.
+/// Fails if the store cannot be reached. The job then continues with the next call.
 pub async fn run_one(store: &Postgres) -> Result<Ran, StoreError> {
     let mut act = Act::begin(store).await?;
     let held = act.ask(query!("operate/hold_job"), &[]).await?;

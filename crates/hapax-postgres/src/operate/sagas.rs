@@ -1,8 +1,8 @@
-//! Sagas: looked at, and decided about where nobody but a person can say how one goes on.
+//! Sagas: queries, and decisions of operators about sagas that need attention.
 //!
-//! A decision is one transaction: the rows that it changes, how the saga stands then, and its line
-//! in the audit log. It takes the saga from whoever has it first, so that no worker writes over it;
-//! one that would be refused takes nothing from anybody.
+//! A decision is one transaction, which contains the changed rows, the new status of the saga and a
+//! line of the audit log. The saga is first taken from its owner, so that no worker overwrites the
+//! decision. A decision that is not valid is refused without taking the saga.
 
 use std::time::Duration;
 
@@ -21,21 +21,21 @@ use crate::{
     saga::{Listing, Seen, leaf, see, seize},
 };
 
-/// A saga, as somebody sees it who does not hold it.
+/// A saga as an operator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
     /// The saga.
     pub saga: SagaRecord,
-    /// Until when a worker holds it; it may have lapsed, and be taken by nobody.
+    /// The end of its owner's lease, which may have passed without a new owner.
     pub held_until: Option<Timestamp>,
-    /// When it was looked at, by the database's clock.
+    /// When it was read, by the database's clock.
     pub at: Timestamp,
 }
 
 /// Lists sagas by id, without their steps, input and signals.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn list(
     store: &Postgres,
     actor: &Actor,
@@ -57,13 +57,14 @@ pub async fn list(
     Ok(Page { items, next })
 }
 
-/// Sagas of each state that a page looks at, a page of the table each: some tens of milliseconds.
+/// Sagas of each state that a page reads, each from another page of the table. This takes some tens
+/// of milliseconds.
 const LOOK: i64 = 5_000;
 
 /// Reads a saga with its steps.
 ///
 /// # Errors
-/// `NotFound` when there is none, or it is another tenant's.
+/// `NotFound` if the saga does not exist or belongs to another tenant.
 pub async fn get(store: &Postgres, actor: &Actor, id: &str) -> Result<Look, OperateError> {
     let seen = see(store, id).await?;
     let own = |seen: &Seen| actor.tenant.is_none() || seen.saga.tenant == actor.tenant;
@@ -72,14 +73,15 @@ pub async fn get(store: &Postgres, actor: &Actor, id: &str) -> Result<Look, Oper
     Ok(seen.into())
 }
 
-/// Carries a decision out about a saga as it was looked at, and lets it go on at once.
+/// Applies a decision to a saga that has not changed since the operator read it. The saga then
+/// continues at once.
 ///
-/// `epoch` is the saga's epoch when it was looked at: it rises whenever a worker takes the saga, or
-/// somebody else decides about it.
+/// `epoch` is the epoch of the saga when the operator read it. It is incremented whenever a worker
+/// takes the saga or another operator decides about it.
 ///
 /// # Errors
-/// `NotFound` when there is no such saga, `Conflict` when the decision does not fit its rows or
-/// its epoch is another one by now, `Invalid` without a reason.
+/// `NotFound` if the saga does not exist; `Conflict` if the decision does not fit its rows, or if
+/// it has another epoch by now; `Invalid` without a reason.
 pub async fn decide(
     store: &Postgres,
     actor: &Actor,
@@ -97,7 +99,7 @@ pub async fn decide(
     let Some(saga) = seize(store, id, LEASE, Some(epoch)).await? else {
         let what = object(id);
         let why = format!(
-            "{what} is not as it was looked at: a worker or somebody else has had it since; look at \
+            "{what} has changed since it was looked at, by a worker or another operator: look at \
              it again"
         );
         return refuse(store, actor, id, decision, reason, why).await;
@@ -120,13 +122,17 @@ pub async fn decide(
         .give_back_saga(&owned, Duration::ZERO, waits_for, told)
         .await;
     if let Err(error) = given {
-        // What is decided stands, and the saga goes on once the lease has lapsed.
-        tracing::warn!(saga = id, error = error.error_chain(), "a saga lapses");
+        // The decision is committed, and the saga continues when the lease has expired.
+        tracing::warn!(
+            saga = id,
+            error = error.error_chain(),
+            "a saga could not be released and continues when its lease expires"
+        );
     }
     written
 }
 
-/// What a decision comes to.
+/// The changes that a decision makes.
 struct Judged {
     rows: Vec<StepRecord>,
     standing: Standing,
@@ -142,7 +148,7 @@ async fn write(
     let mut tx = match store.turn(owned, LEASE).await {
         Ok(held) => held.tx,
         Err(StoreError::Fenced) => {
-            let what = format!("somebody else took {}", object(&owned.id));
+            let what = format!("{} was taken by another owner", object(&owned.id));
             return Err(OperateError::conflict(what));
         }
         Err(error) => return Err(error.into()),
@@ -167,7 +173,7 @@ async fn write(
     Ok(())
 }
 
-/// Writes down that somebody wanted what cannot be.
+/// Writes a refused decision to the audit log and returns the error.
 async fn refuse(
     store: &Postgres,
     actor: &Actor,

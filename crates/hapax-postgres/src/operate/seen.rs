@@ -1,7 +1,7 @@
-//! What could be seen at a moment: the bound of a job over many.
+//! Snapshots that limit a job to the events that were counted before it.
 //!
-//! Whoever is about to replay or discard many is told first how many that are. What was counted then
-//! is what the job is about: a letter that dies between the count and the job is not in it.
+//! An operator who is about to replay or discard many dead letters is first shown their number. The
+//! job then processes exactly these: a letter that dies between the count and the job is left out.
 
 use std::{fmt, str::FromStr};
 
@@ -9,30 +9,31 @@ use hapax::{Timestamp, store::StoreError};
 
 use crate::{error::corrupt, postgres::Postgres, query, value::Moment};
 
-/// What could be seen at a moment. It is text for whoever carries it from a count to a job.
+/// A snapshot of the events that were visible at a time. Clients pass it as text from a count to a
+/// job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Behind the highest position that was drawn.
+    /// One more than the highest assigned position.
     pub(super) until: i64,
-    /// When that was, by the database's clock.
+    /// When it was taken, by the database's clock.
     pub(super) at: Timestamp,
-    /// Which transactions could be seen, and which database counts them.
+    /// The visible transactions, and the database and cluster in which they are numbered.
     pub(super) snapshot: String,
 }
 
-/// Text that is no [`Seen`].
+/// The text is not a [`Seen`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is not the `seen` that a count has told")]
+#[error("must be the `seen` that a count has returned")]
 pub struct NotSeen;
 
 impl Seen {
-    /// What can be seen now.
+    /// Takes a snapshot now.
     ///
     /// # Errors
-    /// Fails when the store cannot be read.
+    /// Fails if the store cannot be read.
     pub async fn now(store: &Postgres) -> Result<Self, StoreError> {
         let seen = store.ask(query!("operate/seen"), &[]).await?;
-        let missing = || corrupt("what can be seen: no row says it");
+        let missing = || corrupt("seen: the query returned no row");
         let row = seen.first().ok_or_else(missing)?;
         let (snapshot, Moment(at)) = (row.get(0), row.get(1));
         let drawn = store.ask(query!("operate/last_id"), &[]).await?;
@@ -77,7 +78,7 @@ impl FromStr for Seen {
     }
 }
 
-/// Whether the database takes it for a snapshot: a job whose snapshot it refuses fails batch by batch.
+/// Whether the database accepts the text as a snapshot; otherwise every batch of a job would fail.
 fn is_snapshot(text: &str) -> bool {
     let mut parts = text.split(':');
     let (Some(first), Some(next), Some(open), None) =

@@ -1,6 +1,7 @@
-//! Why is it not moving? What stands still, and the one reason for it that the database knows.
+//! List of what is stalled, with one reason for each item.
 //!
-//! Whether a breaker is open only the relay that carries the part knows: its metrics say so.
+//! The reasons are those that the database knows. Whether a breaker is open is known only to the
+//! relay that owns the partition, whose metrics show it.
 
 use std::{fmt, time::Duration};
 
@@ -20,36 +21,36 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// Something that stands still.
+/// An item that makes no progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stalled {
-    /// What does.
+    /// The item.
     pub what: What,
-    /// Why.
+    /// The reason.
     pub cause: Cause,
-    /// Since when, where somebody wrote that down.
+    /// When it started, if that is recorded.
     pub since: Option<Timestamp>,
-    /// About how many events, deliveries or sagas wait for it; counted up to a bound.
+    /// The approximate number of waiting events, deliveries or sagas, counted up to a bound.
     pub waiting: u64,
 }
 
-/// What stands still.
+/// The item that is stalled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A part of a destination.
+    /// A partition of a destination.
     Part(String),
-    /// One order key at a part of a destination: other keys move.
+    /// One order key at a partition of a destination. Other keys make progress.
     OrderKey {
-        /// The part.
+        /// The partition.
         part: String,
-        /// What kind of thing the events are about.
+        /// The type of the aggregate.
         aggregate_type: String,
-        /// Which one.
+        /// The id of the aggregate.
         aggregate_id: String,
     },
-    /// Events of one type at a part of a destination: events of other types move.
+    /// Events of one type at a partition of a destination. Events of other types make progress.
     EventType {
-        /// The part.
+        /// The partition.
         part: String,
         /// The type.
         kind: String,
@@ -65,84 +66,84 @@ pub enum What {
     Outbox,
 }
 
-/// Why something stands still.
+/// The reason why an item is stalled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Somebody paused the destination; nobody is named where its own setting says so.
+    /// The destination is paused.
     Paused {
-        /// Who did.
+        /// The operator who paused it; `None` if its specification does.
         by: Option<String>,
     },
-    /// The far side said that it is gone (410), and no event goes there any more.
+    /// The destination is disabled, for example because its receiver responded 410 (Gone).
     Disabled {
-        /// What it said.
+        /// The reason.
         reason: String,
     },
-    /// No relay lives, or none that lives knows the destination.
+    /// No relay is alive, or no live relay knows the destination.
     Unowned {
-        /// Who had it last.
+        /// The last owner.
         last: Option<String>,
     },
-    /// The relay that holds the part has not been seen since.
+    /// The relay that owns the partition has stopped sending heartbeats.
     OwnerSilent {
-        /// Which one.
+        /// The node name of the relay.
         node: String,
-        /// When it last said that it lives.
+        /// The time of its last heartbeat.
         seen_at: Option<Timestamp>,
     },
-    /// What is due waits for its next attempt, or for the moment that the far side asked for.
+    /// A delivery waits for its next attempt, or until the time that the receiver asked for.
     WaitsForRetry {
-        /// The event that is tried next.
+        /// The position of the event that is tried next.
         position: i64,
-        /// Attempts that it has had.
+        /// The number of attempts made.
         attempts: u32,
-        /// When it is tried again.
+        /// The time of the next attempt.
         next_at: Timestamp,
-        /// What the last attempt failed with.
+        /// The error of the last attempt.
         error: Option<String>,
     },
-    /// A relay that lives holds the part and settles nothing: its breaker is open, or the far side is
-    /// slow. Its metrics say which.
+    /// A live relay owns the partition and settles nothing: its breaker is open, or the receiver is
+    /// slow. Its metrics show which.
     NotSettling,
-    /// A dead letter is in the way of the later events of its key.
+    /// A dead letter blocks the later events of its order key.
     BehindDeadLetter {
-        /// Which one.
+        /// The position of its event.
         position: i64,
-        /// What it died of.
+        /// Its last error.
         error: Option<String>,
     },
-    /// The far side takes others and declines these: no queue or stream listens for them, or it objects
-    /// to their content. They are tried again on the destination's schedule, and are dead letters after
-    /// it.
+    /// The receiver accepts other events and declines these: no queue or stream is bound for them,
+    /// or it refuses their content. They are retried on the destination's schedule and then become
+    /// dead letters.
     Declined {
-        /// The first of them.
+        /// The position of the first one.
         position: i64,
-        /// What one of them was declined for.
+        /// The error of one of them.
         error: Option<String>,
     },
-    /// Only a person can say how these sagas go on.
+    /// These sagas need a person's decision.
     NeedsAttention,
-    /// These sagas are due, and no worker takes them: none that runs knows their version.
+    /// These sagas are due, and no worker takes them: no running worker knows their version.
     NobodyKnows,
-    /// A transaction has written something and is still open: nobody sees its events, and the outbox
-    /// cannot be cleared away behind it. Others' events pass it.
+    /// A transaction has written rows and is still open. Its events are not visible yet, and the
+    /// outbox cannot be purged beyond them. Events of other transactions are delivered.
     HeldBack {
-        /// The process that holds it, or what it was prepared as.
+        /// The session of the transaction, or the name under which it was prepared.
         holder: String,
     },
 }
 
-/// How long something may stand still before it is told: a relay that lives moves within it.
+/// How long an item may make no progress before it is reported. A live relay needs less.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Says what stands still, and why: what is worst first.
+/// Lists what is stalled and why, the most severe first.
 ///
-/// A destination that only a configuration file pauses is not known to be paused here: whoever has
-/// the file knows. An actor of a tenant is told of its own destinations and sagas.
+/// The database does not know whether a configuration file pauses a destination; the caller has to
+/// add that. An actor of a tenant sees its own destinations and sagas.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn stalled(store: &Postgres, actor: &Actor) -> Result<Vec<Stalled>, OperateError> {
     let parts = now::parts(store, actor).await?;
     of_parts(store, actor, &parts).await
@@ -154,7 +155,7 @@ pub(super) async fn of_parts(
     parts: &[PartNow],
 ) -> Result<Vec<Stalled>, OperateError> {
     let told: Vec<(&PartNow, Option<Stalled>)> = parts.iter().map(|it| (it, told_of(it))).collect();
-    // Where the whole part stands still, its keys do for the same reason.
+    // If the whole partition is stalled, its order keys are stalled for the same reason.
     let moving = told
         .iter()
         .filter(|(_, told)| told.as_ref().is_none_or(|it| it.cause.is_passing()));
@@ -171,7 +172,7 @@ pub(super) async fn of_parts(
 }
 
 impl What {
-    /// The destination that it belongs to.
+    /// The destination to which it belongs.
     pub fn destination(&self) -> Option<&str> {
         match self {
             Self::Part(part) | Self::OrderKey { part, .. } | Self::EventType { part, .. } => {
@@ -183,7 +184,7 @@ impl What {
 }
 
 impl Cause {
-    /// The word that stands in answers.
+    /// The name in responses.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Paused { .. } => "paused",
@@ -200,8 +201,8 @@ impl Cause {
         }
     }
 
-    /// The worst first: what never moves again by itself, what moves once somebody comes, what was
-    /// meant, and what moves by itself.
+    /// The order of the list: first what never continues by itself, then what continues when an
+    /// operator or a process acts, then what is intended, and last what continues by itself.
     const fn rank(&self) -> u8 {
         match self {
             Self::Disabled { .. } => 0,
@@ -218,14 +219,14 @@ impl Cause {
         }
     }
 
-    /// Whether what else a part has still moves.
+    /// Whether other deliveries of the partition may still make progress.
     const fn is_passing(&self) -> bool {
         matches!(self, Self::WaitsForRetry { .. } | Self::NotSettling)
     }
 }
 
 impl fmt::Display for Cause {
-    /// A clause for people, without moments.
+    /// A clause for people, without times.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said = |error: &Option<String>| {
             let error = error.as_deref().filter(|error| !error.is_empty());
@@ -236,11 +237,11 @@ impl fmt::Display for Cause {
             Self::Paused { by: None } => write!(f, "paused by its own setting"),
             Self::Disabled { reason } => write!(f, "disabled: {reason}"),
             Self::Unowned { last: Some(last) } => {
-                write!(f, "nobody carries it; {last} did, and does not live")
+                write!(f, "no relay owns it; the last owner was {last}")
             }
-            Self::Unowned { last: None } => write!(f, "nobody carries it"),
+            Self::Unowned { last: None } => write!(f, "no relay owns it"),
             Self::OwnerSilent { node, .. } => {
-                write!(f, "held by {node}, which does not say that it lives")
+                write!(f, "owned by {node}, which sends no heartbeats")
             }
             Self::WaitsForRetry {
                 position,
@@ -257,18 +258,18 @@ impl fmt::Display for Cause {
             }
             Self::NotSettling => write!(
                 f,
-                "its relay lives and settles nothing: a breaker is open, or the far side is slow"
+                "its relay is alive but settles nothing: a breaker is open, or the receiver is slow"
             ),
             Self::BehindDeadLetter { position, error } => {
-                write!(f, "behind dead letter {position}{}", said(error))
+                write!(f, "blocked by dead letter {position}{}", said(error))
             }
             Self::Declined { error, .. } => {
-                write!(f, "the far side declines them{}", said(error))
+                write!(f, "the receiver declines them{}", said(error))
             }
-            Self::NeedsAttention => write!(f, "only a person can say how they go on"),
-            Self::NobodyKnows => write!(f, "due, and no worker that knows them takes them"),
+            Self::NeedsAttention => write!(f, "they need a person's decision"),
+            Self::NobodyKnows => write!(f, "due, but no running worker knows their version"),
             Self::HeldBack { holder } => {
-                write!(f, "{holder} has written something and is still open")
+                write!(f, "{holder} has written rows and has not committed")
             }
         }
     }
@@ -290,13 +291,14 @@ impl fmt::Display for What {
     }
 }
 
-/// Order keys that are told of at most.
+/// Maximum number of order keys in the list.
 const KEYS: i64 = 50;
-/// Event types that are told of at most.
+/// Maximum number of event types in the list.
 const TYPES: i64 = 20;
-/// Deliveries of each kind that are looked at for what they hold up, and of each key behind them.
+/// Deliveries of each kind that are checked for what they block, and maximum number of blocked
+/// deliveries that are counted per key.
 const HEADS: i64 = 100;
-/// Sagas of one kind that are counted.
+/// Maximum number of sagas of one kind that are counted.
 const SAGAS: i64 = 1_000;
 
 fn told_of(part: &PartNow) -> Option<Stalled> {

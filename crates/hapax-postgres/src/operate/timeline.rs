@@ -1,11 +1,12 @@
-//! The timeline of one request: its key, its transaction, its events, their way to every
-//! destination, and the message or the saga that came of them in this database.
+//! The timeline of one request: its key, transaction and events, their deliveries to every
+//! destination, and the inbox messages and sagas that resulted from them in this database.
 //!
-//! Nothing is written for it. Every event of a request says its key's short hash in a header, and
-//! the transaction that wrote it in its row; the row of a key says which transaction wrote it last.
-//! So the events of a key are those of about its time that say its hash, and those of its own
-//! transaction among them are told apart from those that came later under the same key: of another
-//! phase, or of a saga that it began. One transaction may commit many requests, each under its key.
+//! Nothing is stored for timelines. Every event of a request has the short hash of its key in a
+//! header, and its row has the id of the transaction that wrote it. The row of a key has the id of
+//! the transaction that last wrote it. The events of a key are therefore those of about its time
+//! that have its hash. Among them, those of the key's last transaction are distinguished from those
+//! that were written otherwise under the same key: by another phase, or by a saga that the request
+//! started. One transaction may commit several requests, each under its own key.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -26,39 +27,39 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// What is known of one request.
+/// What is known about one request.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// Its key; `None` when it had none, or the key is gone.
+    /// The key; `None` if the request had none, or if it was purged.
     pub key: Option<keys::Record>,
-    /// Its events, in order.
+    /// The events of the request, in order.
     pub events: Vec<Emitted>,
-    /// The sagas that it began.
+    /// The sagas that the request started.
     pub sagas: Vec<Look>,
-    /// Whether all that is there was found: a search that would have to look at too many events is
-    /// ended, and then there may be more.
+    /// Whether the timeline is complete. If not, the search stopped before it had read all events
+    /// that might belong to the request.
     pub is_whole: bool,
 }
 
-/// An event and what became of it.
+/// An event and its deliveries.
 #[derive(Clone, Debug)]
 pub struct Emitted {
     /// The event.
     pub event: Arc<OutboxEvent>,
-    /// The number of the transaction that wrote it.
+    /// The id of the transaction that wrote it.
     pub transaction: u64,
-    /// Whether that is the one that stored the key's answer: the commit that decided about both.
+    /// Whether the same transaction stored the response of the key.
     pub is_of_answer: bool,
-    /// Its way to every destination.
+    /// The status at every destination.
     pub traces: Vec<Trace>,
-    /// Who took it in this database.
+    /// The consumers of this database that have accepted it.
     pub taken: Vec<Message>,
 }
 
-/// The timeline of the request that emitted an event, wherever that is.
+/// The timeline of the request that emitted an event. Finding the event may read all events.
 ///
 /// # Errors
-/// `NotFound` when there is no such event, or it is another tenant's.
+/// `NotFound` if the event does not exist or belongs to another tenant.
 pub async fn of_event(
     store: &Postgres,
     actor: &Actor,
@@ -69,10 +70,10 @@ pub async fn of_event(
     of_found(store, actor, event).await
 }
 
-/// The same of an event that was found for the actor.
+/// The timeline of the request that emitted an event, for an event that the actor may see.
 ///
 /// # Errors
-/// Fails when the store cannot be read.
+/// Fails if the store cannot be read.
 pub async fn of_found(
     store: &Postgres,
     actor: &Actor,
@@ -101,7 +102,7 @@ pub async fn of_found(
     };
     let has_it = |it: &Emitted| it.event.position == event.position;
     if !timeline.events.iter().any(has_it) {
-        // It lies further off than was looked.
+        // The event is outside of the range that was searched.
         timeline.is_whole = false;
         let found = vec![(event, wrote)];
         let more = ways(store, actor, found, timeline.key.as_ref()).await?;
@@ -110,10 +111,11 @@ pub async fn of_found(
     Ok(timeline)
 }
 
-/// The timeline of a key. Operation and tenant may be left out as long as only one key fits.
+/// The timeline of a key. Operation and tenant may be omitted if only one key matches.
 ///
 /// # Errors
-/// `NotFound` when there is no such key, or it is another tenant's; `Invalid` when several fit.
+/// `NotFound` if the key does not exist or belongs to another tenant; `Invalid` if several keys
+/// match.
 pub async fn of_key(
     store: &Postgres,
     actor: &Actor,
@@ -125,25 +127,26 @@ pub async fn of_key(
     of_record(store, actor, key).await
 }
 
-/// The header in which an event says the short hash of its key.
+/// The header of an event that contains the short hash of its key.
 const KEY_HASH: &str = "idempotency_key_hash";
-/// The half of a transaction's number that a row's `xmin` has.
+/// Mask for the half of a transaction's id that a row's `xmin` contains.
 const LOW: i64 = 0xffff_ffff;
-/// How far apart a key and its events are looked for, one after the other: clocks may differ.
+/// Maximum time between a key and its events: first a short one, then a long one, because clocks
+/// may differ.
 const AROUND: [Duration; 2] = [Duration::from_secs(2), SKEW];
-/// Events that one look goes through: some tens of milliseconds.
+/// Events that one query reads. This takes some tens of milliseconds.
 const LOOK: i64 = 20_000;
-/// Events that one timeline tells of.
+/// Maximum number of events in a timeline.
 const EVENTS: usize = 100;
-/// Sagas that one look goes through.
+/// Sagas that one query reads.
 const LOOK_SAGAS: i64 = 2_000;
-/// Sagas that one timeline tells of.
+/// Maximum number of sagas in a timeline.
 const SAGAS: i64 = 20;
 
-/// What the events and sagas of a request are looked for by.
+/// The criteria by which the events and sagas of a request are found.
 struct Seek {
     hash: Option<String>,
-    /// Whose they are: another tenant may use the same key at the same time.
+    /// The tenant, because another one may use the same key at the same time.
     tenant: Option<Tenant>,
     transaction: i64,
     from: Timestamp,
@@ -172,7 +175,7 @@ async fn look(
     key: Option<keys::Record>,
 ) -> Result<Timeline, OperateError> {
     let sagas = sagas_of(store, actor, seek).await?;
-    // What a saga emits says the key that it began under.
+    // The events of a saga have the hash of the key under which the saga was started.
     let ends = sagas
         .iter()
         .map(|look| look.saga.ended_at.unwrap_or(look.at));
@@ -187,8 +190,8 @@ async fn look(
     })
 }
 
-/// The key of an event: of those that have its hash, the one that its transaction wrote, or else
-/// the one that was claimed last.
+/// The key of an event: among the keys with its hash, the one that was written by the same
+/// transaction, or else the one that was claimed last.
 async fn key_of(
     store: &Postgres,
     actor: &Actor,
@@ -197,12 +200,12 @@ async fn key_of(
     wrote: i64,
 ) -> Result<Option<keys::Record>, OperateError> {
     if hash.len() != HASH_LETTERS {
-        // The emitter says something of its own under that name.
+        // The service uses a header of this name for another purpose.
         return Ok(None);
     }
     let at = event.event.created_at;
     let around = AROUND.map(|around| (Some(before(at, around)), at.after(around)));
-    // A saga's event, or one of a late phase, may come long after its key.
+    // An event of a saga or of a late phase may be written long after the key was claimed.
     let far = (None, at.after(SKEW));
     let mut found = Vec::new();
     for (since, until) in around.into_iter().chain([far]) {
@@ -225,7 +228,7 @@ async fn key_of(
         let (tenant, operation) = (Some(it.tenant.as_str()), Some(it.operation.as_str()));
         let record = match keys::one(store, actor, tenant, operation, &it.key).await {
             Ok(record) => record,
-            // It was purged meanwhile.
+            // The key was purged in the meantime.
             Err(OperateError::NotFound { .. }) => continue,
             Err(error) => return Err(error),
         };
@@ -237,12 +240,13 @@ async fn key_of(
     Ok(last)
 }
 
-/// Letters of a short hash.
+/// Length of a short hash.
 const HASH_LETTERS: usize = 16;
-/// Keys of one hash that are looked at: one for each operation and tenant that a client uses it for.
+/// Maximum number of keys with the same hash that are read. A client may use a key for several
+/// operations and tenants.
 const CANDIDATES: usize = 10;
 
-/// The events with the transactions that wrote them, and whether these are all.
+/// The events with the ids of the transactions that wrote them, and whether these are all.
 async fn search(
     store: &Postgres,
     actor: &Actor,
@@ -273,7 +277,7 @@ async fn search(
             .filter(|row| row.get::<_, Option<i64>>(0).is_some())
         {
             let (event, wrote) = (outbox::shown(row, store.keyring())?, row.get::<_, i64>(11));
-            // A hash that stands somewhere else in the headers is not said.
+            // The query also finds the hash in other headers, where it does not count.
             let fit = match event.event.headers.get(KEY_HASH) {
                 Some(says) => seek.hash.as_ref() == Some(says) && event.event.tenant == seek.tenant,
                 None => wrote & LOW == seek.transaction,
@@ -293,7 +297,7 @@ async fn search(
     Ok(found)
 }
 
-/// Where events went, and who took them here.
+/// Adds to events their status at every destination and the consumers that have accepted them.
 async fn ways(
     store: &Postgres,
     actor: &Actor,
@@ -326,7 +330,7 @@ async fn ways(
     Ok(all)
 }
 
-/// The destinations that take an actor's events alone; `None` when it may see them all.
+/// The destinations that receive only the actor's events; `None` if the actor may see all of them.
 async fn own_destinations(
     store: &Postgres,
     actor: &Actor,
@@ -338,8 +342,8 @@ async fn own_destinations(
     Ok(Some(declared.items.into_iter().map(|it| it.name).collect()))
 }
 
-/// Where others' events go is not a tenant's business; where its own go is, and what a far side
-/// that is not its own has answered is that one's.
+/// Removes what an actor of a tenant may not see: destinations that have made no attempt at the
+/// event, and the responses of receivers that do not belong to the tenant.
 fn hide(traces: &mut Vec<Trace>, own: &BTreeSet<String>) {
     traces.retain(|trace| !matches!(trace.standing, Standing::Unread | Standing::Passed));
     for trace in traces {
@@ -351,7 +355,7 @@ fn hide(traces: &mut Vec<Trace>, own: &BTreeSet<String>) {
     }
 }
 
-/// The sagas that a request began.
+/// The sagas that a request started.
 async fn sagas_of(store: &Postgres, actor: &Actor, seek: &Seek) -> Result<Vec<Look>, OperateError> {
     let Some(hash) = &seek.hash else {
         return Ok(Vec::new());
@@ -375,7 +379,7 @@ async fn sagas_of(store: &Postgres, actor: &Actor, seek: &Seek) -> Result<Vec<Lo
     Ok(begun)
 }
 
-/// Whether a saga says the hash that is looked for, and is of the same tenant, or of none.
+/// Whether a saga has the requested hash and belongs to the same tenant, or to none.
 fn is_of(seek: &Seek, look: &Look) -> bool {
     let tenant = &look.saga.tenant;
     look.saga.headers.get(KEY_HASH) == seek.hash.as_ref()

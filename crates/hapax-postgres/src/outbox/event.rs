@@ -1,4 +1,6 @@
-//! An event out of its row.
+//! Reading events from their rows.
+//!
+//! Payloads are decrypted here. An event that cannot be read is an error that names its position.
 
 use std::{error::Error, str, sync::Arc};
 
@@ -16,7 +18,10 @@ use tokio_postgres::{
 
 use crate::{error::corrupt, value::Moment};
 
-/// What comes before the first row that cannot be read; its error, when nothing does.
+/// The rows before the first one that cannot be read.
+///
+/// # Errors
+/// Fails with the error of the first row if that one cannot be read.
 pub(crate) fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Vec<R>, StoreError> {
     let mut readable = Vec::with_capacity(rows.len());
     for row in rows {
@@ -36,8 +41,8 @@ pub(crate) fn event(row: &Row, keyring: &Keyring) -> Result<Arc<OutboxEvent>, St
     })
 }
 
-/// As [`event`], for whoever looks at it: a payload that does not decrypt here is shown as its
-/// column has it, and its headers say under which key.
+/// Reads an event like [`event`], to display it. A payload that cannot be decrypted here is
+/// returned as it is stored; the headers name the key that encrypted it.
 pub(crate) fn shown(row: &Row, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
     event(row, keyring).or_else(|error| {
         let kept = read(row, |_, headers, payload| {
@@ -76,7 +81,7 @@ fn columns(
     let about: Option<&str> = row.try_get(5).map_err(bad)?;
     let payload: String = row.try_get(7).map_err(bad)?;
     let (headers, payload) = match row.try_get(8).map_err(bad)? {
-        // Most have none.
+        // Most events have no headers.
         "{}" => (Headers::new(), Payload::Json(payload)),
         headers => texts(id, headers, payload)?,
     };
@@ -95,13 +100,13 @@ fn columns(
         sequence: row.try_get(6).map_err(bad)?,
         payload,
         headers,
-        created_at: moment(9)?.ok_or("it has no moment")?.0,
+        created_at: moment(9)?.ok_or("created_at is null")?.0,
         available_at: moment(10)?.map(|at| at.0),
     };
     Ok(OutboxEvent { position, event })
 }
 
-/// An event's id, in binary or in words.
+/// An event's id, from a `uuid` or from text.
 struct Id(EventId);
 
 impl<'a> FromSql<'a> for Id {

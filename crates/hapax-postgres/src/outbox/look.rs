@@ -1,4 +1,7 @@
-//! One statement's look at a segment, and what it says of the outbox.
+//! The statements that read new and late events of one segment.
+//!
+//! Each statement takes one snapshot and reads a bounded number of rows and bytes. Its first row
+//! describes the server: the snapshot, the sequence and the history. The other rows are events.
 
 use std::sync::Arc;
 
@@ -19,34 +22,35 @@ use crate::{
     value::Param,
 };
 
-/// Rows that one statement looks through for late events, or for those of some shards: some tens
-/// of milliseconds.
+/// Rows that one statement searches for late events, or for the events of some shards. This takes
+/// some tens of milliseconds.
 pub(super) const SCAN: i64 = 50_000;
 
-/// The columns whose bytes a statement adds up: type, tenant, aggregate, payload and headers.
+/// The columns whose bytes a statement counts: type, tenant, aggregate, payload and headers.
 const STORED_COLUMNS: [usize; 6] = [2, 3, 4, 5, 7, 8];
 
-/// What one statement found.
+/// The result of one statement.
 #[expect(
     clippy::large_enum_variant,
-    reason = "it is taken apart at once, and seldom the small one"
+    reason = "it is destructured at once, and the small variants are rare"
 )]
 pub(super) enum Step {
-    /// Events, or none: the mark behind them says whether there is more to look at.
+    /// Events, possibly none. The mark says how far the outbox is read after them.
     Read {
         events: Vec<Arc<OutboxEvent>>,
         mark: Mark,
-        /// Whether all that there is was looked at.
+        /// Whether everything that exists was read.
         is_end: bool,
     },
-    /// Nothing was looked at: the mark is of another history than this one.
+    /// Nothing was read: the mark belongs to another history than the database, whose history is
+    /// given here.
     Other(History, String),
-    /// Nothing was looked at: the sequence of events stands here, below what was read.
+    /// Nothing was read: the sequence of events has this value, which is below ids already read.
     Low(i64, String),
 }
 
 impl Postgres {
-    /// Takes a new snapshot and reads what it shows beyond the mark.
+    /// Takes a new snapshot and reads the events that are visible in it and beyond the mark.
     pub(super) async fn look(
         &self,
         mark: &Mark,
@@ -68,11 +72,12 @@ impl Postgres {
         let found = self.ask(READ.at(mark.high), &params).await?;
         let (first, found) = found
             .split_first()
-            .ok_or_else(|| corrupt("a look at the outbox showed nothing"))?;
+            .ok_or_else(|| corrupt("the query for new events returned no row"))?;
         let (sight, until, reach) = sight(first)?;
         let history: String = first.get(18);
         match mark.history(&history) {
-            // A sequence is never set back in one history, and a crash takes back no id of an event.
+            // Within one history a sequence never goes back, and a crash does not undo the id of a
+            // committed event.
             History::Same if sight.last < mark.high => return Ok(Step::Low(sight.last, history)),
             History::Same => {}
             other => return Ok(Step::Other(other, history)),
@@ -101,7 +106,7 @@ impl Postgres {
         late.events.extend(new.events);
         let (mut high, mut is_end) = (new.last.unwrap_or(mark.high), false);
         if !new.is_cut {
-            // Of this turn no more is visible, up to where it was looked.
+            // Nothing more of this turn is visible, up to the end of the search.
             high = reach.map_or(high, |reach| reach.max(high));
             let is_short = reach.is_some_and(|reach| reach > new.last.unwrap_or(mark.high));
             if late.events.is_empty() && !is_short {
@@ -118,7 +123,7 @@ impl Postgres {
         })
     }
 
-    /// Reads on through what is late.
+    /// Continues to read late events.
     pub(super) async fn catch_up(
         &self,
         mark: &Mark,
@@ -142,7 +147,7 @@ impl Postgres {
         let found = self.ask(READ_LATE.at(from), &params).await?;
         let (first, found) = found
             .split_first()
-            .ok_or_else(|| corrupt("a look at what is late showed nothing"))?;
+            .ok_or_else(|| corrupt("the query for late events returned no row"))?;
         let (until, history): (i64, String) = (first.get(0), first.get(11));
         match mark.history(&history) {
             History::Same => {}
@@ -161,17 +166,17 @@ impl Postgres {
     }
 }
 
-/// The shards as a parameter: null for all of them.
+/// The shards as a parameter: null selects all of them.
 pub(super) fn shards(shards: Shards) -> Option<Vec<i16>> {
     (!shards.is_all()).then(|| shards.iter().map(i16::from).collect())
 }
 
-/// Events out of rows, up to a bound or to the first that cannot be read.
+/// Events read from rows, up to a bound or up to the first one that cannot be read.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) events: Vec<Arc<OutboxEvent>>,
     pub(super) last: Option<i64>,
-    /// Whether more may be there.
+    /// Whether there may be more.
     pub(super) is_cut: bool,
 }
 
@@ -179,9 +184,9 @@ impl Found {
     pub(super) fn of(found: &[Row], limit: usize, keyring: &Keyring) -> Result<Self, StoreError> {
         let events = found.iter().map(|row| event(row, keyring));
         let events = until_unreadable(events.collect())?;
-        // As the statement adds them up: what an event takes in its columns, not what it says. Where
-        // the two sums differed, the reader would take a read that was cut for a whole one, and pass
-        // over the rest.
+        // Bytes are counted as the statement counts them: the stored size of the columns, not the
+        // size of the decoded event. If the two sums differed, a read that the statement cut short
+        // would be taken for a complete one, and the remaining events would be skipped.
         let stored = |row: &Row| {
             let texts = STORED_COLUMNS.map(|column| row.get::<_, Option<&str>>(column));
             texts
@@ -198,15 +203,15 @@ impl Found {
     }
 }
 
-/// What the first row says of the server, up to which id it was looked for what is late, and up to
-/// which for some shards.
+/// Reads the first row: the state of the server, the id up to which late events were searched, and
+/// the id up to which events of some shards were searched.
 fn sight(row: &Row) -> Result<(Sight, Option<i64>, Option<i64>), StoreError> {
     let text: &str = row.get(11);
     let snapshot = Snapshot::parse(text);
     let (written, flushed): (Option<i64>, Option<i64>) = (row.get(14), row.get(15));
     let Some((written, flushed)) = written.zip(flushed) else {
-        // Its snapshots do not say who is writing.
-        return Err(unavailable("the outbox is not read on a standby"));
+        // The snapshots of a standby do not show which transactions are writing.
+        return Err(unavailable("the outbox cannot be read on a standby"));
     };
     let sight = Sight {
         snapshot: snapshot.ok_or_else(|| corrupt(format!("snapshot {text:?}")))?,

@@ -1,9 +1,11 @@
-//! The outbox: read beyond a frontier among writers, and emptied behind all of them.
+//! The outbox on PostgreSQL: reading events beyond a frontier while others write, and purging
+//! events.
 //!
-//! Events lie in a ring of segments. A read is one statement on one of them, and so one snapshot,
-//! without a lock or a write; what is late comes before what is new, so that an aggregate's events
-//! keep their order. Where very much is late it is read in several steps, each bounded in rows and
-//! bytes. See `frontier` for why nothing is lost, and `recycle` for how segments are used again.
+//! Events are in eight segments, which are written in rotation. A read is one statement on one
+//! segment, which is one snapshot, and takes no lock and writes nothing. Late events are returned
+//! before new ones, so that the events of an aggregate keep their order. Many late events are read
+//! in several steps, each bounded in rows and bytes. See `frontier` for why no event is missed, and
+//! `recycle` for how segments are used again.
 
 mod event;
 mod look;
@@ -42,13 +44,14 @@ pub(crate) use self::{
     segment::SEEN,
 };
 
-/// Frontiers beyond which nothing was found, for destinations that wait at the head.
+/// Maximum number of remembered frontiers beyond which nothing was found, for destinations that
+/// have read everything.
 const LOOKS: usize = 64;
 
-/// What this node knows of the outbox beyond what frontiers say.
+/// What this node remembers of its reads, in addition to the frontiers.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
-    /// Frontiers beyond which nothing was found, with newer ones that say the same.
+    /// Frontiers beyond which nothing was found, each with a newer mark of the same meaning.
     vain: Mutex<VecDeque<Vain>>,
 }
 
@@ -61,8 +64,8 @@ struct Vain {
 }
 
 impl Looks {
-    /// The newest mark that says what `frontier` does: what was looked through in vain is not
-    /// looked through again.
+    /// The newest mark that has the same meaning as `frontier`, so that rows that were searched
+    /// without a result are not searched again.
     fn newest(&self, frontier: &Frontier, shards: Shards) -> Result<Mark, StoreError> {
         let vain = self.vain.lock().unwrap_or_else(PoisonError::into_inner);
         let known = vain.iter().find(|vain| vain.is_of(frontier, shards));
@@ -85,7 +88,7 @@ impl Looks {
         });
     }
 
-    /// Forgets what was seen in another history.
+    /// Forgets the marks of another history.
     pub(crate) fn forget(&self) {
         let mut vain = self.vain.lock().unwrap_or_else(PoisonError::into_inner);
         vain.clear();
@@ -157,11 +160,10 @@ impl Source for Postgres {
 }
 
 impl Postgres {
-    /// The mark to read on from where what is known of `frontier` is of another history than the
-    /// database is.
+    /// The mark from which to continue if `frontier` belongs to another history than the database.
     ///
-    /// What a relay has read in a history that was lost it must forget: its frontier is good only
-    /// if it stands in this database, and so is of this history.
+    /// A relay must not rely on what it read in a history that was lost. Its frontier is valid only
+    /// if this database contains it.
     async fn rewrite(
         &self,
         frontier: &Frontier,
@@ -170,10 +172,10 @@ impl Postgres {
     ) -> Result<Mark, StoreError> {
         if !self.stands(frontier, history).await? {
             return Err(StoreError::SetBack {
-                what: format!("it is in the history {history}, in which nobody has read this far"),
+                what: format!("its history is now {history}, which does not contain what was read"),
             });
         }
-        // Ids may have been given anew here until they passed those that were read.
+        // This history may have assigned ids a second time, until they passed those that were read.
         let is_low = self.ask(query!("outbox/is_low"), &[]).await?;
         if is_low.first().is_some_and(|row| row.get(0)) {
             self.raise_sequences().await?;
@@ -182,15 +184,18 @@ impl Postgres {
         if other == History::Foreign {
             tracing::warn!(
                 history,
-                "the database was moved or restored: late events are looked for anew"
+                "the database was moved or restored: late events are searched again"
             );
             return Ok(mark.restored().on(history));
         }
         Ok(mark.on(history))
     }
 
-    /// Raises the sequence of events, which stands at `drawn` and below a frontier that stands in this
-    /// database; where it does not, the database was set back since it was read.
+    /// Raises the sequence of events, whose value `drawn` is below `frontier`.
+    ///
+    /// # Errors
+    /// Fails with `SetBack` if this database does not contain the frontier: then the database was
+    /// set back after the read.
     async fn raise(
         &self,
         frontier: &Frontier,
@@ -201,14 +206,14 @@ impl Postgres {
             return self.raise_sequences().await;
         }
         let high = frontier.high;
-        let what = format!("its sequence of events stands at {drawn}, and was read up to {high}");
+        let what = format!("its sequence of events is at {drawn}, but was read up to {high}");
         Err(StoreError::SetBack { what })
     }
 
-    /// Whether a frontier stands in this database, which is in this history.
+    /// Whether this database, which is in `history`, contains the frontier.
     async fn stands(&self, frontier: &Frontier, history: &str) -> Result<bool, StoreError> {
         self.looks().forget();
-        // Some of the connections may lead to where the other history goes on.
+        // Some connections may lead to a server on which the other history continues.
         self.reconnect();
         let snapshot = frontier.snapshot.as_deref();
         let params: [&dyn Param; 3] = [&frontier.high, &snapshot, &history];
@@ -239,18 +244,19 @@ pub(crate) fn rows(bound: usize) -> i64 {
     i64::try_from(bound).unwrap_or(i64::MAX)
 }
 
-/// A time in milliseconds, no longer than the database can count back from now, or forward.
+/// A duration in milliseconds, limited to what the database can add to or subtract from the current
+/// time.
 pub(crate) fn age(retention: Duration) -> i64 {
     const CENTURIES: i64 = 1_000 * 365 * 24 * 3_600 * 1_000;
     millis(retention).min(CENTURIES)
 }
 
-/// Whether a statement divided by zero, which is how ours say no.
+/// Whether a statement divided by zero, which is how the statements of this crate refuse.
 pub(crate) fn is_refused(cause: &Flight) -> bool {
     matches!(cause, Flight::Failed(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO))
 }
 
-/// The start of a transaction whose statements each see what others have committed since.
+/// Begins a transaction in which each statement sees everything that was committed before it.
 pub(crate) fn begin(store: &Postgres) -> String {
     let begin = idempotency::begin(store);
     format!("{begin}; SET TRANSACTION ISOLATION LEVEL READ COMMITTED")

@@ -1,4 +1,4 @@
-//! Looking past a crowd: what others have written behind one tenant's million events.
+//! Tenant fairness: finding events of other tenants beyond the many events of one tenant.
 
 use hapax::{
     delivery::{Frontier, Shards},
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Postgres {
-    /// Looks through some tens of thousands of rows of one segment.
+    /// Searches some tens of thousands of rows of one segment, except those of some tenants.
     pub(super) async fn look_past(
         &self,
         head: &Frontier,
@@ -44,10 +44,10 @@ impl Postgres {
         let found = self.ask(READ_PAST.at(beyond), &params).await?;
         let (first, found) = found
             .split_first()
-            .ok_or_else(|| corrupt("a look past a crowd showed nothing"))?;
+            .ok_or_else(|| corrupt("the query past a tenant returned no row"))?;
         let (until, last): (Option<i64>, i64) = (first.get(0), first.get(6));
         if Mark::of(head)?.history(first.get(11)) != History::Same {
-            // Whoever asks is told when it reads on.
+            // The caller gets the error from its next regular read.
             return Ok(Past {
                 events: Vec::new(),
                 until: beyond,
@@ -57,7 +57,7 @@ impl Postgres {
         let until = match (found.last, until) {
             (Some(last), _) if found.is_cut => last,
             (_, Some(until)) => until,
-            // The rest of this turn was looked through, and the next one has begun.
+            // The rest of this turn was searched, and the next one has begun.
             (_, None) if turn(last) > turn(beyond) => next_start(beyond, last),
             (found, None) => found.unwrap_or(beyond).max(oldest(last)),
         };

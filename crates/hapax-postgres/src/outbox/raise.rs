@@ -1,9 +1,9 @@
-//! Sequences that stand below a number that was given already.
+//! Repair of sequences that are below a number that was already assigned.
 //!
-//! In one history none ever does. A logical replication copies rows and no sequences, and so does
-//! whoever copies the tables alone: then ids are given again that every part has passed, and events
-//! are written that nobody reads. Whoever notices that raises the sequences, and has those events
-//! written anew behind all others.
+//! Within one history this never happens. But logical replication copies rows without sequences,
+//! and so does a copy of the tables alone. Then ids are assigned again that every partition has
+//! passed, and events with these ids are never read. The reader that notices this raises the
+//! sequences and writes such events again, with ids above all others.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use tokio::time::sleep;
 
 use crate::{error::unavailable, postgres::Postgres, query};
 
-/// How often it is tried, and how long it is waited in between: whoever asks tries again later.
+/// Number of attempts, and the pause between them. After the last one the caller tries again later.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Postgres {
-    /// Raises every sequence that stands too low, and returns when no event is left below them that
-    /// nobody may have read.
+    /// Raises every sequence that is too low, and returns when no event is left below them that may
+    /// not have been read.
     pub(crate) async fn raise_sequences(&self) -> Result<(), StoreError> {
         let mut tries = TRIES;
         loop {
             let done = self.purge_step(query!("outbox/raise_sequences"), &[]);
             let done = done.await?.unwrap_or_default();
             let Some(row) = done.first() else {
-                // Another part is being opened, a purge runs, or a writer has drawn an id.
+                // A partition is being opened, a purge runs, or a writer has drawn an id.
                 tries -= 1;
                 if tries == 0 {
                     return Err(unavailable(
-                        "its sequences are too low, and somebody holds up their raising",
+                        "its sequences are too low, and other transactions block raising them",
                     ));
                 }
                 sleep(PAUSE).await;
@@ -43,15 +43,15 @@ impl Postgres {
                 tracing::error!(
                     from,
                     to,
-                    "the sequence of events stood below an id that was given already, and was \
-                     raised: a restore or a replication did not bring it along"
+                    "the sequence of events was below an id that was already assigned, and was \
+                     raised: a restore or a replication did not copy the sequence"
                 );
             }
             if moved > 0 {
                 tracing::error!(
                     events = moved,
-                    "events under ids that were passed already are written anew, and delivered: \
-                     some may be delivered again"
+                    "events with ids that were already passed are written again and delivered: \
+                     some may be delivered twice"
                 );
             }
             if is_all {

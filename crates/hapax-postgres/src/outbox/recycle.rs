@@ -1,11 +1,12 @@
-//! How the ring goes round: it is turned on, and segments that are read and old are emptied.
+//! Purge of the outbox: rotation to the next segment, and emptying of old segments that are read.
 //!
-//! Nothing is deleted row by row but what was kept apart for a delivery. A segment is emptied with
-//! TRUNCATE, which neither a snapshot that somebody keeps nor a writer in another segment holds up;
-//! whoever is at work in it has it tried again the next time. Each step is a transaction of its own,
-//! bounded in rows, and one that fails holds up no other. How old a turn is the database says, and
-//! no producer. Where one part has not read for a whole turn of the ring, what it has not read is
-//! parked for it: nothing is dropped unread but what belongs to a part that nobody carries any more.
+//! Only events that were moved aside for a delivery are deleted row by row. A segment is emptied
+//! with TRUNCATE, which neither an old snapshot nor a writer in another segment delays. If a
+//! transaction still uses the segment, the next purge tries again. Each step is a separate
+//! transaction, bounded in rows, and a step that fails does not stop the others. The age of a turn
+//! is measured by the database's clock and not by those of producers. If a partition lags by a
+//! whole rotation, the events that it has not read are parked for it. Events are dropped unread
+//! only if they belong to a partition that no relay owns any more.
 
 use hapax::{limits::PURGE_ROWS, store::StoreError, telemetry};
 use metrics::counter;
@@ -20,14 +21,14 @@ use crate::{
     value::Param,
 };
 
-/// In how many turns of the ring a retention goes by: one segment less than there are.
+/// Number of rotations per retention: one less than there are segments.
 const TURNS: i64 = 7;
-/// Events that are parked in one transaction when a part lags a whole ring.
+/// Events that are parked in one transaction if a partition lags by a whole rotation.
 const SPILLED: i32 = 10_000;
-/// For how long that goes on, in milliseconds, before the part's owner may have it again.
+/// How long this may take, in milliseconds, before the partition's owner can use it again.
 const SPILLING: i64 = 5_000;
 
-/// What the steps of a purge came to.
+/// The results of the steps of a purge.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     gone: u64,
@@ -36,12 +37,12 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts what a step did away with.
+    /// Counts the rows that a step has removed.
     pub(super) fn count(&mut self, step: &'static str, taken: Result<u64, StoreError>) {
         self.gone += self.pass(step, taken).unwrap_or(0);
     }
 
-    /// What a step came to, unless it failed: that is no reason not to take the others.
+    /// The result of a step; `None` if it failed, so that the other steps still run.
     fn pass<T>(&mut self, step: &'static str, taken: Result<T, StoreError>) -> Option<T> {
         let error = match taken {
             Ok(taken) => return Some(taken),
@@ -56,8 +57,8 @@ impl Tally {
         None
     }
 
-    /// How many rows went. A failure is said where nothing did: whoever purges until nothing is
-    /// left to purge hears of it in the end, and has done what could be done.
+    /// The number of removed rows. An error is returned only if no row was removed: a caller that
+    /// purges until nothing is left receives it at the end, after everything that could be purged.
     pub(super) fn result(self) -> Result<u64, StoreError> {
         match self.failed {
             Some((_, error)) if self.gone == 0 => Err(error),
@@ -79,10 +80,11 @@ fn warn(step: &'static str, error: &StoreError) {
 }
 
 impl Postgres {
-    /// Turns the ring, empties what is passed, and forgets a batch of what belonged to it.
+    /// Rotates to the next segment, empties segments that every partition has passed, and deletes a
+    /// batch of the rows that belonged to them.
     ///
-    /// One purge at a time: another one that is running, and a destination that is being opened,
-    /// have it do nothing.
+    /// Only one purge runs at a time. If another one is running, or a destination is being opened,
+    /// this one does nothing.
     pub(super) async fn recycle(&self, age: i64, tally: &mut Tally) {
         let time = self.time();
         let turn_age = age / TURNS;
@@ -114,7 +116,7 @@ impl Postgres {
         }
     }
 
-    /// Says which parts the ring waits for no longer.
+    /// Logs the partitions for which the rotation no longer waits.
     async fn tell_gone(&self, age: i64, tally: &mut Tally) {
         let time = self.time();
         let params: [&dyn Param; 2] = [&age, &time];
@@ -123,13 +125,13 @@ impl Postgres {
             let part: &str = row.get(0);
             tracing::warn!(
                 part,
-                "nobody has carried this part of the outbox for longer than events are kept: what \
-                 it has not read goes unread; remove its destination, or carry it again"
+                "no relay has owned this partition for longer than events are kept: events that it \
+                 has not read are deleted; remove its destination, or deliver to it again"
             );
         }
     }
 
-    /// Empties a segment, or takes more of what is still needed out of it.
+    /// Empties a segment, or moves more of its events aside that are still needed.
     async fn empty(&self, segment: i32, age: i64) -> Result<u64, StoreError> {
         let time = self.time();
         let params: [&dyn Param; 3] = [&segment, &age, &time];
@@ -145,7 +147,7 @@ impl Postgres {
         Ok(count)
     }
 
-    /// Parks what a part has not read of the segment that the ring waits for.
+    /// Parks the events that a partition has not read in the segment that is needed next.
     async fn spill(&self, segment: i32, part: &str) -> Result<u64, StoreError> {
         let now = self.now();
         let params: [&dyn Param; 5] = [&segment, &part, &SPILLED, &SPILLING, &now];
@@ -156,12 +158,12 @@ impl Postgres {
             part,
             segment,
             events = count,
-            "a destination lags a whole ring of the outbox: what it has not read is parked"
+            "a destination lags by a whole rotation of the outbox: its unread events are parked"
         );
         Ok(count)
     }
 
-    /// Runs one step of a purge in a transaction of its own; `None` when somebody is in its way.
+    /// Runs one step of a purge in a separate transaction; `None` if another transaction blocks it.
     pub(super) async fn purge_step(
         &self,
         step: &'static str,
@@ -198,7 +200,7 @@ impl Postgres {
     }
 }
 
-/// Whether a lock was not to be had in time.
+/// Whether a lock could not be acquired in time.
 fn is_locked(cause: &Flight) -> bool {
     matches!(cause, Flight::Failed(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
 }

@@ -1,60 +1,61 @@
-//! The ring that events lie in: eight segments, one after the other written, read and emptied.
+//! Segments of the outbox: eight tables that are written, read and emptied one after the other.
 //!
-//! An id carries its turn above the lowest 36 bits, and a turn its segment. What is read of one
-//! segment is read of its own table, so that no statement concerns itself with the others.
+//! The bits of an event id above the lowest 36 are its turn, and the turn determines the segment.
+//! Each statement names the table of one segment, so that it does not plan for the others.
 
 use std::{array, sync::LazyLock};
 
 use crate::query;
 
-/// How many segments the ring has.
+/// Number of segments.
 const SEGMENTS: i64 = 8;
-/// Bits of an id below those of its turn.
+/// Number of bits of an id below its turn.
 const TURN_BITS: u32 = 36;
 
-/// A statement, once for each segment.
+/// A statement with one text for each segment.
 pub(crate) struct Segmented(LazyLock<[&'static str; 8]>);
 
-/// Reads on from a frontier.
+/// Reads new and late events from a frontier on.
 pub(crate) static READ: Segmented = Segmented(LazyLock::new(|| each(query!("outbox/read"))));
-/// Reads on through what is late.
+/// Continues to read late events.
 pub(crate) static READ_LATE: Segmented =
     Segmented(LazyLock::new(|| each(query!("outbox/read_late"))));
-/// Looks past a crowd.
+/// Searches events beyond those of some tenants.
 pub(crate) static READ_PAST: Segmented =
     Segmented(LazyLock::new(|| each(query!("outbox/read_past"))));
-/// Asks whether events that were read still stand.
+/// Checks whether events that were read still exist.
 pub(crate) static SEEN: Segmented = Segmented(LazyLock::new(|| each(query!("outbox/seen"))));
 
 impl Segmented {
-    /// The statement for the segment that `id` is in.
+    /// The statement for the segment that contains `id`.
     pub(crate) fn at(&self, id: i64) -> &'static str {
         let segment = turn(id).rem_euclid(SEGMENTS);
         self.0[usize::try_from(segment).expect("a segment is 0 to 7")]
     }
 }
 
-/// The turn that an id was drawn in.
+/// The turn of an id.
 pub(crate) fn turn(id: i64) -> i64 {
     id >> TURN_BITS
 }
 
-/// The id that every id of a turn is above, and which nobody has.
+/// The highest number below all ids of a turn. No event has it as its id.
 pub(crate) fn start(turn: i64) -> i64 {
     turn << TURN_BITS
 }
 
-/// The start of the first turn that the ring can still hold when `last` was drawn.
+/// The start of the earliest turn that the segments can still contain when the last id is `last`.
 pub(crate) fn oldest(last: i64) -> i64 {
     start(turn(last) - SEGMENTS + 1)
 }
 
-/// The start of the next turn after `id`'s that the ring can hold when `last` was drawn.
+/// The start of the next turn after that of `id` that the segments can contain when the last id is
+/// `last`.
 pub(crate) fn next_start(id: i64, last: i64) -> i64 {
     start(turn(id) + 1).max(oldest(last))
 }
 
-/// The texts are made once for a process and kept: a prepared statement is found by its text.
+/// The texts are built once per process and never freed: a prepared statement is found by its text.
 fn each(sql: &'static str) -> [&'static str; 8] {
     array::from_fn(|segment| {
         let name = format!("outbox_event_{segment}");

@@ -1,7 +1,7 @@
-//! Looking at sagas: their rows, their steps and what they were told.
+//! Queries for sagas with their steps and signals.
 //!
-//! A saga's row is read before its steps, never after: a row that says that it has ended comes with
-//! all of them.
+//! The row of a saga is read before its steps. If the row says that the saga has ended, the steps
+//! that are read after it are therefore complete.
 
 use std::collections::HashMap;
 
@@ -17,17 +17,17 @@ use tokio_postgres::Row;
 use super::{rows, states};
 use crate::{outbox::rows as bound, postgres::Postgres, query, settle::text, value::Param};
 
-/// A saga, as somebody sees it who does not hold it.
+/// A saga as a reader sees it that does not own it.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) saga: SagaRecord,
-    /// Until when a worker holds it, unless nobody does.
+    /// The end of its owner's lease; `None` if it has no owner.
     pub(crate) held_until: Option<Timestamp>,
-    /// What time it was in the database.
+    /// When it was read, by the database's clock.
     pub(crate) at: Timestamp,
 }
 
-/// Which sagas are listed, and how many at most.
+/// A filter for sagas, and the maximum number of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listing<'a> {
     pub(crate) filter: &'a Filter,
@@ -80,7 +80,8 @@ pub(super) async fn list(
     listed.iter().map(rows::saga).collect()
 }
 
-/// Adds to sagas that are held what their rows do not say, to each that can be read.
+/// Adds the steps and signals, which have separate rows, to owned sagas. The result of a saga
+/// whose steps or signals cannot be read is an error.
 pub(super) async fn whole(
     store: &Postgres,
     sagas: Vec<SagaRecord>,
@@ -107,13 +108,14 @@ pub(super) async fn whole(
     Ok(sagas.into_iter().map(whole).collect())
 }
 
-/// Sagas of a page, and where the look ended that found them, if there is more to look at.
+/// A page of sagas, and the id at which the search ended if there may be more.
 pub(crate) struct Leaf {
     pub(crate) sagas: Vec<Seen>,
     pub(crate) end: Option<String>,
 }
 
-/// Lists sagas as [`list`] does, looking at so many and no more; for a tenant at its own alone.
+/// Lists sagas as [`list`] does, but reads at most `look` rows. If a tenant is given, only its
+/// sagas are read.
 pub(crate) async fn leaf(
     store: &Postgres,
     listing: Listing<'_>,
@@ -149,7 +151,7 @@ pub(crate) async fn leaf(
     })
 }
 
-/// What belongs to each saga, or why that cannot be read.
+/// Groups rows by their saga; an error for a saga with an unreadable row.
 fn by_saga<T>(
     found: &[Row],
     read: impl Fn(&Row) -> Result<T, StoreError>,

@@ -1,9 +1,10 @@
-//! Sagas: taken, held for a move, told something, given back.
+//! Sagas on PostgreSQL: taking, advancing, signalling and releasing them.
 //!
-//! A saga is held by its epoch. A move is a transaction whose first statement holds the saga's row
-//! under it: no row means that another owner has come since, and until the transaction ends none
-//! comes. What came of a move whose commit was not answered nobody here knows: whoever takes the
-//! saga next reads its rows anew. The database's clock says what is due.
+//! A worker owns a saga by its epoch. Each move of a saga is a transaction whose first statement
+//! locks the saga's row if it still has that epoch. If the statement finds no row, another owner
+//! has taken the saga; otherwise no other owner can take it until the transaction ends. If the
+//! response to the commit of a move is lost, its outcome is not known here, and the next owner
+//! reads the rows again. The database's clock decides which sagas are due.
 
 mod rows;
 mod look;
@@ -93,7 +94,7 @@ impl Sagas for Postgres {
         if given.is_empty() {
             return Err(StoreError::Fenced);
         }
-        // Somebody here may be waiting for it to fall due.
+        // A worker of this process may be waiting until the saga is due.
         self.notifier().notify();
         Ok(())
     }
@@ -104,11 +105,12 @@ impl Sagas for Postgres {
         let asked_at = self.clock().now();
         let found = self.ask(query!("saga/next"), &params).await?;
         let Some(row) = found.first() else {
-            return Err(corrupt("an answer without a row"));
+            return Err(corrupt("saga: the query for the next one returned no row"));
         };
         let (next, Moment(there)) = (row.get::<_, Option<Moment>>(0), row.get(1));
         self.heard_time(asked_at, there);
-        // In our time, however close the two clocks are: a wait that ends too soon is a wait anew.
+        // Converted to this node's time even if the two clocks differ by little: a wait that ended
+        // too early would only have to be repeated.
         let Moment(here) = self.now();
         let ahead = here.as_millis() - there.as_millis();
         Ok(next.map(|Moment(due)| Timestamp::from_millis(due.as_millis() + ahead)))
@@ -137,7 +139,7 @@ impl Sagas for Postgres {
     }
 }
 
-/// Takes one saga, whoever holds it; where an epoch is given, only while it has that one.
+/// Takes one saga even if it has an owner. If an epoch is given, the saga must still have it.
 pub(crate) async fn seize(
     store: &Postgres,
     id: &str,
@@ -204,21 +206,26 @@ impl SagaRows for Tx {
     }
 }
 
-/// What can be read of sagas that were taken: one that cannot lapses, and keeps nobody from the
-/// others.
+/// The saga, if it could be read. An unreadable saga is logged and skipped until its lease expires,
+/// so that it does not block the others.
 fn readable(saga: Result<SagaRecord, StoreError>) -> Option<SagaRecord> {
-    let tell = |error: &StoreError| tracing::error!(error = error.error_chain(), "a saga lapses");
+    let tell = |error: &StoreError| {
+        tracing::error!(
+            error = error.error_chain(),
+            "a saga cannot be read and is skipped until its lease expires"
+        );
+    };
     saga.inspect_err(tell).ok()
 }
 
-/// Notes what time it was in the database when it answered.
+/// Records the database's time from the row of a response.
 fn hear(store: &Postgres, asked_at: Timestamp, row: Option<&Row>) {
     if let Some(Moment(there)) = row.and_then(|row| row.try_get(rows::AT).ok()) {
         store.heard_time(asked_at, there);
     }
 }
 
-/// Kinds as two columns.
+/// The kinds as two columns: names and versions.
 fn columns(kinds: &[Kind]) -> (Vec<&str>, Vec<i64>) {
     let kinds = kinds.iter();
     kinds
@@ -226,13 +233,13 @@ fn columns(kinds: &[Kind]) -> (Vec<&str>, Vec<i64>) {
         .unzip()
 }
 
-/// The words for these states; for every one where none is asked for.
+/// The names of the states that a filter selects: one, or all of them.
 fn states(state: Option<State>) -> Vec<&'static str> {
     let asked = state.as_ref().map_or(&State::ALL[..], std::slice::from_ref);
     asked.iter().map(|state| state.as_str()).collect()
 }
 
-/// What cannot be written because of what it says.
+/// The error for a value that cannot be written because it is not valid.
 fn refused(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
     StoreError::Statement {
         source: error.into(),

@@ -1,4 +1,6 @@
-//! Rows of sagas: what a transaction writes, and what is read back.
+//! Rows of sagas: the statements that write them, and the functions that read them.
+//!
+//! A row that cannot be read is an error that names the saga.
 
 use bytes::Bytes;
 use futures_util::future::try_join;
@@ -23,12 +25,12 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// The column that says until when a saga is held.
+/// The column with the end of the owner's lease.
 pub(super) const HELD_UNTIL: usize = 16;
-/// The column that says what time it is.
+/// The column with the database's time.
 pub(super) const AT: usize = 17;
 
-/// Starts a saga; false when there is one of its id.
+/// Starts a saga. Returns false if there is one with this id already.
 pub(super) async fn start(
     link: &Link,
     saga: &NewSaga,
@@ -60,9 +62,10 @@ pub(super) async fn start(
     Ok(!started.is_empty())
 }
 
-/// Tells a saga something; false when there is none, or it has ended.
+/// Sends a signal to a saga. Returns false if the saga does not exist or has ended.
 ///
-/// The first statement holds the saga's row, so that the second sees what others told it before.
+/// The first statement locks the saga's row, so that the second one sees all signals that other
+/// transactions sent before.
 pub(super) async fn tell(
     link: &Link,
     id: &str,
@@ -106,7 +109,7 @@ pub(super) async fn step(link: &Link, saga: &str, step: &StepRecord) -> Result<(
     link.ask(query!("saga/step"), &params).await.map(drop)
 }
 
-/// Writes how a saga stands; false when it has another owner.
+/// Writes the status of a saga. Returns false if the saga has another owner.
 pub(super) async fn stand(
     link: &Link,
     owned: &Owned,
@@ -130,7 +133,7 @@ pub(super) async fn stand(
     Ok(!stood.is_empty())
 }
 
-/// Reads a saga's row; its steps and signals are rows of their own.
+/// Reads the row of a saga, without its steps and signals, which have separate rows.
 pub(super) fn saga(row: &Row) -> Result<SagaRecord, StoreError> {
     let headers: &str = row.try_get(5).map_err(unreadable)?;
     let tenant: Option<&str> = row.try_get(3).map_err(unreadable)?;
@@ -166,7 +169,7 @@ pub(super) fn saga(row: &Row) -> Result<SagaRecord, StoreError> {
     })
 }
 
-/// Reads a step, behind the id of its saga.
+/// Reads a step from the columns after the id of its saga.
 pub(super) fn begun(row: &Row) -> Result<StepRecord, StoreError> {
     let attempts: i32 = row.try_get(9).map_err(unreadable)?;
     Ok(StepRecord {
@@ -184,7 +187,7 @@ pub(super) fn begun(row: &Row) -> Result<StepRecord, StoreError> {
     })
 }
 
-/// Reads what a saga was told, behind its id.
+/// Reads a signal from the columns after the id of its saga.
 pub(super) fn told(row: &Row) -> Result<Signal, StoreError> {
     Ok(Signal {
         name: row.try_get(1).map_err(unreadable)?,
@@ -193,7 +196,7 @@ pub(super) fn told(row: &Row) -> Result<Signal, StoreError> {
     })
 }
 
-/// Says which saga it is that cannot be read.
+/// Adds the id of the saga to the error of an unreadable row.
 pub(super) fn of_saga(row: &Row, error: StoreError) -> StoreError {
     match error {
         StoreError::Corrupt { what } => {
@@ -227,10 +230,10 @@ fn refusal(row: &Row, place: usize) -> Result<Option<Refusal>, StoreError> {
 
 fn named<T>(row: &Row, place: usize, named: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
     let word: &str = row.try_get(place).map_err(unreadable)?;
-    named(word).ok_or_else(|| corrupt(format!("saga: {word:?} is no word for it")))
+    named(word).ok_or_else(|| corrupt(format!("saga: {word:?} is not known here")))
 }
 
-/// A refusal as two columns; what a far side said may hold anything.
+/// A refusal as two columns. A remote system may have sent any characters, zero bytes included.
 fn words(refusal: Option<&Refusal>) -> (Option<String>, Option<String>) {
     let (code, detail) = (
         refusal.map(|it| text(&it.code)),
@@ -241,7 +244,7 @@ fn words(refusal: Option<&Refusal>) -> (Option<String>, Option<String>) {
 
 #[expect(
     clippy::needless_pass_by_value,
-    reason = "it is what `map_err` hands over"
+    reason = "`map_err` passes the error by value"
 )]
 fn unreadable(error: Error) -> StoreError {
     corrupt(format!("saga: {error}"))

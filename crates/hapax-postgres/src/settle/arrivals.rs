@@ -1,5 +1,7 @@
-//! Arrivals as rows: runs of positions, each of which is found by looking no further than a bound
-//! below a position.
+//! Rows for events that were delivered at the first attempt.
+//!
+//! Each row contains a run of positions that spans at most `SPAN`. The row of a position is
+//! therefore found by searching no more than that far below it.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +12,13 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// Positions that one row may reach over.
+/// Maximum distance between the first and the last position of a row, plus one.
 const SPAN: i64 = 1 << 13;
-/// The bit of a position above which its turn of the outbox is written: a row is of one turn, and
-/// goes with it.
+/// Number of bits of a position below its turn. All positions of a row have the same turn, so that
+/// the row can be deleted with it.
 const TURN: u32 = 36;
 
-/// First attempts that arrived as the columns of `delivery/arrival`.
+/// Successful first attempts as the columns of `delivery/arrival`.
 pub(super) struct Arrivals {
     positions: Vec<String>,
     firsts: Vec<i64>,
@@ -32,7 +34,8 @@ impl Arrivals {
         for batch in arrived {
             runs.extend(split(&batch.positions).map(|run| (run, batch)));
         }
-        // One statement can write a row once; what was offered in one moment shares none.
+        // A statement can write a row only once. Batches that were offered at the same time have no
+        // position in common.
         runs.sort_by_key(|(run, batch)| (run.first().copied(), batch.started_at));
         runs.dedup_by_key(|(run, batch)| (run.first().copied(), batch.started_at));
         let all = || runs.iter();
@@ -65,7 +68,7 @@ impl Arrivals {
     }
 }
 
-/// Splits positions where a row ends.
+/// Splits positions into the runs of single rows.
 fn split(positions: &BTreeSet<i64>) -> impl Iterator<Item = BTreeSet<i64>> {
     let mut next = positions.first().copied();
     std::iter::from_fn(move || {

@@ -1,15 +1,15 @@
-//! The events by which a settlement is known to be of what the database holds.
+//! Check that the events of a settlement exist in the database.
 //!
-//! A database that is set back between a read and its settlement may hold the checkpoint that its
-//! owner knows, and have given the ids again that were read. Then only the events themselves tell:
-//! an event that stands under its id was committed in this history, and no id below it is given
-//! again.
+//! If a database is set back between a read and its settlement, it may still contain the checkpoint
+//! that the owner knows, and may have assigned the ids that were read to other events. Only the
+//! events themselves can show this: if an event exists with its id, it was committed in this
+//! history, and no lower id is assigned again.
 
 use hapax::delivery::Settlement;
 
 use crate::{outbox::SEEN, value::Param};
 
-/// The last events of a settlement's reads that lie in one segment.
+/// The last events of a settlement's reads that are in one segment.
 pub(super) struct Seen<'a> {
     sql: &'static str,
     ids: Vec<i64>,
@@ -17,7 +17,7 @@ pub(super) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// Those of a settlement, segment by segment: nearly always there is one at most.
+    /// The events of a settlement by segment; nearly always at most one segment.
     pub(super) fn of(settlement: &'a Settlement) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for (id, event_id) in &settlement.seen {
@@ -37,7 +37,7 @@ impl<'a> Seen<'a> {
         all
     }
 
-    /// The statements that ask for them.
+    /// The statements that check them.
     pub(super) fn sql(all: &[Self]) -> Vec<&'static str> {
         all.iter().map(|seen| seen.sql).collect()
     }

@@ -1,6 +1,6 @@
--- Has what was parked to be tried again while the clock was ahead of ?2 fall due now (?1): nobody knows
--- what moment was meant. What is to be delivered later was said by whoever emitted it.
--- Only here: the other store goes by the clock of its server.
+-- Makes retries due now (?1) that were scheduled while the clock was ahead of ?2, because the
+-- intended time is unknown. Scheduled deliveries are left alone: the emitter chose their time.
+-- Only here: the PostgreSQL store uses the clock of the server.
 UPDATE hapax_delivery INDEXED BY hapax_delivery_due SET
     next_at = ?1,
     changed_at = ?1

@@ -1,6 +1,6 @@
--- Lists all destinations with what is known of their absence, and whether a node holds them that
--- gave a sign of life since ?1.
--- Only here: the other store notes absences in a function of its schema.
+-- Lists all destinations with their recorded absences, and whether a node owns each of them that
+-- has sent a heartbeat since ?1.
+-- Only here: the PostgreSQL store records absences in a function of its schema.
 SELECT place.destination, place.epoch, place.written_at, place.frontier,
        EXISTS (
            SELECT 1

@@ -1,5 +1,5 @@
--- Notes first attempts that arrived. A settlement that is written again has its rows there, perhaps
--- with less.
+-- Records first attempts that succeeded. If a settlement is written again, its row exists already
+-- and may contain fewer positions.
 INSERT INTO hapax_arrival AS known
     (part, positions, first, last, started_at, duration_ms, status)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)

@@ -1,4 +1,4 @@
--- Logs one try: the log is only ever appended to.
+-- Appends one attempt to the log.
 INSERT INTO hapax_attempt
     (destination, position, number, started_at, duration_ms, outcome, status, error,
      response_head)

@@ -1,5 +1,6 @@
--- Says which nodes live, each with the parts that it holds and what it knows: those that gave a sign
--- of life, or took a part, since ?1. What lies beyond ?2 says nothing, for the clock was set back.
+-- Lists the live nodes with the partitions that they own and the destinations that they know. A
+-- node is live if it sent a heartbeat or took a partition after ?1. Times after ?2 are ignored,
+-- because the clock was set back since.
 SELECT living.name, held.destination, held.epoch,
        (SELECT knows FROM hapax_node WHERE name = living.name AND seen_at > ?1 AND seen_at < ?2)
 FROM (

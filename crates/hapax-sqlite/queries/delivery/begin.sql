@@ -1,5 +1,6 @@
--- Counts an attempt before it is made, so that an event which kills its relay runs out of them. One
--- that was blocked has its turn now: whoever begins it ends what held it up in the same settlement.
+-- Counts an attempt before it is made, so that an event that crashes its relay uses up its
+-- attempts. A blocked delivery becomes a retry: its relay settles the delivery that blocked it in
+-- the same settlement.
 UPDATE hapax_delivery SET
     attempt = ?3,
     begun_at = ?4,

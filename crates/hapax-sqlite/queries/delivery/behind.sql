@@ -1,6 +1,6 @@
--- Reads what comes behind a delivery that holds its key up, by position. Whoever reads it stops at
--- what is not blocked.
--- Only here: the other store reads it together with what is due.
+-- Reads the deliveries of an order key after the one that blocks it, by position. The reader stops
+-- at the first one that is not blocked.
+-- Only here: the PostgreSQL store reads them together with the due deliveries.
 SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
        event.aggregate_id, event.sequence, event.payload, event.headers, event.created_at,
        event.available_at, delivery.state, delivery.attempt, delivery.next_at, delivery.order_key

@@ -1,4 +1,4 @@
--- Moves a destination's checkpoint, and notes which settlement did.
+-- Updates a destination's checkpoint, with the number of the settlement that wrote it.
 UPDATE hapax_checkpoint SET
     frontier = ?2,
     settled = ?3,

@@ -1,5 +1,5 @@
--- Counts the dead letters, by a partial index.
--- Only here: the other store says how far behind a part is in one statement.
+-- Counts the dead letters with a partial index.
+-- Only here: the PostgreSQL store computes the backlog in one statement.
 SELECT count(*)
 FROM hapax_delivery INDEXED BY hapax_delivery_dead
 WHERE destination = ?1 AND state = 'dead'

@@ -1,4 +1,4 @@
--- Ends a parked delivery that arrived.
+-- Marks a parked delivery as delivered.
 UPDATE hapax_delivery SET
     state = 'delivered',
     begun_at = NULL,

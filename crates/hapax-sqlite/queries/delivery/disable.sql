@@ -1,4 +1,4 @@
--- Writes down why a destination takes nothing any more.
+-- Disables a destination and records the reason.
 UPDATE hapax_destination SET
     disabled_at = ?2,
     disabled_reason = ?3

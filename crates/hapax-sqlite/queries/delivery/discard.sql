@@ -1,4 +1,4 @@
--- Gives a dead letter up for good, and says which key it held up.
+-- Discards a dead letter, and returns the order key that it blocked.
 UPDATE hapax_delivery SET
     state = 'discarded',
     reason = ?4,

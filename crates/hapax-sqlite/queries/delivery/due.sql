@@ -1,5 +1,5 @@
--- Reads what has fallen due, the longest due first. The index holds what is scheduled or retrying:
--- what is blocked or dead never falls due.
+-- Reads the due deliveries, the longest due first. The index contains scheduled and retrying
+-- deliveries; blocked and dead ones are never due.
 SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
        event.aggregate_id, event.sequence, event.payload, event.headers, event.created_at,
        event.available_at, delivery.state, delivery.attempt, delivery.next_at, delivery.order_key

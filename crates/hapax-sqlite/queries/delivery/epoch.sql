@@ -1,5 +1,5 @@
--- Reads who owns a destination, what it has settled last, and how far it is, before anything is
--- written in its name.
+-- Reads the epoch, the number of the last settlement and the frontier of a destination, before a
+-- settlement is written.
 SELECT epoch, settlement, frontier
 FROM hapax_checkpoint
 WHERE destination = ?1

@@ -1,4 +1,4 @@
--- Forgets a node, and those that were silent for very long.
--- Only here: the other store empties a log of signs.
+-- Deletes a node, and all nodes without a heartbeat since ?2.
+-- Only here: the PostgreSQL store deletes old rows from a log of heartbeats.
 DELETE FROM hapax_node
 WHERE name = ?1 OR seen_at < ?2

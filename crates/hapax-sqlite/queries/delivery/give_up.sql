@@ -1,3 +1,3 @@
--- Lets a part go: nobody holds it, and its epoch stays until the next owner comes.
+-- Gives up a partition. No node owns it then; the epoch stays until the next owner raises it.
 UPDATE hapax_checkpoint SET node = NULL
 WHERE destination = ?1 AND epoch = ?2

@@ -1,5 +1,5 @@
--- Lets what a part has parked between two positions (?2, ?3) go that is blocked: it falls due now (?4)
--- without its key, for a destination that keeps no order.
+-- Makes the blocked deliveries of a partition between two positions (?2, ?3) due now (?4) and
+-- removes their order keys, for a destination that no longer keeps order.
 UPDATE hapax_delivery SET
     state = 'retrying',
     next_at = ?4,

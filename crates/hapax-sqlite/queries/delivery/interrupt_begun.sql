@@ -1,4 +1,4 @@
--- Makes a parked delivery due again whose attempt was cut off, with that attempt counted.
+-- Makes a parked delivery due again after its attempt was interrupted. The attempt stays counted.
 UPDATE hapax_delivery SET
     state = 'retrying',
     next_at = ?3,

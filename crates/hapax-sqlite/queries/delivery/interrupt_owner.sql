@@ -1,5 +1,5 @@
--- Writes down whose attempt was cut off, and when that node had last shown that it lives.
--- Only here: the other store writes it as it interrupts.
+-- Records which node's attempt was interrupted, and the time of that node's last heartbeat.
+-- Only here: the PostgreSQL store records it in the statement that interrupts.
 UPDATE hapax_attempt SET
     owner = ?4,
     owner_seen_at = coalesce((SELECT seen_at FROM hapax_node WHERE name = ?4), 0)

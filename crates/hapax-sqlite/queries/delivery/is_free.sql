@@ -1,6 +1,6 @@
--- Says whether a node may take a part: nobody else holds it that gave a sign of life, or took it,
--- since ?3. What lies beyond ?4 says nothing, for the clock was set back.
--- Only here: the other store finds it out as it takes.
+-- Returns whether a node may take a partition: no other node owns it that sent a heartbeat or took
+-- it after ?3. Times after ?4 are ignored, because the clock was set back since.
+-- Only here: the PostgreSQL store checks it in the statement that takes the partition.
 SELECT NOT EXISTS (
     SELECT 1
     FROM hapax_checkpoint

@@ -1,4 +1,4 @@
--- Says whether anything unfinished stands in the way of an order key.
+-- Returns whether an unfinished delivery blocks an order key.
 SELECT EXISTS (
     SELECT 1
     FROM hapax_delivery INDEXED BY hapax_delivery_unfinished

@@ -1,5 +1,5 @@
--- Lists what nodes know that gave a sign of life since ?1, a line for each destination.
--- Only here: the other store notes absences in a function of its schema.
+-- Lists the destinations known to nodes that sent a heartbeat since ?1, one destination per line.
+-- Only here: the PostgreSQL store records absences in a function of its schema.
 SELECT knows
 FROM hapax_node
 WHERE seen_at > ?1 AND knows IS NOT NULL

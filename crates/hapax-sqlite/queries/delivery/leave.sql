@@ -1,3 +1,3 @@
--- Lets everything go that a node holds.
+-- Gives up all partitions of a node.
 UPDATE hapax_checkpoint SET node = NULL
 WHERE node = ?1

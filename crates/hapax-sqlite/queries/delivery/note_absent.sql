@@ -1,5 +1,5 @@
--- Notes that nobody carries a destination, and since when.
--- Only here: the other store notes absences in a function of its schema.
+-- Records that no relay serves a destination, and since when.
+-- Only here: the PostgreSQL store records absences in a function of its schema.
 INSERT INTO hapax_absence (destination, epoch, written_at, since, noted_at)
 VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (destination) DO UPDATE SET

@@ -1,5 +1,5 @@
--- Raises the epoch, which fences the owner before: a new destination starts at the first event.
--- Nobody holds it then: whoever opens it gives no signs of life.
+-- Raises the epoch, which fences the previous owner. A new destination starts at the first event.
+-- No node owns the destination then: opening it this way does not send heartbeats.
 INSERT INTO hapax_checkpoint
     (destination, epoch, frontier, settled, offered, written_at, node, taken_at)
 VALUES (?1, 1, 0, '', '', ?2, NULL, ?2)

@@ -1,5 +1,5 @@
--- Counts the attempts at one delivery that were cut off while their owner lived on: it has given a sign
--- of life since another node took the part.
+-- Counts the interrupted attempts at one delivery whose owner was still alive: it has sent a
+-- heartbeat since another node took the partition.
 SELECT count(*)
 FROM hapax_attempt
 WHERE position = ?1

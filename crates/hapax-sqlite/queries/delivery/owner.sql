@@ -1,5 +1,5 @@
--- Says which node holds a part.
--- Only here: the other store finds it out as it takes hold of the part.
+-- Returns the node that owns a partition.
+-- Only here: the PostgreSQL store reads it in the statement that takes the partition.
 SELECT node
 FROM hapax_checkpoint
 WHERE destination = ?1

@@ -1,4 +1,4 @@
--- Parks a delivery, or parks it anew after another attempt.
+-- Parks a delivery, or updates its row after another attempt.
 INSERT INTO hapax_delivery
     (destination, position, state, attempt, next_at, order_key, last_error, changed_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)

@@ -1,5 +1,6 @@
--- Says up to which position the next so many (?4) parked deliveries of a part lie, for its owner alone.
--- Only here: the other store finds it out as it lets them go.
+-- Returns the position of the last of the next ?4 parked deliveries of a partition, if the epoch
+-- still owns it.
+-- Only here: the PostgreSQL store finds it in the statement that unblocks them.
 SELECT max(position)
 FROM (
     SELECT position

@@ -1,4 +1,4 @@
 -- Deletes the attempts at a purged event.
--- Only here: the other store purges attempts with their events.
+-- Only here: the PostgreSQL store purges attempts with their events.
 DELETE FROM hapax_attempt
 WHERE position = ?1

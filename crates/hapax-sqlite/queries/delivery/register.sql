@@ -1,4 +1,4 @@
--- Makes a destination known, and enables it.
+-- Inserts a destination, or enables it if it exists.
 INSERT INTO hapax_destination (name, first_opened_at, opened_at)
 VALUES (?1, ?2, ?2)
 ON CONFLICT (name) DO UPDATE SET

@@ -1,4 +1,5 @@
--- Lets the lowest unfinished delivery of a key fall due if it is blocked, with no attempt made.
+-- Makes the first unfinished delivery of an order key due if it is blocked, with no attempts
+-- counted.
 UPDATE hapax_delivery SET
     state = 'retrying',
     attempt = 0,

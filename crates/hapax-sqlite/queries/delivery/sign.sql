@@ -1,5 +1,5 @@
--- Writes a node's sign of life down, and what it knows.
--- Only here: the other store appends it as it says who lives.
+-- Stores a node's heartbeat and the destinations that it knows.
+-- Only here: the PostgreSQL store appends it in the statement that lists the live nodes.
 INSERT INTO hapax_node (name, seen_at, knows)
 VALUES (?1, ?2, ?3)
 ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at, knows = excluded.knows

@@ -1,4 +1,4 @@
--- Writes down who holds a part that was opened.
+-- Records the node that owns a partition after it was opened.
 UPDATE hapax_checkpoint SET
     node = ?2,
     taken_at = ?3

@@ -1,5 +1,5 @@
--- Makes a delivery due that was to be blocked, when nothing unfinished stands before it any more.
--- Only here: the other store lets the lowest of a key go when the rest is written.
+-- Makes a blocked delivery due if no unfinished delivery of its order key is before it any more.
+-- Only here: the PostgreSQL store releases the first delivery of a key after the rest is written.
 UPDATE hapax_delivery SET
     state = 'retrying',
     next_at = ?3

@@ -1,5 +1,5 @@
 -- Reads when the event at a position was written.
--- Only here: the other store reads it as it counts.
+-- Only here: the PostgreSQL store reads it in the statement that counts.
 SELECT created_at
 FROM hapax_outbox_event
 WHERE id = ?1

@@ -1,5 +1,5 @@
--- Writes the recovery point of a phase with its rows, for the owner alone: no row changes for a
--- fenced one, and then nothing of the phase is kept.
+-- Writes the recovery point of a phase in the transaction of its rows, for the owner only. If the
+-- owner is fenced, no row changes, and the phase is rolled back.
 UPDATE hapax_idempotency_key SET
     recovery_point = coalesce(?6, recovery_point)
 WHERE tenant = ?1 AND operation = ?2 AND key = ?3

@@ -1,5 +1,5 @@
--- Turns an expired key into a tombstone: the fact that it was used stays, the answer goes.
--- Only here: the other store does all of a purge in one statement.
+-- Turns an expired key into a tombstone: the key still counts as used, but its response is deleted.
+-- Only here: the PostgreSQL store does a whole purge in one statement.
 UPDATE hapax_idempotency_key SET
     state = 'tombstone',
     response_status = NULL,

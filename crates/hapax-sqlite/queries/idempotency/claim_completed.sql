@@ -1,5 +1,6 @@
--- Claims and completes at once: no row changes when the key is taken, and then it is read.
--- Only here: the other store claims whole groups at once.
+-- Claims and completes a key in one statement. If the key is taken, no row changes, and the key is
+-- read afterwards.
+-- Only here: the PostgreSQL store claims whole groups at once.
 INSERT INTO hapax_idempotency_key
     (tenant, operation, key, fingerprint, state, epoch, response_status, response_headers,
      response_body, on_expired, created_at, completed_at, expires_at)

@@ -1,5 +1,5 @@
--- Stores the answer in the row's only write: the one writer has held the key since the claim,
--- so whatever row is there now has expired and gives way.
+-- Stores the response in the only write of the row. The single writer has owned the key since the
+-- claim, so a row that exists now has expired and is overwritten.
 INSERT INTO hapax_idempotency_key
     (tenant, operation, key, fingerprint, state, epoch, response_status, response_headers,
      response_body, on_expired, created_at, completed_at, expires_at)

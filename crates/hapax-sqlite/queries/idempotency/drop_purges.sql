@@ -1,4 +1,4 @@
--- Deletes what was noted of purges up to a number: nodes that have not read it forget everything.
--- Only here: the other store does it in a function of the database.
+-- Deletes the records of purges up to a number. Nodes that have not read them clear their caches.
+-- Only here: the PostgreSQL store does it in a function of its schema.
 DELETE FROM hapax_key_purge
 WHERE number <= ?1

@@ -1,4 +1,4 @@
--- Enters a key that has no row.
+-- Claims a key that has no row, for a phased request.
 INSERT INTO hapax_idempotency_key
     (tenant, operation, key, fingerprint, state, epoch, lease_until, request, on_expired,
      created_at, expires_at)

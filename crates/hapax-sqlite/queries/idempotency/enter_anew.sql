@@ -1,5 +1,5 @@
--- Enters a key over a row that has expired. The epoch goes on, so that no owner of the old row is
--- taken for an owner of this one.
+-- Claims a key whose row has expired, for a phased request. The epoch continues, so that an owner
+-- of the old row is not mistaken for the owner of the new one.
 UPDATE hapax_idempotency_key SET
     fingerprint = ?4,
     state = 'in_progress',

@@ -1,6 +1,6 @@
--- Finds a batch of expired answers by the index on expiry: an unfinished key never expires, nor does
--- one while a saga that was started under it has not ended.
--- Only here: the other store does all of a purge in one statement.
+-- Finds a batch of expired responses with the index on the expiry. An unfinished key never expires,
+-- and neither does a key while a saga that was started under it has not ended.
+-- Only here: the PostgreSQL store does a whole purge in one statement.
 SELECT rowid, operation, on_expired, expires_at
 FROM hapax_idempotency_key AS old
 WHERE expires_at <= ?1 AND state IN ('completed', 'failed')

@@ -1,5 +1,5 @@
--- Reads the row that holds a key, through the unique index. A key whose time is over stands a minute
--- more (?5), whenever somebody asks, while a saga that was started under it has not ended.
+-- Reads the row of a key with the unique index. While a saga that was started under an expired key
+-- has not ended, every read extends the key's expiry by a minute (?5).
 SELECT fingerprint, state, epoch, lease_until, response_status, response_headers, response_body,
        created_at,
        CASE

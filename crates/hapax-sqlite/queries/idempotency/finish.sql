@@ -1,4 +1,5 @@
--- Stores the answer of a phased request, for the owner alone: the request is not needed any more.
+-- Stores the response of a phased request, for the owner only. The stored request is deleted,
+-- because it is no longer needed.
 UPDATE hapax_idempotency_key SET
     state = ?6,
     lease_until = NULL,

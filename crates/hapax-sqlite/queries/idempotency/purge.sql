@@ -1,3 +1,3 @@
--- Deletes one expired key that the batch named.
+-- Deletes one expired key of the batch.
 DELETE FROM hapax_idempotency_key
 WHERE rowid = ?1

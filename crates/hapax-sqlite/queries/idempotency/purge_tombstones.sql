@@ -1,5 +1,5 @@
--- Deletes a batch of tombstones whose time is over, and says whose they were.
--- Only here: the other store does all of a purge in one statement.
+-- Deletes a batch of expired tombstones, and returns their operations.
+-- Only here: the PostgreSQL store does a whole purge in one statement.
 DELETE FROM hapax_idempotency_key
 WHERE rowid IN (
     SELECT rowid

@@ -1,4 +1,4 @@
--- Has the lease of a key count anew, for the owner alone: no row changes for a fenced one.
+-- Renews the lease of a key, for the owner only. If the owner is fenced, no row changes.
 UPDATE hapax_idempotency_key SET
     lease_until = ?6
 WHERE tenant = ?1 AND operation = ?2 AND key = ?3

@@ -1,5 +1,5 @@
--- Takes a key over whose lease has lapsed: the row says where its request stopped. A request that
--- was kept stays, for it is the same one.
+-- Takes over a key whose lease has expired. The row contains the last recovery point. A request
+-- that is stored already is kept, because it is the same request.
 UPDATE hapax_idempotency_key SET
     epoch = epoch + 1,
     lease_until = ?4,

@@ -1,5 +1,6 @@
--- Takes over keys whose owner died and whose request was kept, the longest lapsed first. The grace
--- doubles with every owner: what always fails is tried less and less often.
+-- Takes over keys with a stored request whose owner died, the longest expired first. The grace
+-- period doubles with every owner, so that a request that always fails is tried less and less
+-- often.
 UPDATE hapax_idempotency_key SET
     epoch = epoch + 1,
     lease_until = ?2

@@ -1,4 +1,4 @@
--- Counts what every tenant has stored: keys that stand, and the bytes that they hold.
+-- Counts the keys that each tenant has stored, and the bytes that they use.
 SELECT tenant, count(*), sum(
     coalesce(length(response_headers), 0)
     + coalesce(length(response_body), 0)

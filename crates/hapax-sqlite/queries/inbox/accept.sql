@@ -1,4 +1,4 @@
--- Takes a message once: the row stands in the transaction of the effect.
+-- Accepts a message once. The row is written in the transaction of the effect.
 INSERT INTO hapax_inbox_message
     (consumer, message_id, source, payload_hash, received_at, processed_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?5)

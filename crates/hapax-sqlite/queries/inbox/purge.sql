@@ -1,4 +1,4 @@
--- Deletes a batch of messages that no sender will send again.
+-- Deletes a batch of messages that are so old that no sender will send them again.
 DELETE FROM hapax_inbox_message
 WHERE (consumer, message_id, source) IN (
     SELECT consumer, message_id, source

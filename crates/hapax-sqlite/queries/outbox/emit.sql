@@ -1,4 +1,4 @@
--- Appends an event: the id comes from the writer's counter, so commit order is id order.
+-- Appends an event. The id comes from the writer's counter, so ids increase in commit order.
 INSERT INTO hapax_outbox_event
     (id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
      created_at, available_at)

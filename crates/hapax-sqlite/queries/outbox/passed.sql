@@ -1,6 +1,6 @@
--- Lists the events up to ?1 that no delivery waits for, as far as it is stepped; the newest is left
--- out, for its id must not be given again.
--- Only here: the other store finds and deletes in one statement.
+-- Lists the events up to ?1 that no delivery needs; the caller stops when it has enough. The newest
+-- event is left out, because its id must not be used again.
+-- Only here: the PostgreSQL store finds and deletes them in one statement.
 SELECT id, created_at
 FROM hapax_outbox_event AS event
 WHERE id <= ?1

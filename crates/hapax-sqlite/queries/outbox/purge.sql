@@ -1,3 +1,3 @@
--- Deletes one event that the batch named.
+-- Deletes one event of the batch.
 DELETE FROM hapax_outbox_event
 WHERE id = ?1

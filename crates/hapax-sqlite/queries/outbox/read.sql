@@ -1,5 +1,5 @@
--- Reads on from a frontier, as far as it is stepped: the single writer commits in id order, so
--- nothing can appear behind it.
+-- Reads the events after a frontier; the caller stops when it has enough. The single writer commits
+-- in the order of ids, so no event can appear before the frontier later.
 SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
        created_at, available_at
 FROM hapax_outbox_event

@@ -1,4 +1,4 @@
--- Reads a saga's row.
+-- Reads the row of a saga.
 SELECT id, name, version, tenant, input, headers, state, undoing, reason_code, reason_detail,
     deadline_at, epoch, wake_at, waiting_for, created_at, ended_at
 FROM hapax_saga

@@ -1,5 +1,5 @@
--- Lets a saga go until it falls due again: at once when it was told something meanwhile, and
--- never by itself when it waits for a person.
+-- Releases a saga until it is due again. It is due at once if it has received a signal meanwhile,
+-- and never by itself if it waits for a person.
 UPDATE hapax_saga SET
     lease_until = 0,
     waiting_for = CASE WHEN ended_at IS NULL THEN ?5 END,

@@ -1,4 +1,4 @@
--- Lists sagas by id; what they are given can be long and is left out.
+-- Lists sagas by id. The input is left out, because it can be long.
 SELECT id, name, version, tenant, x'' AS input, headers, state, undoing, reason_code, reason_detail,
     deadline_at, epoch, wake_at, waiting_for, created_at, ended_at
 FROM hapax_saga

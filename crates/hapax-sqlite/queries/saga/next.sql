@@ -1,4 +1,5 @@
--- When the next saga falls due that is somebody's here: one that is held, once its lease lapses.
+-- Returns when the next saga of these kinds is due; one that is owned is due when its lease
+-- expires.
 SELECT min(max(wake_at, lease_until))
 FROM hapax_saga
 WHERE wake_at IS NOT NULL

@@ -1,3 +1,3 @@
--- Deletes what a saga was told that is gone.
--- Only here: the other store's rows go with the saga's own, by a foreign key.
+-- Deletes the signals of a purged saga.
+-- Only here: on PostgreSQL they are deleted with the saga, by a foreign key.
 DELETE FROM hapax_saga_signal WHERE saga = ?1

@@ -1,3 +1,3 @@
--- Deletes the steps of a saga that is gone.
--- Only here: the other store's rows go with the saga's own, by a foreign key.
+-- Deletes the steps of a purged saga.
+-- Only here: on PostgreSQL they are deleted with the saga, by a foreign key.
 DELETE FROM hapax_saga_step WHERE saga = ?1

@@ -1,4 +1,4 @@
--- Takes one saga from whoever has it.
+-- Takes one saga, even if it is owned.
 UPDATE hapax_saga SET
     epoch = epoch + 1,
     lease_until = ?2

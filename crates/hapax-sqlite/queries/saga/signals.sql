@@ -1,4 +1,4 @@
--- Reads what a saga was told, in order.
+-- Reads the signals of a saga in order.
 SELECT name, payload, received_at
 FROM hapax_saga_signal
 WHERE saga = ?1

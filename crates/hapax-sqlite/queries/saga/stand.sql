@@ -1,5 +1,6 @@
--- Writes how a saga stands. One that has ended is due no more; one that needs a person stays due
--- until it is given back, so that what it was told meanwhile is not lost with its worker.
+-- Writes the state of a saga. A saga that has ended is not due any more. One that needs attention
+-- stays due until its owner gives it back, so that a signal that arrives meanwhile is not lost if
+-- the owner dies.
 UPDATE hapax_saga SET
     state = ?3,
     undoing = ?4,

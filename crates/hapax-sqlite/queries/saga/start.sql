@@ -1,5 +1,5 @@
--- Starts a saga, due at once; the id is the service's own, so one that stands is left alone. The key
--- of the request that starts it stands as long as the saga lives.
+-- Starts a saga, which is due at once. The service chooses the id, so a saga that exists is left
+-- alone. The key of the request that starts the saga is kept for as long as the saga runs.
 INSERT INTO hapax_saga
     (id, name, version, tenant, input, headers, state, deadline_at, wake_at, created_at, key_tenant,
      key_operation, key)

@@ -1,4 +1,5 @@
--- Writes the row of a step, or of what undoes it; a step that began keeps its place in the order.
+-- Writes the row of a step or of its compensation. A step that has started keeps its place in the
+-- order.
 INSERT INTO hapax_saga_step
     (saga, name, way, state, provider_key, request, made, error_code, error_detail, attempts,
      next_at, began_at, ended_at)

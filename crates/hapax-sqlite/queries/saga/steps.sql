@@ -1,4 +1,4 @@
--- Reads the steps of a saga in the order in which they began.
+-- Reads the steps of a saga in the order in which they started.
 SELECT name, way, state, provider_key, request, made, error_code, error_detail, attempts, next_at,
     began_at, ended_at
 FROM hapax_saga_step

@@ -1,4 +1,4 @@
--- Takes sagas that are due and nobody holds, the longest due first, and raises their epochs.
+-- Takes due sagas that have no owner, the longest due first, and raises their epochs.
 UPDATE hapax_saga SET
     epoch = epoch + 1,
     lease_until = ?2

@@ -1,8 +1,8 @@
-//! Destinations that nobody carries any more: retention does not wait for them for ever.
+//! Absent destinations, which retention waits for only for a limited time.
 //!
-//! A destination is absent while relays run and none of them carries or knows it. After it has been
-//! absent for as long as events are kept, events are deleted that it has not read. The same rule
-//! holds on a server. A destination that was disabled, and one that a relay pauses, is not absent.
+//! A destination is absent while relays are running and none of them owns or knows it. After it has
+//! been absent for as long as events are kept, events are deleted even if it has not read them. The
+//! PostgreSQL store has the same rule. A destination that is disabled or paused is not absent.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,14 @@ use crate::query;
 const HOUR_MS: i64 = 3_600 * 1_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// How far retention may go.
+/// How far retention may delete events.
 #[derive(Debug, Default)]
 pub(crate) struct Absences {
-    /// Up to which position every destination that is waited for has passed; 0 while there is none.
+    /// The lowest frontier of the destinations that retention waits for; 0 if there are none.
     pub(crate) frontier: i64,
-    /// The destinations that are no longer waited for.
+    /// The destinations that retention no longer waits for.
     pub(crate) gone: Vec<String>,
-    /// What is to be written down: a destination, and its absence unless it has ended.
+    /// Changes to store: a destination with its absence, or `None` if the absence has ended.
     notes: Vec<(String, Option<Absence>)>,
 }
 
@@ -43,8 +43,8 @@ struct Place {
 }
 
 impl Absences {
-    /// Looks who is absent at `now`. `known` are the destinations that a relay of this process knows;
-    /// what is absent since `age` milliseconds is gone.
+    /// Finds the destinations that are absent at `now`. `known` lists the destinations that relays
+    /// of this process know. A destination that has been absent for `age` milliseconds is gone.
     pub(crate) fn look(
         conn: &Connection,
         known: &BTreeSet<String>,
@@ -56,7 +56,7 @@ impl Absences {
         let places = places.query_map([living], place)?;
         let places: Vec<Place> = places.collect::<Result<_, _>>()?;
         let mut known = known.clone();
-        // Where no relay runs at all, nothing can be said about a single destination.
+        // If no relay is running at all, no destination counts as absent.
         let relays_run = !known.is_empty() || places.iter().any(|place| place.is_held);
         let mut nodes = conn.prepare_cached(query!("delivery/known"))?;
         let mut rows = nodes.query([living])?;
@@ -83,7 +83,7 @@ impl Absences {
         Ok(absences)
     }
 
-    /// Writes down what has changed.
+    /// Stores the absences that have changed.
     pub(crate) fn note(&self, conn: &Connection) -> rusqlite::Result<()> {
         for (part, absence) in &self.notes {
             let Some(absence) = absence else {
@@ -103,15 +103,15 @@ impl Absences {
         Ok(())
     }
 
-    /// Whether there is anything to write down.
+    /// Whether any absence has changed.
     pub(crate) fn has_notes(&self) -> bool {
         !self.notes.is_empty()
     }
 }
 
 impl Place {
-    /// Its absence as of now: the one that was noted before, unless somebody has carried it since, or
-    /// nobody has looked for a day.
+    /// Returns the absence as of now. The noted absence goes on, unless a relay has owned the
+    /// destination since, or retention has not run for a day.
     fn absent(&self, now: i64) -> Absence {
         let goes_on = |old: &Absence| {
             (old.epoch, old.written_at) == (self.epoch, self.written_at)

@@ -1,4 +1,4 @@
-//! Arrivals: first attempts that the far side took, a row for a run of them.
+//! Arrivals: first attempts that the receiver accepted, one row for many consecutive ones.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,10 +11,10 @@ use rusqlite::{Connection, params};
 
 use crate::query;
 
-/// Positions that one row may reach over.
+/// The most positions that one row spans.
 const SPAN: i64 = 1 << 13;
 
-/// Writes arrivals into the log.
+/// Writes arrivals to the log of attempts.
 pub(crate) fn note(conn: &Connection, part: &str, arrived: &[Arrived]) -> rusqlite::Result<()> {
     for batch in arrived {
         let mut run = BTreeSet::new();
@@ -52,7 +52,7 @@ fn write(
     Ok(())
 }
 
-/// The first attempt at a delivery, if it arrived at once.
+/// Returns the first attempt at a delivery, if that attempt succeeded.
 pub(crate) fn find(
     conn: &Connection,
     part: &str,

@@ -1,4 +1,4 @@
-//! What has fallen due, and what is blocked behind it.
+//! Parked deliveries that are due, and those that are blocked by their order keys.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,8 @@ use crate::{
     writer::Desk,
 };
 
-/// Has what is blocked fall due without its key, if `epoch` holds the part; says up to where it looked.
+/// Makes blocked deliveries due without their order keys, if `epoch` owns the partition. Returns
+/// the last position that it covered.
 pub(super) fn ignore_keys(
     desk: &Desk,
     part: &str,
@@ -38,14 +39,14 @@ pub(super) fn ignore_keys(
     Ok(until)
 }
 
-/// Parked deliveries that were found, up to the bounds of a read.
+/// The parked deliveries of one read, up to its bounds.
 pub(super) struct Found {
     except: HashSet<i64>,
     limit: usize,
     keyring: Keyring,
     bytes: usize,
     parked: Vec<Result<Parked, StoreError>>,
-    /// Position and key of those that hold one up.
+    /// Position and order key of the deliveries that block others.
     heads: Vec<(i64, String)>,
 }
 
@@ -61,7 +62,8 @@ impl Found {
         }
     }
 
-    /// Reads what is due, and so many of those behind each that holds a key up.
+    /// Reads the due deliveries, and for each that blocks its order key up to `behind` blocked
+    /// ones.
     pub(super) fn read(
         &mut self,
         conn: &Connection,
@@ -151,7 +153,7 @@ fn parked(row: &Row<'_>, keyring: &Keyring) -> Result<Parked, StoreError> {
         attempt: row.get(12).map_err(bad)?,
         next_at: Timestamp::from_millis(row.get(13).map_err(bad)?),
         order_key: row.get(14).map_err(bad)?,
-        // Nobody beside the one process operates here.
+        // Only an operator's request on the PostgreSQL store sets this.
         asked: false,
     })
 }

@@ -1,7 +1,8 @@
-//! Who holds which destination, and who lives.
+//! Ownership of partitions, and membership of nodes.
 //!
-//! One process has the file, but more than one node may be in it, one after the other or side by
-//! side; the same rules hold as on a server. The store's clock judges.
+//! Only one process has the file open, but several nodes may run in it, one after another or at the
+//! same time. The rules are those of the PostgreSQL store. All times are compared with the store's
+//! clock.
 
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::{error::store_error, query, writer::Desk};
 
-/// A silent node is forgotten after a day.
+/// After a day without a heartbeat, a node is deleted.
 const DAY_MS: i64 = 24 * 3_600 * 1_000;
 
-/// Opens a part for a node, unless another one that lives holds it.
+/// Opens a partition for a node, unless another live node owns it.
 pub(super) fn take(
     desk: &Desk,
     part: &str,
@@ -34,7 +35,7 @@ pub(super) fn take(
         return Ok(None);
     }
     let owner = owner(conn, part).map_err(store_error)?;
-    // One that takes its own part anew may have panicked over what it had on the wire.
+    // A node that takes its own partition again may have panicked during an attempt.
     let other = owner.as_deref().filter(|owner| *owner != node);
     let opened = super::open_after(desk, part, other)?;
     let take = || {
@@ -45,14 +46,14 @@ pub(super) fn take(
     Ok(Some(opened))
 }
 
-/// Which node holds a part.
+/// Returns the node that owns a partition.
 fn owner(conn: &Connection, part: &str) -> rusqlite::Result<Option<String>> {
     let mut owner = conn.prepare_cached(query!("delivery/owner"))?;
     let held = owner.query_row([part], |row| row.get(0)).optional()?;
     Ok(held.flatten())
 }
 
-/// Writes down whose attempts were cut off.
+/// Records which node's attempts were interrupted.
 pub(super) fn interrupt_owner(
     conn: &Connection,
     part: &str,
@@ -66,7 +67,7 @@ pub(super) fn interrupt_owner(
     Ok(())
 }
 
-/// Counts the attempts at these deliveries that were cut off while their owner lived on.
+/// Counts the interrupted attempts at these deliveries whose owner has sent a heartbeat since.
 pub(super) fn outlived(
     conn: &Connection,
     part: &str,
@@ -83,8 +84,8 @@ pub(super) fn outlived(
     Ok(all)
 }
 
-/// Writes a sign of life down, with a line for each destination that is known, and says who else
-/// lives and holds what.
+/// Stores a node's heartbeat with its known destinations, one per line. Returns the live nodes and
+/// the partitions that they own.
 pub(super) fn attend(
     desk: &Desk,
     node: &str,
@@ -100,7 +101,7 @@ pub(super) fn attend(
     sign().map_err(store_error)
 }
 
-/// Lets a part go, if `epoch` is its own still.
+/// Gives up a partition, if `epoch` still owns it.
 pub(super) fn give_up(desk: &Desk, part: &str, epoch: i64) -> Result<(), StoreError> {
     let give_up = || {
         let mut give_up = desk.conn.prepare_cached(query!("delivery/give_up"))?;
@@ -112,7 +113,7 @@ pub(super) fn give_up(desk: &Desk, part: &str, epoch: i64) -> Result<(), StoreEr
     }
 }
 
-/// Lets everything go that a node holds, and forgets the node.
+/// Gives up all partitions of a node, and deletes the node.
 pub(super) fn leave(desk: &Desk, node: &str) -> rusqlite::Result<()> {
     let long_ago = desk.now().as_millis().saturating_sub(DAY_MS);
     let conn = &desk.conn;
@@ -149,7 +150,7 @@ fn attendance(
             attendance.nodes.push(name);
         }
     }
-    // With a lease of nothing not even the sign that was just written is young enough.
+    // If the lease is zero, even the heartbeat that was just written is too old.
     if let Err(place) = attendance
         .nodes
         .binary_search_by(|it| it.as_str().cmp(node))
@@ -159,7 +160,7 @@ fn attendance(
     Ok(attendance)
 }
 
-/// The moments between which a sign of life says that a node lives now.
+/// The times between which a heartbeat shows that a node is alive now.
 fn window(desk: &Desk, lease: Duration) -> (i64, i64) {
     let now = desk.now().as_millis();
     let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);

@@ -1,7 +1,8 @@
-//! Sagas: their rows, who holds them, and what falls due.
+//! Sagas: their rows, their ownership, and when they are due.
 //!
-//! A saga is held by its epoch. The transaction of a move renews the lease first, which finds no
-//! row when another owner has come since; the writer is alone, so until it ends none comes.
+//! A saga is owned by an epoch. Every transaction of an owner first renews the lease. This changes
+//! no row if another owner has taken the saga since, and the transaction is fenced. There is only
+//! one writer, so no other owner can take the saga before the transaction ends.
 
 mod rows;
 
@@ -70,7 +71,7 @@ impl Sagas for Sqlite {
         let draft = Draft::new(owned.tenant.clone(), owned.headers.clone());
         let mut tx = match dialogue::open(self, Under::Nothing, draft).await? {
             Claimed::Open(tx) => tx,
-            Claimed::Known(_) => return Err(corrupt("an answer to a claim that was not made")),
+            Claimed::Known(_) => return Err(corrupt("a claim outcome although no claim was made")),
         };
         let (id, epoch) = (owned.id.clone(), owned.epoch);
         let held = tx.ask(move |desk| {
@@ -110,7 +111,7 @@ impl Sagas for Sqlite {
                 bound(told),
             ];
             let changed = change(&desk.conn, query!("saga/give_back"), given)?;
-            // Somebody here may be waiting for it to fall due.
+            // A runner of this process may be waiting for the saga to become due.
             desk.notify_after_commit();
             if changed == 0 {
                 return Err(StoreError::Fenced);
@@ -285,7 +286,7 @@ impl SagaRows for Tx {
     }
 }
 
-/// The kinds as JSON, for a statement that takes any number of them.
+/// Encodes the kinds as JSON, for a statement that takes any number of them.
 fn listed(kinds: &[Kind]) -> Result<String, StoreError> {
     let kinds: Vec<_> = kinds
         .iter()
@@ -319,7 +320,7 @@ fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// What cannot be written because of what it says.
+/// The error for a value that cannot be written because of its content.
 fn refused(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
     StoreError::Statement {
         source: error.into(),

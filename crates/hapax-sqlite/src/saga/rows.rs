@@ -1,4 +1,4 @@
-//! Rows of sagas, as they are read back: a row, its steps, and what it was told.
+//! Reads sagas: the row, its steps and its signals.
 
 use bytes::Bytes;
 use hapax::{
@@ -14,7 +14,7 @@ use crate::{
     query,
 };
 
-/// Rows of sagas, each as far as it can be read.
+/// Reads the saga rows that a statement returns. An unreadable row is an error of its own item.
 pub(super) fn select(
     conn: &Connection,
     sql: &'static str,
@@ -26,7 +26,7 @@ pub(super) fn select(
     })
 }
 
-/// The saga that a statement returns, if there is one.
+/// Returns the saga that a statement finds, with its steps and signals.
 pub(super) fn one(
     conn: &Connection,
     sql: &'static str,
@@ -36,7 +36,7 @@ pub(super) fn one(
     found.map(|saga| whole(conn, saga?)).transpose()
 }
 
-/// A saga with its steps and what it was told.
+/// Adds the steps and the signals to a saga.
 pub(super) fn whole(conn: &Connection, mut saga: SagaRecord) -> Result<SagaRecord, StoreError> {
     let of_this = |error| of_saga(&saga.id, error);
     let steps = read(conn, query!("saga/steps"), &[&saga.id], step)?;
@@ -48,13 +48,14 @@ pub(super) fn whole(conn: &Connection, mut saga: SagaRecord) -> Result<SagaRecor
     Ok(saga)
 }
 
-/// Those that can be read; one that cannot lapses, and keeps nobody from the others.
+/// Returns the sagas that can be read. The lease of an unreadable one expires, and it does not keep
+/// the runner from the others.
 pub(super) fn readable(
     found: impl Iterator<Item = Result<SagaRecord, StoreError>>,
 ) -> Result<Vec<SagaRecord>, StoreError> {
     let readable = |saga| match saga {
         Err(error @ StoreError::Corrupt { .. }) => {
-            tracing::error!(error = error.error_chain(), "a saga lapses");
+            tracing::error!(error = error.error_chain(), "a saga cannot be read");
             None
         }
         saga => Some(saga),
@@ -76,7 +77,7 @@ fn read<T>(
     read().map_err(store_error)
 }
 
-/// Says which saga it is that cannot be read.
+/// Adds the id of the saga to the error.
 fn of_saga(id: &str, error: StoreError) -> StoreError {
     match error {
         StoreError::Corrupt { what } => corrupt(format!("{id}: {what}")),
@@ -89,7 +90,7 @@ fn saga(row: &Row<'_>) -> Result<SagaRecord, StoreError> {
     let state: String = row.get(6).map_err(unreadable)?;
     let tenant: Option<String> = row.get(3).map_err(unreadable)?;
     let standing = Standing {
-        state: State::named(&state).ok_or_else(|| corrupt(format!("saga state {state}")))?,
+        state: State::named(&state).ok_or_else(|| corrupt(format!("saga in state {state:?}")))?,
         undoing: row.get(7).map_err(unreadable)?,
         reason: refusal(row, 8).map_err(unreadable)?,
         deadline_at: moment(row, 10).map_err(unreadable)?,
@@ -123,8 +124,9 @@ fn step(row: &Row<'_>) -> Result<StepRecord, StoreError> {
     let state: String = row.get(2).map_err(unreadable)?;
     Ok(StepRecord {
         name: row.get(0).map_err(unreadable)?,
-        way: Way::named(&way).ok_or_else(|| corrupt(format!("way of a step {way}")))?,
-        state: StepState::named(&state).ok_or_else(|| corrupt(format!("step state {state}")))?,
+        way: Way::named(&way).ok_or_else(|| corrupt(format!("direction of a step {way:?}")))?,
+        state: StepState::named(&state)
+            .ok_or_else(|| corrupt(format!("step in state {state:?}")))?,
         provider_key: row.get(3).map_err(unreadable)?,
         request: Bytes::from(row.get::<_, Vec<u8>>(4).map_err(unreadable)?),
         made: Bytes::from(row.get::<_, Vec<u8>>(5).map_err(unreadable)?),
@@ -160,7 +162,7 @@ fn perhaps(row: &Row<'_>, place: usize) -> rusqlite::Result<Option<Timestamp>> {
 
 #[expect(
     clippy::needless_pass_by_value,
-    reason = "it is what `map_err` hands over"
+    reason = "`map_err` passes the error by value"
 )]
 fn unreadable(error: rusqlite::Error) -> StoreError {
     corrupt(format!("saga: {error}"))

@@ -1,4 +1,4 @@
-//! A clock that was ahead and is put right: what waits for a moment of that clock falls due.
+//! Recovery from a clock that was ahead: times that were stored under it are brought forward.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const LEASE: Duration = Duration::from_secs(10);
 const DAYS: Duration = Duration::from_hours(72);
 const HOOK: &str = "hook";
 
-/// How the store learns that the clock was put right.
+/// When the store detects that the clock was corrected.
 #[derive(Clone, Copy, Debug)]
 enum Learns {
     ByRestart,
@@ -41,7 +41,7 @@ async fn a_saga_does_not_sleep_until_a_clock_that_was_ahead_is_reached() {
         let store = put_right(&fixture, right, learns).await;
         let first = taken(&store).await;
         assert!(first.contains(&"asleep".to_owned()), "{learns:?} {first:?}");
-        // Those that are held lapse with a lease that begins now.
+        // The lease of an owned saga now ends one lease after the correction.
         fixture.clock.advance(LEASE);
         let then = taken(&store).await;
         for id in [&held.id, "new"] {
@@ -100,7 +100,7 @@ async fn a_dead_owners_key_is_not_its_until_a_clock_that_was_ahead_is_reached() 
         assert!(matches!(enter(&store).await, Entered::Known(_)));
         fixture.clock.advance(LEASE);
         let Entered::Owned(owned) = enter(&store).await else {
-            panic!("{learns:?}: a dead owner has the key");
+            panic!("{learns:?}: the dead owner still owns the key");
         };
         assert!(owned.resumed);
     }
@@ -131,7 +131,7 @@ async fn a_dead_owners_request_is_taken_over_though_its_clock_was_ahead() {
     }
 }
 
-/// A store whose clock is days ahead, and what the time is in truth.
+/// A store whose clock is days ahead, and the correct time.
 async fn ahead() -> (Fixture, Timestamp) {
     let fixture = Fixture::new().await;
     let right = fixture.clock.now();
@@ -139,7 +139,7 @@ async fn ahead() -> (Fixture, Timestamp) {
     (fixture, right)
 }
 
-/// Puts the clock right; the store is opened anew where that is how it learns of it.
+/// Corrects the clock, and reopens the store if `learns` says so.
 async fn put_right(fixture: &Fixture, right: Timestamp, learns: Learns) -> Sqlite {
     match learns {
         Learns::WhileItRuns => {

@@ -1,4 +1,4 @@
-//! Encryption at rest: what lies in the file, and who can read it.
+//! Encryption at rest: the file has no plaintext, and only the right keys can read it.
 
 use std::{fs, time::Duration};
 
@@ -16,7 +16,7 @@ use hapax_testkit::events::{answer, claim, keyring, single_shot};
 
 use crate::fixture::Fixture;
 
-/// What a card says, in an answer, a request and an event.
+/// The secret in a response, a request and an event.
 const CARD: &str = r#"{"card":"4242424242424242"}"#;
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn nothing_that_was_said_lies_in_the_file() {
     let encrypted = Fixture::with(|it| it.keyring = keyring(&[1])).await;
     say_all(&encrypted.store).await;
     assert!(!holds_the_card(&encrypted));
-    // What looks for it would find it.
+    // The search finds the card if it is not encrypted.
     let plain = Fixture::new().await;
     say_all(&plain.store).await;
     assert!(holds_the_card(&plain));
@@ -45,7 +45,7 @@ async fn whoever_lacks_the_key_is_told_so_and_nothing_runs_again() {
     missing(other.single_shot(shot).await.unwrap_err());
     missing(other.enter(entry("tx")).await.unwrap_err());
     missing(events(&other).await.unwrap_err());
-    // The one request that cannot be read holds up no other.
+    // The one unreadable request does not keep the others from being taken over.
     other.enter(entry("lapsed")).await.unwrap();
     let taken = taken_over(&other).await;
     assert_eq!(taken.len(), 1);
@@ -61,7 +61,7 @@ async fn a_key_that_was_replaced_still_reads_and_the_new_one_writes() {
         let Claimed::Known(Known::Replay { answer: stored, .. }) =
             both.claim(claim(key)).await.unwrap()
         else {
-            panic!("{key} was answered");
+            panic!("{key} should be completed");
         };
         assert_eq!(stored, answer(CARD));
     }
@@ -85,7 +85,7 @@ async fn what_was_kept_before_there_was_a_key_is_read_as_ever() {
     assert_eq!(taken_over(&with_key).await[0].request, CARD);
 }
 
-/// An answer of each kind, an event, and a request whose owner has died.
+/// Stores a response of each kind, an event, and a request whose owner has died.
 async fn say_all(store: &Sqlite) {
     let shot = single_shot(claim("shot"), Vec::new(), CARD);
     assert!(matches!(
@@ -132,7 +132,7 @@ async fn events(store: &Sqlite) -> Result<Vec<String>, StoreError> {
     Ok(texts.collect())
 }
 
-/// The same file, opened anew with other keys.
+/// Reopens the file with other keys.
 async fn again(fixture: &Fixture, keyring: Keyring) -> Sqlite {
     fixture.store.close().await.unwrap();
     let mut settings = fixture.settings();
@@ -140,7 +140,7 @@ async fn again(fixture: &Fixture, keyring: Keyring) -> Sqlite {
     Sqlite::open(settings).unwrap()
 }
 
-/// Whether the file or its log has the number of the card somewhere.
+/// Whether the file or its log contains the number of the card.
 fn holds_the_card(fixture: &Fixture) -> bool {
     let number = b"4242424242424242";
     let files = fs::read_dir(fixture.directory.path()).unwrap();

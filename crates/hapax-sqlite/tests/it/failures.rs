@@ -1,4 +1,4 @@
-//! Bad days: a full disk, a broken row, a closed store, and what is left afterwards.
+//! Failures: a full disk, a broken row, a closed store, and the state after each of them.
 
 use hapax::{
     delivery::{Frontier, Shards},
@@ -13,7 +13,7 @@ use crate::fixture::{Fixture, INSERT, answer, claim, note, notes, settings, shot
 
 const BLOB: &str = "INSERT INTO note (text) VALUES (hex(randomblob(?1)))";
 
-/// Writes until nothing fits any more, and returns what the store said then.
+/// Writes until the disk is full, and returns the error.
 async fn fill(store: &Sqlite) -> StoreError {
     for bytes in [100_000, 10_000, 1_000, 100] {
         loop {
@@ -47,7 +47,7 @@ async fn a_full_disk_is_unavailable_until_there_is_space_again() {
     );
     assert!(
         fixture.notes().await.contains(&"before".to_owned()),
-        "what was there can be read"
+        "earlier rows can still be read"
     );
     let delete = |conn: &Connection| conn.execute("DELETE FROM note WHERE text <> 'before'", []);
     fixture.store.write(delete).await.unwrap();
@@ -132,7 +132,7 @@ async fn what_was_acknowledged_is_in_a_copy_of_the_files_taken_right_then() {
     let mut tx = fixture.claim("acknowledged").await;
     note(&mut tx, "acknowledged").await;
     tx.complete(&answer(), Effect::Keep).await.unwrap();
-    // As a crash would leave them: the log is not merged, the lock is nobody's.
+    // The files as after a crash: the log is not merged, and no process holds the lock.
     let copy = tempfile::tempdir().unwrap();
     for name in ["test.db", "test.db-wal"] {
         std::fs::copy(fixture.directory.path().join(name), copy.path().join(name)).unwrap();

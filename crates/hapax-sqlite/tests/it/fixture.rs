@@ -1,4 +1,4 @@
-//! A store in a directory of its own, and the requests that the tests make of it.
+//! A store in a temporary directory, and the requests that the tests send to it.
 
 use std::{path::PathBuf, sync::mpsc, time::Duration};
 
@@ -32,7 +32,7 @@ impl Fixture {
     }
 
     pub(crate) async fn with(adjust: impl FnOnce(&mut Settings)) -> Self {
-        let directory = tempfile::tempdir().expect("a directory can be made");
+        let directory = tempfile::tempdir().expect("a directory can be created");
         let clock = ManualClock::new();
         let mut settings = settings(directory.path().join("test.db"), &clock);
         adjust(&mut settings);
@@ -40,7 +40,7 @@ impl Fixture {
         store
             .migrate("test", &[(1, "note", NOTES)])
             .await
-            .expect("the table is made");
+            .expect("the table is created");
         Self {
             store,
             clock,
@@ -56,7 +56,7 @@ impl Fixture {
         settings(self.path(), &self.clock)
     }
 
-    /// Holds the writer, so that whatever is asked of it meanwhile waits together.
+    /// Blocks the writer, so that all requests until it continues wait together.
     pub(crate) async fn hold(&self) -> Held {
         let (let_go, waits) = mpsc::channel::<()>();
         let (begin, holds) = oneshot::channel();
@@ -67,11 +67,11 @@ impl Fixture {
             Ok(())
         };
         let task = tokio::spawn(async move { store.write(hold).await });
-        holds.await.expect("the writer is held");
+        holds.await.expect("the writer is blocked");
         Held { let_go, task }
     }
 
-    /// Waits until so many writes are queued.
+    /// Waits until `count` writes are queued.
     pub(crate) async fn queued(&self, count: usize) {
         while self.store.queued() < count {
             tokio::task::yield_now().await;
@@ -87,7 +87,7 @@ impl Fixture {
             .store
             .claim(claim(key))
             .await
-            .expect("a claim is answered")
+            .expect("the claim returns")
         {
             Claimed::Open(tx) => tx,
             Claimed::Known(known) => panic!("the key should be free, not {known:?}"),
@@ -95,7 +95,7 @@ impl Fixture {
     }
 }
 
-/// A writer that works on nothing else until it is let go.
+/// A blocked writer, which continues after [`Held::let_go`].
 pub(crate) struct Held {
     let_go: mpsc::Sender<()>,
     task: JoinHandle<Result<(), StoreError>>,
@@ -104,7 +104,7 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) async fn let_go(self) {
         drop(self.let_go);
-        // It may share its commit, and its fate, with those that waited.
+        // The blocking job may share its commit, and so its failure, with the jobs that waited.
         let _shared = self.task.await.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Groups: who shares a commit, and who is answered when.
+//! Groups: which requests share a commit, and when they get their results.
 
 use std::sync::{
     Arc, Mutex,
@@ -29,7 +29,7 @@ fn counted() -> (Failpoints, Arc<AtomicUsize>) {
     (failpoints, commits)
 }
 
-/// Runs `jobs` while the writer is held, so that all of them wait together.
+/// Queues `jobs` while the writer is blocked, so that all of them wait together.
 async fn check_commits(group_max: usize, jobs: usize, expected: std::ops::RangeInclusive<usize>) {
     let (failpoints, commits) = counted();
     let fixture = Fixture::with(|settings| {
@@ -86,7 +86,7 @@ async fn nobody_is_answered_before_the_commit() {
     assert_eq!(
         *seen.lock().unwrap(),
         [0, 1],
-        "each commit comes before its answer"
+        "each commit comes before its results"
     );
 }
 
@@ -215,7 +215,7 @@ async fn a_write_that_ends_its_transaction_is_refused_and_harms_nobody() {
 #[tokio::test]
 async fn a_write_does_not_end_its_transaction_by_a_statement_that_the_writer_prepared() {
     let fixture = Fixture::new().await;
-    // By now the connection has every statement of a group, of one that failed too.
+    // After this the connection has cached all statements of the writer, also those for failures.
     let failed = fixture
         .store
         .write(|conn| conn.execute_batch("no SQL"))
@@ -244,14 +244,14 @@ async fn a_write_does_not_end_its_transaction_by_a_statement_that_the_writer_pre
     assert!(fixture.notes().await.is_empty());
 }
 
-/// Leaves a reference that is only checked at the commit.
+/// Inserts a dangling reference, which is only checked at the commit.
 fn dangle(conn: &Connection) -> rusqlite::Result<usize> {
     conn.execute("INSERT INTO child (parent) VALUES (7)", [])
 }
 
 type Wrote = Result<usize, StoreError>;
 
-/// Writes something bad and a note, which wait together.
+/// Writes a dangling reference and a note, which wait together.
 async fn dangle_beside(fixture: &Fixture, text: &'static str) -> (Wrote, Wrote) {
     let note = move |conn: &Connection| conn.execute(INSERT, [text]);
     let held = fixture.hold().await;
@@ -287,14 +287,14 @@ async fn a_constraint_that_fails_at_the_commit_is_told_to_whoever_broke_it() {
             (Err(StoreError::Unavailable { .. }), Err(StoreError::Unavailable { .. })) => {
                 break fixture;
             }
-            // A writer that is held up between them has a group for each.
+            // If the writer was delayed between the two, each had its own group.
             (Err(_), Ok(_)) if tries < 20 => tries += 1,
             told => panic!("{told:?}"),
         }
     };
     assert!(
         fixture.notes().await.is_empty(),
-        "what was not acknowledged did not happen"
+        "unacknowledged writes are not kept"
     );
     let (bad, neighbour) = dangle_beside(&fixture, "kept").await;
     assert!(matches!(bad, Err(StoreError::Statement { .. })), "{bad:?}");

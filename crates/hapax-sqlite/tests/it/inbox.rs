@@ -1,4 +1,4 @@
-//! The inbox of a file that was written before a source had message ids of its own.
+//! The inbox of a database from a version in which message ids were not separate per source.
 
 use hapax::{
     event::Headers,
@@ -12,7 +12,7 @@ use hapax_sqlite::{
 
 use crate::fixture::Fixture;
 
-/// What the version before had.
+/// The migrations of the previous version.
 const BEFORE: [&str; 6] = [
     include_str!("../../migrations/0001_keys_outbox_inbox_deliveries.sql"),
     include_str!("../../migrations/0002_phased_requests.sql"),
@@ -59,7 +59,7 @@ async fn what_was_accepted_before_the_upgrade_is_known_by_its_stored_source() {
         assert_eq!(accepted, told, "{source} {payload}");
     }
     store.close().await.unwrap();
-    // Opened again, its tables are held against those that the migrations make.
+    // When it is opened again, its tables are compared with those that the migrations create.
     let store = Sqlite::open(settings).unwrap();
     let kept =
         "SELECT count(*) FROM hapax_inbox_message WHERE received_at = 7 AND processed_at = 7";
@@ -67,7 +67,7 @@ async fn what_was_accepted_before_the_upgrade_is_known_by_its_stored_source() {
     assert_eq!(kept.await.unwrap(), 3);
 }
 
-/// Makes the tables of the version before, and the record that says so.
+/// Creates the tables of the previous version, and the records of its migrations.
 fn record(before: &Connection, newest: &Connection) {
     let record = "SELECT sql FROM sqlite_schema WHERE name = 'hapax_migration'";
     let record: String = newest.query_row(record, [], |row| row.get(0)).unwrap();

@@ -1,4 +1,4 @@
-//! The law of stores, held against this one.
+//! Runs the conformance suite of stores on the SQLite store.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const ROWS: &str = "CREATE TABLE business (value TEXT NOT NULL)";
 const INSERT: &str = "INSERT INTO business (value) VALUES (?1)";
 
-/// A store in a directory of its own.
+/// A store in a temporary directory.
 struct Embedded<const ENCRYPTED: bool = false> {
     store: Sqlite,
     settings: Settings,
@@ -24,14 +24,14 @@ impl<const ENCRYPTED: bool> StoreUnderTest for Embedded<ENCRYPTED> {
     type Store = Sqlite;
 
     async fn fresh(clock: Clock, random: Random) -> Self {
-        let directory = Arc::new(tempfile::tempdir().expect("a directory can be made"));
+        let directory = Arc::new(tempfile::tempdir().expect("a directory can be created"));
         let mut settings = Settings::new(directory.path().join("law.db"), clock, random);
         if ENCRYPTED {
             settings.keyring = keyring(&[1]);
         }
         let store = Sqlite::open(settings.clone()).expect("the store opens");
         let migrated = store.migrate("law", &[(1, "business", ROWS)]).await;
-        migrated.expect("the business table is made");
+        migrated.expect("the business table is created");
         Self {
             store,
             settings,
@@ -91,7 +91,7 @@ impl<const ENCRYPTED: bool> StoreUnderTest for Embedded<ENCRYPTED> {
     }
 }
 
-/// Copies a database that is open, as `.backup` does.
+/// Copies an open database, as `.backup` does.
 pub(crate) fn image(database: &Path, image: &Path) {
     let _none = fs::remove_file(image);
     let conn = Connection::open(database).expect("the database opens");
@@ -99,8 +99,8 @@ pub(crate) fn image(database: &Path, image: &Path) {
     copied.expect("the database is copied");
 }
 
-/// Puts a copy in the place of what an open database holds, as `.restore` does: in one transaction of
-/// another connection.
+/// Replaces the contents of an open database by those of a copy, as `.restore` does: in one
+/// transaction of another connection.
 pub(crate) fn set_back(database: &Path, image: &Path) {
     let conn = Connection::open(database).expect("the database opens");
     let attach = conn.execute("ATTACH ?1 AS image", [image.to_str().expect("a path")]);
@@ -120,7 +120,7 @@ pub(crate) fn set_back(database: &Path, image: &Path) {
 
 hapax_testkit::store_suite!(Embedded);
 
-/// The same law where answers, requests and payloads are encrypted.
+/// The same suite with encrypted responses, requests and payloads.
 mod encrypted {
     type Encrypted = super::Embedded<true>;
     hapax_testkit::store_suite!(Encrypted);

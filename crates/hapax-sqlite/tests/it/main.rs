@@ -1,6 +1,6 @@
-//! What the SQLite store must do: the law of all stores, and what is its own.
+//! Tests of the SQLite store: the conformance suite of all stores, and tests of this store only.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod fixture;
 mod law;

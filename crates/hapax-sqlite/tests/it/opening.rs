@@ -1,10 +1,10 @@
-//! Opening: who is refused, and by which name.
+//! Opening a store: which files are refused, and with which error.
 
 use hapax_sqlite::{OpenError, SchemaError, Settings, Sqlite, rusqlite::Connection};
 
 use crate::fixture::{Fixture, NOTES};
 
-/// Stored answers and payloads are in these files in the clear.
+/// These files contain stored responses and payloads in the clear.
 #[cfg(unix)]
 #[tokio::test]
 async fn what_is_made_is_for_its_owner_alone_and_what_was_there_keeps_its_rights() {
@@ -27,7 +27,7 @@ async fn what_is_made_is_for_its_owner_alone_and_what_was_there_keeps_its_rights
     store.close().await.unwrap();
 }
 
-/// Closes a good store, lets `tamper` at its file, and requires that opening it is refused.
+/// Closes a store, runs `tamper` on its file, and checks that opening it is refused.
 async fn check_refused(tamper: &str, fits: impl FnOnce(&SchemaError) -> bool) {
     let fixture = Fixture::new().await;
     fixture.store.close().await.unwrap();
@@ -42,7 +42,7 @@ async fn check_refused(tamper: &str, fits: impl FnOnce(&SchemaError) -> bool) {
 }
 
 fn open(settings: Settings) -> OpenError {
-    Sqlite::open(settings).expect_err("it should be refused")
+    Sqlite::open(settings).expect_err("the store should be refused")
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn a_second_opener_is_refused_at_once_and_by_name() {
         .store
         .write(|_| Ok(()))
         .await
-        .expect("the first one works on");
+        .expect("the first store still works");
 }
 
 #[tokio::test]
@@ -191,7 +191,10 @@ async fn a_services_migrations_follow_the_same_rules() {
     let more = "ALTER TABLE note ADD COLUMN more TEXT";
     let both = [(1, "note", NOTES), (2, "more", more)];
     store.migrate("test", &both).await.unwrap();
-    store.migrate("test", &both).await.expect("twice is once");
+    store
+        .migrate("test", &both)
+        .await
+        .expect("applied migrations are skipped");
     let older = store.migrate("test", &both[..1]).await;
     assert!(
         matches!(
@@ -236,7 +239,7 @@ async fn a_failed_migration_leaves_nothing_of_its_plan() {
     store
         .migrate("plan", &plan[..1])
         .await
-        .expect("what is good can be applied");
+        .expect("the good migration can be applied");
 }
 
 #[tokio::test]
@@ -250,7 +253,7 @@ async fn a_migration_that_ends_its_transaction_is_refused() {
     store.write(|_| Ok(())).await.unwrap();
 }
 
-/// What is written to it now, nobody would find.
+/// Further writes to such a file would be lost.
 #[tokio::test]
 async fn a_file_that_was_replaced_or_deleted_is_written_to_no_more() {
     for is_replaced in [true, false] {

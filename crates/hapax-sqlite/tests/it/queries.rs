@@ -1,4 +1,4 @@
-//! Every query file, held against a fresh database.
+//! Checks every query file on a fresh database.
 
 use std::{fs, path::Path};
 
@@ -22,7 +22,7 @@ async fn every_query_file_prepares_and_says_why_it_is_there() {
             let sql = fs::read_to_string(&path).unwrap();
             assert!(
                 sql.starts_with("-- "),
-                "{path:?} does not say why it is there"
+                "{path:?} does not start with a comment that gives its reason"
             );
             let lines = sql.lines().filter(|line| !line.starts_with("--"));
             let statement = lines.collect::<Vec<_>>().join("\n");
@@ -32,7 +32,7 @@ async fn every_query_file_prepares_and_says_why_it_is_there() {
             );
             assert!(
                 !sql.contains('*') || sql.contains("count(*)"),
-                "{path:?} names no columns"
+                "{path:?} uses `*` instead of column names"
             );
             conn.prepare(&sql)
                 .unwrap_or_else(|error| panic!("{path:?}: {error}"));

@@ -1,4 +1,4 @@
-//! How much one read of the outbox or of parked deliveries brings into memory.
+//! Bounds of one read of the outbox or of parked deliveries.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn parked_deliveries_are_read_by_the_bytes_too() {
         .map(|parked| parked.event.event.payload.bytes().len())
         .sum();
     assert!(!due.is_empty());
-    assert!(bytes <= READ_BYTES + 1_000_002, "{bytes} bytes at once");
+    assert!(bytes <= READ_BYTES + 1_000_002, "{bytes} bytes in one read");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Retention: what this store keeps beyond the law.
+//! Retention: what this store keeps in addition to the conformance suite.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use hapax_sqlite::rusqlite::Connection;
 
 use crate::fixture::{Fixture, shot};
 
-/// A key that is there again, expired as before, as soon as it is deleted.
+/// A trigger that inserts an expired key again as soon as it is deleted.
 const EXPIRE_AGAIN: &str = "
     CREATE TRIGGER again AFTER DELETE ON hapax_idempotency_key BEGIN
         INSERT INTO hapax_idempotency_key
@@ -68,7 +68,7 @@ async fn keys_that_expire_without_end_keep_no_event_from_going() {
         .keys(&fixture.store)
         .events(&fixture.store, ages)
         .sagas(&fixture.store, ages);
-    assert!(kinds.round().await, "keys are left");
+    assert!(kinds.round().await, "expired keys are left");
     assert_eq!(events(&fixture).await, 1);
 }
 
@@ -88,7 +88,8 @@ async fn a_kind_that_fails_keeps_no_other_from_going() {
     assert_eq!(events(&fixture).await, 1);
 }
 
-/// Stamps of a clock that was ahead neither keep events from going nor have them go early.
+/// Timestamps of a clock that was ahead neither keep events from being deleted nor delete them
+/// early.
 #[tokio::test]
 async fn stamps_of_the_future_keep_no_event_from_going() {
     const AHEAD: Duration = Duration::from_hours(24 * 365);
@@ -100,7 +101,7 @@ async fn stamps_of_the_future_keep_no_event_from_going() {
     emit(&fixture, 700).await;
     pass(&fixture, "hook", 10_000).await;
     purge(&fixture).await;
-    assert_eq!(events(&fixture).await, 1_900, "none of them is old");
+    assert_eq!(events(&fixture).await, 1_900, "none of these events is old");
     fixture.clock.advance(2 * DAY);
     emit(&fixture, 3).await;
     pass(&fixture, "hook", 10_000).await;
@@ -108,7 +109,7 @@ async fn stamps_of_the_future_keep_no_event_from_going() {
     assert_eq!(events(&fixture).await, 3);
 }
 
-/// As on a server: who leaves for good is waited for as long as events are kept.
+/// As on PostgreSQL, retention waits for an absent destination as long as events are kept.
 #[tokio::test]
 async fn a_destination_that_nobody_carries_any_more_is_not_waited_for_for_ever() {
     let fixture = Fixture::new().await;
@@ -118,7 +119,7 @@ async fn a_destination_that_nobody_carries_any_more_is_not_waited_for_for_ever()
     fixture.store.follow(Arc::downgrade(&relay));
     emit(&fixture, 5).await;
     check_kept(&fixture, 2, 5).await;
-    // Somebody has carried it since: it is waited for anew.
+    // A relay has served it since, so the wait starts again.
     pass(&fixture, "left", 1).await;
     check_kept(&fixture, 2, 4).await;
     check_kept(&fixture, 1, 1).await;
@@ -129,7 +130,7 @@ async fn a_destination_that_nobody_carries_any_more_is_not_waited_for_for_ever()
     assert_eq!(
         left.unwrap().events.len(),
         3,
-        "it goes on with what is there"
+        "it continues with the events that are left"
     );
 }
 
@@ -138,14 +139,14 @@ async fn a_destination_is_waited_for_while_nobody_can_say_that_it_is_gone() {
     let fixture = Fixture::new().await;
     emit(&fixture, 5).await;
     pass(&fixture, "left", 1).await;
-    // No relay runs.
+    // No relay is running.
     check_kept(&fixture, 4, 4).await;
-    // One runs that knows it, and carries it not: it is paused.
+    // A relay knows the destination but does not serve it, because it is paused.
     let relay = Arc::new(KnownDestinations::default());
     relay.set(["hook".to_owned(), "left".to_owned()].into());
     fixture.store.follow(Arc::downgrade(&relay));
     check_kept(&fixture, 4, 4).await;
-    // It was disabled for failing.
+    // The destination is disabled.
     relay.set(["hook".to_owned()].into());
     let opened = Deliveries::open(&fixture.store, "left").await.unwrap();
     let disable = Settlement {
@@ -158,8 +159,8 @@ async fn a_destination_is_waited_for_while_nobody_can_say_that_it_is_gone() {
     check_kept(&fixture, 4, 4).await;
 }
 
-/// Lets so many times 20 hours go by, with "hook" carried all the time, and requires that so many
-/// events are there then.
+/// Advances the clock by `times` times 20 hours while "hook" is served, and checks that `count`
+/// events are left.
 async fn check_kept(fixture: &Fixture, times: u32, count: i64) {
     for _ in 0..times {
         fixture.clock.advance(Duration::from_hours(20));
@@ -181,7 +182,7 @@ async fn emit(fixture: &Fixture, count: usize) {
     tx.commit().await.unwrap();
 }
 
-/// Has a destination read so many events more.
+/// Lets a destination read `count` more events.
 async fn pass(fixture: &Fixture, name: &str, count: usize) {
     let opened = Deliveries::open(&fixture.store, name).await.unwrap();
     let from = opened.checkpoint.frontier;
@@ -198,7 +199,7 @@ async fn pass(fixture: &Fixture, name: &str, count: usize) {
     fixture.store.settle(passed).await.unwrap();
 }
 
-/// How many events the store has.
+/// The number of events in the store.
 async fn events(fixture: &Fixture) -> i64 {
     let count = |conn: &Connection| {
         conn.query_row("SELECT count(*) FROM hapax_outbox_event", [], |row| {
@@ -208,7 +209,7 @@ async fn events(fixture: &Fixture) -> i64 {
     fixture.store.read(count).await.unwrap()
 }
 
-/// Writes two events, lets a destination pass them, and lets them grow old.
+/// Writes two events, lets a destination read them, and waits until they are old.
 async fn pass_two(fixture: &Fixture) {
     for key in ["first", "newest"] {
         fixture.store.single_shot(shot(key)).await.unwrap();

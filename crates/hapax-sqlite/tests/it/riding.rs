@@ -1,4 +1,4 @@
-//! Claims that travel with the first statement: nobody waits for what a handler does before it.
+//! Pipelined claims: the writer is free until the first statement of the handler.
 
 use hapax::{
     idempotency::{Claim, Known},
@@ -13,7 +13,7 @@ use crate::fixture::{Fixture, INSERT};
 async fn a_handler_that_has_asked_for_nothing_holds_up_no_other() {
     let fixture = Fixture::new().await;
     let mut riding = ride(&fixture, claim("k")).await;
-    // A transaction that held the writer would keep this one waiting.
+    // This transaction would wait if the first one held the writer.
     let Ok(Claimed::Open(mut other)) = fixture.store.claim(claim("other")).await else {
         panic!("the key is free");
     };
@@ -56,7 +56,7 @@ async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() 
             Some(Known::Replay { answer: it, .. }) => assert_eq!(it, answer("theirs")),
             other => panic!("{other:?}"),
         }
-        // Nothing of it can be kept by mistake.
+        // Its effect cannot be kept by mistake.
         let kept = tx.complete(&answer("mine"), Effect::Keep).await;
         assert!(matches!(kept, Err(StoreError::NotClaimed)), "{kept:?}");
     }
@@ -86,7 +86,7 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
 async fn ride(fixture: &Fixture, claim: Claim) -> Tx {
     match fixture.store.claim_with_first_statement(claim).await {
         Ok(Claimed::Open(tx)) => tx,
-        other => panic!("a transaction is handed out first: {other:?}"),
+        other => panic!("expected an open transaction, got {other:?}"),
     }
 }
 

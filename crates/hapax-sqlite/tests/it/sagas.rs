@@ -1,4 +1,4 @@
-//! What the law of sagas cannot ask of every store: rows that cannot be read.
+//! Unreadable rows of sagas, which the conformance suite cannot create in every store.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The law of sources, held against the embedded store's outbox.
+//! Runs the conformance suite of sources on the outbox of the SQLite store.
 
 use std::sync::Arc;
 
@@ -36,12 +36,12 @@ impl Own {
 impl SourceUnderTest for Own {
     type Source = Sqlite;
     type Writer = Tx;
-    /// One writer: the second waits for the first.
+    /// There is one writer, so the second transaction waits for the first.
     const WRITES_AT_ONCE: bool = false;
     const HAS_AGGREGATES: bool = true;
 
     async fn fresh() -> Self {
-        let directory = tempfile::tempdir().expect("a directory can be made");
+        let directory = tempfile::tempdir().expect("a directory can be created");
         Self::on(Arc::new(directory), ManualClock::new())
     }
 
@@ -54,7 +54,7 @@ impl SourceUnderTest for Own {
         &self.store
     }
 
-    /// One process owns the file: another reader is another handle.
+    /// Only one process may open the file, so another reader is another handle.
     async fn beside(&self) -> Sqlite {
         self.store.clone()
     }
@@ -72,7 +72,7 @@ impl SourceUnderTest for Own {
     }
 
     async fn commit(writer: Tx) {
-        writer.commit().await.expect("it commits");
+        writer.commit().await.expect("the transaction commits");
     }
 
     async fn roll_back(writer: Tx) {

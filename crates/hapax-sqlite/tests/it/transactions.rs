@@ -1,4 +1,4 @@
-//! Open transactions: how they end, and that they cannot hold the writer.
+//! Interactive transactions: how they end, and that they cannot hold the writer for long.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn a_stalled_transaction_is_rolled_back_and_told_so() {
     let fixture = Fixture::with(|settings| settings.tx_max = Duration::from_secs(1)).await;
     let mut tx = fixture.claim("stalled").await;
     note(&mut tx, "stalled").await;
-    // The writer is held until the stalled transaction is over.
+    // This write waits until the stalled transaction is rolled back.
     fixture
         .store
         .write(|conn| conn.execute(INSERT, ["next"]))
@@ -53,7 +53,7 @@ async fn what_is_committed_is_flushed_whatever_a_closure_asks_for() {
     assert_eq!(settings.ok(), Some((FULL, "wal".to_owned())));
 }
 
-/// A statement that fails has SQLite roll the transaction back; the closure goes on as if it had not.
+/// A failing statement makes SQLite roll the transaction back, and the closure ignores the error.
 #[tokio::test]
 async fn behind_a_rollback_that_nobody_asked_for_nothing_is_written_alone() {
     let fixture = Fixture::new().await;
@@ -227,7 +227,11 @@ async fn a_read_stops_before_large_events_fill_the_memory() {
     let first = Source::read(&fixture.store, &Frontier::default(), Shards::ALL, 100)
         .await
         .unwrap();
-    assert_eq!(first.events.len(), 3, "it stops beyond {READ_BYTES} bytes");
+    assert_eq!(
+        first.events.len(),
+        3,
+        "the read stops after {READ_BYTES} bytes"
+    );
     let rest = Source::read(&fixture.store, &first.frontier, Shards::ALL, 100)
         .await
         .unwrap();

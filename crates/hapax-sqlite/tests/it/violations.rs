@@ -1,4 +1,4 @@
-//! What the database refuses, told apart.
+//! Errors that the database returns, by kind.
 
 use hapax::{
     event::Headers,
@@ -68,7 +68,7 @@ async fn constraints_and_values_that_do_not_fit_are_told_apart() {
     }
 }
 
-/// A constraint that is checked at the commit is told to the one request that breaks it.
+/// A violated constraint that is checked at the commit is returned to the request that violates it.
 #[tokio::test]
 async fn a_constraint_that_is_checked_at_the_commit_is_told_apart_too() {
     const DEFERRED: &str = "CREATE TABLE parent (id INTEGER PRIMARY KEY);

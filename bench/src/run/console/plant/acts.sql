@@ -1,4 +1,4 @@
--- The audit log.
+-- Inserts lines of the audit log.
 INSERT INTO hapax.audit_log (at, actor, tenant, action, object, detail, outcome)
 SELECT plant.at(n), (ARRAY['ops', 'ann', 'bob'])[1 + n / 100 % 3],
        CASE WHEN n / 100 % 4 = 0 THEN plant.tenant(n / 100) END,

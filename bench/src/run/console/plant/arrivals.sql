@@ -1,5 +1,5 @@
--- First offers that arrived, twenty to a row, more or less. What `search` took is of its frontier, which
--- lags. Of eight requests a part of `hooks` takes two or so: its rows are of many runs.
+-- Inserts first offers that arrived, about twenty per row. The rows of `search` end at its frontier,
+-- which lags. A partition of `hooks` has about two of eight requests, so its rows contain many ranges.
 INSERT INTO hapax.arrival (part, positions, first, last, started_at, duration_ms, status)
 SELECT part, first || '-' || first + 19, first, first + 19, plant.at(n + 19), 12, 204
 FROM (

@@ -1,4 +1,4 @@
--- Their attempts: eight of what was given up, two of what was tried again.
+-- Inserts the attempts: eight for each dead or discarded delivery, two for each retried one.
 INSERT INTO hapax.attempt
     (destination, position, number, started_at, duration_ms, outcome, status, error, response_head)
 SELECT plant.part(n), plant.position(n), number, plant.at(n) + number * interval '200 milliseconds',

@@ -1,4 +1,4 @@
--- Deliveries that did not arrive at once.
+-- Inserts the deliveries that have a row: retried, blocked, scheduled, dead and discarded ones.
 INSERT INTO hapax.delivery
     (destination, position, state, attempt, next_at, order_key, last_error, changed_at, reason)
 SELECT plant.part(n), plant.position(n), state,

@@ -1,4 +1,4 @@
--- Events. The transactions that wrote them are made up: one for each request.
+-- Inserts events. The ids of their transactions are invented, one for each request.
 INSERT INTO hapax.outbox_event
     (xid, id, segment, shard, event_id, type, tenant, aggregate_type, aggregate_id, payload, headers,
      created_at)

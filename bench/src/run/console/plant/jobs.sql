@@ -1,4 +1,4 @@
--- Jobs: all but a few have ended.
+-- Inserts jobs, of which almost all have ended.
 INSERT INTO hapax.job
     (kind, destination, tenant, arguments, state, total, done, next_at, error, actor, created_at,
      started_at, ended_at)

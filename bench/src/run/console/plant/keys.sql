@@ -1,4 +1,5 @@
--- Idempotency keys, one for ten events. Some have an owner that died, some failed, some are purged.
+-- Inserts idempotency keys, one per ten events. Some are still in progress because their owner died,
+-- some have failed and some are purged.
 INSERT INTO hapax.idempotency_key
     (tenant, operation, key, fingerprint, state, lease_until, response_status, response_headers,
      response_body, created_at, completed_at, expires_at)

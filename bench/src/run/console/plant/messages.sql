@@ -1,4 +1,4 @@
--- Inbox messages: one event in ten is taken in this database.
+-- Inserts inbox messages: one event in ten is accepted in this database.
 INSERT INTO hapax.inbox_message
     (consumer, message_id, source, payload_hash, received_at, processed_at, result)
 SELECT (ARRAY['billing', 'search', 'points', 'audit', 'mail'])[1 + (id & 68719476735) / 10 % 5],

@@ -1,9 +1,9 @@
-//! The rows of a service that is not small, written by the database itself.
+//! Generates the rows of a large service, inside the database.
 //!
-//! Every row follows from the number of an event, `n`: ten events are of one request, with one key
-//! and about one order. What the numbers mean stands in `numbers.sql`; each file beside it writes one
-//! kind of row, for the events from one number up to another. The last hour is full of them, and
-//! its last minute is written last, so that something has happened lately when somebody looks.
+//! Every row is derived from the number of an event, `n`. Ten events belong to one request, which
+//! has one key and one order. `numbers.sql` defines functions for these numbers; each other file
+//! writes one kind of row, for a range of event numbers. All rows are of the last hour. The last
+//! minute is written last, so that there are recent events when the pages are requested.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use tokio_postgres::Client;
 
 use crate::run::say;
 
-/// Events of a batch, which is a transaction for each kind of row.
+/// Number of events per batch. A batch has a transaction for each kind of row.
 const BATCH: i64 = 80_000;
-/// Turns of the ring that have events: the eighth segment is the one that comes next.
+/// Number of segments that contain events. The eighth segment is the next one and is empty.
 const TURNS: i64 = 7;
-/// Events that are settled together, of which each of four parts has a quarter.
+/// Number of events that are settled together. Each of four partitions has a quarter of them.
 const RUN: i64 = 80;
-/// What is written of a batch, in this order: some read what others wrote.
+/// The statements for a batch, in this order, because some read the rows of others.
 const KINDS: [&str; 10] = [
     include_str!("events.sql"),
     include_str!("keys.sql"),
@@ -30,25 +30,25 @@ const KINDS: [&str; 10] = [
     include_str!("acts.sql"),
     include_str!("jobs.sql"),
 ];
-/// What numbers mean; it names the sizes.
+/// The functions for numbers, with placeholders for the sizes.
 const NUMBERS: &str = include_str!("numbers.sql");
-/// Destinations, who carries them, and the turns of the ring.
+/// Destinations, the relay that owns them, and the segments.
 const STANDING: &str = include_str!("standing.sql");
 
-/// How many events there are, and where they lie.
+/// The number of events and their places.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planted {
     pub(super) events: i64,
-    /// Events of a turn.
+    /// Number of events per segment.
     turn: i64,
-    /// The first of the last minute.
+    /// The first event of the last minute.
     lately: i64,
-    /// How many events the destination `search` is behind.
+    /// How many events the destination `search` has not read yet.
     lag: i64,
 }
 
 impl Planted {
-    /// About so many.
+    /// Sizes for about `events` events.
     pub(super) fn of(events: i64) -> Self {
         let events = (events / RUN).max(25) * RUN;
         Self {
@@ -59,7 +59,7 @@ impl Planted {
         }
     }
 
-    /// Writes all but the last minute.
+    /// Writes everything except the last minute.
     pub(super) async fn until_lately(&self, client: &Client) -> anyhow::Result<()> {
         client
             .batch_execute("CREATE SCHEMA plant; SET synchronous_commit = off; SET jit = off")
@@ -68,24 +68,24 @@ impl Planted {
         self.batches(client, 0, self.lately).await
     }
 
-    /// Writes the last minute, which ends now, and how everything stands then.
+    /// Writes the last minute, which ends now, and the current state of the destinations.
     pub(super) async fn lately(&self, client: &Client) -> anyhow::Result<()> {
         self.number(client).await?;
         self.batches(client, self.lately, self.events).await?;
         Ok(client.batch_execute(STANDING).await?)
     }
 
-    /// Where an event is in the outbox.
+    /// The position of an event in the outbox.
     pub(super) fn position(&self, number: i64) -> i64 {
         ((number / self.turn) << 36) + number % self.turn + 1
     }
 
-    /// Of which request an event is.
+    /// The request of an event.
     pub(super) fn request(number: i64) -> i64 {
         number / 80 * 8 + number % 8
     }
 
-    /// Says what numbers mean; the last event is of this moment.
+    /// Creates the functions for numbers. The last event has the current time.
     async fn number(&self, client: &Client) -> anyhow::Result<()> {
         let now = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
         let now: i64 = client.query_one(now, &[]).await?.get(0);
@@ -126,17 +126,17 @@ impl fmt::Display for Planted {
         let in_all = |one_in: i64| events / one_in;
         write!(
             f,
-            "A database with {events} events of the last hour in {TURNS} turns of the ring, {} keys of 100 \
+            "A database with {events} events of the last hour in {TURNS} segments, {} keys of 100 \
              tenants, {} parked deliveries, {} dead letters and {} that arrived after a retry, {} \
              attempts, {} rows of first offers that arrived, {} inbox messages, {} sagas of three \
              steps, {} lines of the audit log, {} jobs. Three destinations, of which one has four \
-             parts and one is {lag} events behind.",
+             partitions and one lags by {lag} events.",
             in_all(10),
             in_all(500),
             in_all(2_000),
             in_all(500),
             in_all(100),
-            // Of each destination one row in twenty events; one of them lags.
+            // One row per twenty events for each destination, one of which lags.
             (3 * events - lag) / 20,
             in_all(10),
             in_all(200),

@@ -1,4 +1,4 @@
--- What the number of an event (n), of a request (k) and of a place in time mean.
+-- Functions that derive values from the number of an event (n) or of a request (k).
 CREATE OR REPLACE FUNCTION plant.position(n bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (n / $turn << 36) + n % $turn + 1;
@@ -15,7 +15,7 @@ CREATE OR REPLACE FUNCTION plant.events() RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN $events::bigint;
 
--- Eight requests are on their way at once: their events take turns, ten of each.
+-- Eight requests run concurrently, so their events alternate. Each has ten events.
 CREATE OR REPLACE FUNCTION plant.request(n bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN n / 80 * 8 + n % 8;
@@ -29,7 +29,7 @@ CREATE OR REPLACE FUNCTION plant.headers(k bigint) RETURNS text
     RETURN '{"idempotency_key_hash":"'
         || left(encode(sha256(convert_to(plant.key(k), 'UTF8')), 'hex'), 16) || '"}';
 
--- An id of version 7: the milliseconds, and what is random elsewhere.
+-- A UUID of version 7: the milliseconds, and a hash in place of random bits.
 CREATE OR REPLACE FUNCTION plant.event_id(n bigint) RETURNS uuid
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN (lpad(to_hex(($now - ($events - n) * $between) / 1000), 12, '0')
@@ -43,20 +43,20 @@ CREATE OR REPLACE FUNCTION plant.shard(n bigint) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN hapax.shard_of('order', 'o-' || plant.request(n), NULL::uuid);
 
--- Where what did not arrive at once was to go: mostly to the destination of four parts.
+-- The partition of a parked delivery; most belong to the destination with four partitions.
 CREATE OR REPLACE FUNCTION plant.part(n bigint) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN n / 2000 % 10 < 6 THEN 'hooks/' || (plant.shard(n) % 4)::text
                 WHEN n / 2000 % 10 < 9 THEN 'mail'
                 ELSE 'search' END;
 
--- How an event stands there; most have no row.
+-- The state of the delivery of an event; most events have no row.
 CREATE OR REPLACE FUNCTION plant.state(n bigint) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN n % 20000 = 750 THEN 'discarded'
                 WHEN n % 500 = 250 THEN 'delivered'
                 WHEN n % 2000 = 1 THEN 'dead'
-                -- Of the order of the dead letter.
+                -- These events belong to the order of the dead letter.
                 WHEN n % 2000 IN (9, 17) THEN 'blocked'
                 WHEN n % 20000 = 1500 THEN 'scheduled'
                 WHEN n % 2000 IN (500, 1500) THEN 'retrying' END;

@@ -1,4 +1,4 @@
--- Sagas: most have ended, some run, some need attention.
+-- Inserts sagas: most have ended, some are running, some need attention.
 INSERT INTO hapax.saga
     (id, name, version, tenant, input, headers, state, undoing, reason_code, reason_detail,
      deadline_at, wake_at, waiting_for, created_at, ended_at)

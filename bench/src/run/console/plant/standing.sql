@@ -1,4 +1,4 @@
--- The turns of the ring, the last of which is written to.
+-- Inserts the segments, the last of which is the current one.
 INSERT INTO hapax.turn (turn, opened_at, closed_at, last)
 SELECT turn, min(at), CASE WHEN turn < max(max(turn)) OVER () THEN max(at) END,
        CASE WHEN turn < max(max(turn)) OVER () THEN max(position) END
@@ -8,7 +8,7 @@ FROM (
 ) AS every
 GROUP BY turn;
 SELECT setval('hapax.outbox_event_id', plant.position(plant.events() - 1));
--- A relay lives and holds every part; one of them is behind.
+-- A live relay owns every partition; one of them lags.
 INSERT INTO hapax.destination (name, first_opened_at, opened_at)
 SELECT name, plant.at(0), plant.at(0)
 FROM unnest(ARRAY['mail', 'search', 'hooks/0', 'hooks/1', 'hooks/2', 'hooks/3']) AS parts (name);

@@ -1,4 +1,4 @@
--- Three steps of each saga; of one that needs attention the last is open.
+-- Inserts three steps for each saga. The last is open if the saga is running or needs attention.
 INSERT INTO hapax.saga_step
     (saga, name, way, state, provider_key, request, made, error_code, error_detail, attempts, next_at,
      began_at, ended_at)

@@ -124,7 +124,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// Waits for the lock, which is released when the returned value is dropped.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a lock of the system can be waited for without a bound or tried; this thread may block"
+    reason = "the system has no lock with a time limit, only a try; this thread may block"
 )]
 fn lock(path: &Path) -> Result<File, BoxError> {
     let path = beside(path, ".lock");
@@ -157,7 +157,11 @@ impl Opened {
         let mut file = options().truncate(false).open(path)?;
         let bytes = file.metadata()?.len();
         if bytes > JOURNAL_BYTES_MAX {
-            return Err(format!("{} is {bytes} bytes long", path.display()).into());
+            return Err(format!(
+                "{} is {bytes} bytes long, at most {JOURNAL_BYTES_MAX} are allowed",
+                path.display()
+            )
+            .into());
         }
         // The process that created or renamed the file may have died before it synced the folder.
         sync_folder(path)?;
@@ -204,8 +208,8 @@ impl Opened {
     }
 }
 
-/// For reading and writing; creates the file if it does not exist. Only its owner can read it,
-/// because URLs may contain secrets.
+/// Opens a file for reading and writing and creates it if it does not exist. Only the owner can
+/// read it, because URLs may contain secrets.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true);

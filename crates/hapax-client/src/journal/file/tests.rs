@@ -71,7 +71,7 @@ fn a_key_that_another_run_goes_on_under_is_finished_and_not_withdrawn() {
         check(&stage.begin("x", fresh), "k2", true);
     }
     let lines = fs::read_to_string(stage.path()).unwrap().lines().count();
-    assert_eq!(lines, 4, "a third run is told from a second by nothing");
+    assert_eq!(lines, 4, "the third run adds no line");
     stage.withdraw("k2");
     check(&stage.begin("x", "k5"), "k2", true);
     stage.finish("k2");
@@ -145,5 +145,8 @@ fn a_journal_that_cannot_be_understood_is_refused_before_anything_is_sent() {
     fs::write(stage.path(), "not a journal\n").unwrap();
     let key = IdempotencyKey::new("k").unwrap();
     let error = begin(&stage.path(), &intent("x"), key, NOW).unwrap_err();
-    assert_eq!(error.to_string(), "line 1 of the journal is no record");
+    assert_eq!(
+        error.to_string(),
+        "line 1 of the journal is not a valid record"
+    );
 }

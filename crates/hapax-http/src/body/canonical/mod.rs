@@ -20,22 +20,22 @@ use text::{compare, push_char};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum JsonError {
     /// The text is not JSON.
-    #[error("the body is not JSON at byte {at}")]
+    #[error("the body is not valid JSON at byte {at}")]
     Syntax {
         /// The offset of the error.
         at: usize,
     },
     /// An object has a duplicate member.
-    #[error("the body has the member {name} twice in one object")]
+    #[error("an object of the body has the member {name} more than once")]
     Duplicate {
         /// The name, as JSON.
         name: String,
     },
     /// The nesting is too deep.
-    #[error("the body nests deeper than {JSON_DEPTH_MAX} levels")]
+    #[error("the body is nested deeper than {JSON_DEPTH_MAX} levels")]
     Depth,
     /// An object has too many members.
-    #[error("the body has an object of more than {JSON_MEMBERS_MAX} members")]
+    #[error("an object of the body has more than {JSON_MEMBERS_MAX} members")]
     Members,
 }
 

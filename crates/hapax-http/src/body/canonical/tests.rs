@@ -1,5 +1,4 @@
-//! Tests of the canonical form against RFC 8785 where they agree, and of its own rules where they
-//! differ.
+//! Tests of the canonical form: against RFC 8785, except for numbers, which differ from it.
 
 use proptest::prelude::*;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Canonical strings, and the order of names.
+//! Canonical form of strings, and the order of member names.
 
 use std::cmp::Ordering;
 

@@ -452,7 +452,7 @@ async fn a_key_is_not_purged_while_a_saga_lives_that_was_started_under_it() {
     let attention = "UPDATE hapax.saga SET state = 'needs_attention'";
     scene.fixture.plain.batch_execute(attention).await.unwrap();
     let told = purge(store, &scene.ops, None, "k", "why").await;
-    let why = "stands as long as saga s1, which was started under it";
+    let why = "is kept until saga s1, which was started under it, ends";
     assert!(
         matches!(&told, Err(OperateError::Conflict { what }) if what.ends_with(why)),
         "{told:?}"
