@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(mask.head(b"").as_deref(), Some(""));
     }
 
-    /// The same by means of a tree, as a reference for the tests.
+    /// The same masking by means of a parsed tree, as a reference for the tests.
     fn masked(mask: &Mask, value: Value) -> Value {
         match value {
             Value::Array(items) => items.into_iter().map(|it| masked(mask, it)).collect(),

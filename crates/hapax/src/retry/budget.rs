@@ -209,7 +209,7 @@ mod tests {
 
     const START: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
-    /// What was sent, and when: first attempts and retries.
+    /// An attempt that was sent, and when: a first attempt or a retry.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Sent {
         First(u64),
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(
             balance.amount(),
             4_500,
-            "time goes on from where it went back to"
+            "time continues from the time to which the clock was set back"
         );
         balance.allows(Timestamp::from_millis(i64::MAX));
         assert_eq!(balance.amount(), 5_000);

@@ -137,7 +137,7 @@ mod tests {
         assert!(keyring(path).unwrap_err().contains("cannot be read"));
         let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
         for (text, problem) in [
-            (format!("{key}\nhunter2\n"), Some("line 2 is no 32 bytes")),
+            (format!("{key}\nhunter2\n"), Some("line 2 is not 32 bytes")),
             (String::new(), Some("holds no key")),
             (format!("{key}\n{key}\n"), None),
         ] {
