@@ -152,7 +152,7 @@ impl<T: Trade> Book<T> {
         match self.record(key) {
             Some(record) => Ok(Some(record.object.clone().into())),
             None if self.ledger.is_broken() => {
-                Err(Reply::failed("a write failed: the ledger may hold this key"))
+                Err(Reply::failed("a failed write may have stored this key"))
             }
             None => Ok(None),
         }

@@ -74,7 +74,7 @@ impl<T: Trade> Desk<T> {
             .route("/faults", post(misbehave::<T>))
             .route("/healthz", get(async || "ok"))
             .fallback(async || {
-                Reply::error(StatusCode::NOT_FOUND, "not_found", "this path does not exist")
+                Reply::error(StatusCode::NOT_FOUND, "not_found", "no such path")
             })
     }
 
