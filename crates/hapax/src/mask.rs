@@ -2,7 +2,7 @@
 //! before an operator sees them.
 //!
 //! A name is split into words: `cardNumber`, `CARD_NUMBER` and `billing.card` contain the word
-//! `card`, `discard` does not. A masked value is replaced as a whole, whatever it contains, at any
+//! `card`, `discard` does not. A masked value is replaced as a whole, with everything in it, at any
 //! depth, and also in JSON inside a string. Everything else is shown unchanged, byte for byte.
 //! Content that is not JSON is not shown, only its type and length.
 

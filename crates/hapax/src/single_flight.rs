@@ -42,7 +42,7 @@ pub enum Arrival<T> {
     Mismatch,
 }
 
-/// What a follower receives.
+/// The result for a follower.
 #[derive(Debug)]
 pub enum Turn<T> {
     /// The leader's result, for the same fingerprint.

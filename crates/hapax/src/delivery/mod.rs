@@ -32,7 +32,7 @@ pub struct Frontier {
     pub snapshot: Option<Box<str>>,
 }
 
-/// What a destination has settled.
+/// The settled events of a destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Every event up to here is delivered, parked, or not routed to this destination.

@@ -140,7 +140,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                 }
                 Ok(Stopped::Fenced) if self.settings.node.is_none() => return self.fenced(),
                 Ok(Stopped::Fenced) => {
-                    // What was read may belong to a history that the store has lost.
+                    // The batches in the cache may belong to a history that the store has lost.
                     self.tail.forget().await;
                     self.next_look().await;
                 }

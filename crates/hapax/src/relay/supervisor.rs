@@ -189,7 +189,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         self.keepers.insert(name, (orders, task));
     }
 
-    /// Polls the membership, and tells each task whether this node may own its partition.
+    /// Polls the membership, and orders each task to take or release its partition.
     async fn look(&mut self) {
         let Some(node) = self.settings.node.clone() else {
             return;

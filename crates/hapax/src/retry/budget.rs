@@ -49,7 +49,8 @@ impl Budget {
     /// 10 % of first attempts and one retry per second, without reserve: the limit holds in every
     /// window, however short, rounded up to a whole retry.
     ///
-    /// A single operation then has one retry per second, whatever its maximum number of attempts.
+    /// A single operation then has one retry per second, even if its maximum number of attempts is
+    /// higher.
     pub const fn strict() -> Self {
         Self {
             max: RETRY,

@@ -202,7 +202,7 @@ impl<Tx> Step<Tx> {
     }
 }
 
-/// What a step or its compensation does.
+/// The action of a step or of its compensation.
 pub enum Act<Tx> {
     /// Rows and events in this database.
     Local(Arc<dyn Local<Tx>>),

@@ -46,7 +46,7 @@ pub enum StoreError {
     /// store.
     #[error("the store was set back: {what}")]
     SetBack {
-        /// What the store contains, and what was read before.
+        /// The state of the store, and the state that was read before.
         what: String,
     },
     /// A statement failed, and would fail again. Its transaction was rolled back.

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use hapax::sink::{Offer, Outcome, Receipt, Sink, SinkError};
 use tokio::sync::Semaphore;
 
-/// What the sink does with an offer.
+/// The reaction of the sink to an offer.
 pub(crate) enum Reply {
     Take,
     Fail(SinkError),

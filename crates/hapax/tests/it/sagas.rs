@@ -79,7 +79,7 @@ async fn a_refusal_of_the_first_step_leaves_nothing_of_it() {
     let saga = stage_ended(&stage, "s1").await;
     runner.drain().await;
     assert_eq!(saga.standing.state, State::Failed);
-    // What the refused step emitted was rolled back with it.
+    // The events of the refused step were rolled back with it.
     assert_eq!(kinds(&stage).await, ["reserved", "released", "saga.failed"]);
     assert!(far.effects().is_empty());
 }

@@ -58,7 +58,7 @@ pub enum Move {
     Sleep {
         /// The point in time.
         until: Timestamp,
-        /// What the saga waits for, for operators.
+        /// The reason why the saga waits, for operators.
         waiting_for: String,
     },
     /// Start to compensate, for this reason.
@@ -227,7 +227,7 @@ fn again<Tx>(step: &Step<Tx>, place: usize, row: &StepRecord, way: Way, now: Tim
     }
 }
 
-/// The start of a wait that was started again. If the clock was behind at that time and has been
+/// The start of a wait that was started again. If the clock lagged at that time and has been
 /// corrected since, the original start counts.
 fn waits_since(row: &StepRecord, now: Timestamp) -> Timestamp {
     if row.next_at <= now {
