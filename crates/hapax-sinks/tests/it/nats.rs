@@ -127,7 +127,7 @@ async fn a_missing_stream_says_what_to_create_and_is_found_when_it_is_there() {
 #[tokio::test]
 async fn a_server_without_jetstream_declines_none_of_many_subjects() {
     let server = Server::nats("").await;
-    check_many_away(&server, "JetStream does not answer").await;
+    check_many_away(&server, "JetStream does not respond").await;
 }
 
 /// A node of a cluster whose others are gone has JetStream, and nobody to lead it.
@@ -160,7 +160,7 @@ async fn a_server_without_jetstream_declines_nothing_and_is_unavailable() {
     let server = Server::nats("max_payload: 2MB").await;
     let sink = to(&server).build().unwrap();
     for outcome in sink.deliver(&offers(3, 10)).await {
-        check_failure(&outcome, true, "no_stream", "JetStream does not answer");
+        check_failure(&outcome, true, "no_stream", "JetStream does not respond");
         assert!(matches!(outcome, Err(SinkError::Unavailable { .. })));
     }
 }

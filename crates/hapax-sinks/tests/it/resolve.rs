@@ -118,7 +118,7 @@ async fn offers_to_a_host_of_which_nothing_is_heard_share_one_look_up_and_harm_n
     let outcome = timeout(Duration::from_secs(2), deliver(&*silent, event(1_001)));
     let error = outcome.await.unwrap().unwrap_err();
     assert!(
-        error.error_chain().contains("has not answered"),
+        error.error_chain().contains("has not responded"),
         "{error:?}"
     );
     servers.speak(true);
