@@ -114,8 +114,8 @@ pub trait Keys: Clone + Send + Sync + 'static {
     ///
     /// The caller receives the transaction before the claim is decided. If the key turns out to be
     /// taken, the first statement fails with [`StoreError::NotClaimed`], [`Transaction::known`]
-    /// returns the state of the key, and nothing is committed. A store for which this has no advantage
-    /// claims at once.
+    /// returns the state of the key, and nothing is committed. A store for which this has no
+    /// advantage claims at once.
     fn claim_with_first_statement(
         &self,
         claim: Claim,
