@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Kills the server when this process closes its input, in whatever way the test ends.
+/// Kills the server when this process closes its input, even if the test is killed.
 const GUARD: &str =
     "( { read -r _; kill -KILL $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
 

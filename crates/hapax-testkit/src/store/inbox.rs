@@ -35,7 +35,7 @@ pub async fn a_message_is_first_once_in_one_transaction<S: StoreUnderTest>() {
     let mut tx = bench.begin().await;
     for expected in [Acceptance::First, Acceptance::Duplicate] {
         let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
-        assert_eq!(accepted.expect("a message is judged"), expected);
+        assert_eq!(accepted.expect("the message is checked"), expected);
     }
     tx.commit().await.expect("it is committed");
 }
@@ -138,7 +138,7 @@ pub async fn a_message_that_was_rolled_back_is_first_again<S: StoreUnderTest>() 
         Acceptance::First
     );
     let kept = tx.complete(&answer("no"), Effect::Drop).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     assert_eq!(bench.replay(claim("k")).await, answer("no"));
     assert_eq!(take(&bench, &hello).await, Acceptance::First);
     assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
@@ -154,7 +154,7 @@ pub async fn a_keyed_transaction_takes_messages_too<S: StoreUnderTest>() {
         Acceptance::First
     );
     let kept = tx.complete(&answer("yes"), Effect::Keep).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
 }
 
@@ -201,10 +201,10 @@ pub async fn a_message_is_known_for_its_retention<S: StoreUnderTest>() {
     assert_eq!(take(&bench, &hello).await, Acceptance::First);
 }
 
-/// Accepts a message and commits, whatever the result is.
+/// Accepts a message and commits, for any result.
 async fn take<S: StoreUnderTest>(bench: &Bench<S>, message: &Message) -> Acceptance {
     let mut tx = bench.begin().await;
-    let accepted = tx.accept(message).await.expect("a message is judged");
+    let accepted = tx.accept(message).await.expect("the message is checked");
     tx.commit().await.expect("it is committed");
     accepted
 }

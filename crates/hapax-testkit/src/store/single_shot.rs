@@ -220,7 +220,7 @@ async fn check_neighbours<S: StoreUnderTest>(
     });
     for (number, ran) in join_all(fired).await.into_iter().enumerate() {
         if spoilt(number) {
-            check_error(ran, "refused for what it holds", &fits);
+            check_error(ran, "refused because of its content", &fits);
         } else {
             assert!(
                 matches!(ran, Ok(Ran::Committed { .. })),
