@@ -169,8 +169,8 @@ pub const POLL_BUSY: Duration = Duration::from_micros(500);
 pub const POLL_LADEN: Duration = Duration::from_millis(2);
 /// Number of attempts in flight at which [`POLL_LADEN`] applies.
 pub const LADEN: usize = 8;
-/// Poll interval as a fraction of the idle time: after being idle for `t`, the relay waits `t /
-/// POLL_PART`.
+/// Poll interval as a fraction of the idle time: after being idle for `t`, the relay waits
+/// `t / POLL_PART`.
 pub const POLL_PART: u32 = 8;
 /// Longest poll interval of a relay that receives no notification.
 pub const POLL_IDLE: Duration = Duration::from_millis(50);

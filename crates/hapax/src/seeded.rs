@@ -1,13 +1,13 @@
 //! Seeded bugs: mistakes that can be switched on to show that a test detects them.
 //!
 //! A test that has never failed proves little. Each [`Bug`] is a plausible mistake, at the line
-//! where it would be made: `if seeded::has(Bug::NoFence) { ... }`. Only a build with `--cfg
-//! hapax_seeded` contains the bugs, and a bug has an effect only in a process in which it was
-//! [planted](plant). In any other build [`has`] is a constant, and the compiler removes the
+//! where it would be made: `if seeded::has(Bug::NoFence) { ... }`. Only a build with
+//! `--cfg hapax_seeded` contains the bugs, and a bug has an effect only in a process in which it
+//! was [planted](plant). In any other build [`has`] is a constant, and the compiler removes the
 //! mistakes.
 //!
-//! In a build with bugs, one atomic stores which are planted. It is the only global of the library,
-//! because no caller should have to pass a bug.
+//! In a build with bugs, an atomic integer holds the planted ones. It is the only global of the
+//! library, because no caller should have to pass a bug.
 
 #[cfg(hapax_seeded)]
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -39,7 +39,7 @@ pub(super) enum Failure {
     Mismatch,
     #[error(
         "receiver's inbox lost the event during the look-up, or has it from another source: run \
-         `hapax migrate` on the far database"
+         `hapax migrate` on the database of the receiver"
     )]
     Forgotten,
 }

@@ -110,8 +110,8 @@ fn conclude(span: &Span, outcome: &Outcome) {
 /// The message for a payload that cannot be decrypted by any key.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the header {ENCRYPTED_UNDER} says that the payload is encrypted, and it is not what a keyring \
-     wrote for this event: it was changed, or moved here from an existing outbox"
+    "the header {ENCRYPTED_UNDER} says that the payload is encrypted, but no keyring has encrypted \
+     it for this event: it was changed, or moved here from an existing outbox"
 )]
 struct Undecryptable;
 

@@ -35,7 +35,7 @@ fn what_is_offered_for_the_first_time_is_on_record_before_it_leaves() {
     assert_eq!(positions(&chosen), [1]);
 }
 
-/// Whatever a settlement contains, the store must be able to detect that it was read in a lost
+/// For any content of a settlement, the store must be able to detect that it was read in a lost
 /// history.
 #[test]
 fn each_settlement_says_up_to_where_was_read() {

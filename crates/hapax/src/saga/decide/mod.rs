@@ -4,7 +4,7 @@
 //! last step that has happened and is not compensated. A step with an unknown outcome blocks both
 //! directions: it is called again under its key, then looked up, then waited for, and at the
 //! deadline left to an operator. It is never treated as refused, and it is not compensated unless
-//! its definition allows that ([`Step::undo_unknown`]).
+//! its definition allows that (`undo_unknown`).
 
 use super::{Act, Definition, Refusal, SagaRecord, Step, StepRecord, StepState, Way};
 use crate::{
@@ -212,7 +212,11 @@ fn again<Tx>(step: &Step<Tx>, place: usize, row: &StepRecord, way: Way, now: Tim
     let longest = now.after(step.patience.wait_max());
     // A wait that is longer than the longest possible one was recorded while the clock was ahead.
     if now < row.next_at && row.next_at <= longest {
-        let waiting_for = format!("{} again: {}", spoken(step.name, way), last_words(row));
+        let waiting_for = format!(
+            "the next attempt at {}; last error: {}",
+            spoken(step.name, way),
+            last_words(row)
+        );
         return sleep(row.next_at, waiting_for);
     }
     // If a call was made while the clock was ahead, its age is unknown.
