@@ -25,13 +25,13 @@ pub(crate) fn plant_from_environment() -> Result<(), PlantError> {
     Ok(())
 }
 
-/// What the environment asks for; nothing in a release build.
+/// Reads the failpoint from the environment; a release build has none.
 #[cfg(not(debug_assertions))]
 pub(crate) fn from_environment() -> Failpoints {
     Failpoints::none()
 }
 
-/// What the environment asks for; nothing in a release build.
+/// Reads the failpoint from the environment; a release build has none.
 #[cfg(debug_assertions)]
 pub(crate) fn from_environment() -> Failpoints {
     std::env::vars_os()

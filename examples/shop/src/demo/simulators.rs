@@ -1,6 +1,6 @@
 //! The demo's own providers, each on its own port.
 //!
-//! They use the code of the stand-alone provider programs. Their ledgers are in `providers` in the
+//! They run the same code as the separate provider programs. Their ledgers are in `providers` in the
 //! data directory, so charges survive a restart of the shop, as they would at a real provider.
 
 use std::path::Path;

@@ -3,9 +3,9 @@
 //! The handler decodes the image before its transaction. The transaction then writes the
 //! thumbnails, the upload's new state and the inbox row in one commit. If the process crashes
 //! before the commit, the retry makes the thumbnails again; if it crashes later, the retry finds
-//! the inbox row. If an image cannot be decoded, the handler records the upload as failed, permanently. If
-//! the file is missing, the event is retried on the destination's schedule, and then becomes a dead
-//! letter.
+//! the inbox row. If an image cannot be decoded, the handler records the upload as failed,
+//! permanently. If the file is missing, the event is retried on the destination's schedule, and
+//! then becomes a dead letter.
 
 use std::sync::Arc;
 
